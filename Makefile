@@ -1,0 +1,32 @@
+# `make demo` and `make test` do all their own set-up; see scripts/setup.sh.
+.DEFAULT_GOAL := help
+.PHONY: help build test demo wheel bench fmt bless clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "Variables: TESSERA_PYTHON=<interpreter to make .venv with>, TESSERA_MIN_FREE_MB=<disk limit>"
+
+build: ## Set everything up and build the extension module
+	@scripts/build.sh
+
+test: ## Set up, then run every check and test
+	@scripts/test.sh
+
+demo: ## Set up, build, then run examples/demo.py
+	@scripts/demo.sh
+
+wheel: ## Build a release wheel into dist/ and import it in a fresh environment
+	@scripts/wheel.sh
+
+bench: ## Set up, build, then run bench/run.py
+	@scripts/bench.sh
+
+fmt: ## Format the Rust sources
+	@cargo fmt --all
+
+bless: ## Rewrite the expectations in tests from what the code does now
+	@TESSERA_BLESS=1 cargo test --workspace
+
+clean: ## Remove everything that was built or installed here
+	rm -rf target build dist .venv .pytest_cache python/tessera/*.so

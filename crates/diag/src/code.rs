@@ -1,0 +1,115 @@
+//! The closed table of codes. A row gives the name users search for, the exception class it is
+//! raised as, and one line for the reference.
+
+/// How bad it is; told by the first letter of the code.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Severity {
+    Error,
+    Warning,
+    Note,
+}
+
+/// One kind for each Python exception class.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    Syntax,
+    Type,
+    Shape,
+    Privilege,
+    Launch,
+    Unsupported,
+    Resource,
+    Device,
+    Tool,
+    Check,
+    Internal,
+}
+
+impl Kind {
+    /// The name of the Python exception class.
+    pub fn class_name(self) -> &'static str {
+        match self {
+            Kind::Syntax => "KernelSyntaxError",
+            Kind::Type => "KernelTypeError",
+            Kind::Shape => "ShapeError",
+            Kind::Privilege => "PrivilegeError",
+            Kind::Launch => "LaunchError",
+            Kind::Unsupported => "UnsupportedError",
+            Kind::Resource => "ResourceError",
+            Kind::Device => "DeviceError",
+            Kind::Tool => "ToolError",
+            Kind::Check => "CheckError",
+            Kind::Internal => "InternalError",
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($name:ident $kind:ident $summary:literal)*) => {
+        /// A stable name for one thing that can go wrong. A code exists from the commit in which
+        /// something can produce it.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Code { $(#[doc = $summary] $name),* }
+
+        impl Code {
+            pub const ALL: &'static [Code] = &[$(Code::$name),*];
+            pub fn name(self) -> &'static str { match self { $(Code::$name => stringify!($name)),* } }
+            pub fn kind(self) -> Kind { match self { $(Code::$name => Kind::$kind),* } }
+            pub fn summary(self) -> &'static str { match self { $(Code::$name => $summary),* } }
+            pub fn parse(text: &str) -> Option<Code> {
+                Code::ALL.iter().copied().find(|c| c.name() == text)
+            }
+        }
+    };
+}
+
+codes! {
+    E_SYNTAX Syntax "The source or IR text does not follow the grammar."
+    E_NAME Syntax "A name is not defined where it is used."
+    E_GRAPH_INVALID Syntax "The program's structure is not one a kernel or IR module may have."
+    E_STYLE_MIX Syntax "A lane kernel uses tile operations, or a group kernel uses lane ids."
+    E_TYPE Type "A value has a type that the operation does not take."
+    E_UNSUPPORTED_DTYPE Type "A name that stands where a dtype is expected names none."
+    E_SHAPE_MISMATCH Shape "Two shapes or ranks that must agree do not."
+    E_RAGGED Shape "A reduction would take in padding zeros of a tile that leaves its tensor."
+    E_DYNAMIC_EXTENT Shape "The extent of a slice is not a compile-time integer."
+    E_SPECIALIZE Shape "A compile-time value is missing or breaks a constraint."
+    E_PRIVILEGE Privilege "A parameter is accessed in a way its privilege does not allow, or arguments overlap."
+    E_READ_ONLY Privilege "A kernel would write into an array that is read-only."
+    E_RACE Privilege "Two groups or lanes reach one element without order, and one of them writes."
+    E_ARGUMENT Launch "A call does not fit the kernel's parameters."
+    E_LAUNCH_INVALID_SHAPE Launch "An array's shape does not fit the kernel's annotation."
+    E_LAUNCH_BAD_LAYOUT Launch "An array's memory layout cannot be used."
+    E_LAUNCH_DEVICE_MISMATCH Launch "Arguments live on different devices, or not on the backend's device."
+    E_LAUNCH_GEOMETRY Launch "The launch grid can neither be inferred nor was given."
+    E_UNSUPPORTED Unsupported "The construct is reserved or not supported here."
+    E_TUNE_SPACE_EMPTY Launch "An autotuning space has no legal candidate."
+    E_TILE_LOWERING Resource "A kernel needs more of a resource than the target has."
+    E_OOM Resource "Memory ran out."
+    E_DIVERGENT_BARRIER Check "A barrier stands under lane-dependent control flow."
+    E_UNINIT Check "A value is read that was never written."
+    E_DRIVER Device "A device or its driver is missing or failed."
+    E_UNKNOWN Internal "The compiler failed in a way it should not."
+    W_RESPECIALISE Type "A compile-time parameter takes many values, and each is compiled anew."
+    W_DTYPE_FALLBACK Type "A dtype the target lacks was widened."
+    W_DUMP_IO Tool "A dump of the IR could not be written."
+    N_IMPLICIT_TILE Syntax "Unbound `tile_*` names were read as tile origins."
+    N_NOT_PIPELINED Syntax "A shared buffer stays memory and is not pipelined."
+}
+
+impl Code {
+    pub fn severity(self) -> Severity {
+        match self.name().as_bytes()[0] {
+            b'E' => Severity::Error,
+            b'W' => Severity::Warning,
+            _ => Severity::Note,
+        }
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

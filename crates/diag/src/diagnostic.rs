@@ -1,0 +1,143 @@
+//! One diagnostic, and a list of them.
+
+use crate::{Code, Loc, Severity};
+
+/// A second place that matters, with a word on why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Label {
+    pub loc: Loc,
+    pub text: String,
+}
+
+/// `message` is the one line to show if only one can be: "expected X, got Y".
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnostic {
+    pub code: Code,
+    pub message: String,
+    pub loc: Loc,
+    pub labels: Vec<Label>,
+    pub notes: Vec<String>,
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            loc: Loc::unknown(),
+            labels: Vec::new(),
+            notes: Vec::new(),
+            help: None,
+        }
+    }
+
+    pub fn at(mut self, loc: Loc) -> Self {
+        self.loc = loc;
+        self
+    }
+
+    pub fn label(mut self, loc: Loc, text: impl Into<String>) -> Self {
+        self.labels.push(Label { loc, text: text.into() });
+        self
+    }
+
+    pub fn note(mut self, text: impl Into<String>) -> Self {
+        self.notes.push(text.into());
+        self
+    }
+
+    /// What to write instead.
+    pub fn help(mut self, text: impl Into<String>) -> Self {
+        self.help = Some(text.into());
+        self
+    }
+
+    pub fn severity(&self) -> Severity {
+        self.code.severity()
+    }
+}
+
+impl std::fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.render())
+    }
+}
+
+/// Several diagnostics: what a stage that goes on after an error hands back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Diagnostics {
+    items: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same words at the same place are kept once: two ways to one mistake are one mistake.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        if !self.items.contains(&diagnostic) {
+            self.items.push(diagnostic);
+        }
+    }
+
+    pub fn extend(&mut self, more: impl IntoIterator<Item = Diagnostic>) {
+        more.into_iter().for_each(|d| self.push(d));
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.errors().next().is_some()
+    }
+
+    pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.items.iter().filter(|d| d.severity() == Severity::Error)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.items.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// `Err(self)` when an error is among them.
+    pub fn into_result(self) -> Result<Diagnostics, Diagnostics> {
+        if self.has_errors() { Err(self) } else { Ok(self) }
+    }
+
+    /// In the order of the source, errors of unknown place last; stable for equal places.
+    pub fn sorted(mut self) -> Self {
+        self.items.sort_by_key(|d| (!d.loc.is_known(), d.loc.line(), d.loc.column()));
+        self
+    }
+
+    pub fn render(&self) -> String {
+        self.items.iter().map(Diagnostic::render).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self { items: vec![diagnostic] }
+    }
+}
+
+impl IntoIterator for Diagnostics {
+    type Item = Diagnostic;
+    type IntoIter = std::vec::IntoIter<Diagnostic>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl std::fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.render())
+    }
+}

@@ -1,0 +1,117 @@
+//! Diagnostics as text: the code and message, the line with carets under it, every frame of the
+//! call chain, further places, notes, and what to do.
+
+use crate::{Diagnostic, Loc, Severity};
+use std::fmt::Write;
+
+impl Diagnostic {
+    /// The whole diagnostic as text, without a trailing newline.
+    pub fn render(&self) -> String {
+        let severity = match self.severity() {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        };
+        let mut out = format!("{severity}[{}]: {}\n", self.code, self.message);
+        frame(&mut out, &self.loc, "");
+        for label in &self.labels {
+            frame(&mut out, &label.loc, &label.text);
+        }
+        for note in &self.notes {
+            bullet(&mut out, "note", note);
+        }
+        if let Some(help) = &self.help {
+            bullet(&mut out, "help", help);
+        }
+        out.truncate(out.trim_end().len());
+        out
+    }
+}
+
+fn bullet(out: &mut String, word: &str, text: &str) {
+    for (i, line) in text.lines().enumerate() {
+        let lead = if i == 0 { format!("  = {word}: ") } else { " ".repeat(word.len() + 6) };
+        let _ = writeln!(out, "{lead}{line}");
+    }
+}
+
+/// The place, its source line with carets, then the places it was inlined from.
+fn frame(out: &mut String, loc: &Loc, text: &str) {
+    if !loc.is_known() {
+        return;
+    }
+    excerpt(out, loc, text);
+    let mut site = loc;
+    while let Some(outer) = site.call_site() {
+        let name = site.function().map_or("function", |n| n);
+        excerpt(out, outer, &format!("`{name}` is called here"));
+        site = outer;
+    }
+}
+
+fn excerpt(out: &mut String, loc: &Loc, text: &str) {
+    let inside = loc.function().map(|name| format!(" in `{name}`")).unwrap_or_default();
+    let _ = writeln!(out, "  --> {loc}{inside}");
+    let Some(line) = loc.file().and_then(|f| f.line(loc.line())) else {
+        if !text.is_empty() {
+            let _ = writeln!(out, "   | {text}");
+        }
+        return;
+    };
+    let number = loc.line().to_string();
+    let length = line.chars().count();
+    let start = (loc.column() as usize).saturating_sub(1).min(length);
+    let (end_line, end_column) = loc.end();
+    let end = if end_line == loc.line() { (end_column as usize).saturating_sub(1) } else { length };
+    let carets = end.clamp(start + 1, length.max(start + 1)) - start;
+    // Tabs keep their width, so that the carets stand under what they point at.
+    let pad: String = line.chars().take(start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let _ = writeln!(out, "{number:>4} | {line}");
+    let tail = if text.is_empty() { String::new() } else { format!(" {text}") };
+    let _ = writeln!(out, "     | {pad}{}{tail}", "^".repeat(carets));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
+    use std::sync::Arc;
+
+    #[test]
+    fn render_shows_line_carets_chain_notes_and_help() {
+        let file = SourceFile::new("k.py", "def f(x):\n    return x + y\nz = f(1)\n", 5);
+        let call = Loc::span(&file, 7, 5, 7, 9);
+        let inner = Loc::span(&file, 6, 16, 6, 17).inside(&Arc::from("f"), &call);
+        let d = Diagnostic::new(Code::E_NAME, "`y` is not defined").at(inner).note("a\nb").help("define `y`");
+        let expected = "\
+error[E_NAME]: `y` is not defined
+  --> k.py:6:16 in `f`
+   6 |     return x + y
+     |                ^
+  --> k.py:7:5
+   7 | z = f(1)
+     |     ^^^^ `f` is called here
+  = note: a
+          b
+  = help: define `y`";
+        assert_eq!(d.render(), expected);
+    }
+
+    #[test]
+    fn equal_diagnostics_are_kept_once_and_sorted_by_place() {
+        let file = SourceFile::new("k.py", "a\nb\n", 1);
+        let at = |line| Diagnostic::new(Code::E_NAME, "no").at(Loc::span(&file, line, 1, line, 2));
+        let mut all = Diagnostics::new();
+        all.extend([at(2), at(1), at(2)]);
+        let lines: Vec<_> = all.sorted().iter().map(|d| d.loc.line()).collect();
+        assert_eq!(lines, [1, 2]);
+    }
+
+    #[test]
+    fn range_past_the_line_does_not_break_rendering() {
+        let file = SourceFile::new("k.py", "ab\n", 1);
+        let d = Diagnostic::new(Code::E_NAME, "no").at(Loc::span(&file, 1, 9, 1, 30));
+        assert!(d.render().contains("ab"));
+        let d = Diagnostic::new(Code::E_NAME, "no").at(Loc::span(&file, 90, 9, 91, 30));
+        assert!(d.render().contains("k.py:90:9"));
+    }
+}

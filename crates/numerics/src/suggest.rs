@@ -1,0 +1,96 @@
+//! "Did you mean": the nearest known names to one that is not known.
+
+use crate::dtype::{ALIASES, DType};
+use std::fmt;
+
+/// A name that is no dtype, with the names nearest to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownDType {
+    pub name: String,
+    pub suggestions: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownDType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.suggestions.is_empty() {
+            let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
+            write!(f, "expected a dtype (one of {}), got `{}`", all.join(", "), self.name)
+        } else {
+            let near = self.suggestions.join("`, `");
+            write!(f, "expected a dtype (did you mean `{near}`?), got `{}`", self.name)
+        }
+    }
+}
+
+impl std::error::Error for UnknownDType {}
+
+/// The dtype names nearest to `name`, best first, at most four and one for each dtype. Empty when
+/// nothing is near enough to be a likely slip.
+pub fn unknown_dtype_suggestions(name: &str) -> Vec<&'static str> {
+    let canonical = DType::ALL.iter().map(|&d| (d.name(), d));
+    let mut ranked: Vec<(usize, &'static str, DType)> = canonical
+        .chain(ALIASES.iter().copied())
+        .map(|(n, d)| (distance(name, n), n, d))
+        .collect();
+    // A stable sort keeps canonical names before aliases and table order among equals.
+    ranked.sort_by_key(|r| r.0);
+    let limit = if name.len() <= 3 { 1 } else { 2 };
+    let mut taken: Vec<DType> = Vec::new();
+    let mut out = Vec::new();
+    for (d, n, dt) in ranked {
+        if d > limit || out.len() == 4 {
+            break;
+        }
+        if !taken.contains(&dt) {
+            taken.push(dt);
+            out.push(n);
+        }
+    }
+    out
+}
+
+/// The nearest of `known` to `name`, for items and modes.
+pub(crate) fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let best = known.iter().map(|k| (distance(name, k), *k)).min_by_key(|r| r.0)?;
+    (best.0 <= 2).then_some(best.1)
+}
+
+/// Edits (insert, delete, replace) between two names, letter case ignored since `BF16` for `bf16`
+/// is a slip too. Long input is cut: it is near no name, and the cost must stay bounded.
+fn distance(a: &str, b: &str) -> usize {
+    let lower = |s: &str| -> Vec<char> { s.chars().take(32).map(|c| c.to_ascii_lowercase()).collect() };
+    let (a, b) = (lower(a), lower(b));
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(ca != cb);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggestions_name_the_near_types_only() {
+        assert_eq!(unknown_dtype_suggestions("fp7"), ["fp6", "fp4"]);
+        assert_eq!(unknown_dtype_suggestions("BF16"), ["bf16", "f16"]);
+        assert!(unknown_dtype_suggestions("fp8_e4m4").starts_with(&["fp8_e4m3"]));
+        assert!(unknown_dtype_suggestions("matrix").is_empty());
+        assert!(unknown_dtype_suggestions(&"f".repeat(100_000)).is_empty());
+    }
+
+    #[test]
+    fn unknown_dtype_text_is_one_line_and_says_both_sides() {
+        let text = "fp7".parse::<DType>().unwrap_err().to_string();
+        assert_eq!(text, "expected a dtype (did you mean `fp6`, `fp4`?), got `fp7`");
+        let text = "zzzzzz".parse::<DType>().unwrap_err().to_string();
+        assert!(text.contains("fp8_e4m3") && !text.contains('\n'));
+    }
+}

@@ -1,0 +1,22 @@
+//! What every other crate stands on: typed ids and arenas, insertion-ordered maps, and a
+//! 128-bit hash that is the same in every process and on every machine.
+//!
+//! ```
+//! use tessera_support::{entity, Arena, StableHasher};
+//! entity!(pub struct NodeId, "n");
+//! let mut nodes: Arena<NodeId, &str> = Arena::new();
+//! let a = nodes.push("a");
+//! assert_eq!(nodes[a], "a");
+//! assert_eq!(a.to_string(), "n0");
+//! let mut h = StableHasher::new();
+//! h.write_str("a");
+//! assert_eq!(h.finish().to_string().len(), 32);
+//! ```
+
+mod arena;
+mod hash;
+mod ordered;
+
+pub use arena::{Arena, Entity, SideTable};
+pub use hash::{Hash128, StableHasher};
+pub use ordered::OrderedMap;

@@ -1,0 +1,134 @@
+//! What integer values are made of: as dimension expressions that the host can evaluate, and as
+//! linear forms that can be compared.
+
+use crate::{Tile, TileOp};
+use std::collections::BTreeMap;
+use tessera_ir::{Attr, DimExpr, DimOp, Func, Type, Value};
+use tessera_numerics::ScalarFn;
+
+/// The value as an expression over dimension symbols and integer parameters, where it is one.
+pub fn dim_expr_of(func: &Func<Tile>, value: Value) -> Option<DimExpr> {
+    let Some(op) = func.def(value) else {
+        let is_param = func.params().contains(&value) && func.ty(value).dtype().is_int();
+        return func.name_of(value).filter(|_| is_param).map(DimExpr::sym);
+    };
+    match op.code {
+        TileOp::Const => op.attr("value").and_then(Attr::as_int).map(DimExpr::Const),
+        TileOp::Dim => op.attr("name").and_then(Attr::as_word).map(DimExpr::sym),
+        TileOp::Cast if matches!(func.ty(value), Type::Scalar(d) if d.is_int()) => {
+            dim_expr_of(func, op.operands[0]).filter(|_| func.ty(op.operands[0]).dtype().is_int())
+        }
+        TileOp::Ew(f) => {
+            let dim_op = match f {
+                ScalarFn::Add => DimOp::Add,
+                ScalarFn::Sub => DimOp::Sub,
+                ScalarFn::Mul => DimOp::Mul,
+                ScalarFn::FloorDiv => DimOp::FloorDiv,
+                ScalarFn::Mod => DimOp::Mod,
+                ScalarFn::Minimum => DimOp::Min,
+                ScalarFn::Maximum => DimOp::Max,
+                ScalarFn::Neg => {
+                    let x = dim_expr_of(func, op.operands[0])?;
+                    return Some(DimExpr::bin(DimOp::Sub, DimExpr::Const(0), x));
+                }
+                _ => return None,
+            };
+            if !func.ty(value).dtype().is_int() {
+                return None;
+            }
+            let [a, b] = [dim_expr_of(func, op.operands[0])?, dim_expr_of(func, op.operands[1])?];
+            Some(DimExpr::bin(dim_op, a, b))
+        }
+        _ => None,
+    }
+}
+
+/// What a linear form is over: a dimension symbol, or a value that is no sum of others.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Atom {
+    Dim(String),
+    Value(Value),
+    /// A group's coordinate: two ops with one axis are one number.
+    Program(i64),
+}
+
+/// `constant + Σ coefficient · atom`, with no zero coefficients: equal forms are equal numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Linear {
+    pub constant: i64,
+    pub terms: BTreeMap<Atom, i64>,
+}
+
+impl Linear {
+    pub fn constant(v: i64) -> Self {
+        Self { constant: v, terms: BTreeMap::new() }
+    }
+
+    pub fn atom(atom: Atom) -> Self {
+        Self { constant: 0, terms: [(atom, 1)].into() }
+    }
+
+    pub fn as_constant(&self) -> Option<i64> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+
+    pub fn scaled(&self, by: i64) -> Option<Self> {
+        let mut out = Self::constant(self.constant.checked_mul(by)?);
+        for (atom, c) in &self.terms {
+            let c = c.checked_mul(by)?;
+            if c != 0 {
+                out.terms.insert(atom.clone(), c);
+            }
+        }
+        Some(out)
+    }
+
+    pub fn plus(&self, other: &Self) -> Option<Self> {
+        let mut out = self.clone();
+        out.constant = out.constant.checked_add(other.constant)?;
+        for (atom, c) in &other.terms {
+            let sum = out.terms.get(atom).copied().unwrap_or(0).checked_add(*c)?;
+            if sum == 0 { out.terms.remove(atom) } else { out.terms.insert(atom.clone(), sum) };
+        }
+        Some(out)
+    }
+
+    pub fn minus(&self, other: &Self) -> Option<Self> {
+        self.plus(&other.scaled(-1)?)
+    }
+}
+
+/// The linear form of an integer scalar.
+pub fn linear_of(func: &Func<Tile>, value: Value) -> Linear {
+    linear(func, value).unwrap_or_else(|| Linear::atom(Atom::Value(value)))
+}
+
+fn linear(func: &Func<Tile>, value: Value) -> Option<Linear> {
+    let op = func.def(value)?;
+    match op.code {
+        TileOp::Const => op.attr("value").and_then(Attr::as_int).map(Linear::constant),
+        TileOp::Dim => op.attr("name").and_then(Attr::as_word).map(|n| Linear::atom(Atom::Dim(n.into()))),
+        TileOp::ProgramId => op.attr("axis").and_then(Attr::as_int).map(|a| Linear::atom(Atom::Program(a))),
+        // Widening keeps the number; narrowing may not.
+        TileOp::Cast => {
+            let (from, to) = (func.ty(op.operands[0]), func.ty(value));
+            let widens = from.dtype().is_int() && to.dtype().is_int() && from.dtype().bits() <= to.dtype().bits();
+            widens.then(|| linear_of(func, op.operands[0]))
+        }
+        TileOp::Ew(f) if func.ty(value) == &Type::INDEX => {
+            let form = |i: usize| linear_of(func, op.operands[i]);
+            match f {
+                ScalarFn::Add => form(0).plus(&form(1)),
+                ScalarFn::Sub => form(0).minus(&form(1)),
+                ScalarFn::Neg => form(0).scaled(-1),
+                ScalarFn::Mul => match (form(0).as_constant(), form(1).as_constant()) {
+                    (_, Some(c)) => form(0).scaled(c),
+                    (Some(c), _) => form(1).scaled(c),
+                    _ => None,
+                },
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,97 @@
+//! The level itself: its types, and the rules on a whole function.
+
+use crate::TileOp;
+use tessera_diag::Code;
+use tessera_ir::{Attr, Func, Level, OpErrors, Type};
+
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Tile;
+
+/// The execution kind of a kernel, fixed at decoration (LANGUAGE 1).
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum KernelKind {
+    /// Collective statements on tiles; scalars are the same for the whole group.
+    Group,
+    /// Scalar code run by every lane.
+    Lane,
+}
+
+impl KernelKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            KernelKind::Group => "group",
+            KernelKind::Lane => "lane",
+        }
+    }
+}
+
+/// The kind a function says it has.
+pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
+    match func.attrs.get("kind").and_then(Attr::as_word) {
+        Some("group") => Some(KernelKind::Group),
+        Some("lane") => Some(KernelKind::Lane),
+        _ => None,
+    }
+}
+
+/// What a function may be told. `grid` holds one dimension expression for each axis; `domain` the
+/// number of lanes of a lane kernel; `lanes` how many form a group.
+const FUNC_ATTRS: [&str; 5] = ["kind", "grid", "domain", "lanes", "config"];
+
+impl Level for Tile {
+    const NAME: &'static str = "tile";
+    const PREFIX: &'static str = "tile";
+    type Op = TileOp;
+
+    fn admits(ty: &Type) -> bool {
+        match ty {
+            Type::Scalar(_) => true,
+            Type::Tile { shape, .. } | Type::Buf { shape, .. } => {
+                !shape.is_empty() && shape.iter().all(|d| d.as_static().is_some_and(|v| v > 0))
+            }
+            Type::View { .. } => true,
+            Type::Tensor { .. } => false,
+        }
+    }
+
+    fn verify_func(func: &Func<Self>, errors: &mut OpErrors) {
+        let Some(kind) = kind_of(func) else {
+            errors.structure("expected the function attribute `kind = group` or `kind = lane`");
+            return;
+        };
+        for (name, value) in func.attrs.iter() {
+            let good = match name {
+                "kind" => true,
+                "grid" => value.as_exprs().is_some(),
+                "domain" => value.as_expr().is_some(),
+                "lanes" => value.as_int().is_some_and(|v| v > 0),
+                "config" => value.as_dict().is_some(),
+                _ => false,
+            };
+            if !good {
+                errors.structure(format!(
+                    "expected function attributes among {}, well formed, got `{name} = {value}`",
+                    FUNC_ATTRS.join(" ")
+                ));
+            }
+        }
+        for id in func.walk() {
+            errors.at_op(func, id);
+            let op = &func.ops[id];
+            let top = func.blocks[op.block].parent.is_none();
+            if op.is_terminator() && (op.code == TileOp::Return) != top {
+                let wanted = if top { "tile.return" } else { "tile.yield" };
+                errors.structure(format!("expected the block to end in {wanted}"));
+            }
+            let lane_op = matches!(op.code, TileOp::LinearId | TileOp::LocalId);
+            if lane_op && kind == KernelKind::Group {
+                errors.push(Code::E_STYLE_MIX, "expected no lane id in a group kernel");
+            }
+            let tile_op = matches!(op.code, TileOp::Mma | TileOp::Reduce | TileOp::CopyAsync | TileOp::Origin);
+            let tiles = op.results.iter().any(|&v| matches!(func.ty(v), Type::Tile { .. }));
+            if kind == KernelKind::Lane && (tile_op || tiles) {
+                errors.push(Code::E_STYLE_MIX, "expected no tile operation in a lane kernel");
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Tile IR: the portable meaning of a kernel. A kernel is a group program over tile values; the
+//! schedule, threads and layouts are elsewhere. A lane kernel is scalar code run by every lane.
+//!
+//! The op table is [`TileOp`]; its rules are in `ops/`, one file for each family.
+//!
+//! ```
+//! use tessera_tile::{Tile, parse};
+//! let text = "func @f(%x: view<[n], f32, read_write>) {kind = group} {\n  tile.return\n}\n";
+//! let func = parse(text).unwrap();
+//! assert_eq!(func.to_string(), text);
+//! tessera_ir::verify::<Tile>(&func).unwrap();
+//! ```
+
+mod analysis;
+mod build;
+mod level;
+pub mod ops;
+mod table;
+
+pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
+pub use build::TileBuild;
+pub use level::{KernelKind, Tile, kind_of};
+pub use table::TileOp;
+
+use tessera_diag::Diagnostics;
+
+pub type TileFunc = tessera_ir::Func<Tile>;
+pub type TileModule = tessera_ir::Module<Tile>;
+
+/// Parses one Tile IR function.
+pub fn parse(text: &str) -> Result<TileFunc, Diagnostics> {
+    tessera_ir::parse_func(text, "<ir>")
+}

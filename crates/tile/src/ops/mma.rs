@@ -1,0 +1,63 @@
+//! Matrix multiply-accumulate.
+
+use crate::Tile;
+use tessera_ir::{Attr, Func, InferContext, OpErrors, OpId, Type};
+use tessera_numerics::DType::{self, *};
+
+/// The operand dtypes that `mma` takes, as rows (a, b, accumulator). The verifier, the front end's
+/// message and the reference page all read this table.
+pub const LEGAL: &[(DType, DType, DType)] = &[
+    (F64, F64, F64),
+    (F32, F32, F32),
+    (BF16, BF16, F32),
+    (F16, F16, F32),
+    (Fp8E4M3, Fp8E4M3, F32),
+    (Fp8E4M3, Fp8E5M2, F32),
+    (Fp8E5M2, Fp8E4M3, F32),
+    (Fp8E5M2, Fp8E5M2, F32),
+    (I8, I8, I32),
+    (U8, U8, I32),
+    (I8, U8, I32),
+    (U8, I8, I32),
+];
+
+/// The accumulation classes of LANGUAGE 13.
+pub const CLASSES: [&str; 4] = ["seq", "f32", "fast", "i32"];
+
+/// The accumulator of two operand dtypes, where the pair is legal.
+pub fn accumulator(a: DType, b: DType) -> Option<DType> {
+    LEGAL.iter().find(|row| (row.0, row.1) == (a, b)).map(|row| row.2)
+}
+
+pub fn infer_mma(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
+    c.operands.get(2).map(|t| vec![t.clone()]).ok_or_else(|| "expected three operands".into())
+}
+
+pub fn verify_mma(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let [a, b, acc] = [0, 1, 2].map(|i| func.ty(op.operands[i]));
+    if [a, b, acc].iter().any(|t| t.rank() != 2) {
+        errors.shape(format!("expected three tiles of rank 2, got {a}, {b} and {acc}"));
+        return;
+    }
+    let [(m, k), (kb, n), (ma, na)] = [a, b, acc].map(|t| (&t.shape()[0], &t.shape()[1]));
+    if k != kb {
+        errors.shape(format!("expected k of `b` to be {k}, got {kb}"));
+    }
+    if (m, n) != (ma, na) {
+        errors.shape(format!("expected an accumulator of {m}x{n}, got {ma}x{na}"));
+    }
+    if !LEGAL.contains(&(a.dtype(), b.dtype(), acc.dtype())) {
+        errors.ty(format!(
+            "expected dtypes of a legal row, got {} x {} into {}",
+            a.dtype(),
+            b.dtype(),
+            acc.dtype()
+        ));
+    }
+    if let Some(class) = op.attr("class").and_then(Attr::as_word)
+        && !CLASSES.contains(&class)
+    {
+        errors.structure(format!("expected an accumulation class of {}, got {class}", CLASSES.join(" ")));
+    }
+}

@@ -1,0 +1,10 @@
+//! The rules of each op family: result types and what must hold.
+
+pub mod control;
+pub mod elementwise;
+pub mod ids;
+pub mod memory;
+pub mod mma;
+pub mod reduce;
+pub mod shape;
+pub mod value;

@@ -1,0 +1,235 @@
+//! The op table of Tile IR: one row an op. Numbers are frozen.
+
+use crate::Tile;
+use crate::ops::{control, elementwise, ids, memory, mma, reduce, shape, value};
+use tessera_ir::define_ops;
+use tessera_numerics::ScalarFn;
+
+define_ops! {
+    level Tile;
+    /// Every op of Tile IR.
+    pub enum TileOp;
+
+    family Ew(ScalarFn) {
+        all: ScalarFn::ALL,
+        name: |f: ScalarFn| f.name(),
+        parse: ScalarFn::from_name,
+        info: elementwise::info
+    }
+
+    aliases { "mma.sync" => Mma, "cp.async" => CopyAsync, "ldmatrix" => Load }
+
+    /// Runs its body for `lo, lo + step, …` below `hi`. The body takes the position and the carried
+    /// values and yields the next ones; the results are the last ones.
+    For = 0x01 "for" since "0.1" {
+        operands: [lo: Index, hi: Index, step: Index],
+        groups: [init: Value [0, usize::MAX]],
+        attrs: [prefetch: Int optional],
+        regions: [body],
+        results: None, effects: Control, infer: None, verify: Some(control::verify_for),
+        example: "%s = tile.for %lo, %hi, %step init(%x) : f32 do (%i: i64, %acc: f32) {\n  %n = tile.add %acc, %x : f32\n  tile.yield %n\n}",
+    }
+    /// Runs one of its two regions; both yield values of the result types.
+    If = 0x02 "if" since "0.1" {
+        operands: [cond: Bool],
+        groups: [], attrs: [], regions: [then, otherwise],
+        results: None, effects: Control, infer: None, verify: Some(control::verify_if),
+        example: "%r = tile.if %c : f32 do {\n  tile.yield %x\n} do {\n  tile.yield %y\n}",
+    }
+    /// Runs its body while its first region yields true. Both regions take the carried values.
+    While = 0x03 "while" since "0.1" {
+        operands: [],
+        groups: [init: Value [0, usize::MAX]],
+        attrs: [], regions: [cond, body],
+        results: None, effects: Control, infer: None, verify: Some(control::verify_while),
+        example: "%r = tile.while init(%x) : f32 do (%a: f32) {\n  %c = tile.lt %a, %y : bool\n  tile.yield %c\n} do (%b: f32) {\n  %n = tile.add %b, %x : f32\n  tile.yield %n\n}",
+    }
+    /// Ends a region and hands its values to the op around it.
+    Yield = 0x04 "yield" since "0.1" {
+        operands: [],
+        groups: [values: Value [0, usize::MAX]],
+        attrs: [], regions: [], results: Some(0), effects: Terminator, infer: None, verify: None,
+        example: "tile.yield %x",
+    }
+    /// Ends the kernel.
+    Return = 0x05 "return" since "0.1" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Terminator, infer: None, verify: None,
+        example: "tile.return",
+    }
+    /// The group's coordinate in the launch grid.
+    ProgramId = 0x10 "program_id" since "0.1" {
+        operands: [], groups: [], attrs: [axis: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_axis),
+        example: "%p = tile.program_id {axis = 0} : i64",
+    }
+    /// The extent of the launch grid along an axis.
+    NumPrograms = 0x11 "num_programs" since "0.1" {
+        operands: [], groups: [], attrs: [axis: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_axis),
+        example: "%p = tile.num_programs {axis = 0} : i64",
+    }
+    /// The lane's index over the whole launch.
+    LinearId = 0x12 "linear_id" since "0.1" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
+        example: "%i = tile.linear_id : i64",
+    }
+    /// The lane's index in its group.
+    LocalId = 0x13 "local_id" since "0.1" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
+        example: "%i = tile.local_id : i64",
+    }
+    /// How many lanes form a group.
+    GroupSize = 0x14 "group_size" since "0.1" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
+        example: "%i = tile.group_size : i64",
+    }
+    /// The run-time value of a dimension symbol.
+    Dim = 0x15 "dim" since "0.1" {
+        operands: [], groups: [], attrs: [name: Word required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_dim),
+        example: "%n = tile.dim {name = n} : i64",
+    }
+    /// An implicit tile origin (LANGUAGE 4): 0, step, 2·step … below the dimension. The pass
+    /// `tile-normalise` turns it into a grid coordinate or a loop.
+    Origin = 0x16 "origin" since "0.1" {
+        operands: [], groups: [], attrs: [name: Word required, dim: Exprs required, step: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_origin),
+        example: "%m = tile.origin {name = tile_m, dim = [n], step = 64} : i64",
+    }
+    /// A constant; of a tile type, every element is the value.
+    Const = 0x20 "const" since "0.1" {
+        operands: [], groups: [], attrs: [value: Number required], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(value::verify_const),
+        example: "%z = tile.const {value = 0.0} : tile<64x64xf32>",
+    }
+    /// `start, start + 1, …` as a rank-1 tile of i32.
+    Iota = 0x21 "iota" since "0.1" {
+        operands: [], groups: [], attrs: [start: Int optional], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(value::verify_iota),
+        example: "%r = tile.iota {start = 0} : tile<64xi32>",
+    }
+    /// Takes `a` where the condition holds and `b` elsewhere.
+    Select = 0x22 "select" since "0.1" {
+        operands: [cond: Value, a: Value, b: Value], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(value::infer_select), verify: Some(value::verify_select),
+        example: "%r = tile.select %c, %x, %y : f32",
+    }
+    /// Converts to the dtype of the result (LANGUAGE 9): to a smaller float it rounds to nearest
+    /// even unless told otherwise, saturating for fp8, fp6 and fp4; float to integer truncates and
+    /// saturates; integers wrap unless `saturate`.
+    Cast = 0x23 "cast" since "0.1" {
+        operands: [x: Value], groups: [], attrs: [round: Word optional, saturate: Bool optional], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(value::verify_cast),
+        example: "%r = tile.cast %x : bf16",
+    }
+    /// The same bits as another dtype of the same width.
+    Bitcast = 0x24 "bitcast" since "0.1" {
+        operands: [x: Value], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(value::verify_bitcast),
+        example: "%r = tile.bitcast %x : i32",
+    }
+    /// The same elements in row-major order under another shape.
+    Reshape = 0x30 "reshape" since "0.1" {
+        operands: [x: Tile], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(shape::verify_reshape),
+        example: "%r = tile.reshape %t : tile<16xf32>",
+    }
+    /// Permutes the axes: result axis `i` is operand axis `perm[i]`.
+    Transpose = 0x31 "transpose" since "0.1" {
+        operands: [x: Tile], groups: [], attrs: [perm: Ints required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(shape::infer_transpose), verify: Some(shape::verify_transpose),
+        example: "%r = tile.transpose %t {perm = [1, 0]} : tile<2x8xf32>",
+    }
+    /// Stretches a scalar to a tile, or axes of extent 1 to the result's extents.
+    Broadcast = 0x32 "broadcast" since "0.1" {
+        operands: [x: Value], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(shape::verify_broadcast),
+        example: "%r = tile.broadcast %x : tile<8x2xf32>",
+    }
+    /// Inserts an axis of extent 1.
+    Expand = 0x33 "expand" since "0.1" {
+        operands: [x: Tile], groups: [], attrs: [axis: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(shape::infer_expand), verify: Some(shape::verify_expand),
+        example: "%r = tile.expand %t {axis = 0} : tile<1x8x2xf32>",
+    }
+    /// Reads the block of memory that begins at `at`; an extent of 0 takes one position and drops
+    /// the axis. Positions outside read as zero, or as `other`. `bounds` says for each axis whether
+    /// the access is known to be `inside`.
+    Load = 0x40 "load" since "0.1" {
+        operands: [mem: Memory],
+        groups: [at: Index [0, usize::MAX], other: Scalar [0, 1]],
+        attrs: [extent: Ints required, bounds: Words optional], regions: [],
+        results: Some(1), effects: Read, infer: Some(memory::infer_load), verify: Some(memory::verify_access),
+        example: "%r = tile.load %v at(%lo) {extent = [64]} : tile<64xf32>",
+    }
+    /// Writes a block of memory; positions outside, or where the mask is false, are not written.
+    Store = 0x41 "store" since "0.1" {
+        operands: [mem: Memory, value: Value],
+        groups: [at: Index [0, usize::MAX], mask: Value [0, 1]],
+        attrs: [extent: Ints required, bounds: Words optional], regions: [],
+        results: Some(0), effects: Write, infer: None, verify: Some(memory::verify_access),
+        example: "tile.store %v, %x at(%lo) {extent = [0]}",
+    }
+    /// Reads one element for each position of the index tiles; outside reads zero, or `other`.
+    Gather = 0x42 "gather" since "0.1" {
+        operands: [mem: Memory],
+        groups: [at: Indices [1, usize::MAX], other: Scalar [0, 1]],
+        attrs: [], regions: [],
+        results: Some(1), effects: Read, infer: Some(memory::infer_gather), verify: Some(memory::verify_indexed),
+        example: "%r = tile.gather %v at(%ix) : tile<8xf32>",
+    }
+    /// Writes one element for each position of the index tiles, in row-major order.
+    Scatter = 0x43 "scatter" since "0.1" {
+        operands: [mem: Memory, value: Value],
+        groups: [at: Indices [1, usize::MAX], mask: Value [0, 1]],
+        attrs: [], regions: [],
+        results: Some(0), effects: Write, infer: None, verify: Some(memory::verify_indexed),
+        example: "%t8 = tile.const {value = 1.0} : tile<8xf32>\ntile.scatter %v, %t8 at(%ix)",
+    }
+    /// Folds a value into a block of memory: read, combine in the value's dtype, convert, write.
+    /// On a `reduce_*` parameter any number of groups may fold into one element.
+    Accumulate = 0x44 "accumulate" since "0.1" {
+        operands: [mem: Memory, value: Value],
+        groups: [at: Index [0, usize::MAX], mask: Value [0, 1]],
+        attrs: [op: Word required, extent: Ints required, bounds: Words optional], regions: [],
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(memory::verify_access),
+        example: "tile.accumulate %v, %x at(%lo) {op = sum, extent = [0]}",
+    }
+    /// Memory that the group shares, for the whole kernel, not initialised.
+    BufAlloc = 0x45 "buf_alloc" since "0.1" {
+        operands: [], groups: [], attrs: [swizzle: Word optional, alignment: Int optional], regions: [],
+        results: Some(1), effects: Write, infer: None, verify: Some(memory::verify_buf_alloc),
+        example: "%b = tile.buf_alloc {swizzle = xor} : buf<64x32xbf16>",
+    }
+    /// Copies a block of global memory over a whole buffer; positions outside become zero.
+    CopyAsync = 0x46 "copy_async" since "0.1" {
+        operands: [dst: Buf, src: View],
+        groups: [at: Index [0, usize::MAX]],
+        attrs: [extent: Ints required, stage: Int optional], regions: [],
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(memory::verify_copy),
+        example: "%b = tile.buf_alloc : buf<64xf32>\ntile.copy_async %b, %v at(%lo) {extent = [64]}",
+    }
+    /// All lanes of the group meet, and see each other's writes to shared memory.
+    Barrier = 0x47 "barrier" since "0.1" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: None,
+        example: "tile.barrier",
+    }
+    /// Multiplies `a` (m×k) by `b` (k×n) and adds `acc` (m×n). `class` is the accumulation class of
+    /// LANGUAGE 13: `seq` is one fused multiply-add for each k, ascending, from the accumulator.
+    Mma = 0x50 "mma" since "0.1" {
+        operands: [a: Tile, b: Tile, acc: Tile], groups: [], attrs: [class: Word optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(mma::infer_mma), verify: Some(mma::verify_mma),
+        example: "%p = tile.const {value = 0.0} : tile<8x4xf32>\n%q = tile.const {value = 0.0} : tile<2x4xf32>\n%r = tile.mma %t, %q, %p : tile<8x4xf32>",
+    }
+    /// Combines the elements along an axis in the canonical order of LANGUAGE 14; the axis goes.
+    Reduce = 0x51 "reduce" since "0.1" {
+        operands: [x: Tile], groups: [], attrs: [op: Word required, axis: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(reduce::infer_reduce), verify: Some(reduce::verify_reduce),
+        example: "%r = tile.reduce %t {op = max, axis = 1} : tile<8xf32>",
+    }
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds the extension module and puts it beside the Python sources.
+
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# Cargo itself says which file it made, whatever the target directory.
+readonly FIND_LIBRARY='
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["reason"] == "compiler-artifact" and message["target"]["name"] == "tessera_python":
+        print(message["filenames"][0])
+'
+
+built=$(cargo build --package tessera-python "${CARGO_FLAGS[@]}" --message-format json-render-diagnostics |
+    "$VENV_PYTHON" -c "$FIND_LIBRARY")
+installed=python/tessera/_core.abi3.so
+
+cmp -s "$built" "$installed" && exit
+# A rename, so that a Python which has the old file loaded keeps it.
+cp "$built" "$installed.new"
+mv -f "$installed.new" "$installed"

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# `make wheel`: a release wheel in dist/, imported once in an environment that has nothing else.
+
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source scripts/progress.sh
+source scripts/setup.sh
+
+STEPS=$((SETUP_STEPS + 3))
+set_up build
+quietly "Wheel builder" scripts/wheel-builder.sh
+rm -rf dist
+openly "Wheel" "$VENV_PYTHON" -m maturin build --release --out dist "${CARGO_FLAGS[@]}"
+quietly "Import in a fresh environment" scripts/check-wheel.sh
+ls -l dist
