@@ -9,6 +9,9 @@ STEPS=$((SETUP_STEPS + 3))
 set_up build
 quietly "Wheel builder" scripts/wheel-builder.sh
 rm -rf dist
+# The paths that panic messages quote start at the sources, not at this machine's folders.
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+export CARGO_ENCODED_RUSTFLAGS=--remap-path-prefix=$ROOT=tessera$'\x1f'--remap-path-prefix=$cargo_home/registry/src=crates
 openly "Wheel" "$VENV_PYTHON" -m maturin build --release --out dist "${CARGO_FLAGS[@]}"
 quietly "Import in a fresh environment" scripts/check-wheel.sh
 ls -l dist

@@ -1,1 +1,43 @@
-//! Placeholder.
+//! Wires the compiler together: a declared kernel is bound to arguments, specialised, compiled for
+//! a backend and launched, and what happened can be asked for. The only crate that names backends.
+//! It knows no Python: the binding converts, this decides.
+//!
+//! - [`KernelHandle`] is a kernel with its cache; [`Compiled`] one compiled without data.
+//! - [`Backends`] says what there is and what a call runs on; [`knobs`] what the environment sets.
+//! - [`module::parse`] reads IR text of any level.
+
+mod alias;
+mod args;
+mod backends;
+mod bind;
+mod compiled;
+mod config;
+mod constraint;
+mod dims;
+mod explain;
+mod geometry;
+mod inspect;
+mod kernel;
+pub mod knobs;
+pub mod module;
+mod number;
+mod overlap;
+mod params;
+mod place;
+mod pointwise;
+mod request;
+mod specialise;
+mod warnings;
+
+pub use args::{Arg, ArrayArg, Number, Place};
+pub use backends::{Backends, Choice};
+pub use bind::Call;
+pub use compiled::Compiled;
+pub use constraint::Constraint;
+pub use explain::{Explanation, Field};
+pub use inspect::LevelError;
+pub use kernel::{KernelHandle, Options, Prepared, grid_of};
+// What the binding needs of the crates below.
+pub use tessera_frontend as frontend;
+pub use tessera_interp::{is_interrupt, set_interrupt_check};
+pub use tessera_target::BufferArg;

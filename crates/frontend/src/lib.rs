@@ -1,1 +1,27 @@
-//! Placeholder.
+//! From Python source to Tile IR. The source is parsed here (with ruff's parser); what its free
+//! names stand for, and what its annotations say, is told by the caller, so that this crate knows
+//! no Python interpreter and its tests need none.
+//!
+//! A [`Kernel`] is made at decoration: parsed, its names and structure checked, and its body
+//! elaborated once with unknown sizes left open, so that everything the annotations determine is
+//! reported at once. Each configuration is then elaborated anew from the syntax tree.
+
+mod api;
+mod elab;
+mod kernel;
+mod names;
+mod parsed;
+mod privilege;
+mod source;
+
+pub use api::{ApiRow, Style};
+pub use kernel::{Kernel, parse_dim};
+pub use names::free_paths;
+pub use source::{
+    ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables,
+};
+
+/// Every function of the tile language, for stubs and documentation.
+pub fn api() -> &'static [ApiRow] {
+    api::all()
+}

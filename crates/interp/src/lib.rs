@@ -1,1 +1,61 @@
-//! Placeholder.
+//! The interpreter of Tile IR: what each op means, bit by bit. Every other backend is judged by it.
+//!
+//! It executes Tile IR as it stands, one group after another, on one thread. A group kernel is run
+//! as a lane kernel of one lane whose values may be tiles, so that both kinds share their control
+//! flow; what differs is how memory is addressed.
+//!
+//! - [`Interp`] is the backend the driver uses; [`run`] is the short way for tests.
+//! - [`HostArray`] owns an array and makes launch arguments of it.
+//! - [`set_interrupt_check`] lets the host stop a long launch.
+//!
+//! ```
+//! use tessera_interp::{HostArray, run};
+//! use tessera_numerics::DType;
+//! use tessera_target::LaunchArgs;
+//! let func = tessera_tile::parse(
+//!     "func @twice(%x: view<[n], f32, read_write>) {kind = lane} {
+//!        %i = tile.linear_id : i64
+//!        %v = tile.load %x at(%i) {extent = [0]} : f32
+//!        %w = tile.add %v, %v : f32
+//!        tile.store %x, %w at(%i) {extent = [0]}
+//!        tile.return
+//!      }",
+//! )
+//! .unwrap();
+//! let mut x = HostArray::new(&[3], DType::F32, &[1.0, 2.0, 3.0]);
+//! let args = LaunchArgs {
+//!     params: vec![x.as_arg()],
+//!     dims: [("n".to_string(), 3)].into(),
+//!     grid: [1, 1, 1],
+//!     domain: 3,
+//!     lanes: 32,
+//! };
+//! run(&func, &args).unwrap();
+//! assert_eq!(x.values(), [2.0, 4.0, 6.0]);
+//! ```
+
+mod access;
+mod backend;
+mod control;
+mod convert;
+mod elementwise;
+mod exec;
+mod fault;
+mod host;
+mod indexed;
+mod interrupt;
+mod lanes;
+mod launch;
+mod liveness;
+mod machine;
+mod memory;
+mod mma;
+mod prepare;
+mod program;
+mod reduce;
+mod shape;
+mod value;
+
+pub use backend::{Interp, run};
+pub use host::HostArray;
+pub use interrupt::{is_interrupt, set_interrupt_check};

@@ -187,6 +187,16 @@ impl Attrs {
         self.items.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether the attributes stand in the order that [`Attrs::arrange`] gives.
+    pub fn is_arranged(&self, names: &[&str]) -> bool {
+        let place = |n: &str| names.iter().position(|known| *known == n).unwrap_or(names.len());
+        self.items.is_sorted_by_key(|(n, _)| place(n))
+    }
+
     /// Puts the attributes into the order of `names`; others follow in the order they have.
     pub fn arrange(&mut self, names: &[&str]) {
         self.items

@@ -52,12 +52,20 @@ impl<L: Level> Func<L> {
         loc: Loc,
     ) -> Result<OpId, String> {
         let info = spec.code.info();
+        if let Some((name, _)) = spec.groups.iter().find(|(n, _)| !info.groups.iter().any(|g| g.name == *n)) {
+            return Err(format!("expected a group of `{}.{}`, got `{name}`", L::PREFIX, spec.code.mnemonic()));
+        }
         let mut attrs = spec.attrs;
         let names: Vec<_> = info.attrs.iter().map(|a| a.name).collect();
         attrs.arrange(&names);
         let types = match (spec.results, info.infer) {
             (Some(types), _) => types,
             (None, _) if info.results == Some(0) => Vec::new(),
+            // Inference may look at every operand of the row.
+            (None, Some(_)) if spec.operands.len() != info.operands.len() => {
+                let (wanted, got) = (info.operands.len(), spec.operands.len());
+                return Err(format!("expected {wanted} operands, got {got}"));
+            }
             (None, Some(infer)) => {
                 let types: Vec<_> = spec.operands.iter().map(|v| self.ty(*v).clone()).collect();
                 let groups: Vec<_> = spec
@@ -67,6 +75,8 @@ impl<L: Level> Func<L> {
                     .collect();
                 infer(&InferContext { operands: &types, groups: &groups, attrs: &attrs })?
             }
+            // A loop or a branch without types gives nothing.
+            (None, None) if info.results.is_none() => Vec::new(),
             (None, None) => {
                 return Err(format!(
                     "expected a result type after `:`, `{}.{}` does not imply one",

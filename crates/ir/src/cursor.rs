@@ -31,6 +31,10 @@ impl<'s> Cursor<'s> {
         self.pos = pos;
     }
 
+    pub fn between(&self, from: usize, to: usize) -> &'s str {
+        &self.text[from..to]
+    }
+
     pub fn loc_at(&self, from: usize, to: usize) -> Loc {
         let place = |pos: usize| {
             let line = self.lines.partition_point(|&start| start <= pos) - 1;
@@ -221,6 +225,8 @@ impl<'s> Cursor<'s> {
                     Some((_, other)) => out.push(other),
                     None => break,
                 },
+                // The printer writes `\n`: a string that goes on over the line was never closed.
+                '\n' => break,
                 c => out.push(c),
             }
         }

@@ -2,6 +2,7 @@
 //! block; control flow is nesting, so that "defined before use in an enclosing block" is dominance.
 
 use crate::{Attr, Attrs, Opcode, Type};
+use std::borrow::Cow;
 use std::sync::Arc;
 use tessera_diag::Loc;
 use tessera_support::{Arena, entity};
@@ -18,8 +19,19 @@ pub trait Level: Copy + Clone + Eq + Ord + std::fmt::Debug + Send + Sync + 'stat
     const PREFIX: &'static str;
     type Op: Opcode<Self>;
     fn admits(ty: &Type) -> bool;
+    /// The attributes a function of this level may have, in the order they are printed in.
+    const FUNC_ATTRS: &'static [&'static str] = &[];
     /// Rules on a whole function beyond those on each op.
     fn verify_func(_func: &Func<Self>, _errors: &mut crate::OpErrors) {}
+}
+
+fn in_order<'a>(attrs: &'a Attrs, names: &[&str]) -> Cow<'a, Attrs> {
+    if attrs.is_arranged(names) {
+        return Cow::Borrowed(attrs);
+    }
+    let mut sorted = attrs.clone();
+    sorted.arrange(names);
+    Cow::Owned(sorted)
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +93,13 @@ impl<L: Level> Op<L> {
         &[]
     }
 
+    /// The attributes in the order of the op's row, however they were set: the order that is
+    /// printed and hashed.
+    pub fn attrs_in_order(&self) -> Cow<'_, Attrs> {
+        let names: Vec<_> = self.code.info().attrs.iter().map(|a| a.name).collect();
+        in_order(&self.attrs, &names)
+    }
+
     pub fn result(&self) -> Value {
         self.results[0]
     }
@@ -114,6 +133,11 @@ impl<L: Level> Func<L> {
             values: Arena::new(),
             body,
         }
+    }
+
+    /// The function's attributes in the level's order.
+    pub fn attrs_in_order(&self) -> Cow<'_, Attrs> {
+        in_order(&self.attrs, L::FUNC_ATTRS)
     }
 
     pub fn params(&self) -> &[Value] {

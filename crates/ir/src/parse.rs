@@ -4,26 +4,34 @@
 use crate::cursor::{Cursor, Parsed};
 use crate::table::BARE_GROUP;
 use crate::{
-    Attr, Attrs, BlockId, Dim, DimExpr, DimOp, Func, IR_VERSION, Level, Module, OpSpec, Opcode, Privilege,
-    Shape, Type, Value,
+    Attr, Attrs, BlockId, Func, IR_VERSION, Level, Module, OpSpec, Opcode, Value,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
-use tessera_numerics::{DType, NumType};
 
 /// Blocks nested deeper than this are refused: the text is not from our printer, and following it
 /// would end the stack.
-const MAX_DEPTH: usize = 200;
+pub(crate) const MAX_DEPTH: usize = 200;
 
 /// Parses a module, with or without its `module` line. Every function that does not parse gives
 /// its first error.
 pub fn parse_module<L: Level>(text: &str, file_name: &str) -> Result<Module<L>, Diagnostics> {
+    parse_module_as(text, file_name, L::NAME)
+}
+
+/// Parses a module whose `module` line names `level_name`: target IR that is a level's functions
+/// under a name of its own, such as `target.interp`.
+pub fn parse_module_as<L: Level>(
+    text: &str,
+    file_name: &str,
+    level_name: &str,
+) -> Result<Module<L>, Diagnostics> {
     let file = SourceFile::new(file_name, text, 1);
     let mut cursor = Cursor::new(text, file);
     let mut errors = Diagnostics::new();
     let mut module = Module::new("module");
-    if let Err(e) = header(&mut cursor, &mut module) {
+    if let Err(e) = header(&mut cursor, &mut module, level_name) {
         return Err(e.into());
     }
     while !cursor.at_end() {
@@ -67,7 +75,7 @@ pub fn module_level(text: &str) -> Option<String> {
     c.dotted().map(str::to_string)
 }
 
-fn header<L: Level>(c: &mut Cursor<'_>, module: &mut Module<L>) -> Parsed<()> {
+fn header<L: Level>(c: &mut Cursor<'_>, module: &mut Module<L>, wanted: &str) -> Parsed<()> {
     if !c.eat_word("module") {
         return Ok(());
     }
@@ -77,10 +85,10 @@ fn header<L: Level>(c: &mut Cursor<'_>, module: &mut Module<L>) -> Parsed<()> {
     c.expect(":")?;
     let start = c.pos();
     let level = c.dotted().unwrap_or_default();
-    if level != L::NAME {
+    if level != wanted {
         return Err(Diagnostic::new(
             Code::E_GRAPH_INVALID,
-            format!("expected a module of level `{}`, got `{level}`", L::NAME),
+            format!("expected a module of level `{wanted}`, got `{level}`"),
         )
         .at(c.loc_at(start, c.pos())));
     }
@@ -101,9 +109,9 @@ fn header<L: Level>(c: &mut Cursor<'_>, module: &mut Module<L>) -> Parsed<()> {
     Ok(())
 }
 
-struct Parser<'c, 's> {
-    c: &'c mut Cursor<'s>,
-    depth: usize,
+pub(crate) struct Parser<'c, 's> {
+    pub c: &'c mut Cursor<'s>,
+    pub depth: usize,
 }
 
 /// The names that may be used: those of this block and the blocks around it.
@@ -122,7 +130,8 @@ impl<'s> Parser<'_, 's> {
         let mut scope = Scope::new();
         self.c.expect("(")?;
         let body = func.body;
-        self.args(&mut func, body, &mut scope)?;
+        // A function's names end with its scope: nobody has to take them out again.
+        self.args(&mut func, body, &mut scope, &mut Vec::new())?;
         self.c.expect("{")?;
         // Both attributes and the body begin with a brace: attributes are `{name = …`.
         let mark = self.c.pos();
@@ -133,7 +142,7 @@ impl<'s> Parser<'_, 's> {
             func.attrs = self.attr_items()?;
             self.c.expect("{")?;
         }
-        self.block(&mut func, body, &mut scope)?;
+        self.block(&mut func, body, &mut scope, Vec::new())?;
         Ok(func)
     }
 
@@ -146,40 +155,61 @@ impl<'s> Parser<'_, 's> {
     }
 
     /// `%a: type, …)`
-    fn args<L: Level>(&mut self, func: &mut Func<L>, block: BlockId, scope: &mut Scope<'s>) -> Parsed<()> {
+    fn args<L: Level>(
+        &mut self,
+        func: &mut Func<L>,
+        block: BlockId,
+        scope: &mut Scope<'s>,
+        own: &mut Vec<&'s str>,
+    ) -> Parsed<()> {
         if self.c.eat(")") {
             return Ok(());
         }
         loop {
+            self.c.skip_space();
             let start = self.c.pos();
             let name = self.c.value_name()?;
-            let loc = self.c.loc_at(start, self.c.pos());
+            let end = self.c.pos();
             self.c.expect(":")?;
             let ty = self.ty()?;
             let value = func.add_arg(block, ty, Some(name));
-            self.define(scope, name, value, loc)?;
+            self.define(scope, name, value, (start, end))?;
+            own.push(name);
             if !self.c.eat(",") {
                 return self.c.expect(")");
             }
         }
     }
 
-    fn define(&self, scope: &mut Scope<'s>, name: &'s str, value: Value, loc: Loc) -> Parsed<()> {
+    /// `at` is where the name stands in the text.
+    fn define(
+        &self,
+        scope: &mut Scope<'s>,
+        name: &'s str,
+        value: Value,
+        at: (usize, usize),
+    ) -> Parsed<()> {
         match scope.insert(name, value) {
             None => Ok(()),
             Some(_) => {
-                Err(Diagnostic::new(Code::E_NAME, format!("expected a new name, got %{name} again")).at(loc))
+                Err(Diagnostic::new(Code::E_NAME, format!("expected a new name, got %{name} again"))
+                    .at(self.c.loc_at(at.0, at.1)))
             }
         }
     }
 
-    /// Ops up to the closing brace. Names defined here end with the block.
-    fn block<L: Level>(&mut self, func: &mut Func<L>, block: BlockId, scope: &mut Scope<'s>) -> Parsed<()> {
+    /// Ops up to the closing brace. Names defined here, and those in `own`, end with the block.
+    fn block<L: Level>(
+        &mut self,
+        func: &mut Func<L>,
+        block: BlockId,
+        scope: &mut Scope<'s>,
+        mut own: Vec<&'s str>,
+    ) -> Parsed<()> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(self.c.error(format!("expected at most {MAX_DEPTH} nested blocks")));
         }
-        let mut own = Vec::new();
         while !self.c.eat("}") {
             self.op(func, block, scope, &mut own)?;
         }
@@ -202,9 +232,10 @@ impl<'s> Parser<'_, 's> {
         let mut names = Vec::new();
         if self.c.peek() == Some('%') {
             loop {
+                self.c.skip_space();
                 let from = self.c.pos();
                 let name = self.c.value_name()?;
-                names.push((name, self.c.loc_at(from, self.c.pos())));
+                names.push((name, (from, self.c.pos())));
                 if !self.c.eat(",") {
                     break;
                 }
@@ -224,7 +255,8 @@ impl<'s> Parser<'_, 's> {
         };
         let mut spec = OpSpec::<L>::new(code, &[]);
         let info = code.info();
-        if self.c.peek() == Some('%') {
+        let end = self.c.pos();
+        if self.c.peek() == Some('%') && !self.next_op_begins(end) {
             let values = self.uses(scope)?;
             match info.groups.first() {
                 Some(g) if g.name == BARE_GROUP => spec.groups.push((BARE_GROUP, values)),
@@ -275,19 +307,32 @@ impl<'s> Parser<'_, 's> {
             if !self.c.eat_word("do") {
                 return self.c.expected("`do` and a region");
             }
-            let mut inner = scope.clone();
+            let mut inner = Vec::new();
             if self.c.eat("(") {
-                self.args(func, region, &mut inner)?;
+                self.args(func, region, scope, &mut inner)?;
             }
             self.c.expect("{")?;
-            self.block(func, region, &mut inner)?;
+            self.block(func, region, scope, inner)?;
         }
-        for ((name, loc), value) in names.into_iter().zip(results) {
+        for ((name, at), value) in names.into_iter().zip(results) {
             func.set_name(value, name);
-            self.define(scope, name, value, loc)?;
+            self.define(scope, name, value, at)?;
             own.push(name);
         }
         Ok(())
+    }
+
+    /// Whether the names that stand here are results of the next op (`%a, %b = …`) and not operands
+    /// of the one that ended at `end`. Results begin a line, so that only a line break asks for a look.
+    fn next_op_begins(&mut self, end: usize) -> bool {
+        let mark = self.c.pos();
+        if !self.c.between(end, mark).contains('\n') {
+            return false;
+        }
+        while self.c.value_name().is_ok() && self.c.eat(",") {}
+        let begins = self.c.peek() == Some('=');
+        self.c.set_pos(mark);
+        begins
     }
 
     fn uses(&mut self, scope: &Scope<'s>) -> Parsed<Vec<Value>> {
@@ -366,6 +411,9 @@ impl<'s> Parser<'_, 's> {
             if let Ok(v) = text.parse::<i64>() {
                 return Ok(Attr::Int(v));
             }
+            if text.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
+                return Err(self.c.error(format!("expected an integer of 64 bits, got `{text}`")));
+            }
             return text
                 .parse()
                 .map(Attr::Float)
@@ -415,145 +463,5 @@ impl<'s> Parser<'_, 's> {
                 }
             }
         }
-    }
-
-    fn expr(&mut self) -> Parsed<DimExpr> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(self.c.error(format!("expected at most {MAX_DEPTH} nested expressions")));
-        }
-        let expr = self.expr_inner();
-        self.depth -= 1;
-        expr
-    }
-
-    fn expr_inner(&mut self) -> Parsed<DimExpr> {
-        if let Some(v) = self.c.int() {
-            return Ok(DimExpr::Const(v));
-        }
-        if self.c.eat("(") {
-            let a = self.expr()?;
-            let op = DimOp::ALL[..3].iter().find(|op| self.c.eat(op.text()));
-            let Some(&op) = op else { return self.c.expected("`+`, `-` or `*`") };
-            let b = self.expr()?;
-            self.c.expect(")")?;
-            // Kept as written: folding here would make the text read differently when printed.
-            return Ok(DimExpr::Bin(op, Arc::new(a), Arc::new(b)));
-        }
-        let Some(word) = self.c.word() else { return self.c.expected("a dimension") };
-        if !self.c.rest().starts_with('(') {
-            return Ok(DimExpr::sym(word));
-        }
-        let Some(&op) = DimOp::ALL[3..].iter().find(|op| op.text() == word) else {
-            return Err(self.c.error(format!("expected one of cdiv floordiv mod min max, got `{word}`")));
-        };
-        self.c.expect("(")?;
-        let a = self.expr()?;
-        self.c.expect(",")?;
-        let b = self.expr()?;
-        self.c.expect(")")?;
-        Ok(DimExpr::Bin(op, Arc::new(a), Arc::new(b)))
-    }
-
-    fn ty(&mut self) -> Parsed<Type> {
-        let Some(word) = self.c.word() else { return self.c.expected("a type") };
-        match word {
-            "tile" | "buf" => {
-                self.c.expect("<")?;
-                let (shape, dtype) = if self.c.peek() == Some('[') {
-                    let shape = self.dims()?;
-                    self.c.expect(",")?;
-                    (shape, self.dtype()?)
-                } else {
-                    self.sized()?
-                };
-                self.c.expect(">")?;
-                Ok(if word == "tile" { Type::Tile { shape, dtype } } else { Type::Buf { shape, dtype } })
-            }
-            "view" | "tensor" => {
-                self.c.expect("<")?;
-                let dims = self.dims()?;
-                self.c.expect(",")?;
-                let elem = self.num_type()?;
-                if word == "tensor" {
-                    self.c.expect(">")?;
-                    return Ok(Type::Tensor { dims, elem });
-                }
-                self.c.expect(",")?;
-                let Some(privilege) = self.c.word().and_then(Privilege::parse) else {
-                    return self.c.expected("a privilege");
-                };
-                self.c.expect(">")?;
-                Ok(Type::View { dims, elem, privilege })
-            }
-            word => match DType::parse(word) {
-                Some(d) => Ok(Type::Scalar(d)),
-                None => Err(self.c.error(format!("expected a type, got `{word}`"))),
-            },
-        }
-    }
-
-    /// `64x32xbf16`
-    fn sized(&mut self) -> Parsed<(Shape, DType)> {
-        let mut shape = Vec::new();
-        while self.c.peek().is_some_and(|c| c.is_ascii_digit()) {
-            match self.c.int() {
-                Some(v) => shape.push(Dim::Static(v)),
-                None => return self.c.expected("an extent below 2^63"),
-            }
-            self.c.expect("x")?;
-        }
-        Ok((shape, self.dtype()?))
-    }
-
-    fn dims(&mut self) -> Parsed<Shape> {
-        self.c.expect("[")?;
-        let mut dims = Vec::new();
-        if self.c.eat("]") {
-            return Ok(dims);
-        }
-        loop {
-            dims.push(if self.c.eat("?") { Dim::Any } else { Dim::from(self.expr()?) });
-            if !self.c.eat(",") {
-                self.c.expect("]")?;
-                return Ok(dims);
-            }
-        }
-    }
-
-    fn dtype(&mut self) -> Parsed<DType> {
-        let Some(word) = self.c.word() else { return self.c.expected("a dtype") };
-        DType::parse(word).ok_or_else(|| {
-            let mut e = self.c.error(format!("expected a dtype, got `{word}`"));
-            e.code = Code::E_UNSUPPORTED_DTYPE;
-            e
-        })
-    }
-
-    /// A dtype with its policy items: the text up to the next `,` or `>` outside parentheses.
-    fn num_type(&mut self) -> Parsed<NumType> {
-        self.c.skip_space();
-        let rest = self.c.rest();
-        let mut depth = 0;
-        let mut len = rest.len();
-        for (i, ch) in rest.char_indices() {
-            match ch {
-                '(' => depth += 1,
-                ')' => depth -= 1,
-                ',' | '>' | '\n' if depth == 0 => {
-                    len = i;
-                    break;
-                }
-                _ => {}
-            }
-        }
-        let text = rest[..len].trim();
-        let parsed = text.parse::<NumType>().map_err(|why| {
-            let mut e = self.c.error(why.to_string());
-            e.code = Code::E_UNSUPPORTED_DTYPE;
-            e
-        })?;
-        self.c.set_pos(self.c.pos() + len);
-        Ok(parsed)
     }
 }

@@ -1,10 +1,11 @@
 //! The printer. Value names come from the user where there are any, made unique by a suffix, so
 //! that parsing the text and printing it again gives the same text.
 
-use crate::{BlockId, Func, IR_VERSION, Level, Module, OpId, Opcode, Value};
-use std::collections::BTreeSet;
-use std::fmt::{self, Write};
 use crate::table::BARE_GROUP;
+use crate::{BlockId, Func, IR_VERSION, Level, Module, OpId, Opcode, Value};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
 use tessera_support::SideTable;
 
 #[derive(Copy, Clone, Debug, Default)]
@@ -16,7 +17,8 @@ pub struct PrintOptions {
 struct Printer<'f, L: Level> {
     func: &'f Func<L>,
     names: SideTable<Value, String>,
-    taken: BTreeSet<String>,
+    /// Each name given, with the suffix to try next for a value that asks for the same.
+    taken: BTreeMap<String, usize>,
     next: usize,
     options: PrintOptions,
     /// Lines to put under an op: what a verifier found.
@@ -38,7 +40,7 @@ pub(crate) fn print_annotated<L: Level>(
     let mut p = Printer {
         func,
         names: SideTable::new(String::new()),
-        taken: BTreeSet::new(),
+        taken: BTreeMap::new(),
         next: 0,
         options,
         under,
@@ -50,10 +52,15 @@ pub(crate) fn print_annotated<L: Level>(
 
 impl<L: Level> Module<L> {
     pub fn to_text(&self, options: PrintOptions) -> String {
+        self.to_text_as(L::NAME, options)
+    }
+
+    /// The text with another level name on its `module` line; see `parse_module_as`.
+    pub fn to_text_as(&self, level_name: &str, options: PrintOptions) -> String {
         let mut attrs = self.attrs.clone();
         attrs.set("version", crate::Attr::Int(IR_VERSION));
         attrs.arrange(&["version"]);
-        let mut out = format!("module @{} : {} {attrs}\n", self.name, L::NAME);
+        let mut out = format!("module @{} : {level_name} {attrs}\n", self.name);
         for func in &self.funcs {
             out.push('\n');
             out.push_str(&func.to_text(options));
@@ -74,6 +81,15 @@ impl<L: Level> fmt::Display for Module<L> {
     }
 }
 
+/// A name the parser reads: what Python allows in one and the grammar does not becomes `_`.
+fn readable(hint: &str) -> Cow<'_, str> {
+    let good = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    if hint.chars().all(good) {
+        return Cow::Borrowed(hint);
+    }
+    Cow::Owned(hint.chars().map(|c| if good(c) { c } else { '_' }).collect())
+}
+
 impl<L: Level> Printer<'_, L> {
     /// Gives a value its printed name at its definition.
     fn define(&mut self, value: Value) -> String {
@@ -81,13 +97,15 @@ impl<L: Level> Printer<'_, L> {
         let hint = self.func.name_of(value).filter(|n| !n.bytes().all(|b| b.is_ascii_digit()));
         let name = match hint {
             Some(hint) => {
+                let hint = readable(hint);
                 let mut name = hint.to_string();
-                let mut n = 1;
-                while self.taken.contains(&name) {
+                let mut n = self.taken.get(&*hint).copied().unwrap_or(1);
+                while self.taken.contains_key(&name) {
                     name = format!("{hint}.{n}");
                     n += 1;
                 }
-                self.taken.insert(name.clone());
+                self.taken.insert(name.clone(), 1);
+                self.taken.insert(hint.into_owned(), n);
                 name
             }
             None => {
@@ -104,7 +122,7 @@ impl<L: Level> Printer<'_, L> {
         self.args(self.func.body);
         self.out.push(')');
         if !self.func.attrs.is_empty() {
-            let _ = write!(self.out, " {}", self.func.attrs);
+            let _ = write!(self.out, " {}", self.func.attrs_in_order());
         }
         self.out.push_str(" {\n");
         self.block(self.func.body, 1);
@@ -126,10 +144,12 @@ impl<L: Level> Printer<'_, L> {
 
     fn list(&mut self, values: &[Value]) {
         for (i, &value) in values.iter().enumerate() {
-            let name = &self.names[value];
+            self.out.push_str(if i == 0 { "%" } else { ", %" });
             // A use before its definition is an error the verifier reports; the text still shows it.
-            let shown = if name.is_empty() { value.to_string() } else { name.clone() };
-            let _ = write!(self.out, "{}%{shown}", if i == 0 { "" } else { ", " });
+            match self.names[value].as_str() {
+                "" => self.out.push_str(&value.to_string()),
+                name => self.out.push_str(name),
+            }
         }
     }
 
@@ -164,7 +184,7 @@ impl<L: Level> Printer<'_, L> {
             }
         }
         if !op.attrs.is_empty() {
-            let _ = write!(self.out, " {}", op.attrs);
+            let _ = write!(self.out, " {}", op.attrs_in_order());
         }
         for (i, &result) in op.results.iter().enumerate() {
             let _ = write!(self.out, "{}{}", if i == 0 { " : " } else { ", " }, self.func.ty(result));

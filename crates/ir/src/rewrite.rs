@@ -1,7 +1,7 @@
 //! Rewriting by rebuilding: copy a function op by op into a new one, changing what is to change on
 //! the way. Nothing dangles, and the old function stays as it was if the pass gives up.
 
-use crate::{BlockId, Func, Level, Op, OpId, Value, ValueData, ValueDef};
+use crate::{BlockId, Func, Level, Op, OpId, Type, Value, ValueData, ValueDef};
 use tessera_diag::Loc;
 use tessera_support::SideTable;
 
@@ -10,6 +10,8 @@ pub struct Rewriter<'f, L: Level> {
     pub old: &'f Func<L>,
     pub new: Func<L>,
     map: SideTable<Value, Option<Value>>,
+    /// A value that no op and no block gives: it stands for old values that were never mapped.
+    nowhere: Value,
 }
 
 impl<'f, L: Level> Rewriter<'f, L> {
@@ -18,7 +20,12 @@ impl<'f, L: Level> Rewriter<'f, L> {
         let mut new = Func::new(old.name.clone());
         new.attrs = old.attrs.clone();
         new.loc = old.loc.clone();
-        let mut this = Self { old, new, map: SideTable::new(None) };
+        let nowhere = new.values.push(ValueData {
+            ty: Type::BOOL,
+            name: Some("nowhere".into()),
+            def: ValueDef::Arg(new.body, usize::MAX),
+        });
+        let mut this = Self { old, new, map: SideTable::new(None), nowhere };
         this.copy_args(old.body, this.new.body);
         this
     }
@@ -26,7 +33,7 @@ impl<'f, L: Level> Rewriter<'f, L> {
     /// The new value for an old one. An old value that was never mapped is a fault of the pass;
     /// the verifier then reports the use.
     pub fn get(&self, old: Value) -> Value {
-        self.map[old].unwrap_or(old)
+        self.map[old].unwrap_or(self.nowhere)
     }
 
     pub fn set(&mut self, old: Value, new: Value) {

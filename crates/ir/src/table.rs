@@ -67,6 +67,8 @@ pub enum AttrKind {
     Ref,
     Ints,
     Words,
+    /// One dimension expression.
+    Expr,
     Exprs,
     Dict,
     /// A list of anything; the op's `verify` says more.

@@ -1,1 +1,78 @@
-//! Placeholder.
+//! The passes over Tile IR, from what the front end emits to what interpreter and backends take.
+//!
+//! Each pass is one file with its contract at the top. The order is data: [`TILE_PASSES`].
+//!
+//! ```
+//! use tessera_ir::{PassContext, PassOptions};
+//! let text = "func @f(%y: view<[n], f32, write>, %v: f32) {kind = lane} {
+//!   %i = tile.linear_id : i64
+//!   tile.store %y, %v at(%i) {extent = [0]}
+//!   tile.return
+//! }";
+//! let mut func = tessera_tile::parse(text).unwrap();
+//! let passes = tessera_lower::tile_pipeline(PassOptions { verify_each: true, ..PassOptions::default() });
+//! passes.run(&mut func, &mut PassContext::default()).unwrap();
+//! assert_eq!(func.attrs.get("domain").unwrap().to_string(), "n");
+//! ```
+
+mod bounds;
+mod canonicalise;
+mod check;
+mod facts;
+mod geometry;
+mod interval;
+mod lift;
+mod lift_plan;
+mod normalise;
+mod normalise_plan;
+mod ragged;
+mod taint;
+
+pub use bounds::Bounds;
+pub use canonicalise::Canonicalise;
+pub use check::{Check, races};
+pub use geometry::{Geometry, geometry_error};
+pub use lift::Lift;
+pub use normalise::Normalise;
+pub use ragged::Ragged;
+
+use tessera_diag::Diagnostics;
+use tessera_ir::{Changed, Pass, PassContext, PassManager, PassOptions};
+use tessera_tile::{Tile, TileFunc};
+
+type MakePass = fn() -> Box<dyn Pass<Tile>>;
+
+/// Every pass over Tile IR in the order of the pipeline.
+pub const TILE_PASSES: &[(&str, MakePass)] = &[
+    ("tile-lift", || Box::new(Lift)),
+    ("tile-normalise", || Box::new(Normalise)),
+    ("tile-geometry", || Box::new(Geometry)),
+    ("tile-ragged", || Box::new(Ragged)),
+    ("tile-check", || Box::new(Check)),
+    ("tile-bounds", || Box::new(Bounds)),
+    ("tile-canonicalise", || Box::new(Canonicalise)),
+];
+
+pub fn pass_by_name(name: &str) -> Option<Box<dyn Pass<Tile>>> {
+    TILE_PASSES.iter().find(|(n, _)| *n == name).map(|(_, make)| make())
+}
+
+/// The pipeline that every kernel goes through.
+pub fn tile_pipeline(options: PassOptions) -> PassManager<Tile> {
+    TILE_PASSES
+        .iter()
+        .fold(PassManager::new(options), |manager, (_, make)| manager.with(Boxed(make())))
+}
+
+/// The manager takes passes by type; the table holds them boxed.
+struct Boxed(Box<dyn Pass<Tile>>);
+
+impl Pass<Tile> for Boxed {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn run(&self, func: &mut TileFunc, context: &mut PassContext) -> Result<Changed, Diagnostics> {
+        self.0.run(func, context)
+    }
+}

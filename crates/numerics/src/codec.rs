@@ -64,7 +64,8 @@ pub(crate) const fn decode_small(fmt: FloatFormat, code: u32) -> f32 {
                 magnitude << shift
             } else if magnitude >> fmt.man_bits == 0 {
                 // Subnormals of the narrow format are normal f32 numbers: an integer times a power of two.
-                let unit = f32::from_bits(((127 + fmt.min_exp() - fmt.man_bits as i32) as u32) << 23);
+                let unit =
+                    f32::from_bits(((127 + fmt.min_exp() - fmt.man_bits as i32) as u32) << 23);
                 (magnitude as f32 * unit).to_bits()
             } else {
                 (magnitude << shift) + (((127 - fmt.bias) as u32) << 23)

@@ -152,7 +152,9 @@ pub fn decode_slice_f32(dt: DType, bytes: &[u8], out: &mut [f32]) -> usize {
         DType::I32 => each::<4, _>(bytes, out, |b| i32::from_le_bytes(b) as f32),
         DType::I16 => each::<2, _>(bytes, out, |b| i16::from_le_bytes(b) as f32),
         DType::U16 => each::<2, _>(bytes, out, |b| u16::from_le_bytes(b) as f32),
-        DType::Bool | DType::I4 => each::<1, _>(bytes, out, |b| decode(dt, b[0] as u64).as_f64() as f32),
+        DType::Bool | DType::I4 => {
+            each::<1, _>(bytes, out, |b| decode(dt, b[0] as u64).as_f64() as f32)
+        }
         // Answered by the tables above.
         DType::Fp8E4M3 | DType::Fp8E5M2 | DType::Fp6E3M2 => {}
         DType::Fp6E2M3 | DType::Fp4E2M1 | DType::E8M0 => {}
@@ -176,13 +178,18 @@ pub fn encode_slice_f32(dt: DType, xs: &[f32], out: &mut [u8]) -> usize {
         DType::Fp6E3M2 => put::<1, _>(xs, out, |x| [Fast::FP6_E3M2.encode(x) as u8]),
         DType::Fp6E2M3 => put::<1, _>(xs, out, |x| [Fast::FP6_E2M3.encode(x) as u8]),
         DType::Fp4E2M1 => put::<1, _>(xs, out, |x| [Fast::FP4_E2M1.encode(x) as u8]),
-        DType::Bool | DType::I4 | DType::I8 | DType::U8 | DType::E8M0 => {
+        // `as` truncates, clamps and sends NaN to 0, which is the language's rule.
+        DType::I8 => put::<1, _>(xs, out, |x| (x as i8).to_le_bytes()),
+        DType::U8 => put::<1, _>(xs, out, |x| [x as u8]),
+        DType::I16 => put::<2, _>(xs, out, |x| (x as i16).to_le_bytes()),
+        DType::U16 => put::<2, _>(xs, out, |x| (x as u16).to_le_bytes()),
+        DType::I32 => put::<4, _>(xs, out, |x| (x as i32).to_le_bytes()),
+        DType::U32 => put::<4, _>(xs, out, |x| (x as u32).to_le_bytes()),
+        DType::I64 => put::<8, _>(xs, out, |x| (x as i64).to_le_bytes()),
+        DType::U64 => put::<8, _>(xs, out, |x| (x as u64).to_le_bytes()),
+        DType::F64 => put::<8, _>(xs, out, |x| default_code(dt, x.into()).to_le_bytes()),
+        DType::Bool | DType::I4 | DType::E8M0 => {
             put::<1, _>(xs, out, |x| [default_code(dt, x.into()) as u8])
-        }
-        DType::I16 | DType::U16 => put::<2, _>(xs, out, |x| (default_code(dt, x.into()) as u16).to_le_bytes()),
-        DType::I32 | DType::U32 => put::<4, _>(xs, out, |x| (default_code(dt, x.into()) as u32).to_le_bytes()),
-        DType::I64 | DType::U64 | DType::F64 => {
-            put::<8, _>(xs, out, |x| default_code(dt, x.into()).to_le_bytes())
         }
     }
     n

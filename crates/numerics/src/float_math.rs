@@ -2,7 +2,8 @@
 //!
 //! The f32 functions are evaluated in f64 by the pure-Rust `libm` and rounded once. The system's
 //! own library is not asked because it differs from machine to machine, and the reference must give
-//! the same bits everywhere.
+//! the same bits everywhere. Only this file knows how the values are found, because the published
+//! expansions of LANGUAGE 14 take the place of `libm` once every backend runs the same sequence.
 
 use libm as m;
 
@@ -15,7 +16,8 @@ macro_rules! shared {
                 return a / b;
             }
             let rem = a % b;
-            let quotient = (a - rem) / b - if rem != 0.0 && (rem < 0.0) != (b < 0.0) { 1.0 } else { 0.0 };
+            let quotient =
+                (a - rem) / b - if rem != 0.0 && (rem < 0.0) != (b < 0.0) { 1.0 } else { 0.0 };
             if quotient == 0.0 {
                 return (0.0 as $t).copysign(a / b);
             }

@@ -180,7 +180,7 @@ int_kernel!(i64_kernel, i64, I64U, I64B, I64T, I64C);
 int_kernel!(u32_kernel, u32, U32U, U32B, U32T, U32C);
 int_kernel!(u64_kernel, u64, U64U, U64B, U64T, U64C);
 
-/// Bits and comparisons only, which [`ScalarFn::accepts`] has made sure of.
+/// Bits and comparisons; arithmetic on bools is done in i32.
 fn bool_kernel(f: ScalarFn) -> Option<Kernel> {
     use Kernel::{BoolB as B, BoolU as U};
     Some(match f {
@@ -193,6 +193,16 @@ fn bool_kernel(f: ScalarFn) -> Option<Kernel> {
         ScalarFn::Le => B(|a, b| a <= b),
         ScalarFn::Gt => B(|a, b| a & !b),
         ScalarFn::Ge => B(|a, b| a >= b),
-        _ => return None,
+        ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul | ScalarFn::Div => return None,
+        ScalarFn::FloorDiv | ScalarFn::Mod | ScalarFn::Neg | ScalarFn::Abs => return None,
+        ScalarFn::Fma | ScalarFn::Sqrt | ScalarFn::Rsqrt | ScalarFn::Recip => return None,
+        ScalarFn::Exp | ScalarFn::Exp2 | ScalarFn::Log | ScalarFn::Log2 => return None,
+        ScalarFn::Log1p | ScalarFn::Expm1 | ScalarFn::Sin | ScalarFn::Cos => return None,
+        ScalarFn::Tan | ScalarFn::Asin | ScalarFn::Acos | ScalarFn::Atan => return None,
+        ScalarFn::Atan2 | ScalarFn::Sinh | ScalarFn::Cosh | ScalarFn::Tanh => return None,
+        ScalarFn::Sigmoid | ScalarFn::Erf | ScalarFn::Pow | ScalarFn::Floor => return None,
+        ScalarFn::Ceil | ScalarFn::Round | ScalarFn::Trunc | ScalarFn::Sign => return None,
+        ScalarFn::Maximum | ScalarFn::Minimum | ScalarFn::Clamp | ScalarFn::Shl => return None,
+        ScalarFn::Shr | ScalarFn::IsNan | ScalarFn::IsInf | ScalarFn::IsFinite => return None,
     })
 }

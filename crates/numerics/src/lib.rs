@@ -40,7 +40,9 @@ mod scalar;
 mod scalar_fn;
 mod suggest;
 
-pub use canonical::{CHUNK, Canonical, LANES, canonical_reduce, canonical_reduce_scalars, canonical_sum_f32};
+pub use canonical::{
+    CHUNK, Canonical, LANES, canonical_reduce, canonical_reduce_scalars, canonical_sum_f32,
+};
 pub use cast::{cast, cast_with};
 pub use codec::{CANONICAL_NAN_F32, CANONICAL_NAN_F64, decode, encode, encode_drawn};
 pub use dtype::DType;

@@ -183,7 +183,16 @@ impl NumType {
         bool,
     ) {
         let loss = self.loss_scale.map(f64::to_bits);
-        (self.storage, self.accum, self.compute, self.round, self.saturate, self.scale, loss, self.packed)
+        (
+            self.storage,
+            self.accum,
+            self.compute,
+            self.round,
+            self.saturate,
+            self.scale,
+            loss,
+            self.packed,
+        )
     }
 }
 
@@ -198,7 +207,8 @@ fn check_accum(a: Accum) -> Result<Accum, PolicyError> {
     if wide && dt != DType::Tf32 {
         return Ok(a);
     }
-    let expected = "an accumulator type (f16, bf16, f32, f64, fp32_fast, or an integer of 32 or 64 bits)";
+    let expected =
+        "an accumulator type (f16, bf16, f32, f64, fp32_fast, or an integer of 32 or 64 bits)";
     Err(PolicyError::bad("accum", expected, dt.name()))
 }
 

@@ -18,16 +18,8 @@ pub enum PolicyError {
 }
 
 /// The items by name, as error texts list them.
-pub(crate) const ITEM_NAMES: &[&str] = &[
-    "accum",
-    "compute",
-    "round",
-    "stochastic_round",
-    "saturate",
-    "scale",
-    "loss_scale",
-    "packed",
-];
+pub(crate) const ITEM_NAMES: &[&str] =
+    &["accum", "compute", "round", "stochastic_round", "saturate", "scale", "loss_scale", "packed"];
 
 impl PolicyError {
     pub(crate) fn bad(item: &'static str, expected: &str, got: &str) -> PolicyError {

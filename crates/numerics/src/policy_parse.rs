@@ -93,7 +93,10 @@ fn policy_item(name: &str, arg: Option<&str>) -> Result<PolicyItem, PolicyError>
             Ok(PolicyItem::LossScale(value))
         }
         "packed" => none("packed", PolicyItem::Packed),
-        _ => Err(PolicyError::UnknownItem { name: clip(name), suggestion: nearest(name, ITEM_NAMES) }),
+        _ => Err(PolicyError::UnknownItem {
+            name: clip(name),
+            suggestion: nearest(name, ITEM_NAMES),
+        }),
     }
 }
 

@@ -30,9 +30,7 @@ pub fn round_to(dt: DType, x: f32) -> f32 {
         | DType::U8
         | DType::U16
         | DType::U32
-        | DType::U64 => {
-            decode(dt, encode(dt, x.into(), Rounding::Rne, true)).as_f64() as f32
-        }
+        | DType::U64 => decode(dt, encode(dt, x.into(), Rounding::Rne, true)).as_f64() as f32,
     }
 }
 

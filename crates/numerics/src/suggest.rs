@@ -28,13 +28,13 @@ impl std::error::Error for UnknownDType {}
 /// nothing is near enough to be a likely slip.
 pub fn unknown_dtype_suggestions(name: &str) -> Vec<&'static str> {
     let canonical = DType::ALL.iter().map(|&d| (d.name(), d));
-    let mut ranked: Vec<(usize, &'static str, DType)> = canonical
-        .chain(ALIASES.iter().copied())
-        .map(|(n, d)| (distance(name, n), n, d))
-        .collect();
+    let mut ranked: Vec<(usize, &'static str, DType)> =
+        canonical.chain(ALIASES.iter().copied()).map(|(n, d)| (distance(name, n), n, d)).collect();
     // A stable sort keeps canonical names before aliases and table order among equals.
     ranked.sort_by_key(|r| r.0);
-    let limit = if name.len() <= 3 { 1 } else { 2 };
+    // What is much worse than the best is noise beside it.
+    let best = ranked.first().map_or(0, |r| r.0);
+    let limit = if name.len() <= 3 { 1 } else { 2 }.min(best + 1);
     let mut taken: Vec<DType> = Vec::new();
     let mut out = Vec::new();
     for (d, n, dt) in ranked {
@@ -58,7 +58,8 @@ pub(crate) fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str
 /// Edits (insert, delete, replace) between two names, letter case ignored since `BF16` for `bf16`
 /// is a slip too. Long input is cut: it is near no name, and the cost must stay bounded.
 fn distance(a: &str, b: &str) -> usize {
-    let lower = |s: &str| -> Vec<char> { s.chars().take(32).map(|c| c.to_ascii_lowercase()).collect() };
+    let lower =
+        |s: &str| -> Vec<char> { s.chars().take(32).map(|c| c.to_ascii_lowercase()).collect() };
     let (a, b) = (lower(a), lower(b));
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.iter().enumerate() {

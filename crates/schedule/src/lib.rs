@@ -1,1 +1,37 @@
-//! Placeholder.
+//! Schedule IR: the plan. Its first true form says how one kernel is launched: over which grid, on
+//! which backend, with which compile-time values. What the compiler chose is written here, so that
+//! the text is complete. A field exists from the commit in which something reads it.
+//!
+//! ```
+//! use tessera_ir::{Attrs, DimExpr, Privilege, parse_module, verify};
+//! use tessera_schedule::{Schedule, launch_module};
+//!
+//! let text = "\
+//! module @axpy : schedule {version = 1}
+//!
+//! func @axpy(%x: view<[n], f32, read>, %y: view<[n], f32, read_write>) {
+//!   sched.launch %x, %y {kernel = @axpy, grid = [cdiv(n, 64)], backend = interp}
+//!   sched.return
+//! }
+//! ";
+//! let module = parse_module::<Schedule>(text, "axpy.tir").unwrap();
+//! let func = &module.funcs[0];
+//! verify(func).unwrap();
+//! assert_eq!(module.to_string(), text);
+//!
+//! // The same module, built.
+//! let [x, y] = [0, 1].map(|i| func.ty(func.params()[i]).clone());
+//! let params = [("x", x, Privilege::Read), ("y", y, Privilege::ReadWrite)];
+//! let grid = vec![DimExpr::sym("n").ceil_div(64)];
+//! let built = launch_module("axpy", &params, Some(grid), None, None, "interp", Attrs::new());
+//! assert_eq!(built.to_string(), text);
+//! assert_eq!(built.hash(), module.hash());
+//! ```
+
+mod build;
+mod level;
+mod table;
+
+pub use build::launch_module;
+pub use level::Schedule;
+pub use table::SchedOp;

@@ -1,1 +1,54 @@
-//! Placeholder.
+//! What a backend is, said once: traits and plain data only. The driver picks a backend, hands it
+//! Tile IR, and launches the artifact it gives back.
+
+mod launch;
+
+pub use launch::{ArgValue, BufferArg, LaunchArgs};
+
+use std::collections::BTreeMap;
+use tessera_diag::Diagnostics;
+use tessera_numerics::{DType, Profile};
+use tessera_support::Hash128;
+use tessera_tile::TileFunc;
+
+/// What a target can do. Passes and users ask these, never for an architecture's name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Caps {
+    pub backend: &'static str,
+    pub arch: String,
+    /// Matrix units that take this dtype natively.
+    pub matrix_units: Vec<DType>,
+    /// Lanes that run in lock step; 1 where there is no such thing.
+    pub warp_size: u32,
+    pub async_copy: bool,
+    pub shared_bytes_per_block: u64,
+    pub max_threads_per_block: u32,
+    pub regs_per_thread: u32,
+    pub device_count: u32,
+    pub memory_bytes: u64,
+    /// What is done by other means here, with a word on how.
+    pub emulated: BTreeMap<&'static str, &'static str>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompileOptions {
+    pub profile: Profile,
+}
+
+/// A kernel compiled for one target.
+pub trait Artifact: Send + Sync {
+    /// What the target's assembler gets, or what the target executes.
+    fn target_text(&self) -> String;
+    fn hash(&self) -> Hash128;
+    /// Runs the kernel to its end and writes into the buffers of `args`.
+    fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics>;
+    /// Figures of the compiled code, for `.explain()`: name and value.
+    fn resources(&self) -> Vec<(&'static str, String)>;
+}
+
+pub trait Backend: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn caps(&self) -> Caps;
+    /// `func` has been through the tile pipeline and is valid.
+    fn compile(&self, func: &TileFunc, options: &CompileOptions) -> Result<Box<dyn Artifact>, Diagnostics>;
+}

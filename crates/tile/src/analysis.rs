@@ -4,10 +4,29 @@
 use crate::{Tile, TileOp};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, DimExpr, DimOp, Func, Type, Value};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{DType, ScalarFn};
+
+/// How many ops one question may look at. An op that uses a value twice makes the way through it
+/// twice as long, so that a short chain of them would otherwise take forever.
+const FUEL: usize = 1000;
+
+/// Whether every number of one integer type is one of the other.
+fn keeps(from: DType, to: DType) -> bool {
+    match (from.is_signed_int(), to.is_signed_int()) {
+        (true, true) => from.bits() <= to.bits(),
+        (false, true) => from.is_unsigned_int() && from.bits() < to.bits(),
+        (false, false) => from.is_unsigned_int() && to.is_unsigned_int() && from.bits() <= to.bits(),
+        (true, false) => false,
+    }
+}
 
 /// The value as an expression over dimension symbols and integer parameters, where it is one.
 pub fn dim_expr_of(func: &Func<Tile>, value: Value) -> Option<DimExpr> {
+    dim_expr(func, value, &mut { FUEL })
+}
+
+fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr> {
+    *fuel = fuel.checked_sub(1)?;
     let Some(op) = func.def(value) else {
         let is_param = func.params().contains(&value) && func.ty(value).dtype().is_int();
         return func.name_of(value).filter(|_| is_param).map(DimExpr::sym);
@@ -15,8 +34,8 @@ pub fn dim_expr_of(func: &Func<Tile>, value: Value) -> Option<DimExpr> {
     match op.code {
         TileOp::Const => op.attr("value").and_then(Attr::as_int).map(DimExpr::Const),
         TileOp::Dim => op.attr("name").and_then(Attr::as_word).map(DimExpr::sym),
-        TileOp::Cast if matches!(func.ty(value), Type::Scalar(d) if d.is_int()) => {
-            dim_expr_of(func, op.operands[0]).filter(|_| func.ty(op.operands[0]).dtype().is_int())
+        TileOp::Cast if keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype()) => {
+            dim_expr(func, op.operands[0], fuel)
         }
         TileOp::Ew(f) => {
             let dim_op = match f {
@@ -28,7 +47,7 @@ pub fn dim_expr_of(func: &Func<Tile>, value: Value) -> Option<DimExpr> {
                 ScalarFn::Minimum => DimOp::Min,
                 ScalarFn::Maximum => DimOp::Max,
                 ScalarFn::Neg => {
-                    let x = dim_expr_of(func, op.operands[0])?;
+                    let x = dim_expr(func, op.operands[0], fuel)?;
                     return Some(DimExpr::bin(DimOp::Sub, DimExpr::Const(0), x));
                 }
                 _ => return None,
@@ -36,7 +55,8 @@ pub fn dim_expr_of(func: &Func<Tile>, value: Value) -> Option<DimExpr> {
             if !func.ty(value).dtype().is_int() {
                 return None;
             }
-            let [a, b] = [dim_expr_of(func, op.operands[0])?, dim_expr_of(func, op.operands[1])?];
+            let a = dim_expr(func, op.operands[0], fuel)?;
+            let b = dim_expr(func, op.operands[1], fuel)?;
             Some(DimExpr::bin(dim_op, a, b))
         }
         _ => None,
@@ -100,10 +120,15 @@ impl Linear {
 
 /// The linear form of an integer scalar.
 pub fn linear_of(func: &Func<Tile>, value: Value) -> Linear {
-    linear(func, value).unwrap_or_else(|| Linear::atom(Atom::Value(value)))
+    linear_or_atom(func, value, &mut { FUEL })
 }
 
-fn linear(func: &Func<Tile>, value: Value) -> Option<Linear> {
+fn linear_or_atom(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Linear {
+    linear(func, value, fuel).unwrap_or_else(|| Linear::atom(Atom::Value(value)))
+}
+
+fn linear(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<Linear> {
+    *fuel = fuel.checked_sub(1)?;
     let op = func.def(value)?;
     match op.code {
         TileOp::Const => op.attr("value").and_then(Attr::as_int).map(Linear::constant),
@@ -111,19 +136,23 @@ fn linear(func: &Func<Tile>, value: Value) -> Option<Linear> {
         TileOp::ProgramId => op.attr("axis").and_then(Attr::as_int).map(|a| Linear::atom(Atom::Program(a))),
         // Widening keeps the number; narrowing may not.
         TileOp::Cast => {
-            let (from, to) = (func.ty(op.operands[0]), func.ty(value));
-            let widens = from.dtype().is_int() && to.dtype().is_int() && from.dtype().bits() <= to.dtype().bits();
-            widens.then(|| linear_of(func, op.operands[0]))
+            let widens = keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype());
+            widens.then(|| linear_or_atom(func, op.operands[0], fuel))
         }
         TileOp::Ew(f) if func.ty(value) == &Type::INDEX => {
-            let form = |i: usize| linear_of(func, op.operands[i]);
-            match f {
-                ScalarFn::Add => form(0).plus(&form(1)),
-                ScalarFn::Sub => form(0).minus(&form(1)),
-                ScalarFn::Neg => form(0).scaled(-1),
-                ScalarFn::Mul => match (form(0).as_constant(), form(1).as_constant()) {
-                    (_, Some(c)) => form(0).scaled(c),
-                    (Some(c), _) => form(1).scaled(c),
+            let known =
+                matches!(f, ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul);
+            if !known {
+                return None;
+            }
+            let forms: Vec<_> = op.operands.iter().map(|&v| linear_or_atom(func, v, fuel)).collect();
+            match (f, forms.as_slice()) {
+                (ScalarFn::Add, [a, b]) => a.plus(b),
+                (ScalarFn::Sub, [a, b]) => a.minus(b),
+                (ScalarFn::Neg, [a]) => a.scaled(-1),
+                (ScalarFn::Mul, [a, b]) => match (a.as_constant(), b.as_constant()) {
+                    (_, Some(c)) => a.scaled(c),
+                    (Some(c), _) => b.scaled(c),
                     _ => None,
                 },
                 _ => None,

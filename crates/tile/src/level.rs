@@ -36,12 +36,13 @@ pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
 
 /// What a function may be told. `grid` holds one dimension expression for each axis; `domain` the
 /// number of lanes of a lane kernel; `lanes` how many form a group.
-const FUNC_ATTRS: [&str; 5] = ["kind", "grid", "domain", "lanes", "config"];
+const FUNC_ATTRS: &[&str] = &["kind", "grid", "domain", "lanes", "config"];
 
 impl Level for Tile {
     const NAME: &'static str = "tile";
     const PREFIX: &'static str = "tile";
     type Op = TileOp;
+    const FUNC_ATTRS: &'static [&'static str] = FUNC_ATTRS;
 
     fn admits(ty: &Type) -> bool {
         match ty {

@@ -42,7 +42,7 @@ define_ops! {
         groups: [init: Value [0, usize::MAX]],
         attrs: [], regions: [cond, body],
         results: None, effects: Control, infer: None, verify: Some(control::verify_while),
-        example: "%r = tile.while init(%x) : f32 do (%a: f32) {\n  %c = tile.lt %a, %y : bool\n  tile.yield %c\n} do (%b: f32) {\n  %n = tile.add %b, %x : f32\n  tile.yield %n\n}",
+        example: "%r = tile.while init(%x) : f32 do (%a: f32) {\n  %k = tile.lt %a, %y : bool\n  tile.yield %k\n} do (%b: f32) {\n  %n = tile.add %b, %x : f32\n  tile.yield %n\n}",
     }
     /// Ends a region and hands its values to the op around it.
     Yield = 0x04 "yield" since "0.1" {

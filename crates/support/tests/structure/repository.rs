@@ -1,12 +1,15 @@
 //! The files under test: what git has, or would have at the next commit.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The top of the checkout.
+/// The top of the checkout that cargo runs the tests of. Asked at run time: checkouts that share a
+/// target directory share this program.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_path_buf()
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
+    Path::new(&package).ancestors().nth(2).unwrap().to_path_buf()
 }
 
 /// Every file of the project, as a path from the root with `/` between its parts, sorted.

@@ -12,6 +12,10 @@ pub fn block_shape(extent: &[i64]) -> Shape {
 
 pub fn infer_load(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
     let extent = c.attrs.get("extent").and_then(Attr::as_ints).ok_or("expected attribute `extent`")?;
+    // The op's `verify` says more about it.
+    if extent.iter().any(|&e| e < 0) {
+        return Err("expected extents of 0 or more".into());
+    }
     Ok(vec![Type::value(block_shape(&extent), c.operands[0].dtype())])
 }
 
@@ -38,11 +42,7 @@ pub fn verify_access(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     privilege(func, id, errors);
     let block = Type::value(block_shape(&extent), mem.dtype());
     if op.code == TileOp::Load {
-        if let Some(&other) = op.group("other").first()
-            && func.ty(other).dtype() != mem.dtype()
-        {
-            errors.ty(format!("expected `other` of dtype {}, got {}", mem.dtype(), func.ty(other)));
-        }
+        other(func, id, errors);
         return;
     }
     let value = func.ty(op.operands[1]);
@@ -50,17 +50,44 @@ pub fn verify_access(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         errors.shape(format!("expected a value of the block's shape {block}, got {value}"));
     }
     if op.code == TileOp::Accumulate {
-        let known = op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name);
-        if known.is_none() {
-            errors.structure("expected a reduction operator in `op`");
-        }
-        if value.dtype() != value.dtype().compute() {
-            errors.ty(format!("expected a dtype that arithmetic is done in, got {value}"));
+        match op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name) {
+            None => errors.structure("expected a reduction operator in `op`"),
+            Some(_) if value.dtype() != value.dtype().compute() => {
+                errors.ty(format!("expected a dtype that arithmetic is done in, got {value}"));
+            }
+            Some(r) if !r.combine().accepts(value.dtype()) => {
+                errors.ty(format!("expected a dtype that `{}` combines, got {value}", r.name()));
+            }
+            Some(r) => operator(mem, r, errors),
         }
     } else if value.dtype() != mem.dtype() {
         errors.ty(format!("expected a value of dtype {}, got {value}: cast it first", mem.dtype()));
     }
     mask(func, id, value.shape(), errors);
+}
+
+/// What stands in for positions outside has the memory's dtype.
+fn other(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let mem = func.ty(op.operands[0]);
+    if let Some(&other) = op.group("other").first()
+        && func.ty(other).dtype() != mem.dtype()
+    {
+        errors.ty(format!("expected `other` of dtype {}, got {}", mem.dtype(), func.ty(other)));
+    }
+}
+
+/// A `reduce_*` parameter is folded into with its own operator (LANGUAGE 5).
+fn operator(mem: &Type, op: ReduceOp, errors: &mut OpErrors) {
+    let Type::View { privilege, .. } = mem else { return };
+    if let Some(own) = privilege.name().strip_prefix("reduce_")
+        && own != op.name()
+    {
+        errors.push(
+            Code::E_PRIVILEGE,
+            format!("expected the operator `{own}` of the parameter's privilege, got `{}`", op.name()),
+        );
+    }
 }
 
 fn mask(func: &Func<Tile>, id: OpId, shape: &[Dim], errors: &mut OpErrors) {
@@ -131,7 +158,7 @@ pub fn verify_indexed(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
             }
             mask(func, id, &shape, errors);
         }
-        Ok(_) => {}
+        Ok(_) => other(func, id, errors),
     }
 }
 
@@ -154,6 +181,11 @@ pub fn verify_copy(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         errors.shape(format!("expected {} positions and extents for {src}", src.rank()));
     } else if block_shape(&extent) != dst.shape() {
         errors.shape(format!("expected a block of the buffer's shape {dst}, got extents {extent:?}"));
+    }
+    if let Some(stage) = op.attr("stage").and_then(Attr::as_int)
+        && stage < 0
+    {
+        errors.structure(format!("expected a stage of 0 or more, got {stage}"));
     }
     if dst.dtype() != src.dtype() {
         errors.ty(format!("expected one dtype, got a copy of {src} into {dst}"));

@@ -4,13 +4,13 @@ use crate::Tile;
 use tessera_ir::{Attr, Dim, Func, InferContext, OpErrors, OpId, Type};
 
 fn count(ty: &Type) -> Option<i64> {
-    ty.static_shape().map(|s| s.iter().product())
+    ty.static_shape()?.iter().try_fold(1i64, |n, &d| n.checked_mul(d))
 }
 
 pub fn verify_reshape(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let (from, to) = (func.ty(op.operands[0]), func.ty(op.result()));
-    if count(from) != count(to) || from.dtype() != to.dtype() || !matches!(to, Type::Tile { .. }) {
+    if count(from).is_none() || count(from) != count(to) || from.dtype() != to.dtype() || !matches!(to, Type::Tile { .. }) {
         errors.shape(format!("expected a tile with as many elements of the same dtype, got {from} to {to}"));
     }
 }

@@ -1,0 +1,90 @@
+//! Arguments as the caller gives them.
+
+use std::sync::Arc;
+use tessera_frontend::{Capture, FuncSource};
+use tessera_numerics::DType;
+use tessera_target::BufferArg;
+
+/// Where an array's memory is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Place {
+    Host,
+    /// The device's name as users know it: `cuda:0`.
+    Device(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct ArrayArg {
+    pub buffer: BufferArg,
+    pub place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Number {
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    /// An integer beyond 128 bits, as text.
+    Huge(String),
+}
+
+#[derive(Clone, Debug)]
+pub enum Arg {
+    Array(ArrayArg),
+    /// An array that cannot be used; the sentence says what was expected and what it is.
+    Unusable(String),
+    /// A number, with its dtype where it has one (a NumPy scalar).
+    Number { value: Number, dtype: Option<DType> },
+    Str(String),
+    None,
+    Func(Arc<FuncSource>),
+    /// Anything else: the name of its type.
+    Other(String),
+}
+
+impl Arg {
+    pub fn int(value: i64) -> Self {
+        Arg::Number { value: Number::Int(value.into()), dtype: None }
+    }
+
+    /// What the argument is, for messages.
+    pub fn describe(&self) -> String {
+        match self {
+            Arg::Array(a) => format!("an array of {} with shape {}", a.buffer.dtype, shape(&a.buffer.dims)),
+            Arg::Unusable(what) => what.clone(),
+            Arg::Number { value: Number::Bool(v), .. } => if *v { "True" } else { "False" }.into(),
+            Arg::Number { value: Number::Int(v), .. } => format!("the integer {v}"),
+            Arg::Number { value: Number::Float(v), .. } => format!("the number {v}"),
+            Arg::Number { value: Number::Huge(v), .. } => format!("the integer {v}"),
+            Arg::Str(s) => format!("the string {s:?}"),
+            Arg::None => "None".into(),
+            Arg::Func(f) => format!("the function `{}`", f.name),
+            Arg::Other(name) => format!("a value of type {name}"),
+        }
+    }
+
+    /// A default value as an argument.
+    pub fn from_capture(value: &Capture) -> Self {
+        match value {
+            Capture::None => Arg::None,
+            Capture::Bool(v) => Arg::Number { value: Number::Bool(*v), dtype: None },
+            Capture::Int(v) => Arg::int(*v),
+            Capture::Float(v) => Arg::Number { value: Number::Float(*v), dtype: None },
+            Capture::Str(s) => Arg::Str(s.clone()),
+            Capture::Func(f) => Arg::Func(f.clone()),
+            Capture::DType(t) => Arg::Other(format!("dtype {t}")),
+            Capture::Tuple(_) => Arg::Other("tuple".into()),
+            Capture::Namespace(n) => Arg::Other(format!("module {n}")),
+            Capture::Builtin(n) => Arg::Other(format!("function {n}")),
+            Capture::Opaque(n) => Arg::Other(n.clone()),
+        }
+    }
+}
+
+/// `(3, 4)`, as Python writes it.
+pub fn shape(dims: &[i64]) -> String {
+    match dims {
+        [one] => format!("({one},)"),
+        dims => format!("({})", dims.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}

@@ -1,0 +1,383 @@
+//! A call's arguments against a kernel's parameters: which goes where, what sizes the dims have,
+//! and what of it is compile-time. Nothing here runs or writes; errors are collected.
+
+use crate::args::{Arg, ArrayArg, Number, Place, shape};
+use crate::dims::Sizes;
+use crate::number::scalar_of;
+use crate::params::{Kind, Param, Params, show_dim};
+use std::collections::BTreeMap;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_frontend::{ArgType, Capture, Config};
+use tessera_ir::DimExpr;
+use tessera_numerics::{DType, NumType, Scalar};
+
+/// What a call gives.
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    pub positional: Vec<Arg>,
+    pub keyword: Vec<(String, Arg)>,
+}
+
+/// What stands for one parameter at run time.
+#[derive(Clone, Debug)]
+pub enum Slot {
+    Array(ArrayArg),
+    Scalar(Scalar),
+    /// Compile-time: in the configuration, not among the launch arguments.
+    Static,
+    /// An `Out[...]` the caller left to us: to be allocated.
+    Missing { dims: Vec<i64>, elem: NumType },
+}
+
+/// A call that fits the kernel.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    pub slots: Vec<Slot>,
+    pub sizes: Sizes,
+    /// Without tunables, and with the static dims only.
+    pub config: Config,
+}
+
+struct Binder<'a> {
+    params: &'a Params,
+    errors: Diagnostics,
+    sizes: Sizes,
+    /// Integers of the caller: they may be part of the launch grid.
+    integers: BTreeMap<String, i64>,
+    /// Which parameter gave a dim its size.
+    givers: BTreeMap<String, &'a str>,
+    config: Config,
+}
+
+/// `fixed` is the configuration of a compiled kernel, whose constants a call need not repeat.
+pub fn bind(
+    params: &Params,
+    call: Call,
+    static_dims: &[String],
+    fixed: Option<&Config>,
+) -> Result<Bound, Diagnostics> {
+    let mut b = Binder {
+        params,
+        errors: Diagnostics::new(),
+        sizes: Sizes::default(),
+        integers: BTreeMap::new(),
+        givers: BTreeMap::new(),
+        config: Config::default(),
+    };
+    let args = b.match_names(call, fixed);
+    if b.errors.has_errors() {
+        return Err(b.errors);
+    }
+    let mut slots: Vec<Slot> =
+        params.items.iter().zip(args).map(|(p, arg)| b.slot(p, arg)).collect();
+    b.products(&slots);
+    b.outs(&mut slots);
+    for name in static_dims {
+        match b.sizes.get(name).or_else(|| fixed.and_then(|c| c.dims.get(name).copied())) {
+            Some(value) => {
+                b.config.dims.insert(name.clone(), value);
+            }
+            None if b.errors.has_errors() => {}
+            None => b.errors.push(missing_dim(params, name)),
+        }
+    }
+    if let Some(fixed) = fixed {
+        b.against(fixed);
+    }
+    b.errors.into_result()?;
+    for (name, value) in b.integers {
+        b.sizes.known.entry(name).or_insert(value);
+    }
+    Ok(Bound { slots, sizes: b.sizes, config: b.config })
+}
+
+/// No argument tells the size of a dim that must be known.
+fn missing_dim(params: &Params, name: &str) -> Diagnostic {
+    Diagnostic::new(Code::E_SPECIALIZE, format!("no argument gives the size of `{name}`"))
+        .at(params.loc.clone())
+        .help(format!("use `{name}` as a dimension of a parameter that is an array"))
+}
+
+impl<'a> Binder<'a> {
+    /// One argument, or none, for each parameter.
+    fn match_names(&mut self, call: Call, fixed: Option<&Config>) -> Vec<Option<Arg>> {
+        let params = self.params;
+        let mut args: Vec<Option<Arg>> = (0..params.items.len()).map(|_| None).collect();
+        let given = call.positional.len();
+        for (slot, arg) in args.iter_mut().zip(call.positional) {
+            *slot = Some(arg);
+        }
+        if given > params.items.len() {
+            let wanted = params.items.len();
+            let s = if wanted == 1 { "" } else { "s" };
+            self.fail(format!("expected at most {wanted} argument{s}, got {given}"));
+        }
+        for (name, arg) in call.keyword {
+            match params.position(&name) {
+                None => self.fail(format!("expected a parameter of `{}`, got `{name}`", params.signature())),
+                Some(i) if args[i].is_some() => self.fail(format!("expected `{name}` once, got it twice")),
+                Some(i) => args[i] = Some(arg),
+            }
+        }
+        for (param, slot) in params.items.iter().zip(&mut args) {
+            if slot.is_none() {
+                let value = fixed.and_then(|c| c.consts.get(&param.name)).or(param.default.as_ref());
+                *slot = value.map(Arg::from_capture);
+            }
+            let optional = matches!(param.kind, Kind::Array { out: true, .. });
+            if slot.is_none() && !optional {
+                self.errors.push(
+                    param
+                        .error(Code::E_ARGUMENT, format!("missing the argument `{}`", param.name))
+                        .note(format!("the kernel is `{}`", params.signature())),
+                );
+            }
+        }
+        args
+    }
+
+    fn fail(&mut self, message: String) {
+        let error = Diagnostic::new(Code::E_ARGUMENT, message)
+            .at(self.params.loc.clone())
+            .note(format!("the kernel is `{}`", self.params.signature()));
+        self.errors.push(error);
+    }
+
+    fn slot(&mut self, param: &'a Param, arg: Option<Arg>) -> Slot {
+        let Some(arg) = arg else {
+            let Kind::Array { elem: Some(elem), .. } = &param.kind else { return Slot::Static };
+            return Slot::Missing { dims: Vec::new(), elem: *elem };
+        };
+        match &param.kind {
+            Kind::Array { dims, elem, .. } => self.array(param, arg, dims.as_deref(), *elem),
+            Kind::Scalar(dtype) => self.scalar(param, &arg, *dtype),
+            Kind::Const(ty) => {
+                match constant(&arg, ty) {
+                    Ok(value) => {
+                        self.config.consts.insert(param.name.clone(), value);
+                    }
+                    Err(why) => {
+                        let message = format!("`{}`: {why}", param.name);
+                        self.errors.push(param.error(Code::E_ARGUMENT, message));
+                    }
+                }
+                Slot::Static
+            }
+            Kind::Function => {
+                if let Arg::Func(f) = arg {
+                    self.config.consts.insert(param.name.clone(), Capture::Func(f));
+                } else {
+                    let message = format!("`{}`: expected a function, got {}", param.name, arg.describe());
+                    self.errors.push(
+                        param.error(Code::E_ARGUMENT, message).help("decorate the function with `@ts.func`"),
+                    );
+                }
+                Slot::Static
+            }
+            Kind::Any => match arg {
+                Arg::Number { dtype, ref value } => {
+                    let dtype = dtype.unwrap_or(match value {
+                        Number::Bool(_) => DType::Bool,
+                        Number::Int(_) | Number::Huge(_) => DType::I64,
+                        Number::Float(_) => DType::F32,
+                    });
+                    self.config.args.insert(param.name.clone(), ArgType::Scalar(dtype));
+                    self.scalar(param, &arg, dtype)
+                }
+                arg => self.array(param, arg, None, None),
+            },
+        }
+    }
+
+    fn scalar(&mut self, param: &Param, arg: &Arg, dtype: DType) -> Slot {
+        match scalar_of(arg, dtype) {
+            Ok(value) => {
+                if let Some(v) = value.as_int().and_then(|v| i64::try_from(v).ok()) {
+                    self.integers.insert(param.name.clone(), v);
+                }
+                Slot::Scalar(value)
+            }
+            Err(why) => {
+                self.errors.push(param.error(Code::E_ARGUMENT, format!("`{}`: {why}", param.name)));
+                Slot::Static
+            }
+        }
+    }
+
+    fn array(
+        &mut self,
+        param: &'a Param,
+        arg: Arg,
+        dims: Option<&'a [Option<DimExpr>]>,
+        elem: Option<NumType>,
+    ) -> Slot {
+        let array = match arg {
+            Arg::Array(array) => array,
+            Arg::Unusable(what) => {
+                self.errors.push(param.error(Code::E_LAUNCH_BAD_LAYOUT, format!("`{}`: {what}", param.name)));
+                return Slot::Static;
+            }
+            other => {
+                let message = format!("`{}`: expected an array, got {}", param.name, other.describe());
+                let help = "pass a NumPy array, or an object with `__dlpack__`";
+                self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
+                return Slot::Static;
+            }
+        };
+        if let Place::Device(device) = &array.place {
+            let message = format!("`{}` is on {device}, and the backend runs on the host", param.name);
+            self.errors.push(param.error(Code::E_LAUNCH_DEVICE_MISMATCH, message).help("copy it to the host first"));
+            return Slot::Static;
+        }
+        let (rank, dtype) = (array.buffer.dims.len(), array.buffer.dtype);
+        let stored = elem.map(|e| if e.storage == DType::Tf32 { DType::F32 } else { e.storage });
+        if stored.is_some_and(|want| want != dtype) {
+            let want = elem.map_or(String::new(), |e| e.to_string());
+            let message = format!("`{}`: expected an array of {want}, got {dtype}", param.name);
+            let help = format!("convert it: `ts.array({}, \"{}\")`", param.name, stored.map_or("", DType::name));
+            self.errors.push(param.error(Code::E_TYPE, message).help(help));
+        }
+        if rank == 0 {
+            let message = format!("`{}`: expected an array of rank 1 or more, got one of rank 0", param.name);
+            self.errors.push(
+                param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help("pass a number, or `array.reshape(1)`"),
+            );
+            return Slot::Array(array);
+        }
+        if elem.is_none() || dims.is_none() {
+            let elem = elem.unwrap_or(NumType::plain(dtype));
+            self.config.args.insert(param.name.clone(), ArgType::Array { elem, rank });
+        }
+        let Some(dims) = dims else { return Slot::Array(array) };
+        if dims.len() != rank {
+            let message = format!(
+                "`{}`: expected rank {} {}, got rank {rank} with shape {}",
+                param.name,
+                dims.len(),
+                param.shape_text(),
+                shape(&array.buffer.dims)
+            );
+            self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message));
+            return Slot::Array(array);
+        }
+        for (axis, dim) in dims.iter().enumerate() {
+            if let Some(dim) = dim {
+                self.size(param, axis, dim, &array);
+            }
+        }
+        Slot::Array(array)
+    }
+
+    /// A dim of an array gives a symbol its size, or must have the size it has.
+    fn size(&mut self, param: &'a Param, axis: usize, dim: &DimExpr, array: &ArrayArg) {
+        let got = array.buffer.dims[axis];
+        let name = dim.to_string();
+        match (dim, self.sizes.get(&name)) {
+            (DimExpr::Const(want), _) if *want != got => {
+                let message = format!(
+                    "`{}`: expected {want} along axis {axis}, got {got}; its shape is {}",
+                    param.name,
+                    shape(&array.buffer.dims)
+                );
+                self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message));
+            }
+            (DimExpr::Const(_), _) => {}
+            (_, None) => {
+                self.sizes.known.insert(name.clone(), got);
+                self.givers.insert(name, &param.name);
+            }
+            (_, Some(known)) if known != got => {
+                let giver = self.givers.get(&name).copied().unwrap_or(&param.name);
+                let dim = show_dim(dim);
+                let message = format!(
+                    "`{}`: expected `{dim}` to be {known} along axis {axis}, as in `{giver}`, got {got}",
+                    param.name
+                );
+                let mut error = param.error(Code::E_LAUNCH_INVALID_SHAPE, message);
+                error = error.note(format!("`{}` has shape {}", param.name, shape(&array.buffer.dims)));
+                self.errors.push(error);
+            }
+            (_, Some(_)) => {}
+        }
+    }
+
+    /// A product whose factors all have sizes must be their product.
+    fn products(&mut self, slots: &[Slot]) {
+        for (param, slot) in self.params.items.iter().zip(slots) {
+            let (Kind::Array { dims: Some(dims), .. }, Slot::Array(array)) = (&param.kind, slot) else { continue };
+            for (axis, dim) in dims.iter().enumerate() {
+                let Some(dim @ DimExpr::Bin(..)) = dim else { continue };
+                let (Ok(want), Some(got)) = (dim.eval(&|n| self.sizes.get(n)), array.buffer.dims.get(axis)) else {
+                    continue;
+                };
+                if want != *got {
+                    let message = format!(
+                        "`{}`: expected `{}` to be {want} along axis {axis}, got {got}",
+                        param.name,
+                        show_dim(dim)
+                    );
+                    self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message));
+                }
+            }
+        }
+    }
+
+    /// The shapes of the arrays that are left to us.
+    fn outs(&mut self, slots: &mut [Slot]) {
+        for (param, slot) in self.params.items.iter().zip(slots) {
+            let (Kind::Array { dims: Some(dims), .. }, Slot::Missing { dims: sizes, .. }) = (&param.kind, slot) else {
+                continue;
+            };
+            for dim in dims.iter().flatten() {
+                match self.sizes.eval(dim) {
+                    Ok(size) => sizes.push(size),
+                    Err(why) if self.errors.is_empty() => {
+                        let message = format!("`{}` must be given: its shape is not known, for {why}", param.name);
+                        self.errors.push(param.error(Code::E_ARGUMENT, message));
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    /// A compiled kernel takes only what it was compiled for.
+    fn against(&mut self, fixed: &Config) {
+        let mut differ = Vec::new();
+        for (name, want) in &fixed.dims {
+            if let Some(got) = self.sizes.get(name).filter(|got| got != want) {
+                differ.push(format!("{name} = {want}, got {got}"));
+            }
+        }
+        for (name, want) in &fixed.consts {
+            if let Some(got) = self.config.consts.get(name).filter(|got| *got != want) {
+                differ.push(format!("{name} = {}, got {}", crate::config::show(want), crate::config::show(got)));
+            }
+        }
+        if fixed.args != self.config.args {
+            differ.push("arrays of another dtype or rank".into());
+        }
+        for difference in differ {
+            self.errors.push(
+                Diagnostic::new(Code::E_SPECIALIZE, format!("the kernel was compiled for {difference}"))
+                    .at(self.params.loc.clone())
+                    .help("call the kernel itself, or compile it again with `.jit(...)`"),
+            );
+        }
+        self.config = fixed.clone();
+    }
+}
+
+/// A compile-time value of the annotated Python type.
+pub fn constant(arg: &Arg, ty: &str) -> Result<Capture, String> {
+    match (ty, arg) {
+        ("bool", Arg::Number { value: Number::Bool(v), .. }) => Ok(Capture::Bool(*v)),
+        ("int", Arg::Number { value: Number::Int(v), .. }) if i64::try_from(*v).is_ok() => {
+            Ok(Capture::Int(*v as i64))
+        }
+        ("float", Arg::Number { value: Number::Float(v), .. }) => Ok(Capture::Float(*v)),
+        ("float", Arg::Number { value: Number::Int(v), .. }) => Ok(Capture::Float(*v as f64)),
+        ("str", Arg::Str(s)) => Ok(Capture::Str(s.clone())),
+        _ => Err(format!("expected {} {ty}, got {}", if ty == "int" { "an" } else { "a" }, arg.describe())),
+    }
+}

@@ -1,0 +1,55 @@
+//! A kernel compiled without data: what `.jit(...)` gives.
+
+use crate::backends::Backends;
+use crate::bind::Call;
+use crate::config;
+use crate::explain::{Explanation, Record, explain};
+use crate::inspect::{self, LevelError};
+use crate::kernel::{KernelHandle, Prepared};
+use crate::specialise::Specialised;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::Diagnostics;
+use tessera_frontend::Capture;
+
+pub struct Compiled {
+    pub kernel: Arc<KernelHandle>,
+    spec: Arc<Specialised>,
+}
+
+impl Compiled {
+    /// `target` names a backend, and wins over the kernel's own.
+    pub fn new(
+        kernel: &Arc<KernelHandle>,
+        backends: &Backends,
+        given: &BTreeMap<String, Capture>,
+        target: Option<&str>,
+    ) -> Result<Self, Diagnostics> {
+        let choice = backends.choose(target.or(kernel.target()))?;
+        let (spec, cache_hit) = kernel.open(given, &choice)?;
+        kernel.record(Record { spec: spec.clone(), cache_hit, launch: None });
+        Ok(Self { kernel: kernel.clone(), spec })
+    }
+
+    pub fn prepare(&self, call: Call) -> Result<Prepared, Diagnostics> {
+        self.kernel.prepare_compiled(&self.spec, call)
+    }
+
+    pub fn config(&self) -> Vec<(String, Capture)> {
+        config::entries(&self.spec.config)
+    }
+
+    pub fn resources(&self) -> Vec<(&'static str, String)> {
+        self.spec.artifact.resources()
+    }
+
+    pub fn inspect_ir(&self, level: &str, locs: bool) -> Result<String, LevelError> {
+        inspect::specialised(&self.spec, level, locs)
+    }
+
+    pub fn explain(&self) -> Explanation {
+        let own = Record { spec: self.spec.clone(), cache_hit: false, launch: None };
+        let last = self.kernel.last().filter(|r| Arc::ptr_eq(&r.spec, &self.spec)).unwrap_or(own);
+        explain(self.kernel.name(), self.kernel.kernel.notes(), Some(&last))
+    }
+}

@@ -1,0 +1,108 @@
+//! What ran, recorded from what executed.
+
+use crate::config;
+use crate::geometry::Geometry;
+use crate::specialise::Specialised;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+use tessera_diag::Diagnostics;
+use tessera_frontend::Capture;
+
+/// The latest thing a kernel did.
+#[derive(Clone)]
+pub struct Record {
+    pub spec: Arc<Specialised>,
+    pub cache_hit: bool,
+    /// `None` for a compilation without a launch.
+    pub launch: Option<Launch>,
+}
+
+#[derive(Clone)]
+pub struct Launch {
+    pub geometry: Geometry,
+    pub time: Duration,
+}
+
+/// A field of the explanation, for programs.
+pub enum Field {
+    Text(String),
+    Flag(bool),
+    Ints(Vec<i64>),
+    Lines(Vec<String>),
+    Values(Vec<(String, Capture)>),
+    /// Seconds by stage.
+    Times(Vec<(String, f64)>),
+    None,
+}
+
+pub struct Explanation {
+    pub text: String,
+    pub fields: Vec<(&'static str, Field)>,
+}
+
+pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) -> Explanation {
+    let mut notes: Vec<String> = decoration.iter().map(|d| d.render()).collect();
+    let Some(record) = record else {
+        let text = format!("kernel {kernel}: nothing was compiled or run yet");
+        return Explanation { text: with_notes(text, &notes), fields: vec![("notes", Field::Lines(notes))] };
+    };
+    let spec = &record.spec;
+    for note in spec.notes.iter().map(|d| d.render()) {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let mut times: Vec<(String, f64)> = spec.stages.iter().map(|(n, t)| (n.clone(), t.as_secs_f64())).collect();
+    if let Some(launch) = &record.launch {
+        times.push(("launch".into(), launch.time.as_secs_f64()));
+    }
+    let entries = config::entries(&spec.config);
+    let shown: Vec<_> = entries.iter().map(|(n, v)| format!("{n}={}", config::show(v))).collect();
+    let mut text = format!("kernel {kernel}\n  backend: {} ({})\n", spec.backend, spec.why_backend);
+    let _ = writeln!(text, "  configuration: {}", if shown.is_empty() { "open".into() } else { shown.join(", ") });
+    for (candidate, why) in &spec.rejected {
+        let _ = writeln!(text, "  passed over: {candidate}: {why}");
+    }
+    let grid = record.launch.as_ref().map(|l| &l.geometry);
+    let _ = writeln!(text, "  {}", geometry(spec, grid));
+    let _ = writeln!(text, "  tile hash: {}\n  target hash: {}", spec.func.hash(), spec.artifact.hash());
+    let _ = writeln!(text, "  compiled: {}", if record.cache_hit { "before (cache hit)" } else { "now" });
+    for (name, value) in spec.artifact.resources() {
+        let _ = writeln!(text, "  {name}: {value}");
+    }
+    for (stage, seconds) in &times {
+        let _ = writeln!(text, "  {:>10.3} ms  {stage}", seconds * 1e3);
+    }
+    let fields = vec![
+        ("backend", Field::Text(spec.backend.into())),
+        ("why_backend", Field::Text(spec.why_backend.clone())),
+        ("config", Field::Values(entries)),
+        ("rejected", Field::Lines(spec.rejected.iter().map(|(c, w)| format!("{c}: {w}")).collect())),
+        ("grid", grid.map_or(Field::None, |g| Field::Ints(g.grid.to_vec()))),
+        ("lanes", grid.filter(|_| spec.is_lane()).map_or(Field::None, |g| Field::Ints(vec![g.domain, g.lanes]))),
+        ("tile_hash", Field::Text(spec.func.hash().to_string())),
+        ("target_hash", Field::Text(spec.artifact.hash().to_string())),
+        ("cache_hit", Field::Flag(record.cache_hit)),
+        ("times", Field::Times(times)),
+        ("notes", Field::Lines(notes.clone())),
+    ];
+    text.truncate(text.trim_end().len());
+    Explanation { text: with_notes(text, &notes), fields }
+}
+
+fn geometry(spec: &Specialised, ran: Option<&Geometry>) -> String {
+    let Some(g) = ran else { return "grid: not launched yet".into() };
+    let who = if g.from_caller { "from the caller" } else { "from the kernel" };
+    if spec.is_lane() {
+        return format!("lanes: {} in groups of {} ({who})", g.domain, g.lanes);
+    }
+    format!("grid: {}x{}x{} ({who})", g.grid[0], g.grid[1], g.grid[2])
+}
+
+fn with_notes(mut text: String, notes: &[String]) -> String {
+    for note in notes {
+        let _ = write!(text, "\n{note}");
+    }
+    text
+}

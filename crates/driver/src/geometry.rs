@@ -1,0 +1,50 @@
+//! How many groups or lanes a launch has: what the caller says, else what the kernel says
+//! (LANGUAGE 3).
+
+use crate::dims::Sizes;
+use crate::specialise::Specialised;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Geometry {
+    pub grid: [i64; 3],
+    pub domain: i64,
+    pub lanes: i64,
+    pub from_caller: bool,
+}
+
+impl Geometry {
+    /// An empty grid launches nothing.
+    pub fn is_empty(&self) -> bool {
+        self.grid.contains(&0)
+    }
+}
+
+pub fn geometry(spec: &Specialised, sizes: &Sizes, caller: Option<&[i64]>, loc: &Loc) -> Result<Geometry, Diagnostics> {
+    let fail = |message: String| -> Diagnostics {
+        Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message).at(loc.clone()).into()
+    };
+    let extents: Vec<i64> = match caller {
+        Some(grid) if (1..=3).contains(&grid.len()) => grid.to_vec(),
+        Some(grid) => return Err(fail(format!("expected a grid of 1 to 3 axes, got {}", grid.len()))),
+        None => {
+            let exprs = if spec.is_lane() { spec.domain().map(|d| vec![d]) } else { spec.grid() };
+            let exprs = exprs.ok_or_else(|| Diagnostics::from(tessera_lower::geometry_error(&spec.func)))?;
+            exprs.iter().map(|e| sizes.eval(e)).collect::<Result<_, _>>().map_err(|why| fail(format!("the launch grid cannot be computed: {why}")))?
+        }
+    };
+    if let Some(bad) = extents.iter().find(|e| **e < 0) {
+        return Err(fail(format!("expected grid extents of at least 0, got {bad}")));
+    }
+    let from_caller = caller.is_some();
+    let Some(total) = extents.iter().try_fold(1i64, |a, b| a.checked_mul(*b)) else {
+        return Err(fail(format!("the grid {extents:?} has more than 2^63 places")));
+    };
+    let lanes = spec.lanes();
+    if spec.is_lane() {
+        let groups = total / lanes + i64::from(total % lanes != 0);
+        return Ok(Geometry { grid: [groups, 1, 1], domain: total, lanes, from_caller });
+    }
+    let axis = |i: usize| extents.get(i).copied().unwrap_or(1);
+    Ok(Geometry { grid: [axis(0), axis(1), axis(2)], domain: 0, lanes, from_caller })
+}

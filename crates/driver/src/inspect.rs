@@ -1,0 +1,73 @@
+//! The text of each IR level.
+
+use crate::config;
+use crate::specialise::Specialised;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_frontend::Config;
+use tessera_graph::kernel_call_module;
+use tessera_ir::{Attr, Module, PrintOptions, Privilege, Type};
+use tessera_schedule::launch_module;
+use tessera_tile::{TileFunc, TileModule};
+
+/// The levels a user may ask for.
+pub const LEVELS: [&str; 4] = ["graph", "schedule", "tile", "target"];
+
+pub enum LevelError {
+    /// Not a level at all.
+    Unknown(String),
+    Failed(Diagnostics),
+}
+
+/// `sched` is short for `schedule`; `staged` exists on targets that have it, and none here has.
+pub fn level(name: &str) -> Result<&'static str, LevelError> {
+    match name {
+        "sched" => Ok("schedule"),
+        "staged" => Err(LevelError::Failed(
+            Diagnostic::new(Code::E_UNSUPPORTED, "this target has no staged level")
+                .help("the levels here are graph, schedule, tile and target")
+                .into(),
+        )),
+        _ => LEVELS.into_iter().find(|l| *l == name).ok_or_else(|| {
+            LevelError::Unknown(format!("expected a level (one of {}), got {name:?}", LEVELS.join(", ")))
+        }),
+    }
+}
+
+type ParamRow<'a> = (&'a str, Type, Privilege);
+
+fn params(func: &TileFunc) -> Vec<ParamRow<'_>> {
+    let row = |(i, &value): (usize, &tessera_ir::Value)| {
+        let ty = func.ty(value).clone();
+        let privilege = if let Type::View { privilege, .. } = &ty { *privilege } else { Privilege::Read };
+        let name = func.name_of(value).unwrap_or(["a", "b", "c", "d"][i % 4]);
+        (name, ty, privilege)
+    };
+    func.params().iter().enumerate().map(row).collect()
+}
+
+/// A level of a kernel as Tile IR with this configuration; `target` is not here.
+pub fn portable(func: &TileFunc, cfg: &Config, level: &str, backend: &str, lanes: i64, locs: bool) -> String {
+    let attrs = config::attrs(cfg);
+    match level {
+        "graph" => kernel_call_module(&func.name, &params(func), attrs).to_text(PrintOptions { locs }),
+        "schedule" => {
+            let grid = func.attrs.get("grid").and_then(Attr::as_exprs);
+            let domain = func.attrs.get("domain").and_then(Attr::as_expr);
+            let lanes = domain.is_some().then_some(lanes);
+            launch_module(&func.name, &params(func), grid, domain, lanes, backend, attrs)
+                .to_text(PrintOptions { locs })
+        }
+        _ => {
+            let mut module: TileModule = Module::new(&func.name);
+            module.funcs.push(func.clone());
+            module.to_text(PrintOptions { locs })
+        }
+    }
+}
+
+pub fn specialised(spec: &Specialised, level_name: &str, locs: bool) -> Result<String, LevelError> {
+    Ok(match level(level_name)? {
+        "target" => spec.artifact.target_text(),
+        level => portable(&spec.func, &spec.config, level, spec.backend, spec.lanes(), locs),
+    })
+}

@@ -1,0 +1,108 @@
+//! What `.jit(...)` asks for: dims, tunables and constants by name.
+
+use crate::args::Arg;
+use crate::bind::constant;
+use crate::dims::{Sizes, parse_dim};
+use crate::params::{Kind, Params, show_dim};
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_frontend::{Capture, Config, Kernel};
+use tessera_ir::DimExpr;
+
+pub struct Request {
+    pub config: Config,
+    pub tunables: BTreeMap<String, Capture>,
+    pub sizes: Sizes,
+}
+
+pub fn read(kernel: &Kernel, params: &Params, given: &BTreeMap<String, Capture>) -> Result<Request, Diagnostics> {
+    let tunables: BTreeSet<&String> = kernel.decl().tunables.candidates.iter().flat_map(|c| c.keys()).collect();
+    let symbols: BTreeSet<String> =
+        params.dims().flat_map(|d| d.symbols().into_iter().map(|s| s.to_string()).chain([d.to_string()])).collect();
+    let mut out = Request { config: Config::default(), tunables: BTreeMap::new(), sizes: Sizes::default() };
+    let mut errors = Diagnostics::new();
+    let mut fail = |code, message: String| errors.push(Diagnostic::new(code, message).at(params.loc.clone()));
+    for (name, value) in given {
+        let dim = parse_dim(name).map(|d| d.to_string()).unwrap_or_default();
+        let param = params.items.iter().find(|p| p.name == *name);
+        match (param.map(|p| &p.kind), value) {
+            (Some(Kind::Const(ty)), value) => match constant(&Arg::from_capture(value), ty) {
+                Ok(value) => {
+                    out.config.consts.insert(name.clone(), value);
+                }
+                Err(why) => fail(Code::E_ARGUMENT, format!("`{name}`: {why}")),
+            },
+            (Some(Kind::Function), Capture::Func(_)) => {
+                out.config.consts.insert(name.clone(), value.clone());
+            }
+            (_, _) if tunables.contains(name) => {
+                out.tunables.insert(name.clone(), value.clone());
+            }
+            (_, Capture::Int(size)) if symbols.contains(&dim) && *size >= 0 => {
+                out.sizes.known.insert(dim, *size);
+            }
+            (_, value) if symbols.contains(&dim) => {
+                let shown = crate::config::show(value);
+                fail(Code::E_SPECIALIZE, format!("expected a size of at least 0 for `{name}`, got {shown}"));
+            }
+            _ => {
+                let mut known: Vec<String> = params.dims().map(show_dim).filter(|d| d.parse::<i64>().is_err()).collect();
+                known.extend(tunables.iter().map(|t| t.to_string()));
+                known.extend(params.items.iter().filter(|p| is_static(&p.kind)).map(|p| p.name.clone()));
+                known.sort_unstable();
+                known.dedup();
+                fail(Code::E_ARGUMENT, format!("expected a dim, tunable or constant (one of {}), got `{name}`", known.join(", ")));
+            }
+        }
+    }
+    defaults(params, &mut out.config, &mut fail);
+    dims(kernel, params, &mut out, &mut fail);
+    errors.into_result()?;
+    Ok(out)
+}
+
+fn is_static(kind: &Kind) -> bool {
+    matches!(kind, Kind::Const(_) | Kind::Function)
+}
+
+/// Constants that were not given take their defaults; what the annotations leave open cannot be
+/// compiled without data.
+fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, String)) {
+    for param in &params.items {
+        match (&param.kind, &param.default) {
+            (Kind::Const(_) | Kind::Function, _) if config.consts.contains_key(&param.name) => {}
+            (Kind::Const(_) | Kind::Function, Some(value)) => {
+                config.consts.insert(param.name.clone(), value.clone());
+            }
+            (Kind::Const(_) | Kind::Function, None) => {
+                fail(Code::E_SPECIALIZE, format!("the constant `{}` has no value: give `{}=`", param.name, param.name));
+            }
+            (Kind::Any | Kind::Array { elem: None, .. } | Kind::Array { dims: None, .. }, _) => fail(
+                Code::E_SPECIALIZE,
+                format!("`{}` has no dtype or shape: annotate it, or call the kernel with data", param.name),
+            ),
+            (Kind::Array { .. } | Kind::Scalar(_), _) => {}
+        }
+    }
+}
+
+/// Every given dim is pinned; those that reach a tile shape must be among them.
+fn dims(kernel: &Kernel, params: &Params, out: &mut Request, fail: &mut impl FnMut(Code, String)) {
+    // The factors of a product give the product.
+    for dim in params.dims().filter(|d| matches!(d, DimExpr::Bin(..))) {
+        if let Ok(value) = out.sizes.eval(dim) {
+            out.sizes.known.insert(dim.to_string(), value);
+        }
+    }
+    out.config.dims = out.sizes.known.clone();
+    let missing: Vec<_> = kernel
+        .static_dims()
+        .iter()
+        .filter(|d| !out.config.dims.contains_key(*d))
+        .map(|d| parse_dim(d.trim_matches(['(', ')'])).map_or(d.clone(), |e| show_dim(&e)))
+        .collect();
+    if !missing.is_empty() {
+        let names = missing.iter().map(|m| format!("`{m}`")).collect::<Vec<_>>().join(", ");
+        fail(Code::E_SPECIALIZE, format!("the shapes of tiles depend on {names}: give {}", if missing.len() == 1 { "its size" } else { "their sizes" }));
+    }
+}

@@ -1,0 +1,147 @@
+//! One configuration of a kernel, from its syntax tree to code that can be launched.
+
+use crate::backends::Choice;
+use crate::{config, inspect, knobs};
+use std::time::{Duration, Instant};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
+use tessera_frontend::{Config, Kernel};
+use tessera_ir::{Attr, DimExpr, PassContext, PassOptions, Privilege, Type};
+use tessera_numerics::Profile;
+use tessera_target::{Artifact, CompileOptions};
+use tessera_tile::{KernelKind, TileFunc, kind_of};
+
+/// What was compiled, and how it came about.
+pub struct Specialised {
+    pub config: Config,
+    /// After the tile pipeline: what the backend got.
+    pub func: TileFunc,
+    /// For each parameter of `func`, its place among the kernel's.
+    pub params: Vec<usize>,
+    /// Which of the kernel's parameters are returned.
+    pub returns: Vec<usize>,
+    pub artifact: Box<dyn Artifact>,
+    pub backend: &'static str,
+    pub why_backend: String,
+    pub notes: Diagnostics,
+    pub stages: Vec<(String, Duration)>,
+    /// Candidates that were tried before, each with the reason it was passed over.
+    pub rejected: Vec<(String, String)>,
+}
+
+impl Specialised {
+    pub fn is_lane(&self) -> bool {
+        kind_of(&self.func) == Some(KernelKind::Lane)
+    }
+
+    pub fn grid(&self) -> Option<Vec<DimExpr>> {
+        self.func.attrs.get("grid").and_then(Attr::as_exprs)
+    }
+
+    pub fn domain(&self) -> Option<DimExpr> {
+        self.func.attrs.get("domain").and_then(Attr::as_expr)
+    }
+
+    pub fn lanes(&self) -> i64 {
+        self.func.attrs.get("lanes").and_then(Attr::as_int).unwrap_or(DEFAULT_LANES)
+    }
+
+    /// The privilege of a parameter of `func`; a scalar is read.
+    pub fn privilege(&self, place: usize) -> Privilege {
+        match self.func.ty(self.func.params()[place]) {
+            Type::View { privilege, .. } => *privilege,
+            _ => Privilege::Read,
+        }
+    }
+}
+
+/// Lanes in a group where the kernel does not say: eight warps, what GPUs like for streaming code.
+pub const DEFAULT_LANES: i64 = 256;
+
+fn compile(kernel: &Kernel, config: &Config, choice: &Choice) -> Result<Specialised, Diagnostics> {
+    let mut stages = Vec::new();
+    let start = Instant::now();
+    let elaborated = kernel.elaborate(config)?;
+    stages.push(("elaborate".to_string(), start.elapsed()));
+    let mut func = elaborated.func;
+    let mut context = PassContext { notes: elaborated.notes };
+    let options = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
+    for report in tessera_lower::tile_pipeline(options).run(&mut func, &mut context)? {
+        stages.push((report.name.to_string(), report.time));
+    }
+    let start = Instant::now();
+    let artifact = choice.backend.compile(&func, &CompileOptions { profile: Profile::Default })?;
+    stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
+    let spec = Specialised {
+        config: config.clone(),
+        func,
+        params: elaborated.params,
+        returns: elaborated.returns,
+        artifact,
+        backend: choice.backend.name(),
+        why_backend: choice.why.clone(),
+        notes: context.notes,
+        stages,
+        rejected: Vec::new(),
+    };
+    print_levels(&spec);
+    Ok(spec)
+}
+
+fn print_levels(spec: &Specialised) {
+    for level in inspect::LEVELS {
+        if knobs::debug_ir(level)
+            && let Ok(text) = inspect::specialised(spec, level, false)
+        {
+            eprintln!("{text}");
+        }
+    }
+}
+
+/// The first legal candidate (LANGUAGE 10). One that fails for its shapes or resources is passed
+/// over; any other error is the kernel's own.
+pub fn first_legal(
+    kernel: &Kernel,
+    config: &Config,
+    candidates: &[std::collections::BTreeMap<String, tessera_frontend::Capture>],
+    choice: &Choice,
+    loc: &Loc,
+) -> Result<Specialised, Diagnostics> {
+    if candidates.is_empty() {
+        return compile(kernel, config, choice);
+    }
+    let mut failures: Vec<(String, Diagnostics)> = Vec::new();
+    for candidate in candidates {
+        let config = Config { tunables: candidate.clone(), ..config.clone() };
+        match compile(kernel, &config, choice) {
+            Ok(mut spec) => {
+                spec.rejected = failures.into_iter().map(|(c, d)| (c, first_message(&d))).collect();
+                return Ok(spec);
+            }
+            Err(errors) if is_passed_over(&errors) => {
+                failures.push((config::show_all(candidate), errors));
+            }
+            Err(errors) => return Err(errors),
+        }
+    }
+    let first = |d: &Diagnostics| d.errors().next().map(|d| (d.code, d.message.clone()));
+    if failures.windows(2).all(|pair| first(&pair[0].1) == first(&pair[1].1)) {
+        return Err(failures.swap_remove(0).1);
+    }
+    let mut error = Diagnostic::new(
+        Code::E_TUNE_SPACE_EMPTY,
+        format!("none of the {} candidates of the autotuning space is legal", failures.len()),
+    )
+    .at(loc.clone());
+    for (candidate, errors) in &failures {
+        error = error.note(format!("{candidate}: {}", first_message(errors)));
+    }
+    Err(error.into())
+}
+
+fn is_passed_over(errors: &Diagnostics) -> bool {
+    errors.errors().all(|d| matches!(d.code.kind(), Kind::Resource | Kind::Shape))
+}
+
+fn first_message(errors: &Diagnostics) -> String {
+    errors.errors().next().map_or(String::new(), |d| format!("{}: {}", d.code, d.message))
+}

@@ -1,0 +1,24 @@
+//! What the tests of passes and of runs are done with. The list of backends is the caller's: each
+//! `; run:` line is executed by every one of them.
+
+use tessera_diag::Diagnostics;
+use tessera_ir::{Pass, PassContext};
+use tessera_target::Backend;
+use tessera_tile::{Tile, TileFunc};
+
+type FindPass = dyn Fn(&str) -> Option<Box<dyn Pass<Tile>>>;
+type RunPipeline = dyn Fn(&mut TileFunc, &mut PassContext) -> Result<(), Diagnostics>;
+
+pub struct Tools {
+    pub pass: Box<FindPass>,
+    /// What every function goes through before it runs.
+    pub pipeline: Box<RunPipeline>,
+    pub backends: Vec<Box<dyn Backend>>,
+}
+
+impl Tools {
+    /// Enough for roundtrip and verify: no passes and no backends.
+    pub fn none() -> Self {
+        Self { pass: Box::new(|_| None), pipeline: Box::new(|_, _| Ok(())), backends: Vec::new() }
+    }
+}

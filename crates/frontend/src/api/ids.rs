@@ -1,0 +1,119 @@
+//! Who runs: ids of groups and lanes, the launch grid, the context.
+
+use super::{Args, Handler::*, Rows, rows};
+use crate::elab::Elab;
+use crate::elab::val::Val;
+use tessera_diag::Code;
+use tessera_ir::{Attr, OpSpec, Type};
+use tessera_tile::{TileOp, dim_expr_of};
+
+pub const ROWS: Rows = rows! {
+    Lane "tile.linear_id" "()" Call(linear_id), "The lane's index over the whole launch, from 0.";
+    Lane "tile.local_id" "()" Call(local_id), "The lane's index in its group.";
+    Lane "tile.thread_id" "()" Call(local_id), "The lane's index in its group.";
+    Lane "tile.lane_id" "()" Reserved("the width of a warp differs between targets; use ts.tile.local_id"),
+        "Reserved: the lane's index in its warp.";
+    Lane "tile.warp_id" "()" Reserved("the width of a warp differs between targets; use ts.tile.local_id"),
+        "Reserved: the warp's index in its group.";
+    Any "tile.group_size" "()" Call(group_size), "How many lanes form a group.";
+    Any "tile.group_id" "()" Call(group_id), "The group's coordinate along the first axis of the grid.";
+    Any "tile.block_id" "()" Call(group_id), "The group's coordinate along the first axis of the grid.";
+    Any "tile.num_groups" "()" Call(num_groups), "The extent of the grid along its first axis.";
+    Group "tile.program_id" "(axis)" Call(program_id), "The group's coordinate along an axis of the launch grid.";
+    Group "tile.num_programs" "(axis)" Call(num_programs), "The extent of the launch grid along an axis.";
+    Group "tile.grid" "(*extents)" Call(grid),
+        "Sets the launch grid and gives the group's coordinates: `pm, pn = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN))`. \
+         One extent gives a scalar.";
+    Any "tile.context" "()" Call(context), "The tunables and dimensions of this configuration, as attributes.";
+    Any "tile.create_mbarrier" "(count)" Reserved("barriers for asynchronous copies are made by the compiler"),
+        "Reserved.";
+    Any "tile.create_tma_descriptor" "(tensor)" Reserved("bulk copies are chosen by the compiler; use ts.tile.cp_async"),
+        "Reserved.";
+    Any "tile.tma_load_async" "(dst, src)" Reserved("bulk copies are chosen by the compiler; use ts.tile.cp_async"),
+        "Reserved.";
+    Any "tile.tma_store_async" "(dst, src)" Reserved("bulk copies are chosen by the compiler; assign to the slice"),
+        "Reserved.";
+    Any "tile.fence" "()" Reserved("memory order comes from the program; use ts.tile.barrier in lane kernels"),
+        "Reserved.";
+};
+
+fn index(e: &mut Elab<'_>, spec: OpSpec<tessera_tile::Tile>) -> Val {
+    match e.b().value(spec.result(Type::INDEX)) {
+        Ok(v) => Val::Rt(v),
+        Err(_) => Val::Poison,
+    }
+}
+
+fn linear_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    index(e, OpSpec::new(TileOp::LinearId, &[]))
+}
+
+fn local_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    index(e, OpSpec::new(TileOp::LocalId, &[]))
+}
+
+fn group_size(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    index(e, OpSpec::new(TileOp::GroupSize, &[]))
+}
+
+fn group_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    index(e, OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(0)))
+}
+
+fn num_groups(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    index(e, OpSpec::new(TileOp::NumPrograms, &[]).attr("axis", Attr::Int(0)))
+}
+
+fn axis(e: &mut Elab<'_>, args: &Args) -> Option<i64> {
+    let axis = args.get("axis").as_const_int().filter(|a| (0..3).contains(a));
+    if axis.is_none() {
+        let what = e.describe(&args.get("axis"));
+        e.error(Code::E_ARGUMENT, format!("expected a grid axis of 0, 1 or 2, got {what}"));
+    }
+    axis
+}
+
+fn program_id(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let Some(a) = axis(e, args) else { return Val::Poison };
+    index(e, OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(a)))
+}
+
+fn num_programs(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let Some(a) = axis(e, args) else { return Val::Poison };
+    index(e, OpSpec::new(TileOp::NumPrograms, &[]).attr("axis", Attr::Int(a)))
+}
+
+fn grid(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let given: Vec<Val> = args.rest.iter().map(|g| g.value.clone()).collect();
+    if given.is_empty() || given.len() > 3 {
+        return e.error(Code::E_ARGUMENT, format!("expected 1 to 3 grid extents, got {}", given.len()));
+    }
+    if e.func.attrs.get("grid").is_some() {
+        return e.error(Code::E_LAUNCH_GEOMETRY, "expected one call of ts.tile.grid, got a second");
+    }
+    let mut extents = Vec::new();
+    for v in &given {
+        let Some(value) = e.index_value(v) else { return Val::Poison };
+        match dim_expr_of(&e.func, value) {
+            Some(expr) => extents.push(expr),
+            None => {
+                let what = e.describe(v);
+                return e.error_help(
+                    Code::E_LAUNCH_GEOMETRY,
+                    format!("expected a grid extent that the host can compute, got {what}"),
+                    "use dimensions, integer parameters and ts.cdiv: ts.tile.grid(ts.cdiv(M, BM))",
+                );
+            }
+        }
+    }
+    let count = extents.len();
+    e.func.attrs.set("grid", Attr::exprs(extents));
+    let ids: Vec<Val> = (0..count as i64)
+        .map(|a| index(e, OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(a))))
+        .collect();
+    if count == 1 { ids[0].clone() } else { Val::Tuple(ids) }
+}
+
+fn context(_: &mut Elab<'_>, _: &mut Args) -> Val {
+    Val::Context
+}

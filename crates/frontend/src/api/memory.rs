@@ -1,0 +1,286 @@
+//! Memory: shared buffers, copies, explicit loads and stores.
+
+use super::{Args, Handler::*, Rows, create, rows};
+use crate::elab::val::{BlockRef, Const, Reach, Val};
+use crate::elab::{Elab, show_shape};
+use tessera_diag::{Code, Diagnostic};
+use tessera_ir::{Attr, OpSpec, Privilege, Type, Value};
+use tessera_numerics::DType;
+use tessera_tile::{TileBuild, TileOp};
+
+pub const ROWS: Rows = rows! {
+    Any "tile.alloc_shared" "(shape, dtype, swizzle=None, alignment=16)" Call(alloc_shared),
+        "A buffer that the group shares, not initialised. In group kernels it names the value last copied into it.";
+    Group "tile.cp_async" "(dst, src, stage=None)" Call(cp_async),
+        "Copies a slice of a parameter over a whole shared buffer; elements outside the tensor become zero. A read waits by itself.";
+    Any "tile.barrier" "()" Call(barrier),
+        "All lanes of the group meet and see each other's writes. In group kernels it is a hint.";
+    Any "tile.load" "(t, index=None, mask=None, other=None)" Call(load),
+        "Reads `t[index]`; elements outside, or where the mask is false, are `other` (0).";
+    Any "tile.store" "(t, index=None, value=None, mask=None)" Call(store),
+        "Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too.";
+    Group "tile.accumulate" "(t, value)" Call(accumulate),
+        "Folds a value into a slice with the parameter's own operator: `ts.tile.accumulate(C[i, :], v)`.";
+    Group "tile.cp_commit_group" "()" Reserved("copies are waited for by themselves; explicit groups come later"), "Reserved.";
+    Group "tile.cp_wait_group" "(n)" Reserved("copies are waited for by themselves; explicit groups come later"), "Reserved.";
+    Group "tile.wait_async" "(stage)" Reserved("copies are waited for by themselves; explicit groups come later"), "Reserved.";
+};
+
+fn alloc_shared(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let Some(shape) = create::shape_of(e, &args.get("shape")) else { return Val::Poison };
+    let Some(dtype) = create::dtype_of(e, args, "dtype", DType::F32) else { return Val::Poison };
+    let mut spec = OpSpec::new(TileOp::BufAlloc, &[]).result(Type::Buf { shape, dtype });
+    match args.get("swizzle") {
+        Val::None => {}
+        Val::Const(Const::Str(s)) if s.chars().all(|c| c.is_alphanumeric() || c == '_') && !s.is_empty() => {
+            spec = spec.attr("swizzle", Attr::word(s));
+        }
+        other => {
+            let what = e.describe(&other);
+            return e.error(Code::E_ARGUMENT, format!("expected swizzle=\"xor\" or None, got {what}"));
+        }
+    }
+    if let Some(a) = args.get("alignment").as_const_int() {
+        if a <= 0 || a.count_ones() != 1 {
+            return e.error(Code::E_ARGUMENT, format!("expected an alignment that is a power of two, got {a}"));
+        }
+        spec = spec.attr("alignment", Attr::Int(a));
+    }
+    match e.b().value(spec) {
+        Ok(buf) => Val::Buf { buf, transposed: false },
+        Err(_) => Val::Poison,
+    }
+}
+
+fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let Val::Buf { buf, transposed: false } = args.get("dst") else {
+        let what = e.describe(&args.get("dst"));
+        return e.report(
+            Diagnostic::new(Code::E_TYPE, format!("expected a shared buffer to copy into, got {what}"))
+                .at(args.loc("dst"))
+                .help("allocate one: ts.tile.alloc_shared((BM, BK), ts.bf16)"),
+        );
+    };
+    let block = match args.get("src") {
+        Val::Block(b) if matches!(e.ty(b.mem), Type::View { .. }) => *b,
+        Val::View(v) => match whole(e, v) {
+            Some(b) => b,
+            None => return Val::Poison,
+        },
+        other => {
+            let what = e.describe(&other);
+            return e.report(
+                Diagnostic::new(Code::E_TYPE, format!("expected a slice of a parameter to copy from, got {what}"))
+                    .at(args.loc("src")),
+            );
+        }
+    };
+    if block.reach.contains(&Reach::Gather) {
+        return e.error(Code::E_UNSUPPORTED, "expected a slice to copy from, got index tiles");
+    }
+    let Some(block) = matching_block(e, args, buf, block) else { return Val::Poison };
+    let (to, from) = (e.ty(buf).dtype(), e.ty(block.mem).dtype());
+    if to != from {
+        return e.report(
+            Diagnostic::new(Code::E_TYPE, format!("expected one dtype, got a copy of {from} into a buffer of {to}"))
+                .at(args.loc("src"))
+                .help(format!("allocate the buffer with dtype ts.{from}, and cast when you use it")),
+        );
+    }
+    let extents = block.reach.iter().map(|r| match r {
+        Reach::Span(d) => d.as_static().unwrap_or(-1),
+        Reach::Point | Reach::Gather => 0,
+    });
+    let mut spec = OpSpec::new(TileOp::CopyAsync, &[buf, block.mem])
+        .group("at", &block.at)
+        .attr("extent", Attr::ints(extents));
+    if let Some(stage) = args.get("stage").as_const_int() {
+        spec = spec.attr("stage", Attr::Int(stage));
+    }
+    let _ = e.b().op(spec);
+    Val::None
+}
+
+/// The block, if it has the buffer's shape. A block of higher rank is reported with the subscript
+/// to write; elaboration goes on with the axes that fit, taken at their first position.
+fn matching_block(e: &mut Elab<'_>, args: &Args, buf: Value, mut block: BlockRef) -> Option<BlockRef> {
+    let want = e.ty(buf).shape().to_vec();
+    let have = e.block_shape(&block);
+    let equal = want.len() == have.len() && want.iter().zip(&have).all(|(a, b)| a.may_equal(b));
+    if equal {
+        return Some(block);
+    }
+    let name = e.func.name_of(block.mem).unwrap_or("x").to_string();
+    let dims = show_shape(e.ty(block.mem).shape());
+    let mut d = Diagnostic::new(
+        Code::E_SHAPE_MISMATCH,
+        format!(
+            "expected a slice of the buffer's shape {}, got a slice of shape {} of `{name}`",
+            show_shape(&want),
+            show_shape(&have)
+        ),
+    )
+    .at(args.loc("src"))
+    .note(format!("`{name}` has shape {dims}"));
+    if have.len() > want.len() {
+        let text = args.text("src");
+        let inner = text.find('[').map_or("…", |i| text[i + 1..].trim_end_matches(']'));
+        let given = inner.split(',').count();
+        let rank = e.ty(block.mem).rank();
+        let mut items = vec!["bh".to_string(), inner.to_string()];
+        items.extend((given + 1..rank).map(|_| ":".to_string()));
+        d = d.help(format!(
+            "index the leading axis: `{name}[{}]` with `bh = ts.tile.program_id(0)`",
+            items.join(", ")
+        ));
+    }
+    e.report(d);
+    let mut next = 0;
+    for reach in &mut block.reach {
+        let fits = matches!(reach, Reach::Span(d) if want.get(next).is_some_and(|w| w == d));
+        if fits {
+            next += 1;
+        } else {
+            *reach = Reach::Point;
+        }
+    }
+    (next == want.len()).then_some(block)
+}
+
+/// A whole parameter as a block.
+fn whole(e: &mut Elab<'_>, view: Value) -> Option<BlockRef> {
+    let dims = e.ty(view).shape().to_vec();
+    let mut block = BlockRef { mem: view, at: Vec::new(), reach: Vec::new() };
+    for dim in dims {
+        let v = crate::elab::names::dim_val(&dim);
+        let extent = e.extent(&v, "the extent of the parameter")?;
+        let zero = e.b().index(0);
+        block.at.push(zero);
+        block.reach.push(Reach::Span(extent));
+    }
+    Some(block)
+}
+
+fn barrier(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    let _ = e.b().op(OpSpec::new(TileOp::Barrier, &[]));
+    Val::None
+}
+
+/// `t` with an index, or an already indexed place.
+fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
+    let mem = match args.get("t") {
+        Val::Block(b) => return Some(*b),
+        Val::View(v) => v,
+        Val::Buf { buf, transposed: false } => buf,
+        other => {
+            let what = e.describe(&other);
+            e.error(Code::E_TYPE, format!("expected a parameter or shared buffer, got {what}"));
+            return None;
+        }
+    };
+    let items = match args.get("index") {
+        Val::Tuple(items) => items,
+        Val::None => {
+            e.error(Code::E_ARGUMENT, "expected an index");
+            return None;
+        }
+        one => vec![one],
+    };
+    let dims = e.ty(mem).shape().to_vec();
+    if items.len() != dims.len() {
+        e.error(
+            Code::E_SHAPE_MISMATCH,
+            format!("expected {} indices for a tensor of shape {}, got {}", dims.len(), show_shape(&dims), items.len()),
+        );
+        return None;
+    }
+    let mut block = BlockRef { mem, at: Vec::new(), reach: Vec::new() };
+    for (v, dim) in items.iter().zip(&dims) {
+        let (at, reach) = e.point_value(v, dim)?;
+        block.at.push(at);
+        block.reach.push(reach);
+    }
+    // Index tiles of several axes meet like operands do.
+    let tiles: Vec<usize> = (0..block.at.len()).filter(|&i| block.reach[i] == Reach::Gather).collect();
+    let values: Vec<Value> = tiles.iter().map(|&i| block.at[i]).collect();
+    for (place, v) in tiles.into_iter().zip(e.unify_shapes(&values)?) {
+        block.at[place] = v;
+    }
+    Some(block)
+}
+
+fn mask_of(e: &mut Elab<'_>, args: &Args) -> Option<Option<Value>> {
+    if !args.has("mask") {
+        return Some(None);
+    }
+    let mask = e.runtime(&args.get("mask"))?;
+    if e.ty(mask).dtype() != DType::Bool {
+        let what = e.describe(&Val::Rt(mask));
+        e.error(Code::E_TYPE, format!("expected a mask of dtype bool, got {what}"));
+        return None;
+    }
+    Some(Some(mask))
+}
+
+fn load(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let Some(block) = place(e, args) else { return Val::Poison };
+    let dtype = e.ty(block.mem).dtype();
+    let other = match args.get("other") {
+        Val::None => None,
+        v => match e.convert(&v, dtype, &[]) {
+            Some(v) => Some(v),
+            None => return Val::Poison,
+        },
+    };
+    let Some(loaded) = e.load_block_other(&block, other) else { return Val::Poison };
+    match mask_of(e, args) {
+        None => Val::Poison,
+        Some(None) => Val::Rt(loaded),
+        Some(Some(mask)) => {
+            let fill = match other {
+                Some(v) => v,
+                None => {
+                    let zero = Elab::const_attr(&Const::Int(0), dtype).unwrap_or(Attr::Bool(false));
+                    e.b().constant(Type::Scalar(dtype), zero)
+                }
+            };
+            e.select(mask, Val::Rt(loaded), Val::Rt(fill))
+        }
+    }
+}
+
+fn store(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let value = match (args.get("t"), args.has("value")) {
+        (Val::Block(_), false) => args.get("index"),
+        _ => args.get("value"),
+    };
+    if value == Val::None {
+        return e.error(Code::E_ARGUMENT, "expected a value to store");
+    }
+    let Some(block) = place(e, args) else { return Val::Poison };
+    let Some(mut mask) = mask_of(e, args) else { return Val::Poison };
+    if let Some(m) = mask
+        && !e.ty(m).shape().is_empty()
+    {
+        let shape = e.block_shape(&block);
+        mask = Some(e.b().broadcast(m, shape));
+    }
+    e.store_block(&block, &value, mask);
+    Val::None
+}
+
+fn accumulate(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let Val::Block(block) = args.get("t") else {
+        let what = e.describe(&args.get("t"));
+        return e.error(Code::E_TYPE, format!("expected a slice of a parameter, got {what}"));
+    };
+    let op = match e.ty(block.mem) {
+        Type::View { privilege: Privilege::ReduceMax, .. } => "max",
+        Type::View { privilege: Privilege::ReduceMin, .. } => "min",
+        Type::View { privilege: Privilege::ReduceProd, .. } => "prod",
+        _ => "sum",
+    };
+    let value = args.get("value");
+    e.accumulate_block(&block, &value, op);
+    Val::None
+}

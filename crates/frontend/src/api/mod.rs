@@ -1,0 +1,226 @@
+//! The functions of the tile language: one row each, with its signature, its words for the user,
+//! and what it elaborates to. Python's `ts.tile` and its stubs are made from this table.
+
+mod create;
+mod ids;
+mod mask;
+mod memory;
+mod mma;
+mod python;
+mod reduce;
+mod shape;
+
+use crate::elab::Elab;
+use crate::elab::call::Given;
+use crate::elab::val::Val;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use tessera_diag::{Code, Diagnostic, Loc};
+use tessera_numerics::ScalarFn;
+
+/// In which kind of kernel a function may be called.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Style {
+    Any,
+    Lane,
+    Group,
+}
+
+#[derive(Copy, Clone)]
+pub enum Handler {
+    Call(fn(&mut Elab<'_>, &mut Args) -> Val),
+    /// An elementwise function.
+    Ew(ScalarFn),
+    /// A name that is kept for later; why, and what to use.
+    Reserved(&'static str),
+}
+
+pub struct ApiRow {
+    /// Below `tessera.`; `py.*` and `math.*` are Python's own, as kernels know them.
+    pub name: &'static str,
+    /// As Python writes it: `(x, axis=None)`.
+    pub signature: &'static str,
+    pub doc: &'static str,
+    pub style: Style,
+    pub handler: Handler,
+}
+
+impl std::fmt::Debug for ApiRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.name, self.signature)
+    }
+}
+
+impl PartialEq for ApiRow {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+/// Rows of one file.
+pub(crate) type Rows = &'static [ApiRow];
+
+macro_rules! rows {
+    ($($style:ident $name:literal $sig:literal $handler:expr, $doc:literal;)*) => {
+        &[$(crate::api::ApiRow {
+            name: $name, signature: $sig, doc: $doc,
+            style: crate::api::Style::$style, handler: $handler,
+        }),*]
+    };
+}
+pub(crate) use rows;
+
+/// Every row.
+pub fn all() -> &'static [ApiRow] {
+    static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let files: [Rows; 8] = [
+            ids::ROWS,
+            create::ROWS,
+            memory::ROWS,
+            mma::ROWS,
+            reduce::ROWS,
+            shape::ROWS,
+            mask::ROWS,
+            python::ROWS,
+        ];
+        let mut out: Vec<ApiRow> = Vec::new();
+        for rows in files {
+            out.extend(rows.iter().map(|r| ApiRow { ..*r }));
+        }
+        out.extend(elementwise());
+        out
+    })
+}
+
+/// The rows of the `ScalarFn` table that users call by name; the rest are operators.
+fn elementwise() -> impl Iterator<Item = ApiRow> {
+    let operators = ["and", "or", "xor", "not", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "floordiv", "mod"];
+    ScalarFn::ALL.iter().copied().filter(move |f| !operators.contains(&f.name())).map(|f| {
+        let signature = match (f, f.arity()) {
+            (ScalarFn::Clamp, _) => "(x, low, high)",
+            (ScalarFn::Fma, _) => "(a, b, c)",
+            (_, 1) => "(x)",
+            (_, 2) => "(a, b)",
+            _ => "(a, b, c)",
+        };
+        // Names live as long as the table, which is made once.
+        let name: &'static str = Box::leak(format!("tile.{}", f.name()).into_boxed_str());
+        ApiRow { name, signature, doc: f.doc(), style: Style::Any, handler: Handler::Ew(f) }
+    })
+}
+
+pub fn find(name: &str) -> Option<&'static ApiRow> {
+    static BY_NAME: OnceLock<BTreeMap<&'static str, &'static ApiRow>> = OnceLock::new();
+    BY_NAME.get_or_init(|| all().iter().map(|r| (r.name, r)).collect()).get(name).copied()
+}
+
+/// Arguments by the names of the signature.
+pub struct Args {
+    names: Vec<String>,
+    values: BTreeMap<String, Given>,
+    /// For `*name`: all positional arguments.
+    pub rest: Vec<Given>,
+}
+
+impl Args {
+    /// Matches arguments to a signature; reports what does not fit.
+    pub fn bind(elab: &mut Elab<'_>, row: &ApiRow, given: Vec<Given>) -> Option<Args> {
+        let inner = row.signature.trim_matches(|c| c == '(' || c == ')');
+        let params: Vec<&str> = split_params(inner);
+        let names: Vec<String> = params
+            .iter()
+            .filter(|p| !p.starts_with('*'))
+            .map(|p| p.split('=').next().unwrap_or("").trim().to_string())
+            .collect();
+        let mut args = Args { names: names.clone(), values: BTreeMap::new(), rest: Vec::new() };
+        let variadic = params.iter().any(|p| p.starts_with('*'));
+        for (place, g) in given.into_iter().enumerate() {
+            let name = match &g.name {
+                Some(n) => names.iter().find(|p| *p == n).cloned(),
+                None if variadic => {
+                    args.rest.push(g);
+                    continue;
+                }
+                None => names.get(place).cloned(),
+            };
+            match name {
+                Some(n) if !args.values.contains_key(&n) => {
+                    args.values.insert(n, g);
+                }
+                _ => {
+                    let what = g.name.clone().unwrap_or(g.text.clone());
+                    elab.report(
+                        Diagnostic::new(
+                            Code::E_ARGUMENT,
+                            format!("expected arguments of `{}{}`, got `{what}` beside them", shown(row), row.signature),
+                        )
+                        .at(g.loc),
+                    );
+                    return None;
+                }
+            }
+        }
+        for p in params.iter().filter(|p| !p.contains('=') && !p.starts_with('*')) {
+            if !args.values.contains_key(*p) {
+                elab.error(
+                    Code::E_ARGUMENT,
+                    format!("expected a value for `{p}` of `{}{}`", shown(row), row.signature),
+                );
+                return None;
+            }
+        }
+        let poisoned = args.values.values().chain(&args.rest).any(|g| g.value == Val::Poison);
+        (!poisoned).then_some(args)
+    }
+
+    /// The value of a parameter; `Val::None` where it was left out.
+    pub fn get(&self, name: &str) -> Val {
+        self.values.get(name).map_or(Val::None, |g| g.value.clone())
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.values.get(name).is_some_and(|g| g.value != Val::None)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.values.get(name).map_or(String::new(), |g| g.text.clone())
+    }
+
+    pub fn loc(&self, name: &str) -> Loc {
+        self.values.get(name).map_or(Loc::unknown(), |g| g.loc.clone())
+    }
+
+    /// All values in the order of the signature.
+    pub fn in_order(&self) -> Vec<Val> {
+        self.names.iter().map(|n| self.get(n)).collect()
+    }
+}
+
+/// Splits at commas outside brackets: defaults may hold tuples.
+fn split_params(text: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let (mut depth, mut start) = (0, 0);
+    for (i, c) in text.char_indices() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                out.push(text[start..i].trim());
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    out.push(text[start..].trim());
+    out.retain(|p| !p.is_empty());
+    out
+}
+
+fn shown(row: &ApiRow) -> String {
+    match row.name.strip_prefix("py.") {
+        Some(name) => name.to_string(),
+        None if row.name.starts_with("math.") => row.name.to_string(),
+        None => format!("ts.{}", row.name),
+    }
+}

@@ -1,0 +1,144 @@
+//! What Python itself offers and kernels may use: `min`, `max`, `float("inf")`, and `math` on
+//! compile-time values.
+
+use super::{Args, Handler::*, Rows, rows};
+use crate::elab::Elab;
+use crate::elab::val::{Const, OpenKind, Val};
+use tessera_diag::Code;
+use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::TileBuild;
+
+pub const ROWS: Rows = rows! {
+    Any "tile.range" "(start, stop=None, step=1, prefetch=None)" Call(range), "At the head of a loop: `start, start + step, …` below `stop`, one after another.";
+    Any "py.range" "(start, stop=None, step=1)" Call(range), "At the head of a loop.";
+    Any "py.min" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Minimum)), "The smaller of two scalars.";
+    Any "py.max" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Maximum)), "The larger of two scalars.";
+    Any "py.pow" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Pow)), "`a ** b`.";
+    Any "py.abs" "(x)" Call(|e, a| one(e, a, ScalarFn::Abs, f64::abs)), "The absolute value.";
+    Any "py.round" "(x)" Call(|e, a| one(e, a, ScalarFn::Round, f64::round_ties_even)), "The nearest integer, ties to even.";
+    Any "py.float" "(x)" Call(float), "A float from a number or a string such as \"inf\".";
+    Any "py.int" "(x)" Call(int), "An integer from a number.";
+    Any "py.bool" "(x)" Call(boolean), "Whether a scalar is not zero.";
+    Any "py.len" "(x)" Call(len), "The length of a tuple or of the first axis.";
+    Any "math.sqrt" "(x)" Call(|e, a| one(e, a, ScalarFn::Sqrt, f64::sqrt)), "The square root.";
+    Any "math.exp" "(x)" Call(|e, a| one(e, a, ScalarFn::Exp, f64::exp)), "The exponential.";
+    Any "math.log" "(x)" Call(|e, a| one(e, a, ScalarFn::Log, f64::ln)), "The natural logarithm.";
+    Any "math.log2" "(x)" Call(|e, a| one(e, a, ScalarFn::Log2, f64::log2)), "The logarithm to base 2.";
+    Any "math.sin" "(x)" Call(|e, a| one(e, a, ScalarFn::Sin, f64::sin)), "The sine.";
+    Any "math.cos" "(x)" Call(|e, a| one(e, a, ScalarFn::Cos, f64::cos)), "The cosine.";
+    Any "math.tanh" "(x)" Call(|e, a| one(e, a, ScalarFn::Tanh, f64::tanh)), "The hyperbolic tangent.";
+    Any "math.fabs" "(x)" Call(|e, a| one(e, a, ScalarFn::Abs, f64::abs)), "The absolute value.";
+    Any "math.floor" "(x)" Call(|e, a| whole(e, a, f64::floor)), "The integer below.";
+    Any "math.ceil" "(x)" Call(|e, a| whole(e, a, f64::ceil)), "The integer above.";
+    Any "math.pow" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Pow)), "`a ** b`.";
+};
+
+fn range(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    e.error(Code::E_SYNTAX, "expected `range` at the head of a `for` loop only")
+}
+
+fn two(e: &mut Elab<'_>, args: &mut Args, f: ScalarFn) -> Val {
+    e.binary(f, args.get("a"), args.get("b"))
+}
+
+fn as_float(v: &Val) -> Option<f64> {
+    match v {
+        Val::Const(Const::Float(x)) => Some(*x),
+        Val::Const(Const::Int(i)) => Some(*i as f64),
+        Val::Const(Const::Bool(b)) => Some(f64::from(u8::from(*b))),
+        _ => None,
+    }
+}
+
+/// A function of a compile-time number is computed here in f64; of a run-time one, by the kernel.
+fn one(e: &mut Elab<'_>, args: &mut Args, f: ScalarFn, eval: fn(f64) -> f64) -> Val {
+    let x = args.get("x");
+    if let (Val::Const(Const::Int(i)), ScalarFn::Abs) = (&x, f) {
+        return Val::int(i.wrapping_abs());
+    }
+    match &x {
+        Val::Open(_) => Val::Open(OpenKind::Float),
+        // A dimension that a configuration may fix: open while checking.
+        Val::Dim(_) if e.mode == crate::elab::Mode::Check => Val::Open(OpenKind::Float),
+        Val::Dim(_) => {
+            let Some(v) = e.runtime(&x) else { return Val::Poison };
+            let v = e.b().cast(v, DType::F32);
+            e.apply(f, &[Val::Rt(v)])
+        }
+        v => match as_float(v) {
+            Some(v) => Val::Const(Const::Float(eval(v))),
+            None => e.apply(f, &[x]),
+        },
+    }
+}
+
+fn whole(e: &mut Elab<'_>, args: &mut Args, eval: fn(f64) -> f64) -> Val {
+    let x = args.get("x");
+    match &x {
+        Val::Open(_) => Val::Open(OpenKind::Int),
+        Val::Dim(_) => x,
+        v => match as_float(v) {
+            Some(v) => Val::int(eval(v) as i64),
+            None => e.error_help(
+                Code::E_TYPE,
+                "expected a compile-time number",
+                "on tiles and run-time scalars use ts.tile.floor or ts.tile.ceil",
+            ),
+        },
+    }
+}
+
+fn float(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    match args.get("x") {
+        Val::Const(Const::Str(s)) => match s.trim().to_ascii_lowercase().parse::<f64>() {
+            Ok(v) => Val::Const(Const::Float(v)),
+            Err(_) => e.error(Code::E_TYPE, format!("expected a number, got the string {s:?}")),
+        },
+        Val::Open(_) => Val::Open(OpenKind::Float),
+        v => match as_float(&v) {
+            Some(x) => Val::Const(Const::Float(x)),
+            None => match e.runtime(&v) {
+                Some(x) => Val::Rt(e.b().cast(x, DType::F32)),
+                None => Val::Poison,
+            },
+        },
+    }
+}
+
+fn int(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    match args.get("x") {
+        v @ (Val::Dim(_) | Val::Const(Const::Int(_))) => v,
+        Val::Open(_) => Val::Open(OpenKind::Int),
+        v => match as_float(&v) {
+            Some(x) => Val::int(x as i64),
+            None => match e.runtime(&v) {
+                Some(x) => Val::Rt(e.b().cast(x, DType::I64)),
+                None => Val::Poison,
+            },
+        },
+    }
+}
+
+fn boolean(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    use crate::elab::expr::Truth;
+    match e.truth(&args.get("x")) {
+        Some(Truth::Known(b)) => Val::Const(Const::Bool(b)),
+        Some(Truth::Open) => Val::Open(OpenKind::Bool),
+        Some(Truth::Run(v)) => Val::Rt(v),
+        None => Val::Poison,
+    }
+}
+
+fn len(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    match args.get("x") {
+        Val::Tuple(items) => Val::int(items.len() as i64),
+        Val::View(v) if e.ty(v).rank() > 0 => {
+            let dim = e.ty(v).shape()[0].clone();
+            crate::elab::names::dim_val(&dim)
+        }
+        other => {
+            let what = e.describe(&other);
+            e.error(Code::E_TYPE, format!("expected a tuple or a parameter, got {what}"))
+        }
+    }
+}

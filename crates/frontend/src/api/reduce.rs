@@ -1,0 +1,123 @@
+//! Reductions.
+
+use super::{Args, Handler::*, Rows, rows};
+use crate::elab::Elab;
+use crate::elab::val::{Const, Val};
+use tessera_diag::Code;
+use tessera_ir::{Dim, Value};
+use tessera_numerics::{DType, ReduceOp, ScalarFn};
+use tessera_tile::TileBuild;
+
+pub const ROWS: Rows = rows! {
+    Group "tile.reduce" "(x, op, axis=None)" Call(reduce),
+        "Combines elements along an axis (all axes where none is given) with \"sum\", \"max\", \"min\", \"prod\", \"and\", \"or\" or \"xor\".";
+    Group "tile.sum" "(x, axis=None)" Call(|e, a| with(e, a, ReduceOp::Sum)), "The sum along an axis, or of all elements.";
+    Group "tile.max" "(x, axis=None)" Call(|e, a| with(e, a, ReduceOp::Max)), "The maximum along an axis, or of all elements. NaN propagates.";
+    Group "tile.min" "(x, axis=None)" Call(|e, a| with(e, a, ReduceOp::Min)), "The minimum along an axis, or of all elements. NaN propagates.";
+    Group "tile.prod" "(x, axis=None)" Call(|e, a| with(e, a, ReduceOp::Prod)), "The product along an axis, or of all elements.";
+    Group "tile.mean" "(x, axis=None)" Call(|e, a| mean(e, a, false)), "The mean along an axis, or of all elements.";
+    Group "tile.row_sum" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Sum)), "The sum along the last axis.";
+    Group "tile.row_max" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Max)), "The maximum along the last axis.";
+    Group "tile.row_min" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Min)), "The minimum along the last axis.";
+    Group "tile.row_prod" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Prod)), "The product along the last axis.";
+    Group "tile.row_mean" "(x)" Call(|e, a| mean(e, a, true)), "The mean along the last axis.";
+    Group "tile.any" "(x, axis=None)" Call(|e, a| truth(e, a, ReduceOp::Or)), "Whether any element holds.";
+    Group "tile.all" "(x, axis=None)" Call(|e, a| truth(e, a, ReduceOp::And)), "Whether every element holds.";
+};
+
+/// The axes to reduce, last first, so that each keeps its number until its turn.
+fn axes(e: &mut Elab<'_>, args: &Args, rank: usize) -> Option<Vec<usize>> {
+    let rank = rank as i64;
+    match args.get("axis") {
+        Val::None => Some((0..rank as usize).rev().collect()),
+        v => match v.as_const_int().filter(|a| (-rank..rank).contains(a)) {
+            Some(a) => Some(vec![a.rem_euclid(rank) as usize]),
+            None => {
+                let what = e.describe(&v);
+                e.error(Code::E_SHAPE_MISMATCH, format!("expected an axis below {rank}, got {what}"));
+                None
+            }
+        },
+    }
+}
+
+/// The operand as a tile in the dtype it is reduced in.
+fn operand(e: &mut Elab<'_>, args: &Args, op: ReduceOp) -> Option<Value> {
+    let v = e.runtime(&args.get("x"))?;
+    if e.ty(v).rank() == 0 {
+        let what = e.describe(&Val::Rt(v));
+        e.error(Code::E_TYPE, format!("expected a tile to reduce, got {what}"));
+        return None;
+    }
+    let dtype = e.ty(v).dtype();
+    let logical = matches!(op, ReduceOp::And | ReduceOp::Or | ReduceOp::Xor);
+    let target = if dtype == DType::Bool && logical { DType::Bool } else { dtype.compute() };
+    Some(e.b().cast(v, target))
+}
+
+fn apply(e: &mut Elab<'_>, args: &Args, op: ReduceOp, axes_of: impl Fn(&mut Elab<'_>, usize) -> Option<Vec<usize>>) -> Val {
+    let Some(mut v) = operand(e, args, op) else { return Val::Poison };
+    let dtype = e.ty(v).dtype();
+    if !op.combine().accepts(dtype) {
+        return e.error(Code::E_TYPE, format!("expected a dtype that \"{}\" combines, got {dtype}", op.name()));
+    }
+    let rank = e.ty(v).rank();
+    let Some(axes) = axes_of(e, rank) else { return Val::Poison };
+    for axis in axes {
+        v = e.b().reduce(v, op, axis);
+    }
+    Val::Rt(v)
+}
+
+fn with(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
+    apply(e, args, op, |e, rank| axes(e, args, rank))
+}
+
+fn rows_with(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
+    apply(e, args, op, |_, rank| Some(vec![rank - 1]))
+}
+
+fn reduce(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let op = match args.get("op") {
+        Val::Const(Const::Str(s)) => ReduceOp::from_name(&s),
+        _ => None,
+    };
+    match op {
+        Some(op) => with(e, args, op),
+        None => {
+            let what = e.describe(&args.get("op"));
+            let names: Vec<String> = ReduceOp::ALL.iter().map(|r| format!("{:?}", r.name())).collect();
+            e.error(Code::E_ARGUMENT, format!("expected one of {}, got {what}", names.join(" ")))
+        }
+    }
+}
+
+fn mean(e: &mut Elab<'_>, args: &mut Args, last: bool) -> Val {
+    let Some(x) = operand(e, args, ReduceOp::Sum) else { return Val::Poison };
+    let shape = e.ty(x).shape().to_vec();
+    let reduced = if last { Some(vec![shape.len() - 1]) } else { axes(e, args, shape.len()) };
+    let Some(reduced) = reduced else { return Val::Poison };
+    let mut count = Val::int(1);
+    for &axis in &reduced {
+        let extent = match &shape[axis] {
+            Dim::Static(v) => Val::int(*v),
+            other => crate::elab::names::dim_val(other),
+        };
+        count = e.binary(ScalarFn::Mul, count, extent);
+    }
+    let total = if last { rows_with(e, args, ReduceOp::Sum) } else { with(e, args, ReduceOp::Sum) };
+    e.binary(ScalarFn::Div, total, count)
+}
+
+fn truth(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
+    let Some(v) = e.runtime(&args.get("x")) else { return Val::Poison };
+    if e.ty(v).dtype() != DType::Bool {
+        let what = e.describe(&Val::Rt(v));
+        return e.error_help(
+            Code::E_TYPE,
+            format!("expected a tile of bools, got {what}"),
+            "compare first: ts.tile.any(x > 0)",
+        );
+    }
+    with(e, args, op)
+}

@@ -1,0 +1,405 @@
+//! Arithmetic: which dtype and shape two operands meet in (LANGUAGE 9), and the op that results.
+
+use super::val::{Const, OpenKind, Val};
+use super::{Elab, Mode, describe_type, show_shape};
+use tessera_diag::{Code, Diagnostic};
+use tessera_ir::{Dim, DimExpr, DimOp, Shape, Type, Value};
+use tessera_numerics::{DType, FnClass, ScalarFn};
+use tessera_tile::TileBuild;
+
+/// An operand's part in choosing the dtype: strong operands decide, literals give way.
+#[derive(Copy, Clone, PartialEq)]
+enum Weight {
+    Strong(DType),
+    WeakBool,
+    WeakInt,
+    WeakFloat,
+}
+
+impl Elab<'_> {
+    /// `a op b` for Python's operators.
+    pub fn binary(&mut self, f: ScalarFn, a: Val, b: Val) -> Val {
+        if a == Val::Poison || b == Val::Poison {
+            return Val::Poison;
+        }
+        if let (Val::Const(x), Val::Const(y)) = (&a, &b)
+            && let Some(folded) = self.fold(f, x, y)
+        {
+            return folded;
+        }
+        if let Some(e) = self.fold_dims(f, &a, &b) {
+            return e;
+        }
+        if let (Some(x), Some(y)) = (open_kind(&a), open_kind(&b))
+            && (matches!(a, Val::Open(_)) || matches!(b, Val::Open(_)))
+        {
+            return Val::Open(join_open(f, x, y));
+        }
+        // `x ** 2` is a product; other powers are floating point.
+        if f == ScalarFn::Pow && b == Val::int(2) {
+            let x = match self.runtime(&a) {
+                Some(x) => Val::Rt(x),
+                None => return Val::Poison,
+            };
+            return self.binary(ScalarFn::Mul, x.clone(), x);
+        }
+        self.apply(f, &[a, b])
+    }
+
+    pub fn unary(&mut self, f: ScalarFn, x: Val) -> Val {
+        match (&x, f) {
+            (Val::Poison, _) => Val::Poison,
+            (Val::Const(Const::Int(v)), ScalarFn::Neg) => Val::int(v.wrapping_neg()),
+            (Val::Const(Const::Float(v)), ScalarFn::Neg) => Val::Const(Const::Float(-v)),
+            (Val::Const(Const::Bool(v)), ScalarFn::Neg) => Val::int(-i64::from(*v)),
+            (Val::Const(Const::Int(v)), ScalarFn::Not) => Val::int(!v),
+            (Val::Dim(e), ScalarFn::Neg) => {
+                Val::Dim(DimExpr::bin(DimOp::Sub, DimExpr::Const(0), e.clone()))
+            }
+            (Val::Open(k), _) => Val::Open(*k),
+            _ => self.apply(f, &[x]),
+        }
+    }
+
+    /// Applies an elementwise function: operands are brought to one dtype and one shape.
+    pub fn apply(&mut self, f: ScalarFn, operands: &[Val]) -> Val {
+        if operands.contains(&Val::Poison) {
+            return Val::Poison;
+        }
+        let Some(values) = self.unify(operands, Some(f)) else { return Val::Poison };
+        let dtype = self.ty(values[0]).dtype();
+        if !f.accepts(dtype) {
+            return self.error(
+                Code::E_TYPE,
+                format!("expected an operand that `{}` takes, got {}", f.name(), describe_type(&self.ty(values[0]).clone())),
+            );
+        }
+        Val::Rt(self.b().ew(f, &values))
+    }
+
+    /// Brings operands to one compute dtype and one shape. `f` says what they are for: division and
+    /// the functions of real numbers take floats, logic keeps bools.
+    pub fn unify(&mut self, operands: &[Val], f: Option<ScalarFn>) -> Option<Vec<Value>> {
+        let loaded: Vec<Val> = operands
+            .iter()
+            .map(|v| match v {
+                Val::Const(_) | Val::Open(_) => Some(v.clone()),
+                other => self.runtime(other).map(Val::Rt),
+            })
+            .collect::<Option<_>>()?;
+        let mut weight: Option<Weight> = None;
+        for v in &loaded {
+            let w = self.weight(v)?;
+            weight = Some(match weight {
+                None => w,
+                Some(before) => match join(before, w) {
+                    Some(w) => w,
+                    None => {
+                        let (a, b) = (self.describe(&loaded[0]), self.describe(v));
+                        self.error_help(
+                            Code::E_TYPE,
+                            format!("expected operands of one signedness, got {a} and {b}"),
+                            "cast one of them: ts.tile.cast(x, ts.i64)",
+                        );
+                        return None;
+                    }
+                },
+            });
+        }
+        let mut dtype = match weight? {
+            Weight::Strong(d) => d,
+            Weight::WeakBool => DType::Bool,
+            Weight::WeakInt => DType::I64,
+            Weight::WeakFloat => DType::F32,
+        };
+        let class = f.map(ScalarFn::class);
+        if dtype == DType::Bool && matches!(class, Some(FnClass::Arith | FnClass::Shift)) {
+            dtype = DType::I32;
+        }
+        if matches!(class, Some(FnClass::Float | FnClass::Predicate)) && !dtype.is_float() {
+            dtype = if matches!(dtype, DType::I64 | DType::U64) { DType::F64 } else { DType::F32 };
+        }
+        let shape = self.join_shapes(&loaded)?;
+        loaded.iter().map(|v| self.convert(v, dtype, &shape)).collect()
+    }
+
+    fn weight(&mut self, v: &Val) -> Option<Weight> {
+        Some(match v {
+            Val::Const(Const::Bool(_)) | Val::Open(OpenKind::Bool) => Weight::WeakBool,
+            Val::Const(Const::Int(_)) | Val::Open(OpenKind::Int | OpenKind::Other) => Weight::WeakInt,
+            Val::Const(Const::Float(_)) | Val::Open(OpenKind::Float) => Weight::WeakFloat,
+            Val::Rt(value) => Weight::Strong(match self.ty(*value).dtype() {
+                DType::Bool => DType::Bool,
+                d => d.compute(),
+            }),
+            other => {
+                let what = self.describe(other);
+                self.error(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
+                return None;
+            }
+        })
+    }
+
+    /// One operand as a value of the dtype and shape.
+    pub fn convert(&mut self, v: &Val, dtype: DType, shape: &[Dim]) -> Option<Value> {
+        let value = match v {
+            Val::Const(c) => match Self::const_attr(c, dtype) {
+                Some(attr) => self.b().constant(Type::Scalar(dtype), attr),
+                None => {
+                    let what = self.describe(v);
+                    self.error(Code::E_TYPE, format!("expected a value of dtype {dtype}, got {what}"));
+                    return None;
+                }
+            },
+            other => {
+                let value = self.runtime(other)?;
+                self.b().cast(value, dtype)
+            }
+        };
+        Some(self.b().broadcast(value, shape.to_vec()))
+    }
+
+    /// The shape the operands meet in: equal ranks with axes of extent 1 stretched, and scalars.
+    fn join_shapes(&mut self, operands: &[Val]) -> Option<Shape> {
+        let mut shape: Shape = Vec::new();
+        let mut first: Option<usize> = None;
+        for (place, v) in operands.iter().enumerate() {
+            let Val::Rt(value) = v else { continue };
+            let other = self.ty(*value).shape().to_vec();
+            if other.is_empty() {
+                continue;
+            }
+            let Some(before) = first else {
+                shape = other;
+                first = Some(place);
+                continue;
+            };
+            if shape.len() != other.len() {
+                return self.rank_mismatch(operands, before, place, &shape, &other);
+            }
+            for (mine, theirs) in shape.iter_mut().zip(&other) {
+                if mine.is_one() {
+                    *mine = theirs.clone();
+                } else if !theirs.is_one() && !mine.may_equal(theirs) {
+                    let (a, b) = (self.describe(&operands[before]), self.describe(v));
+                    self.error(Code::E_SHAPE_MISMATCH, format!("expected operands of one shape, got {a} and {b}"));
+                    return None;
+                } else if mine.as_static().is_none() && theirs.as_static().is_some() && !theirs.is_one() {
+                    *mine = theirs.clone();
+                }
+            }
+        }
+        Some(shape)
+    }
+
+    /// Rank 1 with rank 2 is refused, with the subscript to write. Elaboration goes on as if it
+    /// stood there, so that what follows is checked too.
+    fn rank_mismatch(
+        &mut self,
+        operands: &[Val],
+        before: usize,
+        place: usize,
+        a: &Shape,
+        b: &Shape,
+    ) -> Option<Shape> {
+        let (low, high, low_at) = if a.len() < b.len() { (a, b, before) } else { (b, a, place) };
+        let name = match &operands[low_at] {
+            Val::Rt(v) => self.func.name_of(*v).unwrap_or("x").to_string(),
+            _ => "x".into(),
+        };
+        let rows = low.len() == 1 && high.len() == 2 && low[0].may_equal(&high[0]);
+        let help = match (low.len(), high.len()) {
+            (1, 2) if rows => format!("write `{name}[:, None]` to use it for each row"),
+            (1, 2) => format!("write `{name}[None, :]` to use it for each column"),
+            _ => "bring both to one rank with `x[:, None]` or ts.tile.reshape".into(),
+        };
+        self.report(
+            Diagnostic::new(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected operands of one rank, got shapes {} and {}", show_shape(a), show_shape(b)),
+            )
+            .help(help),
+        );
+        None
+    }
+
+    /// What a binary expression of the shapes `a` and `b` gives after the error above: the larger.
+    pub fn recovered(&mut self, f: ScalarFn, operands: &[Val]) -> Val {
+        let mut best: Option<Type> = None;
+        for v in operands {
+            if let Val::Rt(value) = v {
+                let ty = self.ty(*value).clone();
+                if best.as_ref().is_none_or(|b| ty.rank() > b.rank()) {
+                    best = Some(ty);
+                }
+            }
+        }
+        let Some(ty) = best else { return Val::Poison };
+        let dtype = f.result(if ty.dtype() == DType::Bool { DType::Bool } else { ty.dtype().compute() });
+        let Some(attr) = Self::const_attr(&Const::Int(0), dtype) else { return Val::Poison };
+        Val::Rt(self.b().constant(ty.with_dtype(dtype), attr))
+    }
+
+    /// Compile-time arithmetic, as Python does it; `None` where it is left to run time.
+    fn fold(&mut self, f: ScalarFn, a: &Const, b: &Const) -> Option<Val> {
+        use ScalarFn as F;
+        if let (Const::Str(x), Const::Str(y)) = (a, b) {
+            return match f {
+                F::Eq => Some(Val::Const(Const::Bool(x == y))),
+                F::Ne => Some(Val::Const(Const::Bool(x != y))),
+                _ => None,
+            };
+        }
+        if let (Const::DType(x), Const::DType(y)) = (a, b) {
+            return match f {
+                F::Eq => Some(Val::Const(Const::Bool(x == y))),
+                F::Ne => Some(Val::Const(Const::Bool(x != y))),
+                _ => None,
+            };
+        }
+        let ints = (as_int(a), as_int(b));
+        if let (Some(x), Some(y)) = ints
+            && f != F::Div
+        {
+            let both_bool = matches!((a, b), (Const::Bool(_), Const::Bool(_)));
+            let whole = |v: Option<i64>| v.map(Val::int);
+            let truth = |v: bool| Some(Val::Const(Const::Bool(v)));
+            let out = match f {
+                F::Add => whole(x.checked_add(y)),
+                F::Sub => whole(x.checked_sub(y)),
+                F::Mul => whole(x.checked_mul(y)),
+                F::FloorDiv => whole(DimOp::FloorDiv.eval(x, y)),
+                F::Mod => whole(DimOp::Mod.eval(x, y)),
+                F::Pow if y >= 0 => whole(u32::try_from(y).ok().and_then(|y| x.checked_pow(y))),
+                F::Shl => whole(u32::try_from(y).ok().filter(|s| *s < 63).and_then(|s| x.checked_mul(1 << s))),
+                F::Shr => whole(u32::try_from(y).ok().map(|s| x >> s.min(63))),
+                F::And if both_bool => truth(x & y != 0),
+                F::Or if both_bool => truth(x | y != 0),
+                F::And => whole(Some(x & y)),
+                F::Or => whole(Some(x | y)),
+                F::Xor => whole(Some(x ^ y)),
+                F::Minimum => whole(Some(x.min(y))),
+                F::Maximum => whole(Some(x.max(y))),
+                F::Eq => truth(x == y),
+                F::Ne => truth(x != y),
+                F::Lt => truth(x < y),
+                F::Le => truth(x <= y),
+                F::Gt => truth(x > y),
+                F::Ge => truth(x >= y),
+                _ => return self.fold_floats(f, x as f64, y as f64),
+            };
+            if out.is_none() {
+                return Some(self.error(Code::E_TYPE, format!("expected a constant of 64 bits from {x} and {y}")));
+            }
+            return out;
+        }
+        let (x, y) = (as_float(a)?, as_float(b)?);
+        self.fold_floats(f, x, y)
+    }
+
+    fn fold_floats(&mut self, f: ScalarFn, x: f64, y: f64) -> Option<Val> {
+        use ScalarFn as F;
+        let number = |v: f64| Some(Val::Const(Const::Float(v)));
+        let truth = |v: bool| Some(Val::Const(Const::Bool(v)));
+        match f {
+            F::Add => number(x + y),
+            F::Sub => number(x - y),
+            F::Mul => number(x * y),
+            F::Div => number(x / y),
+            F::FloorDiv => number((x / y).floor()),
+            F::Mod => number(x - (x / y).floor() * y),
+            F::Pow => number(x.powf(y)),
+            F::Minimum => number(if x < y { x } else { y }),
+            F::Maximum => number(if x > y { x } else { y }),
+            F::Eq => truth(x == y),
+            F::Ne => truth(x != y),
+            F::Lt => truth(x < y),
+            F::Le => truth(x <= y),
+            F::Gt => truth(x > y),
+            F::Ge => truth(x >= y),
+            _ => None,
+        }
+    }
+
+    /// Arithmetic of dimension symbols and integers stays symbolic: the host can evaluate it, and
+    /// it folds to an integer once the symbols are known.
+    fn fold_dims(&mut self, f: ScalarFn, a: &Val, b: &Val) -> Option<Val> {
+        let expr = |v: &Val| match v {
+            Val::Dim(e) => Some(e.clone()),
+            Val::Const(Const::Int(i)) => Some(DimExpr::Const(*i)),
+            _ => None,
+        };
+        let (x, y) = (expr(a)?, expr(b)?);
+        let op = match f {
+            ScalarFn::Add => DimOp::Add,
+            ScalarFn::Sub => DimOp::Sub,
+            ScalarFn::Mul => DimOp::Mul,
+            ScalarFn::FloorDiv => DimOp::FloorDiv,
+            ScalarFn::Mod => DimOp::Mod,
+            ScalarFn::Minimum => DimOp::Min,
+            ScalarFn::Maximum => DimOp::Max,
+            // A size that may become compile-time: its comparison is open while checking.
+            ScalarFn::Eq | ScalarFn::Ne | ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge
+                if self.mode == Mode::Check =>
+            {
+                return None;
+            }
+            _ => return None,
+        };
+        Some(match DimExpr::bin(op, x, y) {
+            DimExpr::Const(v) => Val::int(v),
+            e => Val::Dim(e),
+        })
+    }
+}
+
+fn as_int(c: &Const) -> Option<i64> {
+    match c {
+        Const::Int(v) => Some(*v),
+        Const::Bool(b) => Some(i64::from(*b)),
+        Const::Float(_) | Const::Str(_) | Const::DType(_) => None,
+    }
+}
+
+fn as_float(c: &Const) -> Option<f64> {
+    match c {
+        Const::Float(v) => Some(*v),
+        other => as_int(other).map(|v| v as f64),
+    }
+}
+
+/// What kind of compile-time number this is; `None` for run-time values.
+fn open_kind(v: &Val) -> Option<OpenKind> {
+    match v {
+        Val::Open(k) => Some(*k),
+        Val::Const(Const::Bool(_)) => Some(OpenKind::Bool),
+        Val::Const(Const::Int(_)) | Val::Dim(_) => Some(OpenKind::Int),
+        Val::Const(Const::Float(_)) => Some(OpenKind::Float),
+        _ => None,
+    }
+}
+
+fn join_open(f: ScalarFn, a: OpenKind, b: OpenKind) -> OpenKind {
+    match f.class() {
+        FnClass::Compare | FnClass::Predicate => OpenKind::Bool,
+        _ if f == ScalarFn::Div || a == OpenKind::Float || b == OpenKind::Float => OpenKind::Float,
+        _ => OpenKind::Int,
+    }
+}
+
+/// The weight of two operands together; `None` for signed with unsigned of one width.
+fn join(a: Weight, b: Weight) -> Option<Weight> {
+    use Weight::*;
+    Some(match (a, b) {
+        (Strong(x), Strong(y)) => Strong(DType::join(x, y)?),
+        (Strong(d), WeakBool) | (WeakBool, Strong(d)) => Strong(d),
+        (Strong(DType::Bool), WeakInt) | (WeakInt, Strong(DType::Bool)) => Strong(DType::I32),
+        (Strong(d), WeakInt) | (WeakInt, Strong(d)) => Strong(d),
+        (Strong(d), WeakFloat) | (WeakFloat, Strong(d)) => {
+            Strong(if d.is_float() { d } else { DType::F32 })
+        }
+        (WeakFloat, _) | (_, WeakFloat) => WeakFloat,
+        (WeakInt, _) | (_, WeakInt) => WeakInt,
+        (WeakBool, WeakBool) => WeakBool,
+    })
+}

@@ -1,0 +1,255 @@
+//! Calls: functions of the API, and `@ts.func` functions, which are inlined.
+
+use super::val::{Const, Val};
+use super::{Elab, Frame};
+use crate::api::{Args, Handler, Style};
+use crate::parsed::Parsed;
+use crate::source::FuncSource;
+use ruff_python_ast::{Expr, ExprCall};
+use ruff_text_size::Ranged;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Loc};
+use tessera_ir::Value;
+use tessera_tile::{KernelKind, TileBuild};
+
+/// An argument as given.
+pub struct Given {
+    pub name: Option<String>,
+    pub value: Val,
+    pub loc: Loc,
+    pub text: String,
+}
+
+impl Elab<'_> {
+    pub fn call(&mut self, c: &ExprCall) -> Val {
+        let target = self.expr(&c.func);
+        let loc = self.place(c.range());
+        let Some(given) = self.arguments(c) else { return Val::Poison };
+        self.loc = loc;
+        match target {
+            Val::Api(row) => {
+                if let (Style::Lane, KernelKind::Group) | (Style::Group, KernelKind::Lane) = (row.style, self.kind) {
+                    return self.style_mix(row.name, row.style);
+                }
+                match row.handler {
+                    Handler::Reserved(why) => self.error_help(
+                        Code::E_UNSUPPORTED,
+                        format!("`ts.{}` is reserved", row.name),
+                        why,
+                    ),
+                    Handler::Ew(f) => match Args::bind(self, row, given) {
+                        Some(args) => {
+                            let operands = args.in_order();
+                            self.apply(f, &operands)
+                        }
+                        None => Val::Poison,
+                    },
+                    Handler::Call(handler) => match Args::bind(self, row, given) {
+                        Some(mut args) => handler(self, &mut args),
+                        None => Val::Poison,
+                    },
+                }
+            }
+            Val::Func(f) => self.inline(&f, given),
+            Val::Const(Const::DType(t)) => match given.first() {
+                Some(g) => match self.runtime(&g.value) {
+                    Some(v) => Val::Rt(self.b().cast(v, t.storage)),
+                    None => Val::Poison,
+                },
+                None => self.error(Code::E_ARGUMENT, format!("expected a value to convert to {t}")),
+            },
+            Val::Poison => Val::Poison,
+            other => {
+                let what = self.describe(&other);
+                self.error_help(
+                    Code::E_TYPE,
+                    format!("expected a function of the tile language or a @ts.func, got {what}"),
+                    "decorate helpers with @ts.func; other Python functions cannot run inside a kernel",
+                )
+            }
+        }
+    }
+
+    fn style_mix(&mut self, name: &str, style: Style) -> Val {
+        match style {
+            Style::Lane => self.error_help(
+                Code::E_STYLE_MIX,
+                format!("expected no lane operation in a group kernel, got `ts.{name}`"),
+                "a group kernel works on whole tiles: use ts.tile.program_id and slices",
+            ),
+            Style::Group | Style::Any => self.error_help(
+                Code::E_STYLE_MIX,
+                format!("expected no tile operation in a lane kernel, got `ts.{name}`"),
+                "this kernel calls a lane id (ts.tile.linear_id, local_id, …), so each value is one scalar per \
+                 lane; drop the lane ids to work on tiles",
+            ),
+        }
+    }
+
+    fn arguments(&mut self, c: &ExprCall) -> Option<Vec<Given>> {
+        let mut out = Vec::new();
+        for arg in &c.arguments.args {
+            if let Expr::Starred(s) = arg {
+                self.loc = self.place(s.range());
+                self.error(Code::E_SYNTAX, "`*` arguments are not part of the kernel language");
+                return None;
+            }
+            out.push(self.given(None, arg));
+        }
+        for kw in &c.arguments.keywords {
+            let Some(name) = &kw.arg else {
+                self.error(Code::E_SYNTAX, "`**` arguments are not part of the kernel language");
+                return None;
+            };
+            out.push(self.given(Some(name.to_string()), &kw.value));
+        }
+        Some(out)
+    }
+
+    fn given(&mut self, name: Option<String>, e: &Expr) -> Given {
+        let value = self.expr(e);
+        Given { name, value, loc: self.place(e.range()), text: self.frame().parsed.snippet(e.range()) }
+    }
+
+    /// Elaborates a `@ts.func` in place of its call.
+    fn inline(&mut self, source: &Arc<FuncSource>, given: Vec<Given>) -> Val {
+        if self.frames.iter().any(|f| Arc::ptr_eq(&f.source, source) || f.source == *source) {
+            return self.error(
+                Code::E_GRAPH_INVALID,
+                format!("expected no recursion, got a call of `{}` inside itself", source.name),
+            );
+        }
+        let parsed = match Parsed::new(&source.file) {
+            Ok(p) => Arc::new(p),
+            Err(d) => return self.report(d),
+        };
+        let call_site = self.loc.clone();
+        let mut env = BTreeMap::new();
+        let names: Vec<String> = parsed.def.parameters.iter().map(|p| p.name().to_string()).collect();
+        for (place, g) in given.into_iter().enumerate() {
+            let slot = match &g.name {
+                Some(n) => names.iter().position(|p| p == n),
+                None => Some(place).filter(|p| *p < names.len()),
+            };
+            let value = match g.value {
+                Val::Block(block) => self.load_block(&block).map_or(Val::Poison, Val::Rt),
+                v => v,
+            };
+            match slot {
+                Some(slot) if !env.contains_key(&names[slot]) => {
+                    env.insert(names[slot].clone(), value);
+                }
+                _ => {
+                    let d = Diagnostic::new(
+                        Code::E_ARGUMENT,
+                        format!("expected arguments for `{}({})`, got `{}` beside them", source.name, names.join(", "), g.text),
+                    );
+                    return self.report(d.at(g.loc));
+                }
+            }
+        }
+        self.frames.push(Frame {
+            source: source.clone(),
+            parsed: parsed.clone(),
+            env,
+            call_site: call_site.clone(),
+            name: Arc::from(source.name.as_str()),
+            is_kernel: false,
+            result: None,
+        });
+        let complete = self.defaults(&parsed, &names, &source.name, &call_site);
+        let (block, depth) = (self.block, std::mem::take(&mut self.loop_depth));
+        let exits = if complete { self.stmts(&parsed.def.body) } else { super::flow::Exits::returned() };
+        self.loop_depth = depth;
+        let partly = self.left(&exits).is_some();
+        self.block = block;
+        let frame = self.frames.pop();
+        self.loc = call_site;
+        if partly {
+            return self.error_help(
+                Code::E_UNSUPPORTED,
+                format!("expected `{}` to return at its end, got a return under a run-time condition", source.name),
+                "use `a if c else b` or ts.tile.where(c, a, b)",
+            );
+        }
+        frame.and_then(|f| f.result).unwrap_or(if complete { Val::None } else { Val::Poison })
+    }
+
+    /// Gives parameters that got no argument their defaults.
+    fn defaults(&mut self, parsed: &Arc<Parsed>, names: &[String], function: &str, call_site: &Loc) -> bool {
+        for (param, name) in parsed.def.parameters.iter().zip(names) {
+            if self.env().contains_key(name) {
+                continue;
+            }
+            match param.default() {
+                Some(default) => {
+                    let value = self.expr(default);
+                    self.env().insert(name.clone(), value);
+                }
+                None => {
+                    let d = Diagnostic::new(Code::E_ARGUMENT, format!("expected a value for `{name}` of `{function}`"));
+                    self.report(d.at(call_site.clone()));
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// The bounds of `range(…)` or `ts.tile.range(…)` at the head of a loop.
+    pub fn range_of(&mut self, iter: &Expr) -> Option<(Value, Value, Value)> {
+        let Expr::Call(c) = iter else {
+            self.loc = self.place(iter.range());
+            self.error_help(
+                Code::E_SYNTAX,
+                "expected `range(…)` or `ts.tile.range(…)` at the head of the loop",
+                "loops count: `for k0 in ts.tile.range(0, K, 32):`",
+            );
+            return None;
+        };
+        let target = self.expr(&c.func);
+        let is_range = matches!(&target, Val::Api(row) if matches!(row.name, "tile.range" | "py.range"));
+        if !is_range {
+            if target != Val::Poison {
+                self.loc = self.place(iter.range());
+                let what = self.describe(&target);
+                self.error(Code::E_SYNTAX, format!("expected `range(…)` at the head of the loop, got {what}"));
+            }
+            return None;
+        }
+        let given = self.arguments(c)?;
+        self.loc = self.place(iter.range());
+        let mut bounds: Vec<Val> = Vec::new();
+        let mut step = None;
+        for g in given {
+            match g.name.as_deref() {
+                None => bounds.push(g.value),
+                Some("step") => step = Some(g.value),
+                // A hint for the pipeline; it never changes a result.
+                Some("prefetch") => {}
+                Some(other) => {
+                    self.error(Code::E_ARGUMENT, format!("expected start, stop, step or prefetch, got `{other}`"));
+                    return None;
+                }
+            }
+        }
+        let (lo, hi, third) = match bounds.len() {
+            1 => (Val::int(0), bounds[0].clone(), None),
+            2 => (bounds[0].clone(), bounds[1].clone(), None),
+            3 => (bounds[0].clone(), bounds[1].clone(), Some(bounds[2].clone())),
+            n => {
+                self.error(Code::E_ARGUMENT, format!("expected 1 to 3 bounds, got {n}"));
+                return None;
+            }
+        };
+        let step = third.or(step).unwrap_or(Val::int(1));
+        if let Some(s) = step.as_const_int()
+            && s <= 0
+        {
+            self.error(Code::E_ARGUMENT, format!("expected a positive step, got {s}"));
+            return None;
+        }
+        Some((self.index_value(&lo)?, self.index_value(&hi)?, self.index_value(&step)?))
+    }
+}

@@ -1,0 +1,512 @@
+//! Subscripts: places in memory, their loads and stores, and new axes on tiles.
+
+use super::val::{BlockRef, Const, Reach, Val};
+use super::{Elab, Mode, Origin, show_shape};
+use ruff_python_ast::{Expr, ExprSubscript, Operator};
+use ruff_text_size::Ranged;
+use tessera_diag::{Code, Diagnostic};
+use tessera_ir::{Attr, Dim, DimExpr, DimOp, OpSpec, Shape, Type, Value};
+use tessera_numerics::{Accum, DType, ScalarFn};
+use tessera_tile::{Atom, KernelKind, TileBuild, TileOp, linear_of};
+
+impl Elab<'_> {
+    pub fn subscript(&mut self, s: &ExprSubscript) -> Val {
+        let base = self.expr(&s.value);
+        let items: Vec<&Expr> = match &*s.slice {
+            Expr::Tuple(t) => t.elts.iter().collect(),
+            one => vec![one],
+        };
+        match base {
+            Val::Poison => Val::Poison,
+            Val::View(v) => self.block_of(v, &items),
+            Val::Buf { buf, transposed: false } => self.block_of(buf, &items),
+            Val::Tuple(parts) => {
+                let index = items.first().map(|e| self.expr(e));
+                let len = parts.len() as i64;
+                match index.and_then(|v| v.as_const_int()) {
+                    Some(i) if (-len..len).contains(&i) => parts[i.rem_euclid(len) as usize].clone(),
+                    _ => self.error(Code::E_TYPE, format!("expected an index below {len}, known at compile time")),
+                }
+            }
+            Val::Rt(_) | Val::Buf { .. } | Val::Block(_) => {
+                let Some(value) = self.runtime(&base) else { return Val::Poison };
+                self.new_axes(value, &items)
+            }
+            other => {
+                let what = self.describe(&other);
+                self.error(Code::E_TYPE, format!("expected a tensor, tile or tuple before `[`, got {what}"))
+            }
+        }
+    }
+
+    /// `x[:, None]` and the like.
+    fn new_axes(&mut self, value: Value, items: &[&Expr]) -> Val {
+        let rank = self.ty(value).rank();
+        let mut kept = 0;
+        let mut axes = Vec::new();
+        for (place, item) in items.iter().enumerate() {
+            match item {
+                Expr::Slice(s) if s.lower.is_none() && s.upper.is_none() && s.step.is_none() => kept += 1,
+                Expr::NoneLiteral(_) => axes.push(place),
+                _ => {
+                    return self.error_help(
+                        Code::E_UNSUPPORTED,
+                        "expected `:` or `None` in the subscript of a tile",
+                        "a tile is a whole value; slice the tensor it came from, or reduce it",
+                    );
+                }
+            }
+        }
+        if kept > rank {
+            let shape = show_shape(self.ty(value).shape());
+            return self.error(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected at most {rank} axes for a tile of shape {shape}, got {kept}"),
+            );
+        }
+        let mut out = value;
+        for axis in axes {
+            out = self.b().expand(out, axis);
+        }
+        Val::Rt(out)
+    }
+
+    /// The place in memory that a subscript names.
+    fn block_of(&mut self, mem: Value, items: &[&Expr]) -> Val {
+        let ty = self.ty(mem).clone();
+        let name = self.func.name_of(mem).unwrap_or("buffer").to_string();
+        let items: Vec<&Expr> = items.iter().copied().filter(|e| !matches!(e, Expr::EllipsisLiteral(_))).collect();
+        if items.len() > ty.rank() {
+            return self.error(
+                Code::E_SHAPE_MISMATCH,
+                format!(
+                    "expected at most {} indices for `{name}` of shape {}, got {}",
+                    ty.rank(),
+                    show_shape(ty.shape()),
+                    items.len()
+                ),
+            );
+        }
+        let mut block = BlockRef { mem, at: Vec::new(), reach: Vec::new() };
+        for (axis, dim) in ty.shape().iter().enumerate() {
+            let placed = match items.get(axis) {
+                None => self.whole_axis(dim, &name),
+                Some(Expr::Slice(s)) if s.lower.is_none() && s.upper.is_none() && s.step.is_none() => {
+                    self.loc = self.place(items[axis].range());
+                    self.whole_axis(dim, &name)
+                }
+                Some(Expr::Slice(s)) => {
+                    self.loc = self.place(s.range());
+                    self.slice_axis(s, dim)
+                }
+                Some(item) => self.point_axis(item, dim),
+            };
+            let Some((at, reach)) = placed else { return Val::Poison };
+            block.at.push(at);
+            block.reach.push(reach);
+        }
+        if self.kind == KernelKind::Lane && block.reach.iter().any(|r| *r != Reach::Point) {
+            return self.error_help(
+                Code::E_STYLE_MIX,
+                format!("expected one scalar index for each axis of `{name}` in a lane kernel, got a slice"),
+                "a lane kernel handles one element per lane; for tiles, use ts.tile.program_id instead of lane ids",
+            );
+        }
+        Val::Block(Box::new(block))
+    }
+
+    fn whole_axis(&mut self, dim: &Dim, name: &str) -> Option<(Value, Reach)> {
+        let extent = match dim {
+            Dim::Static(v) => Dim::Static(*v),
+            Dim::Expr(e) => self.static_dim(e)?,
+            Dim::Any => Dim::Any,
+        };
+        if extent == Dim::Static(0) && self.mode == Mode::Full {
+            self.error(Code::E_SHAPE_MISMATCH, format!("expected a positive extent for `:` of `{name}`, got 0"));
+            return None;
+        }
+        Some((self.b().index(0), Reach::Span(extent)))
+    }
+
+    fn point_axis(&mut self, item: &Expr, dim: &Dim) -> Option<(Value, Reach)> {
+        let v = self.expr(item);
+        let here = self.place(item.range());
+        let outer = std::mem::replace(&mut self.loc, here);
+        let out = self.point_value(&v, dim);
+        self.loc = outer;
+        out
+    }
+
+    pub fn point_value(&mut self, v: &Val, dim: &Dim) -> Option<(Value, Reach)> {
+        match v {
+            // A constant below zero counts from the end.
+            Val::Const(Const::Int(i)) if *i < 0 => {
+                let size = super::names::dim_val(dim);
+                let at = self.binary(ScalarFn::Add, size, Val::int(*i));
+                Some((self.index_value(&at)?, Reach::Point))
+            }
+            Val::None => {
+                self.error_help(
+                    Code::E_TYPE,
+                    "expected an index, got None",
+                    "load the tile first, then add the axis: `t = x[...]`, `t[:, None]`",
+                );
+                None
+            }
+            Val::Origin(name) => {
+                self.error_help(
+                    Code::E_NAME,
+                    format!("`{name}` is not defined here"),
+                    format!("a tile origin is used as a slice: `{name}:{name}+64`"),
+                );
+                None
+            }
+            other => {
+                let value = self.runtime(other)?;
+                let ty = self.ty(value).clone();
+                match &ty {
+                    Type::Tile { dtype, .. } if dtype.is_int() => Some((value, Reach::Gather)),
+                    _ => Some((self.index_value(&Val::Rt(value))?, Reach::Point)),
+                }
+            }
+        }
+    }
+
+    fn slice_axis(&mut self, s: &ruff_python_ast::ExprSlice, dim: &Dim) -> Option<(Value, Reach)> {
+        if let Some(step) = &s.step {
+            let step = self.expr(step);
+            if step.as_const_int() != Some(1) {
+                self.error(Code::E_UNSUPPORTED, "slices with a step are not supported");
+                return None;
+            }
+        }
+        let lower = s.lower.as_deref().map(|e| self.expr(e)).unwrap_or(Val::int(0));
+        if let Val::Origin(name) = &lower {
+            return self.origin_axis(name, s, dim);
+        }
+        let upper = match s.upper.as_deref() {
+            Some(e) => self.expr(e),
+            None => super::names::dim_val(dim),
+        };
+        if lower == Val::Poison || upper == Val::Poison {
+            return None;
+        }
+        let negative = |v: &Val| v.as_const_int().filter(|i| *i < 0);
+        let size = super::names::dim_val(dim);
+        let lower = match negative(&lower) {
+            Some(i) => self.binary(ScalarFn::Add, size.clone(), Val::int(i)),
+            None => lower,
+        };
+        let upper = match negative(&upper) {
+            Some(i) => self.binary(ScalarFn::Add, size, Val::int(i)),
+            None => upper,
+        };
+        let extent = self.slice_extent(s, &lower, &upper)?;
+        if let Dim::Static(v) = extent
+            && v <= 0
+        {
+            self.error(Code::E_SHAPE_MISMATCH, format!("expected a slice of positive extent, got {v}"));
+            return None;
+        }
+        let at = self.index_value(&lower)?;
+        Some((at, Reach::Span(extent)))
+    }
+
+    /// `stop - start`, which must fold to a compile-time integer.
+    fn slice_extent(&mut self, s: &ruff_python_ast::ExprSlice, lower: &Val, upper: &Val) -> Option<Dim> {
+        if matches!(lower, Val::Open(_)) || matches!(upper, Val::Open(_)) {
+            return Some(Dim::Any);
+        }
+        let difference = self.binary(ScalarFn::Sub, upper.clone(), lower.clone());
+        match &difference {
+            Val::Const(Const::Int(v)) => return Some(Dim::Static(*v)),
+            Val::Dim(e) => return self.static_dim(e),
+            Val::Open(_) => return Some(Dim::Any),
+            Val::Poison => return None,
+            _ => {}
+        }
+        let (start, stop) = (self.index_value(lower)?, self.index_value(upper)?);
+        let form = linear_of(&self.func, stop).minus(&linear_of(&self.func, start));
+        if let Some(form) = form {
+            let mut expr = Some(DimExpr::Const(form.constant));
+            for (atom, factor) in &form.terms {
+                expr = match (expr, atom) {
+                    (Some(e), Atom::Dim(name)) => {
+                        let term = DimExpr::bin(DimOp::Mul, DimExpr::sym(name), DimExpr::Const(*factor));
+                        Some(DimExpr::bin(DimOp::Add, e, term))
+                    }
+                    _ => None,
+                };
+            }
+            match expr {
+                Some(DimExpr::Const(v)) => return Some(Dim::Static(v)),
+                Some(e) => return self.static_dim(&e),
+                None => {}
+            }
+        }
+        // While checking, a value that stands for an open constant has no meaning of its own.
+        if self.mode == Mode::Check && self.has_open_constants() {
+            return Some(Dim::Any);
+        }
+        let parsed = self.frame().parsed.clone();
+        let text = |e: &Option<Box<Expr>>| e.as_ref().map_or(String::new(), |e| parsed.snippet(e.range()));
+        self.report(
+            Diagnostic::new(
+                Code::E_DYNAMIC_EXTENT,
+                format!(
+                    "expected a slice whose extent is a compile-time integer, got `{}` to `{}`",
+                    text(&s.lower),
+                    text(&s.upper)
+                ),
+            )
+            .help("write `start : start + T` with an integer, tunable or static dimension `T`"),
+        );
+        None
+    }
+
+    /// Whether some compile-time parameter or tunable has no value yet.
+    fn has_open_constants(&self) -> bool {
+        self.decl.params.iter().any(|p| {
+            matches!(p.kind, crate::source::ParamKind::Const(_)) && !self.config.consts.contains_key(&p.name)
+        })
+    }
+
+    /// `tile_m : tile_m + 64` with an unbound `tile_m` (LANGUAGE 4).
+    fn origin_axis(&mut self, name: &str, s: &ruff_python_ast::ExprSlice, dim: &Dim) -> Option<(Value, Reach)> {
+        let step = match s.upper.as_deref() {
+            Some(Expr::BinOp(e)) if e.op == Operator::Add && is_name(&e.left, name) => self.expr(&e.right),
+            Some(Expr::BinOp(e)) if e.op == Operator::Add && is_name(&e.right, name) => self.expr(&e.left),
+            _ => Val::None,
+        };
+        let Some(step) = step.as_const_int().filter(|v| *v > 0) else {
+            self.error_help(
+                Code::E_NAME,
+                format!("`{name}` is not defined here"),
+                format!("a tile origin is used as `{name}:{name}+T` with a compile-time `T`"),
+            );
+            return None;
+        };
+        let size = match dim {
+            Dim::Expr(e) => e.clone(),
+            Dim::Static(v) => DimExpr::Const(*v),
+            Dim::Any => {
+                self.error(Code::E_LAUNCH_GEOMETRY, format!("expected a named dimension for the origin `{name}`"));
+                return None;
+            }
+        };
+        if let Some(known) = self.origins.get(name) {
+            let (value, before, over) = (known.value, known.step, known.dim.clone());
+            if before != step {
+                self.error(
+                    Code::E_LAUNCH_GEOMETRY,
+                    format!("expected one extent for the origin `{name}`, got {before} and {step}"),
+                );
+                return None;
+            }
+            if over != size {
+                self.error(
+                    Code::E_LAUNCH_GEOMETRY,
+                    format!("expected one dimension for the origin `{name}`, got `{over}` and `{size}`"),
+                );
+                return None;
+            }
+            return Some((value, Reach::Span(Dim::Static(step))));
+        }
+        // Origins stand at the top of the function: they are the same wherever they are used.
+        let spec = OpSpec::new(TileOp::Origin, &[])
+            .attr("name", Attr::word(name))
+            .attr("dim", Attr::exprs([size.clone()]))
+            .attr("step", Attr::Int(step))
+            .result(Type::INDEX);
+        let (body, place, loc) = (self.func.body, self.origins.len(), self.loc.clone());
+        let id = self.func.insert(body, place, spec, loc).ok()?;
+        let value = self.func.ops[id].result();
+        self.func.set_name(value, name);
+        self.origins.insert(name.to_string(), Origin { value, step, dim: size });
+        Some((value, Reach::Span(Dim::Static(step))))
+    }
+
+    /// The `extent` attribute of a block; extents that are open while checking are written as -1.
+    fn extents(block: &BlockRef) -> Vec<i64> {
+        let extent = |r: &Reach| match r {
+            Reach::Point | Reach::Gather => 0,
+            Reach::Span(d) => d.as_static().unwrap_or(-1),
+        };
+        block.reach.iter().map(extent).collect()
+    }
+
+    /// The shape of the value that a block holds.
+    pub fn block_shape(&self, block: &BlockRef) -> Shape {
+        let gather = block.reach.iter().zip(&block.at).find(|(r, _)| **r == Reach::Gather);
+        if let Some((_, at)) = gather {
+            return self.ty(*at).shape().to_vec();
+        }
+        block.reach.iter().filter_map(|r| if let Reach::Span(d) = r { Some(d.clone()) } else { None }).collect()
+    }
+
+    pub fn load_block(&mut self, block: &BlockRef) -> Option<Value> {
+        self.load_block_other(block, None)
+    }
+
+    pub fn load_block_other(&mut self, block: &BlockRef, other: Option<Value>) -> Option<Value> {
+        let dtype = self.ty(block.mem).dtype();
+        let ty = Type::value(self.block_shape(block), dtype);
+        let gather = block.reach.contains(&Reach::Gather);
+        if gather && !self.gather_is_legal(block) {
+            return None;
+        }
+        let code = if gather { TileOp::Gather } else { TileOp::Load };
+        let mut spec = OpSpec::new(code, &[block.mem]).group("at", &block.at).result(ty);
+        if let Some(other) = other {
+            spec = spec.group("other", &[other]);
+        }
+        if !gather {
+            spec = spec.attr("extent", Attr::ints(Self::extents(block)));
+        }
+        self.b().value(spec).ok()
+    }
+
+    fn gather_is_legal(&mut self, block: &BlockRef) -> bool {
+        if block.reach.iter().any(|r| matches!(r, Reach::Span(_))) {
+            self.error_help(
+                Code::E_UNSUPPORTED,
+                "expected index tiles and scalars only, got an index tile beside a slice",
+                "give a tile for each axis: rows[:, None] and ts.tile.arange(n)[None, :] of one shape",
+            );
+            return false;
+        }
+        true
+    }
+
+    /// The whole of a shared buffer as a tile.
+    pub fn load_buf(&mut self, buf: Value, transposed: bool) -> Value {
+        let shape = self.ty(buf).shape().to_vec();
+        let dtype = self.ty(buf).dtype();
+        let at: Vec<Value> = shape.iter().map(|_| self.b().index(0)).collect();
+        let extents = shape.iter().map(|d| d.as_static().unwrap_or(-1));
+        let spec = OpSpec::new(TileOp::Load, &[buf])
+            .group("at", &at)
+            .attr("extent", Attr::ints(extents))
+            .result(Type::value(shape, dtype));
+        let value = self.b().value(spec).expect("the result type is given");
+        if let Some(name) = self.func.name_of(buf).map(str::to_string) {
+            self.func.set_name(value, &name);
+        }
+        if !transposed {
+            return value;
+        }
+        match self.transpose(value) {
+            Val::Rt(v) => v,
+            _ => value,
+        }
+    }
+
+    /// Reverses the axes of a tile.
+    pub fn transpose(&mut self, value: Value) -> Val {
+        let ty = self.ty(value).clone();
+        let perm: Vec<i64> = (0..ty.rank() as i64).rev().collect();
+        let shape = ty.shape().iter().rev().cloned().collect();
+        let spec = OpSpec::new(TileOp::Transpose, &[value])
+            .attr("perm", Attr::ints(perm))
+            .result(Type::value(shape, ty.dtype()));
+        match self.b().value(spec) {
+            Ok(v) => Val::Rt(v),
+            Err(_) => Val::Poison,
+        }
+    }
+
+    /// Writes a value into a block, converted by the memory's policy.
+    pub fn store_block(&mut self, block: &BlockRef, value: &Val, mask: Option<Value>) {
+        let Some(value) = self.fit_block(block, value, None) else { return };
+        let gather = block.reach.contains(&Reach::Gather);
+        if gather && !self.gather_is_legal(block) {
+            return;
+        }
+        let code = if gather { TileOp::Scatter } else { TileOp::Store };
+        let mut spec = OpSpec::new(code, &[block.mem, value]).group("at", &block.at);
+        if let Some(mask) = mask {
+            spec = spec.group("mask", &[mask]);
+        }
+        if !gather {
+            spec = spec.attr("extent", Attr::ints(Self::extents(block)));
+        }
+        let _ = self.b().op(spec);
+    }
+
+    /// A value of the block's shape, in `dtype` or converted to the memory's storage.
+    fn fit_block(&mut self, block: &BlockRef, value: &Val, dtype: Option<DType>) -> Option<Value> {
+        let shape = self.block_shape(block);
+        let mem = self.ty(block.mem).clone();
+        let target = dtype.unwrap_or(mem.dtype());
+        let value = match value {
+            Val::Const(c) => match Self::const_attr(c, target) {
+                Some(attr) => self.b().constant(Type::Scalar(target), attr),
+                None => self.runtime(value)?,
+            },
+            other => self.runtime(other)?,
+        };
+        let ty = self.ty(value).clone();
+        let fits = ty.rank() == 0
+            || (ty.rank() == shape.len()
+                && ty.shape().iter().zip(&shape).all(|(a, b)| a.may_equal(b) || a.is_one()));
+        if !fits {
+            let name = self.func.name_of(block.mem).unwrap_or("buffer").to_string();
+            self.error(
+                Code::E_SHAPE_MISMATCH,
+                format!(
+                    "expected a value of the slice's shape {} for `{name}`, got {}",
+                    show_shape(&shape),
+                    super::describe_type(&ty)
+                ),
+            );
+            return None;
+        }
+        let value = self.convert_to_storage(value, target, &mem);
+        Some(self.b().broadcast(value, shape))
+    }
+
+    fn convert_to_storage(&mut self, value: Value, target: DType, mem: &Type) -> Value {
+        let from = self.ty(value).clone();
+        if from.dtype() == target {
+            return value;
+        }
+        let mut spec = OpSpec::new(TileOp::Cast, &[value]).result(from.with_dtype(target));
+        if let Type::View { elem, .. } = mem
+            && target == elem.storage
+        {
+            if let Some(mode) = elem.round {
+                spec = spec.attr("round", Attr::word(mode.name()));
+            }
+            if let Some(sat) = elem.saturate {
+                spec = spec.attr("saturate", Attr::Bool(sat));
+            }
+        }
+        self.b().value(spec).expect("the result type is given")
+    }
+
+    /// `X[...] += v`, or a fold by a reduction parameter's own operator.
+    pub fn accumulate_block(&mut self, block: &BlockRef, value: &Val, op: &str) {
+        if block.reach.contains(&Reach::Gather) {
+            self.error(Code::E_UNSUPPORTED, "accumulating at index tiles is not supported");
+            return;
+        }
+        let mem = self.ty(block.mem).clone();
+        let dtype = match &mem {
+            Type::View { elem, .. } => match elem.accumulator() {
+                Accum::Type(dtype) => dtype,
+                Accum::Fp32Fast => DType::F32,
+            },
+            other => other.dtype().compute(),
+        };
+        let Some(value) = self.fit_block(block, value, Some(dtype)) else { return };
+        let spec = OpSpec::new(TileOp::Accumulate, &[block.mem, value])
+            .group("at", &block.at)
+            .attr("op", Attr::word(op))
+            .attr("extent", Attr::ints(Self::extents(block)));
+        let _ = self.b().op(spec);
+    }
+}
+
+fn is_name(e: &Expr, name: &str) -> bool {
+    matches!(e, Expr::Name(n) if n.id.as_str() == name)
+}

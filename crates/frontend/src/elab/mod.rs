@@ -1,0 +1,322 @@
+//! Elaboration: from the syntax tree of a kernel and one configuration to Tile IR. It goes on
+//! after an error with the likeliest meaning, or with a value that absorbs what touches it, so
+//! that all mistakes are told at once and none is told twice.
+
+pub mod arith;
+pub mod call;
+pub mod expr;
+pub mod flow;
+pub mod index;
+pub mod names;
+pub mod stmt;
+pub mod val;
+
+use crate::parsed::Parsed;
+use crate::source::{Config, FuncSource, KernelDecl};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_ir::{Attr, BlockId, Builder, Dim, DimExpr, DimOp, Type, Value};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::{KernelKind, Tile, TileBuild, TileFunc};
+use val::{Const, OpenKind, Val};
+
+/// Whether sizes may be open.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// At decoration: what is not known stays open and agrees with everything.
+    Check,
+    /// For one configuration: every tile shape is known.
+    Full,
+}
+
+pub type Env = BTreeMap<String, Val>;
+
+/// A function whose body is being elaborated: the kernel, or one inlined into it.
+pub struct Frame {
+    pub source: Arc<FuncSource>,
+    pub parsed: Arc<Parsed>,
+    pub env: Env,
+    pub call_site: Loc,
+    pub name: Arc<str>,
+    pub is_kernel: bool,
+    /// What an inlined function returned.
+    pub result: Option<Val>,
+}
+
+/// What is known of an implicit origin.
+pub struct Origin {
+    pub value: Value,
+    pub step: i64,
+    pub dim: DimExpr,
+}
+
+pub struct Elab<'k> {
+    pub decl: &'k KernelDecl,
+    pub config: &'k Config,
+    pub mode: Mode,
+    pub kind: KernelKind,
+    pub func: TileFunc,
+    pub block: BlockId,
+    pub loc: Loc,
+    pub frames: Vec<Frame>,
+    pub diags: Diagnostics,
+    /// Dimension symbols (or products, by text) that reached a tile shape.
+    pub static_dims: BTreeSet<String>,
+    pub symbols: BTreeSet<String>,
+    pub origins: BTreeMap<String, Origin>,
+    /// Which parameters the kernel returns, once a `return` said so.
+    pub returns: Option<Vec<usize>>,
+    /// For each kernel parameter that is an array, its value in the function.
+    pub views: BTreeMap<String, Value>,
+    pub loop_depth: usize,
+}
+
+impl Elab<'_> {
+    pub fn error(&mut self, code: Code, message: impl Into<String>) -> Val {
+        self.report(Diagnostic::new(code, message))
+    }
+
+    pub fn error_help(&mut self, code: Code, message: impl Into<String>, help: impl Into<String>) -> Val {
+        self.report(Diagnostic::new(code, message).help(help))
+    }
+
+    /// Reports at the current place unless the diagnostic has one.
+    pub fn report(&mut self, diagnostic: Diagnostic) -> Val {
+        let diagnostic =
+            if diagnostic.loc.is_known() { diagnostic } else { diagnostic.at(self.loc.clone()) };
+        self.diags.push(diagnostic);
+        Val::Poison
+    }
+
+    pub fn b(&mut self) -> Builder<'_, Tile> {
+        Builder::at_end(&mut self.func, self.block, self.loc.clone())
+    }
+
+    pub fn ty(&self, v: Value) -> &Type {
+        self.func.ty(v)
+    }
+
+    pub fn frame(&self) -> &Frame {
+        self.frames.last().expect("elaboration is always inside a function")
+    }
+
+    pub fn env(&mut self) -> &mut Env {
+        &mut self.frames.last_mut().expect("elaboration is always inside a function").env
+    }
+
+    /// The place of a piece of the current function's source, with the chain of calls it is in.
+    pub fn place(&self, range: ruff_text_size::TextRange) -> Loc {
+        let frame = self.frame();
+        let loc = frame.parsed.loc(range);
+        if frame.is_kernel { loc } else { loc.inside(&frame.name, &frame.call_site) }
+    }
+
+    /// A dimension expression as an index in the function.
+    pub fn materialise_dim(&mut self, e: &DimExpr) -> Value {
+        match e {
+            DimExpr::Const(v) => self.b().index(*v),
+            DimExpr::Sym(name) => self.b().dim(name),
+            DimExpr::Bin(op, a, b) => {
+                let (x, y) = (self.materialise_dim(a), self.materialise_dim(b));
+                let f = match op {
+                    DimOp::Add => ScalarFn::Add,
+                    DimOp::Sub => ScalarFn::Sub,
+                    DimOp::Mul => ScalarFn::Mul,
+                    DimOp::FloorDiv => ScalarFn::FloorDiv,
+                    DimOp::Mod => ScalarFn::Mod,
+                    DimOp::Min => ScalarFn::Minimum,
+                    DimOp::Max => ScalarFn::Maximum,
+                    DimOp::CeilDiv => {
+                        // ceil(x / y) = -floor(-x / y), for any signs.
+                        let neg = self.b().ew(ScalarFn::Neg, &[x]);
+                        let q = self.b().ew(ScalarFn::FloorDiv, &[neg, y]);
+                        return self.b().ew(ScalarFn::Neg, &[q]);
+                    }
+                };
+                self.b().ew(f, &[x, y])
+            }
+        }
+    }
+
+    /// A constant of a given dtype; `None` where the dtype cannot hold the kind of value.
+    pub fn const_attr(c: &Const, dtype: DType) -> Option<Attr> {
+        Some(match c {
+            Const::Bool(v) if dtype == DType::Bool => Attr::Bool(*v),
+            Const::Bool(v) if dtype.is_float() => Attr::Float(f64::from(u8::from(*v))),
+            Const::Bool(v) => Attr::Int(i64::from(*v)),
+            Const::Int(v) if dtype.is_float() => Attr::Float(*v as f64),
+            Const::Int(v) if dtype == DType::Bool => Attr::Bool(*v != 0),
+            Const::Int(v) => Attr::Int(*v),
+            Const::Float(v) if dtype.is_float() => Attr::Float(*v),
+            Const::Float(_) | Const::Str(_) | Const::DType(_) => return None,
+        })
+    }
+
+    /// The dtype a compile-time number takes when nothing it meets says otherwise.
+    pub fn default_dtype(c: &Const) -> Option<DType> {
+        match c {
+            Const::Bool(_) => Some(DType::Bool),
+            Const::Int(_) => Some(DType::I64),
+            Const::Float(_) => Some(DType::F32),
+            Const::Str(_) | Const::DType(_) => None,
+        }
+    }
+
+    /// A scalar or tile in the function for anything that is a number; `None` (reported) else.
+    pub fn runtime(&mut self, v: &Val) -> Option<Value> {
+        match v {
+            Val::Rt(value) => Some(*value),
+            Val::Dim(e) => Some(self.materialise_dim(e)),
+            Val::Const(c) => match Self::default_dtype(c) {
+                Some(dtype) => {
+                    let attr = Self::const_attr(c, dtype)?;
+                    Some(self.b().constant(Type::Scalar(dtype), attr))
+                }
+                None => {
+                    let what = self.describe(v);
+                    self.error(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
+                    None
+                }
+            },
+            Val::Open(kind) => Some(self.open_constant(*kind)),
+            Val::Block(block) => self.load_block(block),
+            Val::Buf { buf, transposed } => Some(self.load_buf(*buf, *transposed)),
+            Val::Poison => None,
+            other => {
+                let what = self.describe(other);
+                self.error(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
+                None
+            }
+        }
+    }
+
+    /// Stands for a compile-time number that is not known while checking.
+    fn open_constant(&mut self, kind: OpenKind) -> Value {
+        match kind {
+            OpenKind::Bool => self.b().constant(Type::BOOL, Attr::Bool(false)),
+            OpenKind::Float => self.b().constant(Type::Scalar(DType::F32), Attr::Float(0.0)),
+            OpenKind::Int | OpenKind::Other => self.b().index(0),
+        }
+    }
+
+    /// A 64-bit index.
+    pub fn index_value(&mut self, v: &Val) -> Option<Value> {
+        let value = self.runtime(v)?;
+        let ty = self.ty(value).clone();
+        match &ty {
+            Type::Scalar(d) if d.is_int() => Some(self.b().cast(value, DType::I64)),
+            _ => {
+                let what = self.describe(v);
+                self.error(Code::E_TYPE, format!("expected an integer, got {what}"));
+                None
+            }
+        }
+    }
+
+    /// An extent that must be known at compile time. While checking, symbols stay open and are
+    /// remembered as ones a configuration must give.
+    pub fn extent(&mut self, v: &Val, what: &str) -> Option<Dim> {
+        match v {
+            Val::Const(Const::Int(n)) if *n > 0 => Some(Dim::Static(*n)),
+            Val::Const(Const::Int(n)) => {
+                self.error(Code::E_SHAPE_MISMATCH, format!("expected {what} to be positive, got {n}"));
+                None
+            }
+            Val::Dim(e) => self.static_dim(e),
+            Val::Open(_) => Some(Dim::Any),
+            Val::Poison => None,
+            other => {
+                let shown = self.describe(other);
+                self.error_help(
+                    Code::E_DYNAMIC_EXTENT,
+                    format!("expected {what} to be a compile-time integer, got {shown}"),
+                    "use an integer, a tunable from ts.tile.context(), or a dimension of a parameter",
+                );
+                None
+            }
+        }
+    }
+
+    /// Makes a dimension expression static: its symbols must be in the configuration.
+    pub fn static_dim(&mut self, e: &DimExpr) -> Option<Dim> {
+        let text = e.to_string();
+        if let Some(v) = self.config.dims.get(&text) {
+            return Some(Dim::Static(*v));
+        }
+        let bound = e.substitute(&|s| self.config.dims.get(s).copied());
+        if let DimExpr::Const(v) = bound {
+            if v > 0 || self.mode == Mode::Check {
+                return Some(Dim::Static(v));
+            }
+            self.error(Code::E_SHAPE_MISMATCH, format!("expected `{e}` to be positive, got {v}"));
+            return None;
+        }
+        if self.is_product_dim(e) {
+            self.static_dims.insert(text);
+        } else {
+            self.static_dims.extend(bound.symbols().iter().map(|s| s.to_string()));
+        }
+        match self.mode {
+            Mode::Check => Some(Dim::Expr(bound)),
+            Mode::Full => {
+                self.error_help(
+                    Code::E_SPECIALIZE,
+                    format!("expected a value for `{bound}`, which reaches a tile shape"),
+                    format!("give it: `.jit({}=…)`", bound.symbols().first().map_or("D", |s| s)),
+                );
+                None
+            }
+        }
+    }
+
+    /// Whether the expression is a product that a parameter has as one dimension.
+    fn is_product_dim(&self, e: &DimExpr) -> bool {
+        matches!(e, DimExpr::Bin(..))
+            && self.views.values().any(|v| self.func.ty(*v).shape().contains(&Dim::Expr(e.clone())))
+    }
+
+    /// A value in the user's words, for messages.
+    pub fn describe(&self, v: &Val) -> String {
+        match v {
+            Val::Poison => "a value with an error".into(),
+            Val::None => "None".into(),
+            Val::Const(Const::Bool(b)) => (if *b { "True" } else { "False" }).into(),
+            Val::Const(Const::Int(i)) => format!("the integer {i}"),
+            Val::Const(Const::Float(f)) => format!("the number {f:?}"),
+            Val::Const(Const::Str(s)) => format!("the string {s:?}"),
+            Val::Const(Const::DType(t)) => format!("the dtype {t}"),
+            Val::Dim(e) => format!("the dimension `{e}`"),
+            Val::Open(_) => "a compile-time value".into(),
+            Val::Rt(value) => describe_type(self.func.ty(*value)),
+            Val::View(value) => {
+                format!("the whole parameter `{}`", self.func.name_of(*value).unwrap_or("?"))
+            }
+            Val::Block(b) => format!("a slice of `{}`", self.func.name_of(b.mem).unwrap_or("?")),
+            Val::Buf { buf, .. } => {
+                let ty = self.func.ty(*buf);
+                format!("a shared buffer of shape {} and dtype {}", show_shape(ty.shape()), ty.dtype())
+            }
+            Val::Tuple(items) => format!("a tuple of {}", items.len()),
+            Val::Context => "the context".into(),
+            Val::Namespace(n) => format!("the module `{n}`"),
+            Val::Api(row) => format!("the function `ts.{}`", row.name),
+            Val::Func(f) => format!("the function `{}`", f.name),
+            Val::Origin(n) => format!("the tile origin `{n}`"),
+            Val::Opaque(name) => format!("a Python object of type `{name}`"),
+            Val::Unset(_) => "a variable without a value".into(),
+        }
+    }
+}
+
+pub fn show_shape(shape: &[Dim]) -> String {
+    let dims: Vec<_> = shape.iter().map(Dim::to_string).collect();
+    if dims.len() == 1 { format!("({},)", dims[0]) } else { format!("({})", dims.join(", ")) }
+}
+
+pub fn describe_type(ty: &Type) -> String {
+    match ty {
+        Type::Scalar(d) => format!("a scalar of dtype {d}"),
+        other => format!("a tile of shape {} and dtype {}", show_shape(other.shape()), other.dtype()),
+    }
+}

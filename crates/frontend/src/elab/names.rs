@@ -1,0 +1,224 @@
+//! What a name stands for: locals, then dimension symbols, then what Python captured, then an
+//! implicit tile origin, then `math` and the few built-in functions of Python that make sense here.
+
+use super::Elab;
+use super::val::{Const, Val};
+use crate::api;
+use ruff_python_ast::{Expr, ExprAttribute};
+use tessera_diag::{Code, Diagnostic};
+use tessera_ir::DimExpr;
+
+/// Python's built-in functions that kernels may call, by the row that does the work.
+const BUILTINS: [&str; 10] = ["range", "min", "max", "abs", "float", "int", "bool", "len", "round", "pow"];
+
+impl Elab<'_> {
+    pub fn name(&mut self, id: &str) -> Val {
+        match self.frame().env.get(id) {
+            Some(Val::Unset(loc)) => {
+                let loc = loc.clone();
+                return self.report(
+                    Diagnostic::new(
+                        Code::E_NAME,
+                        format!("`{id}` is assigned on some paths only and may have no value here"),
+                    )
+                    .label(loc, "assigned here")
+                    .help(format!("assign `{id}` before the branch or loop")),
+                );
+            }
+            Some(v) => return v.clone(),
+            None => {}
+        }
+        if let Some(v) = self.symbol(id) {
+            return v;
+        }
+        if let Some(c) = self.frame().source.captures.get(id) {
+            return Val::from_capture(c);
+        }
+        if id.starts_with("tile_") && id.len() > 5 {
+            return Val::Origin(id.to_string());
+        }
+        if id == "math" {
+            return Val::Namespace("math".into());
+        }
+        if BUILTINS.contains(&id)
+            && let Some(row) = api::find(&format!("py.{id}"))
+        {
+            return Val::Api(row);
+        }
+        let mut known: Vec<String> = self.frame().env.keys().cloned().collect();
+        known.extend(self.symbols.iter().cloned());
+        known.extend(self.frame().source.captures.keys().filter(|k| !k.contains('.')).cloned());
+        let d = Diagnostic::new(Code::E_NAME, format!("`{id}` is not defined here"));
+        let d = match closest(id, &known) {
+            Some(near) => d.help(format!("did you mean `{near}`?")),
+            None => d.help(
+                "names in a kernel are its variables, the dimension symbols of its annotations, and Python \
+                 globals that hold numbers, dtypes, modules or @ts.func functions",
+            ),
+        };
+        self.report(d)
+    }
+
+    /// A dimension symbol: an integer in scope (LANGUAGE 10).
+    fn symbol(&mut self, id: &str) -> Option<Val> {
+        if !self.symbols.contains(id) {
+            return None;
+        }
+        Some(match self.config.dims.get(id) {
+            Some(v) => Val::int(*v),
+            None => Val::Dim(DimExpr::sym(id)),
+        })
+    }
+
+    pub fn attribute(&mut self, a: &ExprAttribute) -> Val {
+        // A path that Python resolved whole: `ts.f32`, `cfg.BLOCK`.
+        if let Some(path) = crate::names::dotted_path(&Expr::Attribute(a.clone())) {
+            let root = path.split('.').next().unwrap_or_default();
+            if !self.frame().env.contains_key(root)
+                && let Some(c) = self.frame().source.captures.get(&path)
+            {
+                return Val::from_capture(c);
+            }
+        }
+        let base = self.expr(&a.value);
+        let loc = self.loc.clone();
+        self.loc = self.place(a.range);
+        let out = self.member(base, a.attr.as_str());
+        self.loc = loc;
+        out
+    }
+
+    fn member(&mut self, base: Val, attr: &str) -> Val {
+        match base {
+            Val::Poison => Val::Poison,
+            Val::Namespace(ns) => self.namespace_member(&ns, attr),
+            Val::Context => self.context_member(attr),
+            Val::Buf { buf, transposed } if attr == "T" => Val::Buf { buf, transposed: !transposed },
+            Val::Buf { .. } | Val::Rt(_) | Val::Block(_) if matches!(attr, "T" | "shape" | "dtype") => {
+                self.tile_member(base, attr)
+            }
+            Val::View(v) if matches!(attr, "shape" | "dtype") => {
+                let ty = self.ty(v).clone();
+                if attr == "dtype" {
+                    return Val::Const(Const::DType(ty.dtype().into()));
+                }
+                Val::Tuple(ty.shape().iter().map(dim_val).collect())
+            }
+            Val::View(v) if attr == "T" => {
+                let name = self.func.name_of(v).unwrap_or("x").to_string();
+                self.error_help(
+                    Code::E_UNSUPPORTED,
+                    format!("expected a slice before `.T`, got the whole parameter `{name}`"),
+                    format!("transpose the tile: ts.tile.transpose({name}[...])"),
+                )
+            }
+            other => {
+                let what = self.describe(&other);
+                self.error(Code::E_NAME, format!("{what} has no attribute `{attr}`"))
+            }
+        }
+    }
+
+    fn tile_member(&mut self, base: Val, attr: &str) -> Val {
+        let Some(value) = self.runtime(&base) else { return Val::Poison };
+        let ty = self.ty(value).clone();
+        match attr {
+            "dtype" => Val::Const(Const::DType(ty.dtype().into())),
+            "shape" => Val::Tuple(ty.shape().iter().map(dim_val).collect()),
+            _ => self.transpose(value),
+        }
+    }
+
+    fn namespace_member(&mut self, ns: &str, attr: &str) -> Val {
+        if ns == "math" {
+            let constant = match attr {
+                "inf" => f64::INFINITY,
+                "nan" => f64::NAN,
+                "pi" => std::f64::consts::PI,
+                "e" => std::f64::consts::E,
+                "tau" => std::f64::consts::TAU,
+                _ => {
+                    return match api::find(&format!("math.{attr}")) {
+                        Some(row) => Val::Api(row),
+                        None => self.error(Code::E_NAME, format!("`math.{attr}` is not known in a kernel")),
+                    };
+                }
+            };
+            return Val::Const(Const::Float(constant));
+        }
+        let below = ns.strip_prefix("tessera").unwrap_or(ns).trim_start_matches('.');
+        let path = if below.is_empty() { attr.to_string() } else { format!("{below}.{attr}") };
+        if path == "tile" {
+            return Val::Namespace("tessera.tile".into());
+        }
+        if let Some(row) = api::find(&path) {
+            return Val::Api(row);
+        }
+        if below.is_empty()
+            && let Some(dtype) = tessera_numerics::DType::parse(attr)
+        {
+            return Val::Const(Const::DType(dtype.into()));
+        }
+        let names: Vec<String> = api::all()
+            .iter()
+            .filter_map(|r| r.name.strip_prefix(&format!("{below}.")).or(Some(r.name).filter(|_| below.is_empty())))
+            .map(str::to_string)
+            .collect();
+        let d = Diagnostic::new(Code::E_NAME, format!("`ts.{path}` is not known in a kernel"));
+        let d = match closest(attr, &names) {
+            Some(near) => d.help(format!("did you mean `{near}`?")),
+            None => d,
+        };
+        self.report(d)
+    }
+
+    /// `ctx.NAME`: tunables, bound dims, and a few facts of the launch.
+    fn context_member(&mut self, attr: &str) -> Val {
+        if let Some(c) = self.config.tunables.get(attr) {
+            return Val::from_capture(c);
+        }
+        if let Some(v) = self.symbol(attr) {
+            return v;
+        }
+        let mut names: Vec<String> = self.config.tunables.keys().cloned().collect();
+        names.extend(self.symbols.iter().cloned());
+        let list = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+        self.error_help(
+            Code::E_NAME,
+            format!("the context has no `{attr}`"),
+            format!("it has the tunables and dimension symbols of the kernel: {list}"),
+        )
+    }
+}
+
+pub fn dim_val(d: &tessera_ir::Dim) -> Val {
+    match d {
+        tessera_ir::Dim::Static(v) => Val::int(*v),
+        tessera_ir::Dim::Expr(e) => Val::Dim(e.clone()),
+        tessera_ir::Dim::Any => Val::Open(super::val::OpenKind::Int),
+    }
+}
+
+/// The known name nearest to a misspelt one, if any is near.
+pub fn closest(name: &str, known: &[String]) -> Option<String> {
+    let distance = |a: &str, b: &str| {
+        let b: Vec<char> = b.chars().collect();
+        let mut row: Vec<usize> = (0..=b.len()).collect();
+        for (i, x) in a.chars().enumerate() {
+            let mut diagonal = row[0];
+            row[0] = i + 1;
+            for (j, y) in b.iter().enumerate() {
+                let keep = diagonal + usize::from(x != *y);
+                diagonal = row[j + 1];
+                row[j + 1] = keep.min(row[j] + 1).min(row[j + 1] + 1);
+            }
+        }
+        row[b.len()]
+    };
+    known
+        .iter()
+        .map(|k| (distance(name, k), k))
+        .filter(|(d, _)| *d * 3 <= name.chars().count().max(3))
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, k)| k.clone())
+}

@@ -1,0 +1,260 @@
+//! Statements.
+
+use super::flow::Exits;
+use super::val::{Reach, Val};
+use super::Elab;
+use ruff_python_ast::{Expr, Operator, Stmt, StmtReturn};
+use ruff_text_size::Ranged;
+use tessera_diag::{Code, Diagnostic};
+use tessera_ir::Type;
+
+impl Elab<'_> {
+    /// A run of statements. After one that may leave (return, break, continue), the rest runs only
+    /// where it did not.
+    pub fn stmts(&mut self, list: &[Stmt]) -> Exits {
+        for (place, stmt) in list.iter().enumerate() {
+            let exits = self.stmt(stmt);
+            if exits.always() {
+                return exits;
+            }
+            if let Some(left) = self.left(&exits) {
+                let rest = &list[place + 1..];
+                if rest.is_empty() {
+                    return exits;
+                }
+                let later = self.branch(left, |_| Exits::none(), |this| this.stmts(rest));
+                return self.either(exits, later);
+            }
+        }
+        Exits::none()
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Exits {
+        self.loc = self.place(stmt.range());
+        match stmt {
+            Stmt::Pass(_) => {}
+            Stmt::Expr(e) => {
+                if !matches!(&*e.value, Expr::StringLiteral(_) | Expr::EllipsisLiteral(_)) {
+                    self.expr(&e.value);
+                }
+            }
+            Stmt::Assign(a) => {
+                let value = self.expr(&a.value);
+                for target in &a.targets {
+                    self.assign(target, value.clone());
+                }
+            }
+            Stmt::AnnAssign(a) => {
+                if let Some(value) = &a.value {
+                    let value = self.expr(value);
+                    self.assign(&a.target, value);
+                }
+            }
+            Stmt::AugAssign(a) => self.aug_assign(&a.target, a.op, &a.value),
+            Stmt::If(s) => return self.if_stmt(s),
+            Stmt::For(s) => return self.for_stmt(s),
+            Stmt::While(s) => return self.while_stmt(s),
+            Stmt::Return(s) => return self.return_stmt(s),
+            Stmt::Break(_) if self.loop_depth > 0 => return Exits::broken(),
+            Stmt::Continue(_) if self.loop_depth > 0 => return Exits::continued(),
+            Stmt::Break(_) | Stmt::Continue(_) => {
+                self.error(Code::E_SYNTAX, "expected `break` and `continue` inside a loop");
+            }
+            Stmt::Assert(_) => {
+                self.error(Code::E_UNSUPPORTED, "`assert` is not supported in kernels");
+            }
+            Stmt::FunctionDef(f) => {
+                self.error_help(
+                    Code::E_SYNTAX,
+                    format!("a function inside a kernel is not supported: `{}`", f.name),
+                    "define it outside the kernel with @ts.func and call it here",
+                );
+            }
+            other => {
+                let what = match other {
+                    Stmt::With(_) => "`with`",
+                    Stmt::Try(_) => "`try`",
+                    Stmt::Raise(_) => "`raise`",
+                    Stmt::Import(_) | Stmt::ImportFrom(_) => "`import`",
+                    Stmt::ClassDef(_) => "`class`",
+                    Stmt::Match(_) => "`match`",
+                    Stmt::Global(_) | Stmt::Nonlocal(_) => "`global`",
+                    Stmt::Delete(_) => "`del`",
+                    _ => "this statement",
+                };
+                self.error_help(
+                    Code::E_SYNTAX,
+                    format!("{what} is not part of the kernel language"),
+                    "a kernel is made of assignments, calls, if, for, while and return",
+                );
+            }
+        }
+        Exits::none()
+    }
+
+    /// Binds or stores. A slice bound to a name becomes a tile then and there.
+    pub fn assign(&mut self, target: &Expr, value: Val) {
+        match target {
+            Expr::Name(n) => {
+                let value = match value {
+                    Val::Block(block) => match self.load_block(&block) {
+                        Some(v) => Val::Rt(v),
+                        None => Val::Poison,
+                    },
+                    Val::Origin(name) => self.error(Code::E_NAME, format!("`{name}` is not defined here")),
+                    other => other,
+                };
+                let named = match &value {
+                    Val::Rt(v) => Some(*v),
+                    Val::Buf { buf, .. } => Some(*buf),
+                    _ => None,
+                };
+                if let Some(v) = named
+                    && self.func.name_of(v).is_none()
+                {
+                    self.func.set_name(v, n.id.as_str());
+                }
+                self.env().insert(n.id.to_string(), value);
+            }
+            Expr::Tuple(t) => self.unpack(&t.elts, value),
+            Expr::List(t) => self.unpack(&t.elts, value),
+            Expr::Subscript(s) => {
+                let here = self.place(s.range());
+        let outer = std::mem::replace(&mut self.loc, here);
+                match self.subscript(s) {
+                    Val::Block(block) => {
+                        self.loc = outer;
+                        self.store_block(&block, &value, None);
+                        return;
+                    }
+                    Val::Poison => {}
+                    other => {
+                        let what = self.describe(&other);
+                        self.error_help(
+                            Code::E_TYPE,
+                            format!("expected a tensor or shared buffer to store into, got {what}"),
+                            "tiles are values: build a new one with ts.tile.where, or store into a parameter",
+                        );
+                    }
+                }
+                self.loc = outer;
+            }
+            other => {
+                self.loc = self.place(other.range());
+                self.error(Code::E_SYNTAX, "expected a name or a subscript to assign to");
+            }
+        }
+    }
+
+    fn unpack(&mut self, targets: &[Expr], value: Val) {
+        let parts = match value {
+            Val::Tuple(parts) if parts.len() == targets.len() => parts,
+            Val::Poison => vec![Val::Poison; targets.len()],
+            other => {
+                let what = self.describe(&other);
+                self.error(Code::E_TYPE, format!("expected a tuple of {}, got {what}", targets.len()));
+                vec![Val::Poison; targets.len()]
+            }
+        };
+        for (target, part) in targets.iter().zip(parts) {
+            self.assign(target, part);
+        }
+    }
+
+    fn aug_assign(&mut self, target: &Expr, op: Operator, value: &Expr) {
+        match target {
+            Expr::Name(n) => {
+                let old = self.expr(target);
+                let new = self.expr(value);
+                let out = self.operator(op, old, new);
+                let _ = n;
+                self.assign(target, out);
+            }
+            Expr::Subscript(s) => {
+                let stmt = self.loc.clone();
+                self.loc = self.place(s.range());
+                let place = self.subscript(s);
+                let value = self.expr(value);
+                self.loc = stmt;
+                let Val::Block(block) = place else {
+                    if place != Val::Poison {
+                        let what = self.describe(&place);
+                        self.error(Code::E_TYPE, format!("expected a tensor or shared buffer to store into, got {what}"));
+                    }
+                    return;
+                };
+                let is_view = matches!(self.ty(block.mem), Type::View { .. });
+                let blockwise = !block.reach.contains(&Reach::Gather);
+                if op == Operator::Add && is_view && blockwise {
+                    self.accumulate_block(&block, &value, "sum");
+                    return;
+                }
+                let Some(old) = self.load_block(&block) else { return };
+                let new = self.operator(op, Val::Rt(old), value);
+                if new != Val::Poison {
+                    self.store_block(&block, &new, None);
+                }
+            }
+            other => {
+                self.loc = self.place(other.range());
+                self.error(Code::E_SYNTAX, "expected a name or a subscript to assign to");
+            }
+        }
+    }
+
+    fn return_stmt(&mut self, s: &StmtReturn) -> Exits {
+        if !self.frame().is_kernel {
+            let value = s.value.as_ref().map_or(Val::None, |e| self.expr(e));
+            let value = match value {
+                Val::Block(block) => self.load_block(&block).map_or(Val::Poison, Val::Rt),
+                other => other,
+            };
+            if let Some(frame) = self.frames.last_mut() {
+                frame.result = Some(value);
+            }
+            return Exits::returned();
+        }
+        let Some(expr) = &s.value else { return Exits::returned() };
+        let items: Vec<&Expr> = match &**expr {
+            Expr::Tuple(t) => t.elts.iter().collect(),
+            one => vec![one],
+        };
+        let mut returned = Vec::new();
+        for item in items {
+            let v = self.expr(item);
+            let place = match &v {
+                Val::View(view) => {
+                    let name = self.func.name_of(*view).unwrap_or_default();
+                    self.decl.params.iter().position(|p| p.name == name)
+                }
+                Val::Poison | Val::None => continue,
+                _ => None,
+            };
+            match place {
+                Some(place) => returned.push(place),
+                None => {
+                    let what = self.describe(&v);
+                    self.report(
+                        Diagnostic::new(
+                            Code::E_GRAPH_INVALID,
+                            format!("expected a kernel to return its parameters only, got {what}"),
+                        )
+                        .at(self.place(item.range()))
+                        .note("each group computes one block; what it returns must be stored where all blocks meet")
+                        .help(
+                            "add a parameter such as `O: ts.Tensor[\"BH\", \"S\", \"D\", ts.bf16]`, store each block \
+                             into it (`O[bh, q0:q0 + BM, :] = …`) and `return O`",
+                        ),
+                    );
+                }
+            }
+        }
+        match &self.returns {
+            Some(before) if *before != returned => {
+                self.error(Code::E_GRAPH_INVALID, "expected every `return` to return the same parameters");
+            }
+            _ => self.returns = Some(returned),
+        }
+        Exits::returned()
+    }
+}

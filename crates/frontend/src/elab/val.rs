@@ -1,0 +1,106 @@
+//! What an expression stands for while a kernel is elaborated.
+
+use crate::api::ApiRow;
+use crate::source::{Capture, FuncSource};
+use std::sync::Arc;
+use tessera_diag::Loc;
+use tessera_ir::{Dim, DimExpr, Value};
+use tessera_numerics::NumType;
+
+/// A compile-time value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Const {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(String),
+    DType(NumType),
+}
+
+/// The type of a compile-time value that is not known while a kernel is only checked.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum OpenKind {
+    Bool,
+    Int,
+    Float,
+    Other,
+}
+
+/// How far a block reaches along one axis of memory.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reach {
+    /// One position; the axis is dropped.
+    Point,
+    Span(Dim),
+    /// Positions from an index tile.
+    Gather,
+}
+
+/// A place in memory that an index expression names: loaded when used as a value, written when
+/// assigned to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockRef {
+    pub mem: Value,
+    pub at: Vec<Value>,
+    pub reach: Vec<Reach>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Val {
+    /// The result of something already reported: absorbs whatever touches it, without a word.
+    Poison,
+    None,
+    Const(Const),
+    /// An integer made of dimension symbols.
+    Dim(DimExpr),
+    Open(OpenKind),
+    /// A scalar or tile in the function.
+    Rt(Value),
+    View(Value),
+    Block(Box<BlockRef>),
+    Buf { buf: Value, transposed: bool },
+    Tuple(Vec<Val>),
+    Context,
+    Namespace(String),
+    Api(&'static ApiRow),
+    Func(Arc<FuncSource>),
+    /// An unbound `tile_*` name.
+    Origin(String),
+    /// A Python object that means nothing here; the name of its type.
+    Opaque(String),
+    /// A variable that some path leaves unassigned; where it is assigned on others.
+    Unset(Loc),
+}
+
+impl Val {
+    pub fn int(v: i64) -> Val {
+        Val::Const(Const::Int(v))
+    }
+
+    pub fn as_const_int(&self) -> Option<i64> {
+        match self {
+            Val::Const(Const::Int(v)) => Some(*v),
+            Val::Dim(DimExpr::Const(v)) => Some(*v),
+            _ => None,
+        }
+    }
+
+    pub fn from_capture(c: &Capture) -> Val {
+        match c {
+            Capture::None => Val::None,
+            Capture::Bool(v) => Val::Const(Const::Bool(*v)),
+            Capture::Int(v) => Val::Const(Const::Int(*v)),
+            Capture::Float(v) => Val::Const(Const::Float(*v)),
+            Capture::Str(s) => Val::Const(Const::Str(s.clone())),
+            Capture::DType(t) => Val::Const(Const::DType(*t)),
+            Capture::Tuple(items) => Val::Tuple(items.iter().map(Val::from_capture).collect()),
+            Capture::Namespace(n) => Val::Namespace(n.clone()),
+            Capture::Builtin(name) => match crate::api::find(name) {
+                Some(row) => Val::Api(row),
+                None => Val::Opaque(name.clone()),
+            },
+            Capture::Func(f) => Val::Func(f.clone()),
+            Capture::Opaque(name) => Val::Opaque(name.clone()),
+        }
+    }
+}

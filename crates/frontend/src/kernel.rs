@@ -1,0 +1,397 @@
+//! A kernel: made at decoration, elaborated anew for each configuration.
+
+use crate::api::{self, Style};
+use crate::elab::val::{OpenKind, Val};
+use crate::elab::{Elab, Frame, Mode};
+use crate::names::{dotted_path, free_paths};
+use crate::parsed::Parsed;
+use crate::privilege;
+use crate::source::{ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_ir::{Attr, Dim, DimExpr, DimOp, PassContext, PassOptions, Privilege, Type};
+use tessera_numerics::{DType, NumType};
+use tessera_tile::{KernelKind, TileBuild, TileFunc};
+
+/// The size that stands for a dimension not yet known when the passes try a kernel at decoration.
+/// It is large, so that a slice that could lie inside its tensor does.
+const TRIAL_SIZE: i64 = 1 << 12;
+
+pub struct Kernel {
+    decl: KernelDecl,
+    parsed: Arc<Parsed>,
+    kind: KernelKind,
+    static_dims: Vec<String>,
+    returns: Vec<usize>,
+    privileges: Vec<Option<Privilege>>,
+    symbolic: TileFunc,
+    notes: Diagnostics,
+}
+
+impl Kernel {
+    /// Decoration: everything that the source and the annotations determine is checked, and every
+    /// error found is reported.
+    pub fn new(decl: KernelDecl) -> Result<Kernel, Diagnostics> {
+        let parsed = Arc::new(Parsed::new(&decl.source.file)?);
+        let kind = kind_of(&decl.source, &mut Vec::new());
+        let config = first_config(&decl);
+        let run = elaborate(&decl, &parsed, kind, &config, Mode::Check)?;
+        let mut diags = run.diags;
+        if kind == KernelKind::Group {
+            let trial = trial_config(&decl, &config, &run.static_dims);
+            trial_passes(&decl, &parsed, kind, &trial, &mut diags);
+        }
+        let notes = diags.sorted().into_result()?;
+        Ok(Kernel {
+            privileges: run.privileges,
+            static_dims: run.static_dims.into_iter().collect(),
+            returns: run.returns,
+            symbolic: run.func,
+            notes,
+            decl,
+            parsed,
+            kind,
+        })
+    }
+
+    pub fn decl(&self) -> &KernelDecl {
+        &self.decl
+    }
+    pub fn name(&self) -> &str {
+        &self.decl.source.name
+    }
+    pub fn kind(&self) -> KernelKind {
+        self.kind
+    }
+    /// Dimensions that a configuration must give, products by their text.
+    pub fn static_dims(&self) -> &[String] {
+        &self.static_dims
+    }
+    /// Which parameters the kernel returns.
+    pub fn returns(&self) -> &[usize] {
+        &self.returns
+    }
+    /// What the body does with each parameter; `None` for those that are no arrays.
+    pub fn privileges(&self) -> &[Option<Privilege>] {
+        &self.privileges
+    }
+    /// The kernel with its sizes left open, to look at.
+    pub fn symbolic(&self) -> &TileFunc {
+        &self.symbolic
+    }
+    pub fn notes(&self) -> &Diagnostics {
+        &self.notes
+    }
+
+    /// The kernel for one configuration, before any pass.
+    pub fn elaborate(&self, config: &Config) -> Result<Elaborated, Diagnostics> {
+        let run = elaborate(&self.decl, &self.parsed, self.kind, config, Mode::Full)?;
+        let notes = run.diags.sorted().into_result()?;
+        Ok(Elaborated { func: run.func, params: run.params, returns: run.returns, notes })
+    }
+}
+
+/// What one elaboration gives.
+struct Run {
+    func: TileFunc,
+    params: Vec<usize>,
+    returns: Vec<usize>,
+    privileges: Vec<Option<Privilege>>,
+    static_dims: BTreeSet<String>,
+    diags: Diagnostics,
+}
+
+/// A kernel that asks for a lane id anywhere, also in a function it calls, is a lane kernel.
+fn kind_of(source: &Arc<FuncSource>, seen: &mut Vec<Arc<FuncSource>>) -> KernelKind {
+    if seen.iter().any(|s| Arc::ptr_eq(s, source)) {
+        return KernelKind::Group;
+    }
+    seen.push(source.clone());
+    let lane = |name: &str| api::find(name).is_some_and(|r| r.style == Style::Lane) || name == "tile.group";
+    for path in free_paths(&source.file).unwrap_or_default() {
+        // The longest captured prefix says what the path begins with.
+        let cuts: Vec<usize> = path.match_indices('.').map(|(i, _)| i).chain([path.len()]).collect();
+        for &cut in cuts.iter().rev() {
+            let rest = path[cut..].trim_start_matches('.');
+            let found = match source.captures.get(&path[..cut]) {
+                None => continue,
+                Some(Capture::Builtin(name)) => lane(name),
+                Some(Capture::Namespace(ns)) => {
+                    let below = ns.strip_prefix("tessera").unwrap_or("").trim_start_matches('.');
+                    lane(format!("{below}.{rest}").trim_start_matches('.'))
+                }
+                Some(Capture::Func(f)) => kind_of(f, seen) == KernelKind::Lane,
+                Some(_) => false,
+            };
+            if found {
+                return KernelKind::Lane;
+            }
+            break;
+        }
+    }
+    KernelKind::Group
+}
+
+/// What is known at decoration: defaults, and the first candidate of the tunables.
+fn first_config(decl: &KernelDecl) -> Config {
+    let mut config = Config::default();
+    if let Some(first) = decl.tunables.candidates.first() {
+        config.tunables = first.clone();
+    }
+    for p in &decl.params {
+        if let (ParamKind::Const(_) | ParamKind::Function, Some(default)) = (&p.kind, &p.default) {
+            config.consts.insert(p.name.clone(), default.clone());
+        }
+    }
+    config
+}
+
+/// A configuration to try the passes on, with sizes made up.
+fn trial_config(decl: &KernelDecl, config: &Config, dims: &BTreeSet<String>) -> Config {
+    let mut trial = config.clone();
+    for d in dims {
+        trial.dims.entry(d.clone()).or_insert(TRIAL_SIZE);
+    }
+    for p in &decl.params {
+        if let ParamKind::Const(ty) = &p.kind
+            && !trial.consts.contains_key(&p.name)
+        {
+            let value = match ty.as_str() {
+                "bool" => Capture::Bool(false),
+                "float" => Capture::Float(1.0),
+                "str" => Capture::Str(String::new()),
+                _ => Capture::Int(16),
+            };
+            trial.consts.insert(p.name.clone(), value);
+        }
+    }
+    trial
+}
+
+/// Runs the checks that are passes on a trial elaboration. Only what cannot depend on the sizes
+/// made up is believed, and front-end errors of the trial are not: the check has told the real ones.
+fn trial_passes(decl: &KernelDecl, parsed: &Arc<Parsed>, kind: KernelKind, trial: &Config, diags: &mut Diagnostics) {
+    let open = decl.params.iter().any(|p| p.kind == ParamKind::Any || matches!(p.kind, ParamKind::Function));
+    if open {
+        return;
+    }
+    let Ok(run) = elaborate(decl, parsed, kind, trial, Mode::Full) else { return };
+    if run.diags.has_errors() && !diags.has_errors() {
+        return;
+    }
+    let mut func = run.func;
+    if tessera_ir::verify(&func).is_err() {
+        return;
+    }
+    let pipeline = tessera_lower::tile_pipeline(PassOptions::default());
+    if let Err(found) = pipeline.run(&mut func, &mut PassContext::default()) {
+        let sure = [Code::E_RAGGED, Code::E_RACE, Code::E_DIVERGENT_BARRIER];
+        diags.extend(found.into_iter().filter(|d| sure.contains(&d.code)));
+    }
+}
+
+fn elaborate(
+    decl: &KernelDecl,
+    parsed: &Arc<Parsed>,
+    kind: KernelKind,
+    config: &Config,
+    mode: Mode,
+) -> Result<Run, Diagnostics> {
+    let mut func = TileFunc::new(decl.source.name.clone());
+    func.loc = parsed.loc(parsed.def.name.range);
+    func.attrs.set("kind", Attr::word(kind.name()));
+    if let Some(lanes) = decl.lanes {
+        func.attrs.set("lanes", Attr::Int(lanes));
+    }
+    let block = func.body;
+    let mut elab = Elab {
+        decl,
+        config,
+        mode,
+        kind,
+        block,
+        loc: func.loc.clone(),
+        func,
+        frames: vec![Frame {
+            source: decl.source.clone(),
+            parsed: parsed.clone(),
+            env: BTreeMap::new(),
+            call_site: Loc::unknown(),
+            name: Arc::from(decl.source.name.as_str()),
+            is_kernel: true,
+            result: None,
+        }],
+        diags: Diagnostics::new(),
+        static_dims: BTreeSet::new(),
+        symbols: BTreeSet::new(),
+        origins: BTreeMap::new(),
+        returns: None,
+        views: BTreeMap::new(),
+        loop_depth: 0,
+    };
+    let params = parameters(&mut elab, parsed);
+    elab.stmts(&parsed.def.body);
+    elab.loc = elab.func.loc.clone();
+    elab.block = elab.func.body;
+    elab.b().return_();
+    let privileges = privilege::assign(&mut elab);
+    let mut diags = elab.diags;
+    if !elab.origins.is_empty() && mode == Mode::Check {
+        let names: Vec<_> = elab.origins.keys().map(|n| format!("`{n}`")).collect();
+        diags.push(
+            Diagnostic::new(
+                Code::N_IMPLICIT_TILE,
+                format!("{} are not defined and are read as tile origins", names.join(", ")),
+            )
+            .at(elab.func.loc.clone())
+            .help("the explicit form is a loop over ts.tile.range and ts.tile.program_id"),
+        );
+    }
+    Ok(Run {
+        func: elab.func,
+        params,
+        returns: elab.returns.unwrap_or_default(),
+        privileges,
+        static_dims: elab.static_dims,
+        diags,
+    })
+}
+
+/// Makes the function's parameters and binds the kernel's names. Gives, for each parameter of the
+/// function, its place among the kernel's.
+fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
+    let mut places = Vec::new();
+    let decl = e.decl;
+    let locs: BTreeMap<String, Loc> =
+        parsed.def.parameters.iter().map(|p| (p.name().to_string(), parsed.loc(p.name().range))).collect();
+    // Symbols first: a parameter's dims may use those of a later one.
+    for p in &decl.params {
+        if let ParamKind::Tensor { dims: Some(dims), .. } = &p.kind {
+            for d in dims {
+                if let Some(expr) = parse_dim(d) {
+                    e.symbols.extend(expr.symbols().iter().map(|s| s.to_string()));
+                }
+            }
+        }
+    }
+    for (place, p) in decl.params.iter().enumerate() {
+        e.loc = locs.get(&p.name).cloned().unwrap_or(Loc::unknown());
+        let body = e.func.body;
+        let val = match &p.kind {
+            ParamKind::Tensor { dims, elem, privilege, .. } => {
+                array_param(e, &p.name, dims.as_deref(), *elem, *privilege)
+            }
+            ParamKind::Scalar(dtype) => {
+                Some(Val::Rt(e.func.add_arg(body, Type::Scalar(*dtype), Some(&p.name))))
+            }
+            ParamKind::Any => match e.config.args.get(&p.name) {
+                Some(ArgType::Scalar(dtype)) => {
+                    Some(Val::Rt(e.func.add_arg(body, Type::Scalar(*dtype), Some(&p.name))))
+                }
+                Some(ArgType::Array { .. }) => array_param(e, &p.name, None, None, None),
+                None => None,
+            },
+            ParamKind::Const(ty) => {
+                let known = e.config.consts.get(&p.name).map(Val::from_capture);
+                let open = match ty.as_str() {
+                    "bool" => OpenKind::Bool,
+                    "int" => OpenKind::Int,
+                    "float" => OpenKind::Float,
+                    _ => OpenKind::Other,
+                };
+                e.env().insert(p.name.clone(), known.unwrap_or(Val::Open(open)));
+                continue;
+            }
+            ParamKind::Function => {
+                let known = e.config.consts.get(&p.name).map(Val::from_capture);
+                e.env().insert(p.name.clone(), known.unwrap_or(Val::Poison));
+                continue;
+            }
+        };
+        match val {
+            Some(v) => {
+                if let Val::View(view) = v {
+                    e.views.insert(p.name.clone(), view);
+                }
+                e.env().insert(p.name.clone(), v);
+                places.push(place);
+            }
+            // Its type is told by the argument: until then it means nothing.
+            None => {
+                e.env().insert(p.name.clone(), Val::Poison);
+            }
+        }
+    }
+    places
+}
+
+fn array_param(
+    e: &mut Elab<'_>,
+    name: &str,
+    dims: Option<&[String]>,
+    elem: Option<NumType>,
+    privilege: Option<Privilege>,
+) -> Option<Val> {
+    let known = match e.config.args.get(name) {
+        Some(ArgType::Array { elem, rank }) => Some((*elem, *rank)),
+        _ => None,
+    };
+    let elem = match (elem, known) {
+        (Some(t), _) => t,
+        (None, Some((t, _))) => t,
+        // Any dtype: checked with the one most kernels have.
+        (None, None) if e.mode == Mode::Check && dims.is_some() => NumType::plain(DType::F32),
+        (None, None) => return None,
+    };
+    let shape: Vec<Dim> = match (dims, known) {
+        (Some(dims), _) => dims
+            .iter()
+            .enumerate()
+            .map(|(axis, d)| match parse_dim(d) {
+                Some(expr) => bound_dim(e, expr),
+                None => Dim::Expr(DimExpr::sym(&format!("{name}_{axis}"))),
+            })
+            .collect(),
+        (None, Some((_, rank))) => (0..rank)
+            .map(|axis| {
+                let symbol = format!("{name}_{axis}");
+                e.symbols.insert(symbol.clone());
+                bound_dim(e, DimExpr::sym(&symbol))
+            })
+            .collect(),
+        (None, None) => return None,
+    };
+    let privilege = privilege.unwrap_or(Privilege::ReadWrite);
+    let body = e.func.body;
+    let ty = Type::View { dims: shape, elem, privilege };
+    Some(Val::View(e.func.add_arg(body, ty, Some(name))))
+}
+
+/// The dimension, as an integer where the configuration knows it.
+fn bound_dim(e: &Elab<'_>, expr: DimExpr) -> Dim {
+    if let Some(v) = e.config.dims.get(&expr.to_string()) {
+        return Dim::Static(*v);
+    }
+    Dim::from(expr.substitute(&|s| e.config.dims.get(s).copied()))
+}
+
+/// A dimension as annotations write it: an integer, a symbol, `?`, or a product such as `B*H`.
+pub fn parse_dim(text: &str) -> Option<DimExpr> {
+    let text = text.trim();
+    if text == "?" {
+        return None;
+    }
+    text.split('*')
+        .map(|part| {
+            let part = part.trim();
+            part.parse::<i64>().map(DimExpr::Const).unwrap_or_else(|_| DimExpr::sym(part))
+        })
+        .reduce(|a, b| DimExpr::bin(DimOp::Mul, a, b))
+}
+
+/// Used by the stub generator and by tests: whether a path names the API.
+#[allow(dead_code)]
+fn is_api_path(e: &ruff_python_ast::Expr) -> bool {
+    dotted_path(e).is_some_and(|p| api::find(&p).is_some())
+}

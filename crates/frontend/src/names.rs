@@ -1,0 +1,114 @@
+//! Which names a piece of source binds, and which it takes from outside.
+
+use crate::parsed::Parsed;
+use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
+use ruff_python_ast::{Expr, Stmt};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tessera_diag::{Diagnostics, SourceFile};
+
+/// Every dotted path whose first name is neither a parameter nor assigned in the function, in
+/// order of appearance: what Python is asked to resolve.
+pub fn free_paths(file: &Arc<SourceFile>) -> Result<Vec<String>, Diagnostics> {
+    let parsed = Parsed::new(file)?;
+    let mut bound = assigned(&parsed.def.body);
+    bound.extend(parsed.def.parameters.iter().map(|p| p.name().to_string()));
+    let mut finder = PathFinder { bound: &bound, found: Vec::new() };
+    finder.visit_body(&parsed.def.body);
+    Ok(finder.found)
+}
+
+/// `a.b.c` for a chain of attributes on a name.
+pub fn dotted_path(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Name(name) => Some(name.id.to_string()),
+        Expr::Attribute(a) => Some(format!("{}.{}", dotted_path(&a.value)?, a.attr)),
+        _ => None,
+    }
+}
+
+/// The names that statements assign, at any depth.
+pub fn assigned(body: &[Stmt]) -> BTreeSet<String> {
+    let mut finder = Assigned { names: BTreeSet::new() };
+    finder.visit_body(body);
+    finder.names
+}
+
+struct PathFinder<'a> {
+    bound: &'a BTreeSet<String>,
+    found: Vec<String>,
+}
+
+impl<'a> Visitor<'a> for PathFinder<'_> {
+    fn visit_expr(&mut self, expr: &'a Expr) {
+        match dotted_path(expr) {
+            Some(path) => {
+                let root = path.split('.').next().unwrap_or_default();
+                if !self.bound.contains(root) && !self.found.contains(&path) {
+                    self.found.push(path);
+                }
+            }
+            None => walk_expr(self, expr),
+        }
+    }
+}
+
+struct Assigned {
+    names: BTreeSet<String>,
+}
+
+impl Assigned {
+    fn target(&mut self, expr: &Expr) {
+        match expr {
+            Expr::Name(name) => {
+                self.names.insert(name.id.to_string());
+            }
+            Expr::Tuple(t) => t.elts.iter().for_each(|e| self.target(e)),
+            Expr::List(t) => t.elts.iter().for_each(|e| self.target(e)),
+            Expr::Starred(s) => self.target(&s.value),
+            _ => {}
+        }
+    }
+}
+
+impl<'a> Visitor<'a> for Assigned {
+    fn visit_stmt(&mut self, stmt: &'a Stmt) {
+        match stmt {
+            Stmt::Assign(s) => s.targets.iter().for_each(|t| self.target(t)),
+            Stmt::AugAssign(s) => self.target(&s.target),
+            Stmt::AnnAssign(s) => self.target(&s.target),
+            Stmt::For(s) => self.target(&s.target),
+            _ => {}
+        }
+        walk_stmt(self, stmt);
+    }
+
+    fn visit_expr(&mut self, expr: &'a Expr) {
+        if let Expr::Named(n) = expr {
+            self.target(&n.target);
+        }
+        walk_expr(self, expr);
+    }
+}
+
+/// Whether a loop's body can leave the loop: by `break` of this loop, or by `return`.
+pub fn leaves_loop(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match stmt {
+        Stmt::Break(_) | Stmt::Return(_) => true,
+        Stmt::If(s) => leaves_loop(&s.body) || s.elif_else_clauses.iter().any(|c| leaves_loop(&c.body)),
+        // A `break` in an inner loop is that loop's; a `return` is not.
+        Stmt::For(s) => returns(&s.body),
+        Stmt::While(s) => returns(&s.body),
+        _ => false,
+    })
+}
+
+fn returns(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match stmt {
+        Stmt::Return(_) => true,
+        Stmt::If(s) => returns(&s.body) || s.elif_else_clauses.iter().any(|c| returns(&c.body)),
+        Stmt::For(s) => returns(&s.body),
+        Stmt::While(s) => returns(&s.body),
+        _ => false,
+    })
+}

@@ -1,0 +1,102 @@
+//! What a body does with each array parameter, and whether its annotation allows it (LANGUAGE 5).
+//! An unannotated parameter gets the least that covers the body.
+
+use crate::elab::Elab;
+use crate::source::ParamKind;
+use tessera_diag::{Code, Diagnostic, Loc};
+use tessera_ir::{Privilege, Type, Value};
+use tessera_tile::TileOp;
+
+#[derive(Default)]
+struct Uses {
+    read: Option<Loc>,
+    write: Option<Loc>,
+    accumulate: Option<Loc>,
+}
+
+/// Sets the privilege of every view to what the body needs and reports what the annotation
+/// forbids. Gives the privilege of each kernel parameter.
+pub fn assign(e: &mut Elab<'_>) -> Vec<Option<Privilege>> {
+    let decl = e.decl;
+    let mut out = Vec::new();
+    for p in &decl.params {
+        let Some(&view) = e.views.get(&p.name) else {
+            out.push(None);
+            continue;
+        };
+        let uses = uses_of(e, view);
+        let declared = match &p.kind {
+            ParamKind::Tensor { privilege, out, .. } => privilege.or(out.then_some(Privilege::Write)),
+            _ => None,
+        };
+        let privilege = match declared {
+            Some(privilege) => {
+                check(e, &p.name, privilege, &uses);
+                privilege
+            }
+            None => least(&uses),
+        };
+        if let Type::View { privilege: slot, .. } = &mut e.func.values[view].ty {
+            *slot = privilege;
+        }
+        out.push(Some(privilege));
+    }
+    out
+}
+
+fn uses_of(e: &Elab<'_>, view: Value) -> Uses {
+    let mut uses = Uses::default();
+    for id in e.func.walk() {
+        let op = &e.func.ops[id];
+        let slot = match op.code {
+            TileOp::Load | TileOp::Gather if op.operands[0] == view => &mut uses.read,
+            TileOp::CopyAsync if op.operands[1] == view => &mut uses.read,
+            TileOp::Store | TileOp::Scatter if op.operands[0] == view => &mut uses.write,
+            TileOp::Accumulate if op.operands[0] == view => &mut uses.accumulate,
+            _ => continue,
+        };
+        if slot.is_none() {
+            *slot = Some(op.loc.clone());
+        }
+    }
+    uses
+}
+
+fn least(uses: &Uses) -> Privilege {
+    match (uses.read.is_some(), uses.write.is_some(), uses.accumulate.is_some()) {
+        (_, _, true) | (true, true, _) => Privilege::ReadWrite,
+        (false, true, false) => Privilege::Write,
+        (_, false, false) => Privilege::Read,
+    }
+}
+
+fn check(e: &mut Elab<'_>, name: &str, privilege: Privilege, uses: &Uses) {
+    let mut refuse = |at: &Option<Loc>, does: &str, help: String| {
+        if let Some(loc) = at {
+            e.report(
+                Diagnostic::new(
+                    Code::E_PRIVILEGE,
+                    format!("expected `{name}` to be used as `{}`, but it is {does}", privilege.name()),
+                )
+                .at(loc.clone())
+                .help(help),
+            );
+        }
+    };
+    let suggest = |p: &str| format!("declare it `{name}: ts.Region[ts.{p}]` if that is intended");
+    match privilege {
+        Privilege::Read => {
+            refuse(&uses.write, "written", suggest("read_write"));
+            refuse(&uses.accumulate, "accumulated into", suggest("reduce_sum"));
+        }
+        Privilege::Write => {
+            refuse(&uses.read, "read", suggest("read_write"));
+            refuse(&uses.accumulate, "read by `+=`", suggest("read_write"));
+        }
+        Privilege::ReadWrite => {}
+        Privilege::ReduceSum | Privilege::ReduceMax | Privilege::ReduceMin | Privilege::ReduceProd => {
+            refuse(&uses.read, "read", suggest("read_write"));
+            refuse(&uses.write, "assigned", suggest("read_write"));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The canonical programs, from source to verified Tile IR.
+
+mod common;
+use common::*;
+use tessera_frontend::Capture;
+use tessera_ir::{PassContext, PassOptions};
+
+pub const SAXPY: &str = "\
+@ts.kernel
+def saxpy(x, y, alpha):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = alpha * x[i] + y[i]
+    return y
+";
+
+pub const GEMM: &str = "\
+@ts.kernel
+def gemm(A, B, C):
+    t = ts.tile.context()
+    m0 = ts.tile.program_id(0) * t.BM
+    n0 = ts.tile.program_id(1) * t.BN
+    a = ts.tile.alloc_shared((t.BM, t.BK), ts.bf16, swizzle=\"xor\")
+    b = ts.tile.alloc_shared((t.BK, t.BN), ts.bf16, swizzle=\"xor\")
+    acc = ts.tile.zeros((t.BM, t.BN), ts.f32)
+    for k0 in ts.tile.range(0, K, t.BK):
+        ts.tile.cp_async(a, A[m0:m0 + t.BM, k0:k0 + t.BK])
+        ts.tile.cp_async(b, B[k0:k0 + t.BK, n0:n0 + t.BN])
+        ts.tile.barrier()
+        acc = ts.tile.mma(a, b, accumulator=acc)
+    C[m0:m0 + t.BM, n0:n0 + t.BN] += acc
+    return C
+";
+
+const SEED_GEMM: &str = "\
+@ts.kernel
+def gemm(A, B, C):
+    \"\"\"Matrix multiplication using tensor cores\"\"\"
+    smem_a = ts.tile.alloc_shared((64, 32), ts.bf16, swizzle=\"xor\")
+    smem_b = ts.tile.alloc_shared((32, 64), ts.bf16, swizzle=\"xor\")
+    ts.tile.cp_async(smem_a, A[tile_m:tile_m+64, tile_k:tile_k+32])
+    ts.tile.cp_async(smem_b, B[tile_k:tile_k+32, tile_n:tile_n+64])
+    ts.tile.barrier()
+    acc = ts.tile.mma(smem_a, smem_b, accumulator=ts.f32)
+    C[tile_m:tile_m+64, tile_n:tile_n+64] += acc
+    return C
+";
+
+const ATTENTION: &str = "\
+@ts.kernel.autotune(space=dict(BLOCK_M=[64, 128], BLOCK_N=[64, 128], num_warps=[4, 8]))
+def attention(Q, K, V, O, is_causal=True):
+    t = ts.tile.context()
+    BM, BN = t.BLOCK_M, t.BLOCK_N
+    bh = ts.tile.program_id(0)
+    q0 = ts.tile.program_id(1) * BM
+    sq = ts.tile.alloc_shared((BM, D), ts.bf16)
+    sk = ts.tile.alloc_shared((BN, D), ts.bf16)
+    sv = ts.tile.alloc_shared((BN, D), ts.bf16)
+    acc = ts.tile.zeros((BM, D), ts.f32)
+    m = ts.tile.full((BM,), -math.inf, ts.f32)
+    l = ts.tile.zeros((BM,), ts.f32)
+    ts.tile.cp_async(sq, Q[bh, q0:q0 + BM, :])
+    hi = min(S, q0 + BM) if is_causal else S
+    for k0 in ts.tile.range(0, hi, BN):
+        ts.tile.cp_async(sk, K[bh, k0:k0 + BN, :])
+        ts.tile.cp_async(sv, V[bh, k0:k0 + BN, :])
+        ts.tile.barrier()
+        s = ts.tile.mma(sq, sk.T) * (1.0 / math.sqrt(D))
+        s = ts.tile.bounds_mask(s, cols=S - k0)
+        if is_causal:
+            s = ts.tile.causal_mask(s, q0, k0)
+        m_new = ts.tile.maximum(m, ts.tile.row_max(s))
+        alpha = ts.tile.exp(m - m_new)
+        p = ts.tile.exp(s - m_new[:, None])
+        l = alpha * l + ts.tile.row_sum(p)
+        acc = alpha[:, None] * acc + ts.tile.mma(ts.tile.cast(p, ts.bf16), sv)
+        m = m_new
+    O[bh, q0:q0 + BM, :] = ts.tile.cast(acc / l[:, None], ts.bf16)
+    return O
+";
+
+const ATTENTION_PARAMS: &str =
+    "Q: BH,S,D bf16; K: BH,S,D bf16; V: BH,S,D bf16; O: BH,S,D bf16; is_causal: const bool";
+
+fn lowered(k: &tessera_frontend::Kernel, config: &tessera_frontend::Config) -> String {
+    let out = k.elaborate(config).unwrap_or_else(|d| panic!("{d}"));
+    let mut func = out.func;
+    tessera_ir::verify(&func).unwrap_or_else(|d| panic!("{d}\n{}", tessera_ir::render_in_place(&func)));
+    let options = PassOptions { verify_each: true, dump_dir: None };
+    let pipeline = tessera_lower::tile_pipeline(options);
+    pipeline.run(&mut func, &mut PassContext::default()).unwrap_or_else(|d| panic!("{d}\n{func}"));
+    func.to_string()
+}
+
+#[test]
+fn saxpy_elaborates_and_lowers() {
+    let k = kernel(SAXPY, "x: n f32; y: n f32; alpha: f32", &[]).unwrap_or_else(|d| panic!("{d}"));
+    let text = lowered(&k, &config(&k, &[], &[]));
+    println!("{text}");
+    assert!(text.contains("domain = n"), "{text}");
+    assert_eq!(k.returns(), [1]);
+}
+
+#[test]
+fn explicit_gemm_elaborates_and_lowers() {
+    let k = kernel(GEMM, "A: M,K bf16; B: K,N bf16; C: M,N f32", &[("BM", 64), ("BN", 64), ("BK", 32)])
+        .unwrap_or_else(|d| panic!("{d}"));
+    let text = lowered(&k, &config(&k, &[], &[]));
+    println!("{text}");
+    assert!(text.contains("grid = [cdiv(M, 64), cdiv(N, 64)]"), "{text}");
+    assert!(!text.contains("buf<"), "{text}");
+}
+
+#[test]
+fn seed_gemm_elaborates_and_lowers() {
+    let k = kernel(SEED_GEMM, "A: M,K bf16; B: K,N bf16; C: M,N f32", &[]).unwrap_or_else(|d| panic!("{d}"));
+    let text = lowered(&k, &config(&k, &[], &[]));
+    println!("{text}");
+    assert!(text.contains("grid = [cdiv(M, 64), cdiv(N, 64)]"), "{text}");
+    assert!(k.notes().iter().any(|d| d.code == tessera_diag::Code::N_IMPLICIT_TILE));
+}
+
+#[test]
+fn attention_elaborates_and_lowers() {
+    let k = kernel(ATTENTION, ATTENTION_PARAMS, &[("BLOCK_M", 64), ("BLOCK_N", 64), ("num_warps", 4)])
+        .unwrap_or_else(|d| panic!("{d}"));
+    assert_eq!(k.static_dims(), ["D"]);
+    println!("{}", k.symbolic());
+    for causal in [true, false] {
+        let c = config(&k, &[("D", 64)], &[("is_causal", Capture::Bool(causal))]);
+        let text = lowered(&k, &c);
+        println!("{text}");
+        assert!(text.contains("grid = [BH, cdiv(S, 64)]"), "{text}");
+    }
+}

@@ -1,0 +1,110 @@
+//! One op at a time.
+
+use crate::convert::{bitcast, cast};
+use crate::elementwise::{apply, select};
+use crate::fault::{Outcome, broken, fault};
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::mma::mma;
+use crate::program::{Action, Inst};
+use crate::reduce::reduce;
+use crate::shape::rearrange;
+use crate::value::{Data, Tile};
+use std::sync::Arc;
+use tessera_diag::Code;
+
+impl Machine<'_> {
+    pub(crate) fn execute(&mut self, inst: &Inst) -> Outcome<()> {
+        if let Some(value) = self.perform(inst)? {
+            match inst.results.first() {
+                Some(&slot) => self.set(slot, value),
+                None => return Err(broken("a result that nothing takes", &inst.loc)),
+            }
+        }
+        inst.drops.iter().for_each(|&slot| self.forget(slot));
+        Ok(())
+    }
+
+    /// The result of the op, where it has one of its own; loops and branches set theirs.
+    fn perform(&mut self, inst: &Inst) -> Outcome<Option<Tile>> {
+        let odd = || broken("operands of an unexpected type", &inst.loc);
+        let value = match &inst.action {
+            Action::For { body } => return self.counted(inst, *body).map(|()| None),
+            Action::If { then, otherwise } => {
+                return self.branch(inst, *then, *otherwise).map(|()| None);
+            }
+            Action::While { cond, body } => {
+                return self.conditional(inst, *cond, *body).map(|()| None);
+            }
+            Action::ProgramId(axis) => self.uniform(self.group[*axis]),
+            Action::NumPrograms(axis) => self.uniform(self.grid[*axis]),
+            Action::LinearId => self.lane_ids(self.first_lane),
+            Action::LocalId => self.lane_ids(0),
+            Action::GroupSize => self.uniform(self.lanes),
+            Action::Dim(number) => self.uniform(self.dims[*number]),
+            Action::Const(number) => self.consts[*number].clone(),
+            Action::Iota { start, len } => {
+                Arc::new(Data::I32((0..*len as i32).map(|i| start.wrapping_add(i)).collect()))
+            }
+            Action::Select => {
+                let cond = self.take(inst, 0)?;
+                let (a, b) = (self.take(inst, 1)?, self.take(inst, 2)?);
+                select(&cond, a, b).ok_or_else(odd)?
+            }
+            Action::Cast { from, to, round, saturate } => {
+                cast(self.take(inst, 0)?, *from, *to, *round, *saturate).ok_or_else(odd)?
+            }
+            Action::Bitcast { from, to } => Arc::new(bitcast(self.value(inst, 0)?, *from, *to)),
+            Action::Same => self.take(inst, 0)?,
+            Action::Rearrange { shape, strides } => {
+                Arc::new(rearrange(self.value(inst, 0)?, shape, strides))
+            }
+            Action::Load { extent, dtype } => self.load(inst, extent, *dtype)?,
+            Action::Store { extent } => return self.store(inst, extent).map(|()| None),
+            Action::Gather { rank, dtype } => self.gather(inst, *rank, *dtype)?,
+            Action::Scatter { rank } => return self.scatter(inst, *rank).map(|()| None),
+            Action::Accumulate { extent, fold } => {
+                return self.accumulate(inst, extent, *fold).map(|()| None);
+            }
+            Action::BufAlloc { dims, dtype } => {
+                // Each run of the op gives a new buffer that was never written.
+                self.set_memory(inst.results[0], Memory::buffer(dims, *dtype));
+                return Ok(None);
+            }
+            Action::CopyAsync { extent, dtype } => {
+                return self.copy(inst, extent, *dtype).map(|()| None);
+            }
+            Action::Barrier => return self.barrier(inst).map(|()| None),
+            Action::Mma { k, n } => {
+                let acc = self.take(inst, 2)?;
+                mma(self.value(inst, 0)?, self.value(inst, 1)?, acc, *k, *n).ok_or_else(odd)?
+            }
+            Action::Reduce { op, len, inner } => {
+                Arc::new(reduce(self.value(inst, 0)?, *op, *len, *inner).ok_or_else(odd)?)
+            }
+            Action::Ew { f, kernel } => {
+                let args: Outcome<Vec<_>> =
+                    (0..inst.args.len()).map(|i| self.take(inst, i)).collect();
+                apply(*f, *kernel, args?).ok_or_else(odd)?
+            }
+        };
+        Ok(Some(value))
+    }
+
+    fn uniform(&self, x: i64) -> Tile {
+        Arc::new(Data::I64(vec![x; self.width]))
+    }
+
+    fn lane_ids(&self, first: i64) -> Tile {
+        Arc::new(Data::I64((0..self.width as i64).map(|i| first.saturating_add(i)).collect()))
+    }
+
+    /// Lanes run in lock step, so meeting is no work; but all that exist must be there.
+    fn barrier(&self, inst: &Inst) -> Outcome<()> {
+        if self.mask == self.present {
+            return Ok(());
+        }
+        let why = "a barrier was reached by some lanes of the group and not by others";
+        Err(fault(Code::E_DIVERGENT_BARRIER, why, &inst.loc))
+    }
+}

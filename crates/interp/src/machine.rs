@@ -1,0 +1,90 @@
+//! The state of one launch: the environment, memory, and where in the grid it is.
+
+use crate::fault::{Outcome, broken};
+use crate::interrupt::Poll;
+use crate::lanes::Mask;
+use crate::memory::Memory;
+use crate::program::{Arg, Inst, Program};
+use crate::value::Tile;
+
+pub(crate) struct Machine<'p> {
+    pub program: &'p Program,
+    /// The value of each SSA name, until its last use.
+    values: Vec<Option<Tile>>,
+    /// Views for the whole launch; buffers from their allocation on.
+    memory: Vec<Option<Memory>>,
+    pub consts: Vec<Tile>,
+    /// The values of the dimension symbols that the program asks for.
+    pub dims: Vec<i64>,
+    /// Lanes of a group; 1 in a group kernel.
+    pub width: usize,
+    /// What `group_size` says.
+    pub lanes: i64,
+    pub grid: [i64; 3],
+    pub group: [i64; 3],
+    /// The index of the group's first lane over the whole launch.
+    pub first_lane: i64,
+    /// The lanes that run now, and those that exist in this group.
+    pub mask: Mask,
+    pub present: Mask,
+    pub poll: Poll,
+}
+
+impl<'p> Machine<'p> {
+    pub fn new(program: &'p Program) -> Self {
+        let slots = program.slots;
+        Self {
+            program,
+            values: vec![None; slots],
+            memory: (0..slots).map(|_| None).collect(),
+            consts: Vec::new(),
+            dims: Vec::new(),
+            width: 1,
+            lanes: 1,
+            grid: [1; 3],
+            group: [0; 3],
+            first_lane: 0,
+            mask: Mask::first(1, 1),
+            present: Mask::first(1, 1),
+            poll: Poll::start(),
+        }
+    }
+
+    pub fn set(&mut self, slot: usize, value: Tile) {
+        self.values[slot] = Some(value);
+    }
+
+    pub fn forget(&mut self, slot: usize) {
+        self.values[slot] = None;
+    }
+
+    pub fn set_memory(&mut self, slot: usize, memory: Memory) {
+        self.memory[slot] = Some(memory);
+    }
+
+    /// Operand `i`, to look at.
+    pub fn value(&self, inst: &Inst, i: usize) -> Outcome<&Tile> {
+        let value = inst.args.get(i).and_then(|a| self.values[a.slot].as_ref());
+        value.ok_or_else(|| broken("an operand without a value", &inst.loc))
+    }
+
+    /// Operand `i`, to keep: the only holder of it, where this is its last use.
+    pub fn take(&mut self, inst: &Inst, i: usize) -> Outcome<Tile> {
+        let value = inst.args.get(i).and_then(|&a| self.take_arg(a));
+        value.ok_or_else(|| broken("an operand without a value", &inst.loc))
+    }
+
+    pub fn take_arg(&mut self, arg: Arg) -> Option<Tile> {
+        if arg.last { self.values[arg.slot].take() } else { self.values[arg.slot].clone() }
+    }
+
+    pub fn memory(&self, inst: &Inst, i: usize) -> Outcome<&Memory> {
+        let memory = inst.args.get(i).and_then(|a| self.memory[a.slot].as_ref());
+        memory.ok_or_else(|| broken("an operand that is no memory", &inst.loc))
+    }
+
+    pub fn memory_mut(&mut self, inst: &Inst, i: usize) -> Outcome<&mut Memory> {
+        let memory = inst.args.get(i).and_then(|a| self.memory[a.slot].as_mut());
+        memory.ok_or_else(|| broken("an operand that is no memory", &inst.loc))
+    }
+}

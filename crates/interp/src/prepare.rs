@@ -1,0 +1,299 @@
+//! From Tile IR to a [`Program`]. Whatever the interpreter does not run is refused here, at the op.
+
+use crate::fault::{Outcome, broken, fault};
+use crate::liveness::{Ends, ends_of};
+use crate::program::{Action, Arg, Block, Fold, Inst, Param, ParamKind, Program};
+use crate::shape::strides_of;
+use tessera_diag::{Code, Diagnostics};
+use tessera_ir::{Attr, BlockId, Dim, DimExpr, Op, OpId, Type, Value};
+use tessera_numerics::{DType, ReduceOp, Rounding, Scalar, ScalarFn, cast, decode};
+use tessera_support::Entity;
+use tessera_tile::{KernelKind, Tile, TileFunc, TileOp, kind_of};
+
+/// Elements of one tile or buffer: far above any kernel's, far below what memory holds.
+const MAX_ELEMENTS: i64 = 1 << 28;
+
+pub(crate) fn prepare(func: &TileFunc) -> Result<Program, Diagnostics> {
+    tessera_ir::verify(func)?;
+    // The verifier has seen to it that there is a kind.
+    let kind = kind_of(func).unwrap_or(KernelKind::Group);
+    let program = Program {
+        name: func.name.clone(),
+        loc: func.loc.clone(),
+        kind,
+        params: Vec::new(),
+        blocks: Vec::new(),
+        slots: func.values.len(),
+        dims: Vec::new(),
+        consts: Vec::new(),
+    };
+    let mut p = Preparer { func, program };
+    let mut errors = Diagnostics::new();
+    for &v in func.params() {
+        match p.param(v) {
+            Ok(param) => p.program.params.push(param),
+            Err(e) => errors.push(*e),
+        }
+    }
+    p.block(func.body, &mut errors);
+    if errors.is_empty() { Ok(p.program) } else { Err(errors) }
+}
+
+struct Preparer<'f> {
+    func: &'f TileFunc,
+    program: Program,
+}
+
+impl Preparer<'_> {
+    fn param(&self, v: Value) -> Outcome<Param> {
+        let loc = &self.func.loc;
+        let name = self.func.name_of(v).unwrap_or("").to_string();
+        let kind = match self.func.ty(v) {
+            Type::Scalar(dtype) => ParamKind::Scalar(*dtype),
+            Type::View { elem, .. } if elem.packed => {
+                let why =
+                    format!("packed elements of `{name}` are not supported by the interpreter");
+                return Err(fault(Code::E_UNSUPPORTED, why, loc));
+            }
+            Type::View { dims, elem, privilege } => ParamKind::View {
+                dims: dims.iter().map(Dim::as_static).collect(),
+                symbols: dims.iter().map(symbol).collect(),
+                elem: *elem,
+                privilege: *privilege,
+            },
+            ty @ (Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. }) => {
+                let why = format!("expected a scalar or a view as parameter `{name}`, got {ty}");
+                return Err(fault(Code::E_UNSUPPORTED, why, loc));
+            }
+        };
+        Ok(Param { slot: v.index(), name, kind })
+    }
+
+    /// Prepares a block and those nested in it; gives its number.
+    fn block(&mut self, id: BlockId, errors: &mut Diagnostics) -> usize {
+        let number = self.program.blocks.len();
+        self.program.blocks.push(Block::default());
+        let func = self.func;
+        let args = func.blocks[id].args.iter().map(|v| v.index()).collect();
+        let mut block = Block { args, ..Block::default() };
+        for (&op, ends) in func.blocks[id].ops.iter().zip(ends_of(func, id)) {
+            let operands = slots(&func.ops[op], &ends);
+            if func.ops[op].code == TileOp::Yield {
+                block.yields = operands;
+                continue;
+            }
+            match self.action(op, errors) {
+                Ok(None) => {}
+                Ok(Some(action)) => block.insts.push(Inst {
+                    action,
+                    args: operands,
+                    results: func.ops[op].results.iter().map(|v| v.index()).collect(),
+                    drops: ends.dead.iter().map(|v| v.index()).collect(),
+                    loc: func.ops[op].loc.clone(),
+                }),
+                Err(e) => errors.push(*e),
+            }
+        }
+        self.program.blocks[number] = block;
+        number
+    }
+
+    /// What an op does when it is run; `None` for those that only end a block.
+    fn action(&mut self, id: OpId, errors: &mut Diagnostics) -> Outcome<Option<Action>> {
+        let func = self.func;
+        let op = &func.ops[id];
+        for &v in &op.results {
+            self.check_size(func.ty(v), op)?;
+        }
+        let ty = |i: usize| func.ty(op.operands[i]);
+        let dtype = |i: usize| func.ty(op.operands[i]).dtype();
+        let result = || func.ty(op.result());
+        Ok(Some(match op.code {
+            TileOp::For => Action::For { body: self.block(op.regions[0], errors) },
+            TileOp::If => Action::If {
+                then: self.block(op.regions[0], errors),
+                otherwise: self.block(op.regions[1], errors),
+            },
+            TileOp::While => Action::While {
+                cond: self.block(op.regions[0], errors),
+                body: self.block(op.regions[1], errors),
+            },
+            TileOp::Yield | TileOp::Return => return Ok(None),
+            TileOp::ProgramId => Action::ProgramId(int(op, "axis")? as usize),
+            TileOp::NumPrograms => Action::NumPrograms(int(op, "axis")? as usize),
+            TileOp::LinearId => Action::LinearId,
+            TileOp::LocalId => Action::LocalId,
+            TileOp::GroupSize => Action::GroupSize,
+            TileOp::Dim => Action::Dim(self.dim(word(op, "name")?)),
+            TileOp::Origin => {
+                let why = "an implicit tile origin was left in the program: `tile-normalise` turns \
+                           it into a grid coordinate or a loop";
+                return Err(fault(Code::E_UNSUPPORTED, why, &op.loc));
+            }
+            TileOp::Const => self.constant(op)?,
+            TileOp::Iota => Action::Iota {
+                start: op.attr("start").and_then(Attr::as_int).unwrap_or(0) as i32,
+                len: elements(result()),
+            },
+            TileOp::Select => Action::Select,
+            TileOp::Cast => self.cast(op)?,
+            TileOp::Bitcast => Action::Bitcast { from: dtype(0), to: result().dtype() },
+            TileOp::Reshape | TileOp::Expand => Action::Same,
+            TileOp::Transpose => {
+                let (strides, shape) = (strides_of(&extents(ty(0))), extents(result()));
+                let perm = ints(op, "perm")?;
+                Action::Rearrange {
+                    shape,
+                    strides: perm.iter().map(|&p| strides[p as usize]).collect(),
+                }
+            }
+            TileOp::Broadcast => Action::Rearrange {
+                shape: extents(result()),
+                strides: stretched(&extents(ty(0)), result().rank()),
+            },
+            TileOp::Load => Action::Load { extent: ints(op, "extent")?, dtype: dtype(0) },
+            TileOp::Store => Action::Store { extent: ints(op, "extent")? },
+            TileOp::Gather => Action::Gather { rank: ty(0).rank(), dtype: dtype(0) },
+            TileOp::Scatter => Action::Scatter { rank: ty(0).rank() },
+            TileOp::Accumulate => {
+                Action::Accumulate { extent: ints(op, "extent")?, fold: self.fold(op)? }
+            }
+            TileOp::BufAlloc => Action::BufAlloc {
+                dims: result().static_shape().unwrap_or_default(),
+                dtype: result().dtype(),
+            },
+            TileOp::CopyAsync => Action::CopyAsync { extent: ints(op, "extent")?, dtype: dtype(1) },
+            TileOp::Barrier => Action::Barrier,
+            TileOp::Mma => {
+                let (a, b) = (extents(ty(0)), extents(ty(1)));
+                Action::Mma { k: a[1], n: b[1] }
+            }
+            TileOp::Reduce => {
+                let (shape, axis) = (extents(ty(0)), int(op, "axis")? as usize);
+                Action::Reduce {
+                    op: reduce_op(op)?,
+                    len: shape[axis],
+                    inner: shape[axis + 1..].iter().product(),
+                }
+            }
+            TileOp::Ew(f) => Action::Ew { f, kernel: kernel(f, dtype(0), op)? },
+        }))
+    }
+
+    fn check_size(&self, ty: &Type, op: &Op<Tile>) -> Outcome<()> {
+        let dims = ty.shape().iter().map(|d| d.as_static().unwrap_or(0));
+        match dims.into_iter().try_fold(1i64, i64::checked_mul) {
+            Some(n) if n <= MAX_ELEMENTS => Ok(()),
+            _ => Err(fault(
+                Code::E_TILE_LOWERING,
+                format!("expected at most {MAX_ELEMENTS} elements, got {ty}"),
+                &op.loc,
+            )),
+        }
+    }
+
+    fn dim(&mut self, name: &str) -> usize {
+        let dims = &mut self.program.dims;
+        dims.iter().position(|d| d == name).unwrap_or_else(|| {
+            dims.push(name.to_string());
+            dims.len() - 1
+        })
+    }
+
+    fn constant(&mut self, op: &Op<Tile>) -> Outcome<Action> {
+        let ty = self.func.ty(op.result());
+        let value = match op.attr("value") {
+            Some(Attr::Bool(b)) => Scalar::Bool(*b),
+            // Unsigned values above i64::MAX are written as the i64 with the same bits.
+            Some(Attr::Int(v)) => decode(ty.dtype(), *v as u64),
+            Some(Attr::Float(v)) => cast(Scalar::F64(*v), DType::F64, ty.dtype()),
+            _ => return Err(broken("a constant without a number", &op.loc)),
+        };
+        self.program.consts.push((value, elements(ty)));
+        Ok(Action::Const(self.program.consts.len() - 1))
+    }
+
+    fn cast(&self, op: &Op<Tile>) -> Outcome<Action> {
+        let (from, to) = (self.func.ty(op.operands[0]).dtype(), self.func.ty(op.result()).dtype());
+        let round = op.attr("round").and_then(Attr::as_word).and_then(Rounding::from_name);
+        let round = drawless(round.unwrap_or(Rounding::Rne), op)?;
+        let saturate = op.attr("saturate").and_then(Attr::as_bool);
+        let saturate = saturate.unwrap_or(to.saturates_by_default());
+        Ok(Action::Cast { from, to, round, saturate })
+    }
+
+    fn fold(&self, op: &Op<Tile>) -> Outcome<Fold> {
+        let compute = self.func.ty(op.operands[1]).dtype();
+        let (round, saturate) = match self.func.ty(op.operands[0]) {
+            Type::View { elem, .. } => (elem.rounding(), elem.saturates()),
+            mem => (Rounding::Rne, mem.dtype().saturates_by_default()),
+        };
+        let f = reduce_op(op)?.combine();
+        let kernel = kernel(f, compute, op)?;
+        Ok(Fold { f, kernel, compute, round: drawless(round, op)?, saturate })
+    }
+}
+
+/// Rounding by chance needs a seed and a counter, which no op carries yet.
+fn drawless(round: Rounding, op: &Op<Tile>) -> Outcome<Rounding> {
+    if round != Rounding::Stochastic {
+        return Ok(round);
+    }
+    let why = "stochastic rounding is not supported yet: the op has no seed to draw from";
+    Err(fault(Code::E_UNSUPPORTED, why, &op.loc))
+}
+
+fn kernel(f: ScalarFn, dtype: DType, op: &Op<Tile>) -> Outcome<tessera_numerics::Kernel> {
+    f.kernel(dtype).ok_or_else(|| {
+        let why = format!("expected a dtype that `{}` takes, got {dtype}", f.name());
+        fault(Code::E_TYPE, why, &op.loc)
+    })
+}
+
+fn reduce_op(op: &Op<Tile>) -> Outcome<ReduceOp> {
+    ReduceOp::from_name(word(op, "op")?)
+        .ok_or_else(|| broken("a reduction operator that is none", &op.loc))
+}
+
+fn slots(op: &Op<Tile>, ends: &Ends) -> Vec<Arg> {
+    op.operands.iter().map(|v| Arg { slot: v.index(), last: ends.movable.contains(v) }).collect()
+}
+
+fn symbol(dim: &Dim) -> Option<String> {
+    match dim {
+        Dim::Expr(DimExpr::Sym(name)) => Some(name.to_string()),
+        Dim::Expr(_) | Dim::Static(_) | Dim::Any => None,
+    }
+}
+
+/// The extents of a tile, which the level makes static and positive.
+fn extents(ty: &Type) -> Vec<usize> {
+    ty.shape().iter().map(|d| d.as_static().unwrap_or(0).max(0) as usize).collect()
+}
+
+fn elements(ty: &Type) -> usize {
+    extents(ty).iter().product()
+}
+
+/// Strides of an operand seen under the result's shape: an axis of extent 1 stands still.
+fn stretched(from: &[usize], rank: usize) -> Vec<usize> {
+    if from.is_empty() {
+        return vec![0; rank];
+    }
+    let strides = strides_of(from);
+    from.iter().zip(strides).map(|(&e, s)| if e == 1 { 0 } else { s }).collect()
+}
+
+fn int(op: &Op<Tile>, name: &str) -> Outcome<i64> {
+    op.attr(name).and_then(Attr::as_int).ok_or_else(|| broken("an op without its integer", &op.loc))
+}
+
+fn ints(op: &Op<Tile>, name: &str) -> Outcome<Vec<i64>> {
+    op.attr(name)
+        .and_then(Attr::as_ints)
+        .ok_or_else(|| broken("an op without its integers", &op.loc))
+}
+
+fn word<'o>(op: &'o Op<Tile>, name: &str) -> Outcome<&'o str> {
+    op.attr(name).and_then(Attr::as_word).ok_or_else(|| broken("an op without its word", &op.loc))
+}

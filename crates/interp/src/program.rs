@@ -1,0 +1,164 @@
+//! A function made ready to run: attributes decoded, operands as slots of the environment, and for
+//! each operand whether this is its last use.
+
+use tessera_diag::Loc;
+use tessera_ir::Privilege;
+use tessera_numerics::{DType, Kernel, NumType, ReduceOp, Rounding, Scalar, ScalarFn};
+use tessera_tile::KernelKind;
+
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub name: String,
+    pub loc: Loc,
+    pub kind: KernelKind,
+    pub params: Vec<Param>,
+    /// Block 0 is the body.
+    pub blocks: Vec<Block>,
+    pub slots: usize,
+    /// The symbols that `dim` ops ask for, in the order of their numbers.
+    pub dims: Vec<String>,
+    /// The constants and how many elements each has (one for each lane in a lane kernel).
+    pub consts: Vec<(Scalar, usize)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Param {
+    pub slot: usize,
+    pub name: String,
+    pub kind: ParamKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum ParamKind {
+    Scalar(DType),
+    View {
+        /// `Some` where the extent is static.
+        dims: Vec<Option<i64>>,
+        /// The symbol each axis is, where it is just one.
+        symbols: Vec<Option<String>>,
+        elem: NumType,
+        privilege: Privilege,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    pub args: Vec<usize>,
+    pub insts: Vec<Inst>,
+    /// What the block's `yield` hands over.
+    pub yields: Vec<Arg>,
+}
+
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Arg {
+    pub slot: usize,
+    /// Nothing uses the value after this op: the op may take it and write into it.
+    pub last: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inst {
+    pub action: Action,
+    pub args: Vec<Arg>,
+    pub results: Vec<usize>,
+    /// Values to let go of after the op.
+    pub drops: Vec<usize>,
+    pub loc: Loc,
+}
+
+/// An op with its attributes. `rank` is that of the memory, so operands are found by position.
+#[derive(Debug)]
+pub(crate) enum Action {
+    For {
+        body: usize,
+    },
+    If {
+        then: usize,
+        otherwise: usize,
+    },
+    While {
+        cond: usize,
+        body: usize,
+    },
+    ProgramId(usize),
+    NumPrograms(usize),
+    LinearId,
+    LocalId,
+    GroupSize,
+    Dim(usize),
+    Const(usize),
+    Iota {
+        start: i32,
+        len: usize,
+    },
+    Select,
+    Cast {
+        from: DType,
+        to: DType,
+        round: Rounding,
+        saturate: bool,
+    },
+    Bitcast {
+        from: DType,
+        to: DType,
+    },
+    /// Reshape and expand: the elements stay as they lie.
+    Same,
+    /// Transpose and broadcast: result element by position in the operand.
+    Rearrange {
+        shape: Vec<usize>,
+        strides: Vec<usize>,
+    },
+    Load {
+        extent: Vec<i64>,
+        dtype: DType,
+    },
+    Store {
+        extent: Vec<i64>,
+    },
+    Gather {
+        rank: usize,
+        dtype: DType,
+    },
+    Scatter {
+        rank: usize,
+    },
+    Accumulate {
+        extent: Vec<i64>,
+        fold: Fold,
+    },
+    BufAlloc {
+        dims: Vec<i64>,
+        dtype: DType,
+    },
+    CopyAsync {
+        extent: Vec<i64>,
+        dtype: DType,
+    },
+    Barrier,
+    Mma {
+        k: usize,
+        n: usize,
+    },
+    Reduce {
+        op: ReduceOp,
+        len: usize,
+        inner: usize,
+    },
+    Ew {
+        f: ScalarFn,
+        kernel: Kernel,
+    },
+}
+
+/// How a value is folded into memory.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Fold {
+    pub f: ScalarFn,
+    pub kernel: Kernel,
+    /// The dtype the value has and the folding is done in.
+    pub compute: DType,
+    /// How the result is brought back to the memory's dtype.
+    pub round: Rounding,
+    pub saturate: bool,
+}

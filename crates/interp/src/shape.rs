@@ -1,0 +1,62 @@
+//! Rearranging elements.
+
+use crate::value::{Data, Elem, each_data};
+
+/// Row-major strides, in elements.
+pub(crate) fn strides_of(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for i in (1..shape.len()).rev() {
+        strides[i - 1] = strides[i] * shape[i];
+    }
+    strides
+}
+
+/// The tile of `shape` whose element at `p` is the operand's at `Σ p·stride`.
+pub(crate) fn rearrange(x: &Data, shape: &[usize], strides: &[usize]) -> Data {
+    each_data!(x, xs => Elem::wrap(strided(xs, shape, strides)))
+}
+
+fn strided<T: Copy>(xs: &[T], shape: &[usize], strides: &[usize]) -> Vec<T> {
+    let Some((&len, outer)) = shape.split_last() else { return xs.to_vec() };
+    let (stride, outer_strides) = (strides[outer.len()], &strides[..outer.len()]);
+    let mut out = Vec::with_capacity(shape.iter().product());
+    let mut at = vec![0; outer.len()];
+    let mut start = 0;
+    loop {
+        match stride {
+            0 => out.extend(std::iter::repeat_n(xs[start], len)),
+            1 => out.extend_from_slice(&xs[start..start + len]),
+            _ => out.extend((0..len).map(|j| xs[start + j * stride])),
+        }
+        // Count the outer position up, like an odometer.
+        let mut axis = outer.len();
+        loop {
+            if axis == 0 {
+                return out;
+            }
+            axis -= 1;
+            at[axis] += 1;
+            start += outer_strides[axis];
+            if at[axis] < outer[axis] {
+                break;
+            }
+            start -= at[axis] * outer_strides[axis];
+            at[axis] = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transpose_and_broadcast_are_strides() {
+        let x: Vec<i32> = (0..24).collect();
+        // (2, 3, 4) permuted by [2, 0, 1].
+        let t = strided(&x, &[4, 2, 3], &[1, 12, 4]);
+        assert_eq!(t[..7], [0, 4, 8, 12, 16, 20, 1]);
+        assert_eq!(strided(&[1, 2], &[2, 3], &[1, 0]), [1, 1, 1, 2, 2, 2]);
+        assert_eq!(strided(&[1, 2], &[2, 2], &[0, 1]), [1, 2, 1, 2]);
+    }
+}

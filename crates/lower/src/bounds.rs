@@ -1,0 +1,54 @@
+//! `tile-bounds`: each load, store and accumulation says for each axis whether it is known to stay
+//! `inside` its memory, or has to be `checked`.
+//!
+//! Before: no implicit origins; the grid or domain is said where it is known.
+//! After: every block access has `bounds`. `inside` follows from compile-time facts: constants,
+//! static dims, the static `grid` or `domain` of the function, and loops with static bounds. A
+//! launch with another grid than the function's needs this pass anew.
+//! Must not: change what is read or written, or trust sizes known only at run time.
+
+use crate::facts::extents;
+use crate::interval::interval_of;
+use tessera_diag::Diagnostics;
+use tessera_ir::{Attr, Changed, OpId, Opcode, Pass, PassContext};
+use tessera_tile::{Tile, TileFunc, TileOp};
+
+pub struct Bounds;
+
+impl Pass<Tile> for Bounds {
+    fn name(&self) -> &'static str {
+        "tile-bounds"
+    }
+
+    fn run(&self, func: &mut TileFunc, _context: &mut PassContext) -> Result<Changed, Diagnostics> {
+        let mut changed = Changed::No;
+        for id in func.walk() {
+            if !matches!(func.ops[id].code, TileOp::Load | TileOp::Store | TileOp::Accumulate) {
+                continue;
+            }
+            let bounds = bounds_of(func, id);
+            let op = &mut func.ops[id];
+            if op.attr("bounds") != Some(&bounds) {
+                op.attrs.set("bounds", bounds);
+                let names: Vec<_> = op.code.info().attrs.iter().map(|a| a.name).collect();
+                op.attrs.arrange(&names);
+                changed = Changed::Yes;
+            }
+        }
+        Ok(changed)
+    }
+}
+
+fn bounds_of(func: &TileFunc, id: OpId) -> Attr {
+    let op = &func.ops[id];
+    let shape = func.ty(op.operands[0]).shape();
+    let axes = op.group("at").iter().zip(extents(op)).zip(shape);
+    Attr::words(axes.map(|((&at, extent), dim)| {
+        let start = interval_of(func, at);
+        // An extent of 0 is one position.
+        let end = start.hi.and_then(|h| h.checked_add(extent.max(1)));
+        let inside = start.lo.is_some_and(|lo| lo >= 0)
+            && end.zip(dim.as_static()).is_some_and(|(end, size)| end <= size);
+        if inside { "inside" } else { "checked" }
+    }))
+}

@@ -1,0 +1,134 @@
+//! `tile-check`: refuses barriers that some lanes do not reach, and races that can be proved.
+//!
+//! Before: no implicit origins; the grid is said where it could be inferred.
+//! After: the same function. In a lane kernel no barrier stands under lane-dependent control flow.
+//! In a group kernel whose `grid` is said, no plain store goes to one place from different groups
+//! along an axis, as far as linear forms tell; [`races`] asks the same for a caller's grid.
+//! Must not: change anything, or refuse what it cannot prove wrong.
+
+use crate::facts::{is_view, quoted, written};
+use crate::taint::{Taint, taint};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_ir::{Attr, Changed, DimExpr, OpId, Pass, PassContext, Type};
+use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, kind_of, linear_of};
+
+pub struct Check;
+
+impl Pass<Tile> for Check {
+    fn name(&self) -> &'static str {
+        "tile-check"
+    }
+
+    fn run(&self, func: &mut TileFunc, _context: &mut PassContext) -> Result<Changed, Diagnostics> {
+        let errors = match kind_of(func) {
+            Some(KernelKind::Lane) => divergent_barriers(func),
+            Some(KernelKind::Group) => match func.attrs.get("grid").and_then(Attr::as_exprs) {
+                Some(grid) => races(func, &grid),
+                None => Diagnostics::new(),
+            },
+            None => Diagnostics::new(),
+        };
+        errors.into_result().map(|_| Changed::No)
+    }
+}
+
+fn divergent_barriers(func: &TileFunc) -> Diagnostics {
+    let lanes = taint(func, false, &|op| matches!(op.code, TileOp::LinearId | TileOp::LocalId));
+    let mut errors = Diagnostics::new();
+    for id in func.walk() {
+        let op = &func.ops[id];
+        if op.code != TileOp::Barrier {
+            continue;
+        }
+        if let Some(around) = lanes.control_around(func, id) {
+            let what = match func.ops[around].code {
+                TileOp::If => "condition",
+                _ => "loop",
+            };
+            errors.push(
+                Diagnostic::new(
+                    Code::E_DIVERGENT_BARRIER,
+                    format!("expected every lane to reach the barrier, got one under a {what} that differs between lanes"),
+                )
+                .at(op.loc.clone())
+                .label(func.ops[around].loc.clone(), format!("this {what} depends on the lane"))
+                .help(
+                    "put the barrier outside, and guard the loads and stores instead; \
+                     lanes beyond the domain need no guard",
+                ),
+            );
+        }
+    }
+    errors
+}
+
+/// The writes of a group kernel that provably go to the same place from every group along an axis
+/// of `grid`. An axis of extent 1 has one group.
+pub fn races(func: &TileFunc, grid: &[DimExpr]) -> Diagnostics {
+    let mut errors = Diagnostics::new();
+    for (axis, extent) in grid.iter().enumerate() {
+        if matches!(extent, DimExpr::Const(v) if *v <= 1) {
+            continue;
+        }
+        let axis = axis as i64;
+        let taint = taint(func, true, &|op| {
+            op.code == TileOp::ProgramId && op.attr("axis") == Some(&Attr::Int(axis))
+        });
+        for id in func.walk() {
+            if same_place(func, &taint, axis, id) {
+                errors.push(race(func, axis, id));
+            }
+        }
+    }
+    errors
+}
+
+/// A plain write to a parameter that every group along the axis does, at one position.
+fn same_place(func: &TileFunc, taint: &Taint, axis: i64, id: OpId) -> bool {
+    let op = &func.ops[id];
+    let Some(memory) = written(op).filter(|&m| is_view(func, m)) else { return false };
+    if matches!(func.ty(memory), Type::View { privilege, .. } if privilege.reduces()) {
+        return false;
+    }
+    // Under a condition or mask that differs between the groups, one of them may be the only one.
+    if taint.control_around(func, id).is_some() || op.group("mask").iter().any(|&m| taint.value(m))
+    {
+        return false;
+    }
+    op.group("at").iter().all(|&at| {
+        if func.ty(at) != &Type::INDEX {
+            return !taint.value(at);
+        }
+        linear_of(func, at).terms.keys().all(|atom| match atom {
+            Atom::Dim(_) => true,
+            Atom::Program(a) => *a != axis,
+            Atom::Value(v) => !taint.value(*v),
+        })
+    })
+}
+
+fn race(func: &TileFunc, axis: i64, id: OpId) -> Diagnostic {
+    let op = &func.ops[id];
+    let name = quoted(func, op.operands[0], "the parameter");
+    let plain = name.trim_matches('`');
+    let does = if op.code == TileOp::Accumulate { "updated" } else { "stored" };
+    let help = if op.code == TileOp::Accumulate {
+        let operator = op.attr("op").and_then(Attr::as_word).unwrap_or("sum");
+        format!(
+            "declare `{plain}: Region[reduce_{operator}]`, or use program_id({axis}) in the index"
+        )
+    } else {
+        format!(
+            "use program_id({axis}) in the index, or declare `{plain}: Region[reduce_sum]` and write `+=`"
+        )
+    };
+    Diagnostic::new(
+        Code::E_RACE,
+        format!(
+            "expected each group to own the tile of {name} that it writes, got one that does not depend on \
+             program_id({axis}): it is {does} by several groups"
+        ),
+    )
+    .at(op.loc.clone())
+    .help(help)
+}

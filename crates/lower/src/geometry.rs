@@ -1,0 +1,302 @@
+//! `tile-geometry` (LANGUAGE 3): infers the launch grid of a group kernel, or the domain of a lane
+//! kernel, from its accesses.
+//!
+//! Before: no implicit origins.
+//! After: the function has `grid` (or `domain`) where the rules give one answer.
+//! Must not: fail, or replace a geometry the kernel states. A launch that has no grid from
+//! elsewhere gets [`geometry_error`].
+
+use crate::facts::{dim_expr, extents, is_view, positioned, python, quoted, user_name, written};
+use crate::taint::{Taint, taint};
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_ir::{Attr, Changed, DimExpr, OpId, Pass, PassContext, Value};
+use tessera_numerics::ScalarFn;
+use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, dim_expr_of, kind_of, linear_of};
+
+pub struct Geometry;
+
+impl Pass<Tile> for Geometry {
+    fn name(&self) -> &'static str {
+        "tile-geometry"
+    }
+
+    fn run(&self, func: &mut TileFunc, _context: &mut PassContext) -> Result<Changed, Diagnostics> {
+        if func.attrs.get("grid").is_some() || func.attrs.get("domain").is_some() {
+            return Ok(Changed::No);
+        }
+        let found = match kind_of(func) {
+            Some(KernelKind::Group) => {
+                infer_grid(func).ok().map(|grid| ("grid", Attr::exprs(grid)))
+            }
+            Some(KernelKind::Lane) => {
+                infer_domain(func).ok().map(|domain| ("domain", Attr::from(domain)))
+            }
+            None => None,
+        };
+        let Some((name, value)) = found else { return Ok(Changed::No) };
+        func.attrs.set(name, value);
+        Ok(Changed::Yes)
+    }
+}
+
+/// Why a launch without a grid is refused, at the op that leaves it open.
+pub fn geometry_error(func: &TileFunc) -> Diagnostic {
+    let lane = kind_of(func) == Some(KernelKind::Lane);
+    let failure = if lane { infer_domain(func).err() } else { infer_grid(func).err() };
+    let failure = failure.unwrap_or_else(|| Failure {
+        message: "expected a launch grid, got none".into(),
+        loc: func.loc.clone(),
+    });
+    let help = if lane {
+        format!(
+            "guard the accesses with `if i < n:`, or give the number of lanes: `{}[n](…)`",
+            func.name
+        )
+    } else {
+        grid_help(func)
+    };
+    Diagnostic::new(Code::E_LAUNCH_GEOMETRY, failure.message).at(failure.loc).help(help)
+}
+
+/// The statement to write, with the extents that are known.
+fn grid_help(func: &TileFunc) -> String {
+    let axes = used_axes(func);
+    let known = candidates(func).unwrap_or_default();
+    let count = axes.iter().next_back().map_or(1, |&a| a as usize + 1);
+    let spare = [("pm", "ts.cdiv(M, BM)"), ("pn", "ts.cdiv(N, BN)"), ("pk", "ts.cdiv(K, BK)")];
+    let names: Vec<_> = spare.iter().take(count).map(|s| s.0).collect();
+    let extents: Vec<_> = (0..count)
+        .map(|a| match known.get(&(a as i64)) {
+            Some(answers) if answers.len() == 1 => python(&answers[0].0),
+            _ => spare[a.min(2)].1.to_string(),
+        })
+        .collect();
+    format!(
+        "write `{} = ts.tile.grid({})`, or call it with a grid: `{}[…](…)`",
+        names.join(", "),
+        extents.join(", "),
+        func.name
+    )
+}
+
+struct Failure {
+    message: String,
+    loc: Loc,
+}
+
+type Answers = BTreeMap<i64, Vec<(DimExpr, OpId)>>;
+
+fn axis_of(func: &TileFunc, id: OpId) -> Option<i64> {
+    let op = &func.ops[id];
+    let grid_op = matches!(op.code, TileOp::ProgramId | TileOp::NumPrograms);
+    op.attr("axis").and_then(Attr::as_int).filter(|_| grid_op)
+}
+
+fn used_axes(func: &TileFunc) -> BTreeSet<i64> {
+    func.walk().into_iter().filter_map(|id| axis_of(func, id)).collect()
+}
+
+fn first_use(func: &TileFunc, axis: i64) -> Loc {
+    let found = func.walk().into_iter().find(|&id| axis_of(func, id) == Some(axis));
+    found.map_or(func.loc.clone(), |id| func.ops[id].loc.clone())
+}
+
+fn infer_grid(func: &TileFunc) -> Result<Vec<DimExpr>, Failure> {
+    let axes = used_axes(func);
+    if axes.is_empty() {
+        return Ok(vec![DimExpr::Const(1)]);
+    }
+    let answers = candidates(func)?;
+    let mut grid = Vec::new();
+    for (wanted, &axis) in (0..).zip(&axes) {
+        if axis != wanted {
+            return Err(Failure {
+                message: format!(
+                    "expected the grid axes 0, 1, … without gaps, got program_id({axis}) but no program_id({wanted})"
+                ),
+                loc: first_use(func, axis),
+            });
+        }
+        match answers.get(&axis).map(Vec::as_slice) {
+            None | Some([]) => {
+                return Err(Failure {
+                    message: format!(
+                        "expected a grid: program_id({axis}) does not begin a slice of a stored parameter, \
+                         so its extent cannot be told"
+                    ),
+                    loc: first_use(func, axis),
+                });
+            }
+            Some([(one, _)]) => grid.push(one.clone()),
+            Some([(a, _), (b, at), ..]) => {
+                return Err(Failure {
+                    message: format!(
+                        "expected one extent for program_id({axis}), got {} and {}",
+                        python(a),
+                        python(b)
+                    ),
+                    loc: func.ops[*at].loc.clone(),
+                });
+            }
+        }
+    }
+    Ok(grid)
+}
+
+/// What the positions in stored parameters say of each axis: different answers, each once.
+fn candidates(func: &TileFunc) -> Result<Answers, Failure> {
+    let taints: BTreeMap<i64, Taint> = used_axes(func)
+        .into_iter()
+        .map(|axis| {
+            (
+                axis,
+                taint(func, true, &|op| {
+                    op.code == TileOp::ProgramId && op.attr("axis") == Some(&Attr::Int(axis))
+                }),
+            )
+        })
+        .collect();
+    let mut answers = Answers::new();
+    for id in func.walk() {
+        let op = &func.ops[id];
+        let Some(memory) = written(op).filter(|&m| is_view(func, m)) else { continue };
+        // A copy into a buffer reads the parameter it is positioned in.
+        if positioned(op) != Some(memory) {
+            continue;
+        }
+        let extent = extents(op);
+        for (dim, &at) in op.group("at").iter().enumerate() {
+            let reaching: Vec<i64> =
+                taints.iter().filter(|(_, t)| t.value(at)).map(|(a, _)| *a).collect();
+            let [axis] = reaching[..] else {
+                if reaching.is_empty() {
+                    continue;
+                }
+                return Err(other_use(func, id, at));
+            };
+            let form = linear_of(func, at);
+            let block = extent.get(dim).copied().unwrap_or(0);
+            let alone = form.constant == 0 && form.terms.len() == 1;
+            let factor = form.terms.get(&Atom::Program(axis)).copied();
+            let size = dim_expr(&func.ty(memory).shape()[dim]);
+            let is_block = op.code != TileOp::Scatter && alone && factor == Some(block.max(1));
+            let (true, Some(size)) = (is_block, size) else { return Err(other_use(func, id, at)) };
+            let answer = size.ceil_div(block.max(1));
+            let list = answers.entry(axis).or_default();
+            if !list.iter().any(|(known, _)| *known == answer) {
+                list.push((answer, id));
+            }
+        }
+    }
+    Ok(answers)
+}
+
+fn other_use(func: &TileFunc, id: OpId, at: Value) -> Failure {
+    let position =
+        user_name(func, at).map_or("a position".to_string(), |n| format!("the position `{n}`"));
+    let memory = quoted(func, func.ops[id].operands[0], "a parameter");
+    Failure {
+        message: format!(
+            "expected a grid: {position} in {memory} is not program_id(…) times the extent of the slice"
+        ),
+        loc: func.ops[id].loc.clone(),
+    }
+}
+
+fn is_linear_id(func: &TileFunc, value: Value) -> bool {
+    func.def(value).is_some_and(|op| op.code == TileOp::LinearId)
+}
+
+fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
+    let accesses: Vec<OpId> = func
+        .walk()
+        .into_iter()
+        .filter(|&id| positioned(&func.ops[id]).is_some_and(|m| is_view(func, m)))
+        .collect();
+    let mut guards: Option<Vec<DimExpr>> = None;
+    for &id in &accesses {
+        let here = guards_of(func, id);
+        guards = Some(match guards {
+            None => here,
+            Some(known) => known.into_iter().filter(|e| here.contains(e)).collect(),
+        });
+    }
+    if let Some(first) = guards.and_then(|g| g.into_iter().next()) {
+        return Ok(first);
+    }
+    let mut answer: Option<DimExpr> = None;
+    for &id in &accesses {
+        let op = &func.ops[id];
+        let dims = positioned(op).map(|m| func.ty(m).shape().to_vec()).unwrap_or_default();
+        for (&at, dim) in op.group("at").iter().zip(&dims) {
+            if !is_linear_id(func, at) {
+                continue;
+            }
+            match (dim_expr(dim), &answer) {
+                (Some(found), None) => answer = Some(found),
+                (Some(found), Some(known)) if found == *known => {}
+                (found, _) => {
+                    let shown =
+                        |e: Option<DimExpr>| e.map_or("an unknown extent".into(), |e| python(&e));
+                    return Err(Failure {
+                        message: format!(
+                            "expected one dimension to be indexed by the lane, got {} and {}",
+                            shown(answer.clone()),
+                            shown(found)
+                        ),
+                        loc: op.loc.clone(),
+                    });
+                }
+            }
+        }
+    }
+    answer.ok_or_else(|| Failure {
+        message: "expected the number of lanes: no access is guarded by it or indexed by linear_id() alone".into(),
+        loc: accesses.first().map_or(func.loc.clone(), |&id| func.ops[id].loc.clone()),
+    })
+}
+
+/// The bounds `E` of the branches `i < E` that an op stands in, outermost first.
+fn guards_of(func: &TileFunc, id: OpId) -> Vec<DimExpr> {
+    let mut out = Vec::new();
+    let mut block = func.ops[id].block;
+    while let Some(parent) = func.blocks[block].parent {
+        let op = &func.ops[parent];
+        if op.code == TileOp::If {
+            let mut here = Vec::new();
+            bounds_told(func, op.operands[0], op.regions[0] == block, &mut { 1000 }, &mut here);
+            here.append(&mut out);
+            out = here;
+        }
+        block = op.block;
+    }
+    out
+}
+
+/// What a condition that is `truth` tells of `i`, looking at `fuel` ops at most.
+fn bounds_told(
+    func: &TileFunc,
+    condition: Value,
+    truth: bool,
+    fuel: &mut usize,
+    out: &mut Vec<DimExpr>,
+) {
+    let Some(op) = func.def(condition).filter(|_| *fuel > 0) else { return };
+    *fuel -= 1;
+    let TileOp::Ew(f) = op.code else { return };
+    let (lane, bound) = match (f, truth) {
+        (ScalarFn::And, true) | (ScalarFn::Or, false) => {
+            bounds_told(func, op.operands[0], truth, fuel, out);
+            bounds_told(func, op.operands[1], truth, fuel, out);
+            return;
+        }
+        (ScalarFn::Not, _) => return bounds_told(func, op.operands[0], !truth, fuel, out),
+        (ScalarFn::Lt, true) | (ScalarFn::Ge, false) => (op.operands[0], op.operands[1]),
+        (ScalarFn::Gt, true) | (ScalarFn::Le, false) => (op.operands[1], op.operands[0]),
+        _ => return,
+    };
+    if is_linear_id(func, lane) {
+        out.extend(dim_expr_of(func, bound));
+    }
+}

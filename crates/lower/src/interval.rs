@@ -1,0 +1,175 @@
+//! The range of integer scalars, from facts known at compile time alone.
+
+use crate::facts::{int_const, yielded};
+use std::cell::Cell;
+use tessera_ir::{Attr, BlockId, DimExpr, Type, Value, ValueDef};
+use tessera_numerics::ScalarFn;
+use tessera_tile::{TileFunc, TileOp};
+
+/// Both ends included; `None` is open.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Interval {
+    pub lo: Option<i64>,
+    pub hi: Option<i64>,
+}
+
+const UNKNOWN: Interval = Interval { lo: None, hi: None };
+
+/// How many ops one question may look at: an op that uses a value twice doubles the way through it.
+const FUEL: usize = 1000;
+
+impl Interval {
+    pub fn point(v: i64) -> Self {
+        Self { lo: Some(v), hi: Some(v) }
+    }
+
+    fn bounded(lo: Option<i64>, hi: Option<i64>) -> Self {
+        Self { lo, hi }
+    }
+
+    fn ends(self) -> Option<(i64, i64)> {
+        Some((self.lo?, self.hi?))
+    }
+
+    /// Values wrap at 64 bits: an end that leaves them makes the whole unknown.
+    fn add(self, other: Self) -> Self {
+        let end = |a: Option<i64>, b: Option<i64>| match (a, b) {
+            (Some(a), Some(b)) => a.checked_add(b).map(Some),
+            _ => Some(None),
+        };
+        match (end(self.lo, other.lo), end(self.hi, other.hi)) {
+            (Some(lo), Some(hi)) => Self::bounded(lo, hi),
+            _ => UNKNOWN,
+        }
+    }
+
+    fn neg(self) -> Self {
+        let flip = |v: Option<i64>| v.and_then(i64::checked_neg);
+        Self::bounded(flip(self.hi), flip(self.lo))
+    }
+
+    fn mul(self, other: Self) -> Self {
+        if let (Some((a, b)), Some((c, d))) = (self.ends(), other.ends()) {
+            let products = [(a, c), (a, d), (b, c), (b, d)].map(|(x, y)| x.checked_mul(y));
+            if let [Some(p), Some(q), Some(r), Some(s)] = products {
+                return Self::bounded(Some(p.min(q).min(r).min(s)), Some(p.max(q).max(r).max(s)));
+            }
+        }
+        UNKNOWN
+    }
+
+    fn union(self, other: Self) -> Self {
+        Self::bounded(
+            self.lo.zip(other.lo).map(|(a, b)| a.min(b)),
+            self.hi.zip(other.hi).map(|(a, b)| a.max(b)),
+        )
+    }
+
+    fn minimum(self, other: Self) -> Self {
+        let hi = [self.hi, other.hi].into_iter().flatten().min();
+        Self::bounded(self.lo.zip(other.lo).map(|(a, b)| a.min(b)), hi)
+    }
+
+    fn maximum(self, other: Self) -> Self {
+        let lo = [self.lo, other.lo].into_iter().flatten().max();
+        Self::bounded(lo, self.hi.zip(other.hi).map(|(a, b)| a.max(b)))
+    }
+}
+
+/// The range of an i64 scalar.
+pub(crate) fn interval_of(func: &TileFunc, value: Value) -> Interval {
+    interval(func, value, &Cell::new(FUEL))
+}
+
+fn interval(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
+    if fuel.get() == 0 || func.ty(value) != &Type::INDEX {
+        return UNKNOWN;
+    }
+    fuel.set(fuel.get() - 1);
+    let of = |v: Value| interval(func, v, fuel);
+    let id = match func.values[value].def {
+        ValueDef::Arg(block, index) => return argument(func, block, index, fuel),
+        ValueDef::Result(id, _) => id,
+    };
+    let op = &func.ops[id];
+    match op.code {
+        TileOp::Const => int_const(func, value).map_or(UNKNOWN, Interval::point),
+        TileOp::ProgramId => {
+            below(op.attr("axis").and_then(Attr::as_int).and_then(|a| grid_extent(func, a)))
+        }
+        TileOp::LinearId => below(static_attr(func.attrs.get("domain"))),
+        TileOp::LocalId => below(func.attrs.get("lanes").and_then(Attr::as_int)),
+        TileOp::NumPrograms | TileOp::GroupSize | TileOp::Dim => Interval::bounded(Some(0), None),
+        TileOp::Select => of(op.operands[1]).union(of(op.operands[2])),
+        TileOp::If => {
+            let place = op.results.iter().position(|&r| r == value).unwrap_or(0);
+            let ends =
+                op.regions.iter().filter_map(|&r| yielded(func, r).get(place).map(|&v| of(v)));
+            ends.reduce(Interval::union).unwrap_or(UNKNOWN)
+        }
+        TileOp::Ew(f) => {
+            let x = |i: usize| of(op.operands[i]);
+            match f {
+                ScalarFn::Add => x(0).add(x(1)),
+                ScalarFn::Sub => x(0).add(x(1).neg()),
+                ScalarFn::Neg => x(0).neg(),
+                ScalarFn::Mul => x(0).mul(x(1)),
+                ScalarFn::Minimum => x(0).minimum(x(1)),
+                ScalarFn::Maximum => x(0).maximum(x(1)),
+                ScalarFn::FloorDiv => match int_const(func, op.operands[1]) {
+                    Some(by) if by > 0 => {
+                        let down = |v: Option<i64>| v.map(|v| v.div_euclid(by));
+                        Interval::bounded(down(x(0).lo), down(x(0).hi))
+                    }
+                    _ => UNKNOWN,
+                },
+                ScalarFn::Mod => match int_const(func, op.operands[1]) {
+                    Some(by) if by > 0 => Interval::bounded(Some(0), Some(by - 1)),
+                    _ => UNKNOWN,
+                },
+                _ => UNKNOWN,
+            }
+        }
+        _ => UNKNOWN,
+    }
+}
+
+/// 0 up to an extent that is known. With no groups or lanes at all nothing runs.
+fn below(extent: Option<i64>) -> Interval {
+    Interval::bounded(Some(0), extent.map(|e| (e - 1).max(0)))
+}
+
+fn static_attr(attr: Option<&Attr>) -> Option<i64> {
+    match attr?.as_expr()? {
+        DimExpr::Const(v) => Some(v),
+        DimExpr::Sym(_) | DimExpr::Bin(..) => None,
+    }
+}
+
+fn grid_extent(func: &TileFunc, axis: i64) -> Option<i64> {
+    let grid = func.attrs.get("grid").and_then(Attr::as_list)?;
+    static_attr(grid.get(usize::try_from(axis).ok()?))
+}
+
+/// A loop's position: from `lo`, in whole steps, below `hi`. Carried values are not followed.
+fn argument(func: &TileFunc, block: BlockId, index: usize, fuel: &Cell<usize>) -> Interval {
+    let Some(parent) = func.blocks[block].parent else { return UNKNOWN };
+    let op = &func.ops[parent];
+    if op.code != TileOp::For || index != 0 {
+        return UNKNOWN;
+    }
+    let of = |i: usize| interval(func, op.operands[i], fuel);
+    let (lo, hi, step) = (of(0), of(1), of(2));
+    // A step that may be zero or less has no meaning here.
+    if step.lo.is_none_or(|s| s <= 0) {
+        return UNKNOWN;
+    }
+    let last = hi.hi.and_then(|h| h.checked_sub(1));
+    let exact = match (lo.ends(), step.ends(), last) {
+        (Some((a, b)), Some((s, t)), Some(last)) if a == b && s == t && last >= a => {
+            (last - a).checked_div_euclid(s).map(|n| a + n * s)
+        }
+        _ => last,
+    };
+    Interval::bounded(lo.lo, exact)
+}

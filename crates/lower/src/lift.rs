@@ -1,0 +1,137 @@
+//! `tile-lift` (LANGUAGE 8): shared buffers of group kernels become the values last copied into
+//! them.
+//!
+//! Before: buffers, copies and barriers stand as the user wrote them.
+//! After: a buffer whose every write covers it whole, and whose every read is dominated by a write
+//! in the same iteration of every loop that contains a write, is gone: its copies are loads, its
+//! reads are uses. A value written in both branches of an `if` is a result of the `if`. Barriers
+//! are gone unless some buffer is left. Hints (`swizzle`, `alignment`, `stage`) go with the buffer.
+//! A buffer that stays is told in `N_NOT_PIPELINED`; one that is read or written in part stays.
+//! Must not: touch lane kernels, or move a read or write of global memory past another.
+
+use crate::facts::{extents, written};
+use crate::lift_plan::{LiftPlan, plan};
+use std::collections::BTreeMap;
+use tessera_diag::Diagnostics;
+use tessera_ir::{
+    BlockId, Changed, Func, OpId, Pass, PassContext, Rewriter, Value, ValueData, ValueDef,
+};
+use tessera_tile::{KernelKind, Tile, TileBuild, TileFunc, TileOp, kind_of};
+
+pub struct Lift;
+
+impl Pass<Tile> for Lift {
+    fn name(&self) -> &'static str {
+        "tile-lift"
+    }
+
+    fn run(&self, func: &mut TileFunc, context: &mut PassContext) -> Result<Changed, Diagnostics> {
+        if kind_of(func) != Some(KernelKind::Group) {
+            return Ok(Changed::No);
+        }
+        let plan = plan(func);
+        context.notes.extend(plan.kept.iter().cloned());
+        let barriers = func.walk().iter().any(|&id| func.ops[id].code == TileOp::Barrier);
+        if plan.lifted.is_empty() && (!barriers || !plan.kept.is_empty()) {
+            return Ok(Changed::No);
+        }
+        let mut rewriter = Rewriter::new(func);
+        let mut lifter =
+            Lifter { drop_barriers: plan.kept.is_empty(), plan, contents: BTreeMap::new() };
+        let into = rewriter.new.body;
+        for &id in &func.blocks[func.body].ops {
+            lifter.op(&mut rewriter, id, into);
+        }
+        let new = rewriter.new;
+        *func = new;
+        Ok(Changed::Yes)
+    }
+}
+
+struct Lifter {
+    plan: LiftPlan,
+    drop_barriers: bool,
+    /// The new value that stands for a lifted buffer (of the old function) at this point.
+    contents: BTreeMap<Value, Value>,
+}
+
+impl Lifter {
+    fn op(&mut self, rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) {
+        let old: &Func<Tile> = rw.old;
+        let op = &old.ops[id];
+        let lifted = |value: &Value| self.plan.lifted.contains(value);
+        match op.code {
+            TileOp::Barrier if self.drop_barriers => {}
+            TileOp::BufAlloc if lifted(&op.result()) => {}
+            TileOp::CopyAsync if lifted(&op.operands[0]) => {
+                let buffer = op.operands[0];
+                let at: Vec<_> = op.group("at").iter().map(|&v| rw.get(v)).collect();
+                let source = rw.get(op.operands[1]);
+                let value = rw.builder(into, op.loc.clone()).load(source, &at, &extents(op));
+                rw.new.values[value].name = old.values[buffer].name.clone();
+                self.contents.insert(buffer, value);
+            }
+            TileOp::Store if lifted(&op.operands[0]) => {
+                self.contents.insert(op.operands[0], rw.get(op.operands[1]));
+            }
+            TileOp::Load if lifted(&op.operands[0]) => {
+                // The plan lifted the buffer because every read finds contents.
+                if let Some(&value) = self.contents.get(&op.operands[0]) {
+                    rw.set(op.result(), value);
+                }
+            }
+            TileOp::For | TileOp::While => {
+                let before = self.contents.clone();
+                rw.copy_op_with(id, into, &mut |rw, inner, block| self.op(rw, inner, block));
+                let inside: Vec<Value> = crate::facts::subtree(old, id)
+                    .iter()
+                    .filter_map(|&inner| written(&old.ops[inner]))
+                    .collect();
+                self.contents = before;
+                self.contents.retain(|buffer, _| !inside.contains(buffer));
+            }
+            TileOp::If => self.branches(rw, id, into),
+            _ => {
+                rw.copy_op(id, into);
+            }
+        }
+    }
+
+    fn branches(&mut self, rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) {
+        let old: &Func<Tile> = rw.old;
+        let carried: Vec<Value> =
+            self.plan.carried.get(&id).map(|set| set.iter().copied().collect()).unwrap_or_default();
+        let before = self.contents.clone();
+        let mut ends: Vec<BTreeMap<Value, Value>> = Vec::new();
+        let new_id = rw.copy_op_with(id, into, &mut |rw, inner, block| {
+            self.op(rw, inner, block);
+            if !old.ops[inner].is_terminator() {
+                return;
+            }
+            if let Some(end) = rw.new.terminator(block) {
+                for buffer in &carried {
+                    rw.new.ops[end].operands.push(self.contents[buffer]);
+                    rw.new.ops[end].group_lens[0] += 1;
+                }
+            }
+            ends.push(std::mem::replace(&mut self.contents, before.clone()));
+        });
+        self.contents = match ends.as_slice() {
+            [a, b] => {
+                a.iter().filter(|(k, v)| b.get(k) == Some(v)).map(|(k, v)| (*k, *v)).collect()
+            }
+            _ => before,
+        };
+        for buffer in carried {
+            let ty = old.ty(buffer);
+            let index = rw.new.ops[new_id].results.len();
+            let value = rw.new.values.push(ValueData {
+                ty: tessera_ir::Type::value(ty.shape().to_vec(), ty.dtype()),
+                name: old.values[buffer].name.clone(),
+                def: ValueDef::Result(new_id, index),
+            });
+            rw.new.ops[new_id].results.push(value);
+            self.contents.insert(buffer, value);
+        }
+    }
+}

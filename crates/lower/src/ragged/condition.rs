@@ -1,0 +1,85 @@
+//! Bounds conditions: comparisons of a position along one axis with a scalar.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use tessera_ir::{Attr, Value};
+use tessera_numerics::ScalarFn;
+use tessera_tile::{TileFunc, TileOp};
+
+/// How many ops one question may look at: an op that uses a value twice doubles the way through it.
+const FUEL: usize = 1000;
+
+/// False once the fuel is spent.
+fn burn(fuel: &Cell<usize>) -> bool {
+    let left = fuel.get();
+    fuel.set(left.saturating_sub(1));
+    left > 0
+}
+
+/// The axes along which a condition says where a tile ends: it is, or has as a conjunct, a
+/// comparison of something that varies along that axis only with something that varies along none.
+/// A causal mask compares two axes and bounds neither.
+pub(super) fn bounded_axes(func: &TileFunc, condition: Value) -> BTreeSet<usize> {
+    bounded(func, condition, &Cell::new(FUEL))
+}
+
+fn bounded(func: &TileFunc, condition: Value, fuel: &Cell<usize>) -> BTreeSet<usize> {
+    let Some(op) = func.def(condition).filter(|_| burn(fuel)) else { return BTreeSet::new() };
+    match op.code {
+        TileOp::Ew(ScalarFn::And) => {
+            let mut axes = bounded(func, op.operands[0], fuel);
+            axes.extend(bounded(func, op.operands[1], fuel));
+            axes
+        }
+        TileOp::Ew(ScalarFn::Not) => match func.def(op.operands[0]).map(|inner| inner.code) {
+            // The complement of one comparison is one; of a conjunction it is not.
+            Some(TileOp::Ew(ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge)) => {
+                bounded(func, op.operands[0], fuel)
+            }
+            _ => BTreeSet::new(),
+        },
+        TileOp::Ew(ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge) => {
+            match (varies(func, op.operands[0], fuel), varies(func, op.operands[1], fuel)) {
+                (Some(a), Some(b)) if a.len() == 1 && b.is_empty() => a,
+                (Some(a), Some(b)) if a.is_empty() && b.len() == 1 => b,
+                _ => BTreeSet::new(),
+            }
+        }
+        // Conditions made on one axis and spread over the others.
+        TileOp::Broadcast => bounded(func, op.operands[0], fuel),
+        TileOp::Expand => shifted(&bounded(func, op.operands[0], fuel), op.attr("axis")),
+        _ => BTreeSet::new(),
+    }
+}
+
+fn shifted(axes: &BTreeSet<usize>, at: Option<&Attr>) -> BTreeSet<usize> {
+    let at = at.and_then(Attr::as_int).unwrap_or(0) as usize;
+    axes.iter().map(|&a| if a >= at { a + 1 } else { a }).collect()
+}
+
+/// The axes along which a value differs, where it is made of positions and scalars alone.
+fn varies(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Option<BTreeSet<usize>> {
+    if func.ty(value).rank() == 0 {
+        return Some(BTreeSet::new());
+    }
+    let op = func.def(value).filter(|_| burn(fuel))?;
+    match op.code {
+        TileOp::Const => Some(BTreeSet::new()),
+        TileOp::Iota => Some([0].into()),
+        TileOp::Cast | TileOp::Broadcast => varies(func, op.operands[0], fuel),
+        TileOp::Expand => Some(shifted(&varies(func, op.operands[0], fuel)?, op.attr("axis"))),
+        TileOp::Transpose => {
+            let inner = varies(func, op.operands[0], fuel)?;
+            let perm = op.attr("perm").and_then(Attr::as_ints)?;
+            Some((0..perm.len()).filter(|&i| inner.contains(&(perm[i] as usize))).collect())
+        }
+        TileOp::Ew(ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul | ScalarFn::Neg) => {
+            let mut out = BTreeSet::new();
+            for &operand in &op.operands {
+                out.extend(varies(func, operand, fuel)?);
+            }
+            Some(out)
+        }
+        _ => None,
+    }
+}

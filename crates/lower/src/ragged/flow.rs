@@ -1,0 +1,355 @@
+//! The flow of padding through a kernel: the state of every value, to a fixed point.
+
+use super::condition::bounded_axes;
+use super::state::{Axis, Context, Root, elementwise};
+use crate::facts::{extents, int_const, kept_axes, written, yielded};
+use std::collections::BTreeMap;
+use tessera_ir::{Attr, BlockId, OpId, Value};
+use tessera_support::SideTable;
+use tessera_tile::{TileFunc, TileOp};
+
+pub(super) type State = Vec<Axis>;
+
+pub(super) struct Flow<'f> {
+    func: &'f TileFunc,
+    states: SideTable<Value, Option<State>>,
+    /// What any write left in a buffer that is memory, by the buffer's axes.
+    buffers: BTreeMap<Value, State>,
+    changed: bool,
+}
+
+/// The states at the fixed point. Loop arguments and buffers only ever get worse, so it is reached.
+pub(super) fn flow(func: &TileFunc) -> Flow<'_> {
+    let mut flow =
+        Flow { func, states: SideTable::new(None), buffers: BTreeMap::new(), changed: true };
+    while flow.changed {
+        flow.changed = false;
+        flow.block(func.body);
+    }
+    flow
+}
+
+/// Whether a block lies inside its memory for reasons known at compile time: a constant start, and
+/// an end within a static dimension. Sizes known at run time never count.
+fn inside(func: &TileFunc, access: OpId, memory: Value, axis: usize) -> bool {
+    let op = &func.ops[access];
+    let start = op.group("at").get(axis).and_then(|&at| int_const(func, at));
+    let end = start.and_then(|s| s.checked_add(*extents(op).get(axis)?));
+    let size = func.ty(memory).shape()[axis].as_static();
+    matches!((start, end, size), (Some(s), Some(e), Some(d)) if s >= 0 && e <= d)
+}
+
+fn is_zero(constant: Option<&Attr>) -> bool {
+    match constant {
+        Some(Attr::Bool(b)) => !b,
+        Some(other) => other.as_float() == Some(0.0),
+        None => false,
+    }
+}
+
+/// The same padding with contents that are not known.
+fn spoil(axis: Axis) -> Axis {
+    axis.root().map_or(Axis::Clean, Axis::Dirty)
+}
+
+impl Flow<'_> {
+    /// The state of a value; of a constant zero, `Nil` along every axis.
+    pub fn state(&self, value: Value) -> State {
+        let rank = self.func.ty(value).rank();
+        self.states[value].clone().unwrap_or_else(|| vec![Axis::Clean; rank])
+    }
+
+    fn axis(&self, value: Value, axis: usize) -> Axis {
+        if self.is_nil(value) { Axis::Nil } else { self.state(value)[axis] }
+    }
+
+    fn is_nil(&self, value: Value) -> bool {
+        let state = self.state(value);
+        if !state.is_empty() {
+            return state.iter().all(|a| *a == Axis::Nil);
+        }
+        let constant = self.func.def(value).filter(|op| op.code == TileOp::Const);
+        constant.is_some_and(|op| is_zero(op.attr("value")))
+    }
+
+    fn set(&mut self, value: Value, state: State) {
+        if self.states[value].as_ref() != Some(&state) {
+            self.states.set(value, Some(state));
+        }
+    }
+
+    /// Adds what may come to a loop argument or the result of a branch.
+    fn merge(&mut self, value: Value, more: &State) {
+        let joined = match &self.states[value] {
+            None => more.clone(),
+            Some(old) => old.iter().zip(more).map(|(a, b)| a.join(*b)).collect(),
+        };
+        if self.states[value].as_ref() != Some(&joined) {
+            self.states.set(value, Some(joined));
+            self.changed = true;
+        }
+    }
+
+    fn known(&self, value: Value) -> Option<State> {
+        self.states[value].clone()
+    }
+
+    fn block(&mut self, block: BlockId) {
+        for id in self.func.blocks[block].ops.clone() {
+            self.op(id);
+        }
+    }
+
+    fn merge_all(&mut self, from: &[Value], to: &[Value]) {
+        for (&from, &to) in from.iter().zip(to) {
+            // What was not reached yet adds nothing; what has no state of its own is clean.
+            let state = self.known(from).unwrap_or_else(|| self.state(from));
+            self.merge(to, &state);
+        }
+    }
+
+    fn op(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::For => {
+                let args = func.blocks[op.regions[0]].args[1..].to_vec();
+                self.merge_all(op.group("init"), &args);
+                self.block(op.regions[0]);
+                self.merge_all(yielded(func, op.regions[0]), &args);
+                self.merge_all(&args, &op.results);
+            }
+            TileOp::While => {
+                let args = func.blocks[op.regions[0]].args.clone();
+                self.merge_all(op.group("init"), &args);
+                self.block(op.regions[0]);
+                self.merge_all(&args, &func.blocks[op.regions[1]].args);
+                self.block(op.regions[1]);
+                self.merge_all(yielded(func, op.regions[1]), &args);
+                self.merge_all(&args, &op.results);
+            }
+            TileOp::If => {
+                for &region in &op.regions {
+                    self.block(region);
+                    self.merge_all(yielded(func, region), &op.results);
+                }
+            }
+            _ => {
+                if let Some(&result) = op.results.first()
+                    && func.ty(result).is_value()
+                {
+                    let state = self.result(id);
+                    self.set(result, state);
+                }
+                self.write_buffer(id);
+            }
+        }
+    }
+
+    /// What passes through memory is no longer known to be zero where it was padding.
+    fn write_buffer(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let Some(buffer) =
+            written(op).filter(|b| func.ty(*b).rank() > 0 && !crate::facts::is_view(func, *b))
+        else {
+            return;
+        };
+        let rank = func.ty(buffer).rank();
+        let mut state = vec![Axis::Clean; rank];
+        if op.code == TileOp::CopyAsync {
+            state = self.block_axes(id, op.operands[1]).into_iter().map(spoil).collect();
+        } else {
+            let value: State = self.state(op.operands[1]).into_iter().map(spoil).collect();
+            let extent = extents(op);
+            if op.code == TileOp::Scatter {
+                let worst = value.iter().copied().fold(Axis::Clean, Axis::join);
+                state = vec![worst; rank];
+            } else {
+                for (axis, a) in kept_axes(&extent).zip(value) {
+                    state[axis] = a;
+                }
+            }
+        }
+        let joined: State = match self.buffers.get(&buffer) {
+            None => state,
+            Some(old) => old.iter().zip(&state).map(|(a, b)| a.join(*b)).collect(),
+        };
+        if self.buffers.get(&buffer) != Some(&joined) {
+            self.buffers.insert(buffer, joined);
+            self.changed = true;
+        }
+    }
+
+    /// The axes of a block of memory as they come out of it.
+    fn block_axes(&self, id: OpId, memory: Value) -> State {
+        let extent = extents(&self.func.ops[id]);
+        kept_axes(&extent)
+            .map(|axis| {
+                let edge = if inside(self.func, id, memory, axis) {
+                    Axis::Clean
+                } else {
+                    Axis::Zero(Root { access: id, axis })
+                };
+                match self.buffers.get(&memory).map(|b| b[axis]) {
+                    None | Some(Axis::Nil | Axis::Clean) => edge,
+                    Some(stale) => stale,
+                }
+            })
+            .collect()
+    }
+
+    fn result(&self, id: OpId) -> State {
+        let func = self.func;
+        let op = &func.ops[id];
+        let rank = func.ty(op.result()).rank();
+        match op.code {
+            TileOp::Load | TileOp::Gather => self.read(id, rank),
+            TileOp::Transpose | TileOp::Expand | TileOp::Broadcast | TileOp::Reshape => {
+                self.moved(id, rank)
+            }
+            TileOp::Const => {
+                vec![if is_zero(op.attr("value")) { Axis::Nil } else { Axis::Clean }; rank]
+            }
+            TileOp::Cast => self.state_or_nil(op.operands[0], rank),
+            // The bits of -0.0, which is zero, are not.
+            TileOp::Bitcast => self.state(op.operands[0]).into_iter().map(spoil).collect(),
+            TileOp::Select => self.select(id, rank),
+            TileOp::Mma => {
+                let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
+                let zero = self.is_nil(a) || self.is_nil(b);
+                let product = |axis: Axis| if zero { Axis::Nil } else { axis };
+                vec![
+                    product(self.axis(a, 0)).add(self.axis(acc, 0)),
+                    product(self.axis(b, 1)).add(self.axis(acc, 1)),
+                ]
+            }
+            TileOp::Reduce => {
+                // Zeros along the axes that stay give zeros, whatever the operator.
+                let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                let mut state = self.state(op.operands[0]);
+                state.remove(axis);
+                state
+            }
+            TileOp::Ew(f) => {
+                let nonzero = |i: usize| self.nonzero(op.operands[i]);
+                let is_int = func.ty(op.operands[0]).dtype().is_int();
+                let context = Context { is_int, nonzero: &nonzero };
+                let of =
+                    |d: usize| op.operands.iter().map(|&v| self.axis(v, d)).collect::<Vec<_>>();
+                (0..rank).map(|d| elementwise(f, &of(d), &context)).collect()
+            }
+            _ => vec![Axis::Clean; rank],
+        }
+    }
+
+    fn read(&self, id: OpId, rank: usize) -> State {
+        let op = &self.func.ops[id];
+        if op.code == TileOp::Gather {
+            // Where the index is padding, the element is one the user did not ask for.
+            let tiles: Vec<Value> =
+                op.group("at").iter().copied().filter(|&v| self.func.ty(v).rank() > 0).collect();
+            let worst =
+                |d: usize| tiles.iter().map(|&v| self.axis(v, d)).fold(Axis::Clean, Axis::join);
+            return (0..rank).map(|d| spoil(worst(d))).collect();
+        }
+        let state = self.block_axes(id, op.operands[0]);
+        if op.group("other").is_empty() {
+            return state;
+        }
+        // `other` fills what is outside; what a buffer held before is not changed by it.
+        let filled = |a: Axis| if matches!(a, Axis::Dirty(_)) { a } else { Axis::Clean };
+        state.into_iter().map(filled).collect()
+    }
+
+    fn moved(&self, id: OpId, rank: usize) -> State {
+        let op = &self.func.ops[id];
+        let from = op.operands[0];
+        if self.is_nil(from) {
+            return vec![Axis::Nil; rank];
+        }
+        let mut state = self.state(from);
+        match op.code {
+            TileOp::Transpose => {
+                let perm = op.attr("perm").and_then(Attr::as_ints).unwrap_or_default();
+                perm.iter().map(|&p| state[p as usize]).collect()
+            }
+            TileOp::Expand => {
+                let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                state.insert(axis, Axis::Clean);
+                state
+            }
+            TileOp::Reshape => self.reshape(from, op.result()),
+            _ if state.is_empty() => vec![Axis::Clean; rank],
+            _ => state,
+        }
+    }
+
+    fn state_or_nil(&self, value: Value, rank: usize) -> State {
+        if self.is_nil(value) { vec![Axis::Nil; rank] } else { self.state(value) }
+    }
+
+    fn select(&self, id: OpId, rank: usize) -> State {
+        let op = &self.func.ops[id];
+        let [cond, a, b] = [0, 1, 2].map(|i| op.operands[i]);
+        let bounded = bounded_axes(self.func, cond);
+        let cond_rank = self.func.ty(cond).rank();
+        (0..rank)
+            .map(|d| {
+                let (x, y) = (self.axis(a, d), self.axis(b, d));
+                if bounded.contains(&d) && (x.root().is_none() || y.root().is_none()) {
+                    return Axis::Clean;
+                }
+                let c = if cond_rank == 0 { Axis::Clean } else { self.axis(cond, d) };
+                match (x, y) {
+                    (Axis::Nil | Axis::Zero(_), Axis::Nil | Axis::Zero(_)) => x.join(y),
+                    _ => {
+                        let root = [x, y, c].iter().find_map(|a| a.root());
+                        root.map_or(Axis::Clean, Axis::Dirty)
+                    }
+                }
+            })
+            .collect()
+    }
+
+    /// Axes that stand alone on both sides keep their state; what is split or merged shares it.
+    fn reshape(&self, from: Value, to: Value) -> State {
+        let state = self.state(from);
+        let sizes = |v: Value| self.func.ty(v).static_shape().unwrap_or_default();
+        let (a, b) = (sizes(from), sizes(to));
+        let mut out = vec![Axis::Clean; b.len()];
+        let (mut i, mut j) = (0, 0);
+        while i < a.len() || j < b.len() {
+            let (first_i, first_j) = (i, j);
+            let (mut x, mut y) = (1, 1);
+            loop {
+                if x <= y && i < a.len() {
+                    x *= a[i];
+                    i += 1;
+                } else if j < b.len() {
+                    y *= b[j];
+                    j += 1;
+                } else {
+                    i = a.len();
+                    break;
+                }
+                if x == y && i > first_i && j > first_j {
+                    break;
+                }
+            }
+            let shared = state[first_i..i].iter().copied().fold(Axis::Clean, Axis::join);
+            out[first_j..j].fill(shared);
+        }
+        out
+    }
+
+    /// A constant other than zero, of any shape.
+    fn nonzero(&self, value: Value) -> bool {
+        let Some(op) = self.func.def(value) else { return false };
+        match op.code {
+            TileOp::Const => op.attr("value").and_then(Attr::as_float).is_some_and(|v| v != 0.0),
+            TileOp::Broadcast | TileOp::Expand => self.nonzero(op.operands[0]),
+            _ => false,
+        }
+    }
+}

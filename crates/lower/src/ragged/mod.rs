@@ -1,0 +1,132 @@
+//! `tile-ragged` (LANGUAGE 6): refuses reductions that would take in padding.
+//!
+//! Before: no implicit origins, buffers that can be lifted are.
+//! After: the same function; no reduction takes in zeros from beyond a tensor except where they
+//! change nothing: sums of values that are still zero there, and `mma` with an operand that is.
+//! Must not: change anything, or let run-time sizes decide what is accepted.
+//!
+//! Each axis of each tile is tracked by itself (`state.rs`), through loops and buffers to a fixed
+//! point (`flow.rs`). A select on a bounds condition (`condition.rs`) ends the raggedness.
+
+mod condition;
+mod flow;
+mod state;
+
+use crate::facts::{dim_expr, int_const, positioned, python, quoted, user_name};
+use flow::{Flow, flow};
+use state::{Axis, Root};
+use std::collections::BTreeSet;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_ir::{Attr, Changed, OpId, Pass, PassContext, Value};
+use tessera_tile::{KernelKind, Tile, TileFunc, TileOp, kind_of};
+
+pub struct Ragged;
+
+impl Pass<Tile> for Ragged {
+    fn name(&self) -> &'static str {
+        "tile-ragged"
+    }
+
+    fn run(&self, func: &mut TileFunc, _context: &mut PassContext) -> Result<Changed, Diagnostics> {
+        if kind_of(func) != Some(KernelKind::Group) {
+            return Ok(Changed::No);
+        }
+        let flow = flow(func);
+        let mut errors = Diagnostics::new();
+        // One slice that is not masked spoils everything computed from it: told once.
+        let mut told: BTreeSet<Root> = BTreeSet::new();
+        for id in func.walk() {
+            if let Some((root, error)) = check(func, &flow, id)
+                && told.insert(root)
+            {
+                errors.push(error);
+            }
+        }
+        errors.into_result().map(|_| Changed::No)
+    }
+}
+
+fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic)> {
+    let op = &func.ops[id];
+    match op.code {
+        TileOp::Reduce => {
+            let axis = op.attr("axis").and_then(Attr::as_int)? as usize;
+            let name = op.attr("op").and_then(Attr::as_word)?;
+            let state = flow.state(op.operands[0])[axis];
+            // Zeros add nothing to a sum; any other padding, or any other operator, counts them in.
+            let harmless = matches!((name, state), ("sum" | "or" | "xor", Axis::Zero(_)));
+            let root = state.root().filter(|_| !harmless)?;
+            let fill = match name {
+                "max" => None,
+                "min" => Some("math.inf"),
+                "prod" => Some("1.0"),
+                "and" => Some("True"),
+                _ => Some("0.0"),
+            };
+            let what = format!("a {name} along");
+            Some((root, error(func, id, op.operands[0], axis, root, &what, state, fill)))
+        }
+        TileOp::Mma => {
+            let (a, b) = (op.operands[0], op.operands[1]);
+            let (ka, kb) = (flow.state(a)[1], flow.state(b)[0]);
+            let zero = |k: Axis| matches!(k, Axis::Nil | Axis::Zero(_));
+            if zero(ka) || zero(kb) {
+                return None;
+            }
+            let (value, axis, state) = if ka.root().is_some() { (a, 1, ka) } else { (b, 0, kb) };
+            let root = state.root()?;
+            Some((
+                root,
+                error(func, id, value, axis, root, "a matrix product over", state, Some("0.0")),
+            ))
+        }
+        _ => None,
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // All of it is told to the user.
+fn error(
+    func: &TileFunc,
+    id: OpId,
+    value: Value,
+    axis: usize,
+    root: Root,
+    what: &str,
+    state: Axis,
+    fill: Option<&str>,
+) -> Diagnostic {
+    let access = &func.ops[root.access];
+    let memory = positioned(access).unwrap_or(access.operands[0]);
+    let dim = dim_expr(&func.ty(memory).shape()[root.axis]).map(|e| python(&e));
+    let tensor = quoted(func, memory, "a tensor");
+    let name = user_name(func, value).unwrap_or("x");
+    let beyond =
+        dim.clone().map_or(format!("the end of {tensor}"), |d| format!("`{d}` of {tensor}"));
+    let held =
+        if matches!(state, Axis::Zero(_)) { "padding zeros" } else { "values made from padding" };
+    let message = format!(
+        "expected {what} axis {axis} of `{name}` to take in no padding, got {held} from beyond {beyond}"
+    );
+    let start = access.group("at").get(root.axis).copied();
+    let left = match (dim, start) {
+        (Some(d), Some(at)) if int_const(func, at) == Some(0) => d,
+        (Some(d), Some(at)) => format!("{d} - {}", user_name(func, at).unwrap_or("start")),
+        _ => "…".to_string(),
+    };
+    let rank = func.ty(value).rank();
+    let value_arg = fill.map_or(String::new(), |f| format!(", value={f}"));
+    let help = if axis + 1 == rank {
+        format!("write `{name} = ts.tile.bounds_mask({name}, cols={left}{value_arg})` before it")
+    } else if axis + 2 == rank {
+        format!("write `{name} = ts.tile.bounds_mask({name}, rows={left}{value_arg})` before it")
+    } else {
+        let fill = fill.unwrap_or("-math.inf");
+        format!(
+            "mask `{name}` with `ts.tile.where(…, {name}, {fill})` and a bounds condition along axis {axis}"
+        )
+    };
+    Diagnostic::new(Code::E_RAGGED, message)
+        .at(func.ops[id].loc.clone())
+        .label(access.loc.clone(), "this slice may leave the tensor")
+        .help(help)
+}

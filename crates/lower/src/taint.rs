@@ -1,0 +1,141 @@
+//! What depends on some ops: through operands, through control flow, and on request through
+//! memory that the kernel itself writes.
+
+use crate::facts::{read, written, yielded};
+use std::collections::BTreeSet;
+use tessera_ir::{BlockId, Op, OpId, Value};
+use tessera_support::SideTable;
+use tessera_tile::{Tile, TileFunc, TileOp};
+
+pub(crate) struct Taint {
+    values: SideTable<Value, bool>,
+    /// Control ops whose choice or number of rounds depends on the seeds.
+    control: BTreeSet<OpId>,
+}
+
+impl Taint {
+    pub fn value(&self, value: Value) -> bool {
+        self.values[value]
+    }
+
+    /// The innermost control op around `id` that depends on the seeds.
+    pub fn control_around(&self, func: &TileFunc, id: OpId) -> Option<OpId> {
+        func.ancestors(func.ops[id].block).into_iter().find(|op| self.control.contains(op))
+    }
+}
+
+struct Walk<'f> {
+    func: &'f TileFunc,
+    taint: Taint,
+    memory: BTreeSet<Value>,
+    through_memory: bool,
+    seed: &'f dyn Fn(&Op<Tile>) -> bool,
+    changed: bool,
+}
+
+/// Everything that can differ where the results of the `seed` ops differ. `through_memory` says
+/// whether what is stored under a different value or position is different when read back: yes
+/// between groups, no between the lanes that share the memory.
+pub(crate) fn taint(
+    func: &TileFunc,
+    through_memory: bool,
+    seed: &dyn Fn(&Op<Tile>) -> bool,
+) -> Taint {
+    let taint = Taint { values: SideTable::new(false), control: BTreeSet::new() };
+    let mut walk =
+        Walk { func, taint, memory: BTreeSet::new(), through_memory, seed, changed: true };
+    // Marks are only ever added, so this ends.
+    while walk.changed {
+        walk.changed = false;
+        walk.block(func.body, false);
+    }
+    walk.taint
+}
+
+impl Walk<'_> {
+    fn mark(&mut self, value: Value, tainted: bool) {
+        if tainted && !self.taint.values[value] {
+            self.taint.values.set(value, true);
+            self.changed = true;
+        }
+    }
+
+    fn block(&mut self, block: BlockId, under: bool) {
+        for &id in &self.func.blocks[block].ops {
+            self.op(id, under);
+        }
+    }
+
+    fn op(&mut self, id: OpId, under: bool) {
+        let func = self.func;
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::For => {
+                let rounds = op.positional().iter().any(|&v| self.taint.value(v));
+                let args = &func.blocks[op.regions[0]].args;
+                self.mark(args[0], rounds);
+                self.carried(id, op.regions[0], &args[1..], rounds, under);
+            }
+            TileOp::While => {
+                let rounds = yielded(func, op.regions[0]).iter().any(|&v| self.taint.value(v));
+                let args: Vec<Value> = func.blocks[op.regions[0]].args.clone();
+                for (&a, &b) in args.iter().zip(&func.blocks[op.regions[1]].args) {
+                    let either = self.taint.value(a) || self.taint.value(b);
+                    self.mark(a, either);
+                    self.mark(b, either);
+                }
+                self.block(op.regions[0], under || rounds);
+                self.carried(id, op.regions[1], &args, rounds, under);
+            }
+            TileOp::If => {
+                let choice = self.taint.value(op.operands[0]);
+                self.note_control(id, choice);
+                for &region in &op.regions {
+                    self.block(region, under || choice);
+                    for (&from, &to) in yielded(func, region).iter().zip(&op.results) {
+                        self.mark(to, choice || self.taint.value(from));
+                    }
+                }
+            }
+            _ => {
+                let mut tainted =
+                    (self.seed)(op) || op.operands.iter().any(|&v| self.taint.value(v));
+                if let Some(memory) = read(op) {
+                    tainted |= self.memory.contains(&memory);
+                }
+                for &result in &op.results {
+                    self.mark(result, tainted);
+                }
+                if let Some(memory) = written(op).filter(|_| self.through_memory)
+                    && (tainted || under)
+                    && self.memory.insert(memory)
+                {
+                    self.changed = true;
+                }
+            }
+        }
+    }
+
+    /// A loop's carried values: tainted by what enters, by what comes back, and by a number of
+    /// rounds that is.
+    fn carried(&mut self, id: OpId, body: BlockId, args: &[Value], rounds: bool, under: bool) {
+        let func = self.func;
+        self.note_control(id, rounds);
+        for (&init, &arg) in func.ops[id].group("init").iter().zip(args) {
+            self.mark(arg, rounds || self.taint.value(init));
+        }
+        self.block(body, under || rounds);
+        for ((&next, &arg), &result) in
+            yielded(func, body).iter().zip(args).zip(&func.ops[id].results)
+        {
+            self.mark(arg, self.taint.value(next));
+            self.mark(result, rounds || self.taint.value(arg));
+        }
+    }
+
+    fn note_control(&mut self, id: OpId, tainted: bool) {
+        if tainted && self.taint.control.insert(id) {
+            self.changed = true;
+        }
+    }
+}

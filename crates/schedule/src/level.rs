@@ -1,0 +1,74 @@
+//! The level: its types and the rules of a launch.
+
+use crate::SchedOp;
+use std::collections::BTreeSet;
+use tessera_diag::Code;
+use tessera_ir::{Attr, Dim, Func, Level, OpErrors, OpId, Type};
+
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Schedule;
+
+impl Level for Schedule {
+    const NAME: &'static str = "schedule";
+    const PREFIX: &'static str = "sched";
+    type Op = SchedOp;
+
+    fn admits(ty: &Type) -> bool {
+        matches!(ty, Type::Scalar(_) | Type::View { .. })
+    }
+
+    fn verify_func(func: &Func<Self>, errors: &mut OpErrors) {
+        for (name, _) in func.attrs.iter() {
+            errors.structure(format!("expected no function attributes, got `{name}`"));
+        }
+    }
+}
+
+/// What a launch's geometry may be written in: the dims of its arguments, and its integers.
+fn symbols(func: &Func<Schedule>, id: OpId) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    for &value in &func.ops[id].operands {
+        let ty = func.ty(value);
+        if matches!(ty, Type::Scalar(d) if d.is_int()) {
+            out.extend(func.name_of(value).map(str::to_string));
+        }
+        for dim in ty.shape() {
+            if let Dim::Expr(e) = dim {
+                out.extend(e.symbols().iter().map(|s| s.to_string()));
+            }
+        }
+    }
+    out
+}
+
+pub fn verify_launch(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let grid = op.attr("grid").and_then(Attr::as_exprs);
+    let domain = op.attr("domain").and_then(Attr::as_expr);
+    let lanes = op.attr("lanes").and_then(Attr::as_int);
+    if grid.is_some() && domain.is_some() {
+        errors.structure("expected `grid` or `domain`, got both");
+    }
+    if domain.is_some() != lanes.is_some() {
+        errors.structure("expected `domain` and `lanes` together, got one of them");
+    }
+    if let Some(axes) = grid.as_ref().map(Vec::len)
+        && !(1..=3).contains(&axes)
+    {
+        errors.structure(format!("expected a grid of 1 to 3 axes, got {axes}"));
+    }
+    if let Some(lanes) = lanes
+        && lanes <= 0
+    {
+        errors.structure(format!("expected a positive number of lanes, got {lanes}"));
+    }
+    let known = symbols(func, id);
+    for symbol in grid.iter().flatten().chain(&domain).flat_map(|e| e.symbols()) {
+        if !known.contains(&*symbol) {
+            errors.push(
+                Code::E_NAME,
+                format!("expected a dimension or an integer of an argument, got `{symbol}`"),
+            );
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The arguments of one launch.
+
+use std::collections::BTreeMap;
+use tessera_numerics::{DType, Scalar};
+
+/// An array the caller owns. Strides are in bytes, may be negative or zero; `data` is the element
+/// at position zero of every axis.
+#[derive(Clone, Debug)]
+pub struct BufferArg {
+    pub data: *mut u8,
+    pub dims: Vec<i64>,
+    pub strides: Vec<i64>,
+    pub dtype: DType,
+    pub writable: bool,
+}
+
+// SAFETY: a launch borrows the caller's arrays for its duration; the binding keeps them alive and
+// has checked that written ones overlap no other.
+unsafe impl Send for BufferArg {}
+unsafe impl Sync for BufferArg {}
+
+#[derive(Clone, Debug)]
+pub enum ArgValue {
+    Buffer(BufferArg),
+    Scalar(Scalar),
+}
+
+/// One launch: an argument for each parameter of the function, in order; a value for each
+/// dimension symbol; and the grid.
+#[derive(Clone, Debug)]
+pub struct LaunchArgs {
+    pub params: Vec<ArgValue>,
+    pub dims: BTreeMap<String, i64>,
+    /// Groups along each axis. For lane kernels `[number of groups, 1, 1]`.
+    pub grid: [i64; 3],
+    /// Lane kernels: how many lanes exist in all, and how many form a group.
+    pub domain: i64,
+    pub lanes: i64,
+}

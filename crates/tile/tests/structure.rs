@@ -1,0 +1,108 @@
+//! What text cannot say wrong but a pass can.
+
+use tessera_diag::Loc;
+use tessera_ir::{
+    Attr, Builder, OpSpec, PrintOptions, Rewriter, Type, module_level, parse_module,
+    parse_module_as, verify,
+};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::{
+    Atom, Linear, Tile, TileBuild, TileFunc, TileOp, dim_expr_of, linear_of, parse,
+};
+
+fn func(body: &str) -> TileFunc {
+    parse(&format!("func @f(%x: f32, %n: i64) {{kind = group}} {{\n{body}\n  tile.return\n}}\n"))
+        .unwrap()
+}
+
+fn errors(func: &TileFunc) -> String {
+    verify(func).unwrap_err().iter().map(|d| format!("{} {}\n", d.code, d.message)).collect()
+}
+
+#[test]
+fn use_before_definition_is_reported() {
+    let mut f = func("  %a = tile.exp %x : f32\n  %b = tile.exp %a : f32");
+    f.blocks[f.body].ops.swap(0, 1);
+    assert_eq!(errors(&f), "E_NAME %a is not defined before this use\n");
+}
+
+#[test]
+fn missing_regions_and_results_are_reported() {
+    let mut f = func("  tile.for %n, %n, %n do (%i: i64) {\n    tile.yield\n  }");
+    let id = f.walk()[0];
+    f.ops[id].regions.clear();
+    assert_eq!(errors(&f), "E_GRAPH_INVALID expected 1 regions, got 0\n");
+    let mut f = func("  %a = tile.exp %x : f32");
+    let id = f.walk()[0];
+    f.ops[id].results.clear();
+    assert_eq!(errors(&f), "E_GRAPH_INVALID expected 1 results, got 0\n");
+}
+
+#[test]
+fn builder_refuses_a_group_the_op_does_not_have() {
+    let mut f = func("");
+    let x = f.params()[0];
+    let body = f.body;
+    let mut b = Builder::at_end(&mut f, body, Loc::unknown());
+    let spec = OpSpec::new(TileOp::Select, &[x, x, x]).group("mask", &[x]).result(Type::BOOL);
+    assert_eq!(b.op(spec).unwrap_err(), "expected a group of `tile.select`, got `mask`");
+    // Inference does not look at operands that are not there.
+    for code in [TileOp::Load, TileOp::Transpose, TileOp::Expand, TileOp::Reduce, TileOp::Gather] {
+        assert!(b.op(OpSpec::new(code, &[]).attr("extent", Attr::ints([1]))).is_err());
+    }
+}
+
+#[test]
+fn rewriter_shows_a_value_it_was_never_told_of() {
+    let old = func("  %a = tile.exp %x : f32\n  %b = tile.exp %a : f32");
+    let ops = old.walk();
+    let mut r = Rewriter::new(&old);
+    let body = r.new.body;
+    // The pass forgets the first op: its id is that of another value in the new function.
+    r.copy_op(ops[1], body);
+    r.copy_op(ops[2], body);
+    assert!(errors(&r.new).contains("E_NAME %nowhere is not defined before this use"), "{}", r.new);
+    assert!(r.new.to_string().contains("tile.exp"));
+}
+
+#[test]
+fn target_modules_have_a_level_name_of_their_own() {
+    let text =
+        "module @k : target.interp {version = 1}\n\nfunc @k() {kind = group} {\n  tile.return\n}\n";
+    assert_eq!(module_level(text).as_deref(), Some("target.interp"));
+    assert!(parse_module::<Tile>(text, "k").is_err());
+    let module = parse_module_as::<Tile>(text, "k", "target.interp").unwrap();
+    assert_eq!(module.to_text_as("target.interp", PrintOptions::default()), text);
+}
+
+#[test]
+fn analyses_end_on_values_used_twice_over_and_over() {
+    let mut f = func("");
+    let n = f.params()[1];
+    let body = f.body;
+    let mut b = Builder::at_end(&mut f, body, Loc::unknown());
+    let (mut sum, mut product) = (n, n);
+    for _ in 0..64 {
+        sum = b.ew(ScalarFn::Add, &[sum, sum]);
+        product = b.ew(ScalarFn::Mul, &[product, product]);
+    }
+    assert_eq!(dim_expr_of(&f, sum), None);
+    let _ = (linear_of(&f, sum), linear_of(&f, product));
+}
+
+#[test]
+fn analyses_see_through_casts_that_keep_the_number() {
+    let mut f = func("");
+    let n = f.params()[1];
+    let body = f.body;
+    let mut b = Builder::at_end(&mut f, body, Loc::unknown());
+    let two = b.constant(Type::Scalar(DType::I32), Attr::Int(2));
+    let wide = b.cast(two, DType::I64);
+    let narrow = b.cast(n, DType::I32);
+    let unsigned = b.cast(two, DType::U32);
+    assert_eq!(linear_of(&f, wide), Linear::constant(2));
+    assert_eq!(linear_of(&f, narrow), Linear::atom(Atom::Value(narrow)));
+    assert_eq!(linear_of(&f, unsigned), Linear::atom(Atom::Value(unsigned)));
+    assert_eq!(dim_expr_of(&f, wide).map(|e| e.to_string()).as_deref(), Some("2"));
+    assert_eq!(dim_expr_of(&f, narrow), None);
+}

@@ -1,0 +1,74 @@
+"""The functions of the tile language as Python objects.
+
+Inside a kernel they are names the compiler knows; outside they say so when called.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from . import _core
+
+
+class ApiFunction:
+    """A function that works inside kernels."""
+
+    def __init__(self, api_name: str, signature: str, doc: str) -> None:
+        self.api_name = api_name
+        self.signature = signature
+        self.__name__ = self.__qualname__ = api_name.rpartition(".")[2]
+        self.__module__ = "tessera.tile" if api_name.startswith("tile.") else "tessera"
+        self.__doc__ = f"{self.__name__}{signature}\n\n{doc}"
+
+    def __repr__(self) -> str:
+        return f"<tessera function {self.api_name}{self.signature}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return by_name, (self.api_name,)
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        raise outside(f"ts.{self.api_name}")
+
+
+class Cdiv(ApiFunction):
+    """``cdiv``, which also computes on plain integers."""
+
+    def __call__(self, a: int, b: int) -> int:  # type: ignore[override]
+        return -(-a // b)
+
+
+def outside(name: str) -> Exception:
+    """The error for something that has a meaning inside kernels only."""
+    return _core.error(
+        "E_UNSUPPORTED",
+        f"`{name}` works only inside a kernel",
+        "call it in the body of a function decorated with `@ts.kernel` or `@ts.func`",
+    )
+
+
+FUNCTIONS: dict[str, ApiFunction] = {
+    name: (Cdiv if name == "cdiv" else ApiFunction)(name, signature, doc) for name, signature, doc in _core.api()
+}
+
+
+def by_name(api_name: str) -> ApiFunction:
+    return FUNCTIONS[api_name]
+
+
+def members(prefix: str) -> dict[str, ApiFunction]:
+    """The functions directly below ``prefix``; the top level for an empty one."""
+    out = {}
+    for name, function in FUNCTIONS.items():
+        above, _, last = name.rpartition(".")
+        if above == prefix:
+            out[last] = function
+    return out
+
+
+def unknown(namespace: str, name: str) -> NoReturn:
+    """``ts.tile.foo``: an AttributeError that names what is near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, members(namespace), n=3)
+    hint = f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
+    raise AttributeError(f"`tessera.{namespace}` has no function `{name}`{hint}")

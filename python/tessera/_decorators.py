@@ -1,0 +1,77 @@
+"""``@ts.kernel`` and ``@ts.kernel.autotune``."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable, Mapping, Sequence
+
+from . import _core
+from ._kernel import KernelFn, caller_scope, make
+
+
+class KernelDecorator:
+    """``@ts.kernel``: declares a tile kernel. The source is checked at once; calling it launches."""
+
+    def __call__(
+        self,
+        fn: Callable | None = None,
+        *,
+        lanes: int | None = None,
+        tile: int | tuple[int, ...] | None = None,
+        num_warps: int | None = None,
+        target: str | None = None,
+        source: str | None = None,
+        require: Sequence[Any] = (),
+    ) -> Any:
+        """``lanes`` (or ``tile``): lanes in a group of a lane kernel. ``num_warps`` is what
+        ``context().num_warps`` gives. ``target`` restricts the kernel to one backend. ``source`` is
+        the text of the function, where Python keeps none. ``require`` lists constraints on dims."""
+        options = dict(
+            candidates=[] if num_warps is None else [{"num_warps": num_warps}],
+            lanes=_lanes(lanes, tile),
+            target=target,
+            source=source,
+            require=require,
+        )
+        if fn is not None:
+            return make(fn, caller_scope(1), **options)
+        return lambda fn: make(fn, caller_scope(1), **options)
+
+    def autotune(
+        self,
+        space: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        configs: Sequence[Mapping[str, Any]] | None = None,
+        key: Sequence[str] = (),
+        lanes: int | None = None,
+        target: str | None = None,
+        source: str | None = None,
+        require: Sequence[Any] = (),
+    ) -> Callable[[Callable], KernelFn]:
+        """Declares a kernel with tunables, each ``ctx.<NAME>`` inside it.
+
+        ``space`` gives the values of each name, ``configs`` whole candidates. Until something was
+        measured, the first candidate that is legal runs. ``key`` names the dims a measured choice
+        would depend on.
+        """
+        if (space is None) == (configs is None):
+            raise _core.error("E_ARGUMENT", "expected one of `space=` and `configs=`", "write `space=dict(BM=[64, 128])`")
+        if space is not None:
+            candidates = [dict(zip(space, values)) for values in itertools.product(*space.values())]
+        else:
+            candidates = [dict(c) for c in configs or ()]
+        if not candidates:
+            raise _core.error("E_TUNE_SPACE_EMPTY", "the autotuning space has no candidate", "give every name a value")
+        options = dict(candidates=candidates, lanes=lanes, target=target, source=source, require=require)
+        return lambda fn: make(fn, caller_scope(1), **options)
+
+
+def _lanes(lanes: int | None, tile: int | tuple[int, ...] | None) -> int | None:
+    if lanes is None and tile is not None:
+        lanes = tile if isinstance(tile, int) else tile[0] if len(tile) == 1 else 0
+    if lanes is not None and not (isinstance(lanes, int) and 1 <= lanes <= 1024):
+        raise _core.error("E_ARGUMENT", f"expected lanes in a group from 1 to 1024, got {tile or lanes!r}", "write `lanes=256`")
+    return lanes
+
+
+kernel = KernelDecorator()

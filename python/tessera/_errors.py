@@ -1,0 +1,109 @@
+"""The exceptions of Tessera: one class for each kind of failure, with the same fields."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Diagnostic(NamedTuple):
+    """One thing that went wrong, or that is worth knowing."""
+
+    code: str
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    notes: tuple[str, ...]
+    help: str | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class TesseraError(Exception):
+    """What every error of Tessera is.
+
+    ``code`` is the name to search for (``E_SHAPE_MISMATCH``), ``message`` one line, ``file``,
+    ``line`` and ``column`` the place in the user's source or IR text, ``notes`` and ``help`` what
+    else there is to say, and ``diagnostics`` everything that was found: errors are collected, and
+    the fields are those of the first one.
+    """
+
+    code: str
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    notes: tuple[str, ...]
+    help: str | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
+        super().__init__(text)
+        errors = [d for d in diagnostics if d.code.startswith("E_")] or list(diagnostics)
+        first = errors[0] if errors else Diagnostic("E_UNKNOWN", text, None, None, None, (), None, text)
+        self.diagnostics = tuple(diagnostics)
+        self.code, self.message, self.notes, self.help = first.code, first.message, first.notes, first.help
+        self.file, self.line, self.column = first.file, first.line, first.column
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __reduce__(self):
+        return type(self), (self._text, self.diagnostics)
+
+
+class KernelSyntaxError(TesseraError, SyntaxError):
+    """The source of a kernel, or IR text, is not what the language allows."""
+
+    def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
+        super().__init__(text, diagnostics)
+        # What `traceback` reads of a SyntaxError. `text` stays empty: our own text has the line.
+        self.filename, self.lineno, self.offset = self.file, self.line, self.column
+        self.msg = self.message
+
+
+class KernelTypeError(TesseraError, TypeError):
+    """A value has a type that the operation does not take."""
+
+
+class ShapeError(TesseraError, ValueError):
+    """Shapes, ranks or sizes do not fit each other."""
+
+
+class PrivilegeError(TesseraError):
+    """A parameter is accessed as its privilege does not allow, or arguments overlap."""
+
+
+class LaunchError(TesseraError, ValueError):
+    """A call does not fit the kernel."""
+
+
+class UnsupportedError(TesseraError, NotImplementedError):
+    """The construct is reserved, or not supported here."""
+
+
+class ResourceError(TesseraError):
+    """A kernel needs more of a resource than there is."""
+
+
+class DeviceError(TesseraError, RuntimeError):
+    """A device or its driver is missing or failed."""
+
+
+class ToolError(TesseraError):
+    """An external tool failed."""
+
+
+class CheckError(TesseraError):
+    """Checked execution found a fault."""
+
+
+class InternalError(TesseraError):
+    """The compiler failed in a way it should not."""
+
+
+class TesseraWarning(UserWarning):
+    """A warning of Tessera; its message begins with the code."""

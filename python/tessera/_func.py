@@ -1,0 +1,77 @@
+"""``@ts.func``: a function that kernels call; it is inlined where it is called."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from . import _core
+from ._api import outside
+from ._capture import captures_of
+from ._source import Source, source_of
+
+# While a function's captures are being found, a path back to it is recursion.
+_RECURSIVE = "function that calls itself"
+
+
+class Func:
+    """A ``@ts.func``. Its free names are looked up when a kernel first uses it."""
+
+    def __init__(self, fn: Callable | None, source: Source, captures: dict[str, Any] | None = None) -> None:
+        self.source = source
+        self._captures = captures
+        self._made: Any = None
+        self._busy = False
+        self._fn = fn
+        if fn is not None:
+            functools.update_wrapper(self, fn)
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def handle(self) -> Any:
+        if self._made is None:
+            if self._busy:
+                return _core.Name("opaque", _RECURSIVE)
+            self._busy = True
+            try:
+                captures = self.captures
+            finally:
+                self._busy = False
+            s = self.source
+            self._made = _core.Func(s.name, s.file, s.text, s.line, captures)
+        return self._made
+
+    @property
+    def captures(self) -> dict[str, Any]:
+        if self._captures is None:
+            assert self._fn is not None
+            self._captures = captures_of(self._fn, self.source)
+        return self._captures
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        raise outside(self.name)
+
+    def __repr__(self) -> str:
+        return f"<tessera func {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Func, (None, self.source, self.captures)
+
+    def __deepcopy__(self, memo: dict) -> Func:
+        return self
+
+
+def func(fn: Callable | None = None, *, source: str | None = None) -> Any:
+    """Declares a function that kernels may call: ``@ts.func``. It is inlined at every call."""
+    if fn is None:
+        return functools.partial(func, source=source)
+    return Func(fn, source_of(fn, source, "ts.func"))
+
+
+@func
+def identity(x):  # type: ignore[no-untyped-def]
+    """Gives back what it gets: the default of a function parameter."""
+    return x

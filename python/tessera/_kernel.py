@@ -1,0 +1,180 @@
+"""Kernel objects: what ``@ts.kernel`` makes of a function."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Callable, Sequence
+
+from . import _core
+from ._arrays import empty
+from ._capture import capture, captures_of
+from ._signature import params_of
+from ._source import Source, source_of
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """Everything that makes a kernel, as plain data: what is pickled."""
+
+    source: Source
+    captures: dict[str, Any]
+    params: list[tuple]
+    candidates: list[dict[str, Any]] = field(default_factory=list)
+    lanes: int | None = None
+    target: str | None = None
+    require: tuple[tuple, ...] = ()
+
+
+class Explanation(str):
+    """What ran, where and why, as text; ``fields`` holds the same as a dict."""
+
+    fields: dict[str, Any]
+
+    def __new__(cls, text: str, fields: dict[str, Any]) -> Explanation:
+        self = super().__new__(cls, text)
+        self.fields = fields
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class KernelFn:
+    """A tile kernel. Calling it launches it and gives back the parameters that it returns.
+
+    ``k(x, y)`` launches with the grid that the kernel implies, ``k[grid](x, y)`` with one given.
+    """
+
+    def __init__(self, spec: KernelSpec, fn: Callable | None = None) -> None:
+        if fn is not None:
+            functools.update_wrapper(self, fn)
+        s = spec.source
+        self.spec = spec
+        self._kernel = _core.Kernel(
+            s.name, s.file, s.text, s.line, spec.captures, spec.params, spec.candidates, spec.lanes,
+            spec.target, list(spec.require), empty,
+        )  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.spec.source.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._kernel.call(args, kwargs, None)
+
+    def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:
+        """As a call; ``grid`` counts groups, or lanes in lane kernels."""
+        return self._kernel.call(args, kwargs, grid)
+
+    def __getitem__(self, grid: int | tuple[int, ...]) -> Callable[..., Any]:
+        return functools.partial(self.launch, grid=grid)
+
+    def jit(self, *, target: str | None = None, **values: Any) -> Compiled:
+        """Compiles for these dims, tunables and constants, without data.
+
+        Dims that reach a tile shape must be given; others may stay free.
+        """
+        return Compiled(self, self._kernel.jit({k: capture(v) for k, v in values.items()}, target))
+
+    def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:
+        """The text of one level: ``graph``, ``schedule``, ``tile`` or ``target``."""
+        return self._kernel.inspect_ir(level, locs)
+
+    def explain(self) -> Explanation:
+        """What the latest call or ``jit`` did: backend, configuration, grid, hashes, times, notes."""
+        return Explanation(*self._kernel.explain())
+
+    def cache_clear(self) -> None:
+        """Forgets everything that was compiled."""
+        self._kernel.cache_clear()
+
+    def __repr__(self) -> str:
+        return f"<tessera kernel {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KernelFn, (self.spec,)
+
+    def __deepcopy__(self, memo: dict) -> KernelFn:
+        return self
+
+
+class Compiled:
+    """A kernel compiled for one configuration."""
+
+    def __init__(self, kernel: KernelFn, handle: Any) -> None:
+        self.kernel = kernel
+        self._handle = handle
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._handle.call(args, kwargs, None)
+
+    def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:
+        """As a call; ``grid`` counts groups, or lanes in lane kernels."""
+        return self._handle.call(args, kwargs, grid)
+
+    def __getitem__(self, grid: int | tuple[int, ...]) -> Callable[..., Any]:
+        return functools.partial(self.launch, grid=grid)
+
+    def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:
+        """The text of one level: ``graph``, ``schedule``, ``tile`` or ``target``."""
+        return self._handle.inspect_ir(level, locs)
+
+    def explain(self) -> Explanation:
+        """How it was compiled and, once it was called, what ran."""
+        return Explanation(*self._handle.explain())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The compile-time values: dims, tunables and constants."""
+        return self._handle.config()
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """Figures of the compiled code."""
+        return self._handle.resources()
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{k}={v!r}" for k, v in self.config.items())
+        return f"<tessera kernel {self.kernel.name} compiled for {values or 'any size'}>"
+
+
+def make(
+    fn: Callable,
+    scope: dict[str, Any],
+    *,
+    candidates: list[dict[str, Any]] | None = None,
+    lanes: int | None = None,
+    target: str | None = None,
+    source: str | None = None,
+    require: Sequence[Any] = (),
+) -> KernelFn:
+    """Builds the kernel that a decorator stands for."""
+    found = source_of(fn, source, "ts.kernel")
+    spec = KernelSpec(
+        source=found,
+        captures=captures_of(fn, found),
+        params=params_of(fn, scope),
+        candidates=[{k: capture(v) for k, v in c.items()} for c in candidates or ()],
+        lanes=lanes,
+        target=target,
+        require=tuple(_constraint(c) for c in require),
+    )
+    return KernelFn(spec, fn)
+
+
+def _constraint(item: Any) -> tuple:
+    parts = getattr(item, "_parts", None)
+    if parts is None:
+        raise _core.error("E_ARGUMENT", f"expected a constraint in `require=`, got {item!r}", "see `ts.constraint`")
+    return parts()
+
+
+def caller_scope(depth: int) -> dict[str, Any]:
+    """The local names of the frame ``depth`` above the caller, for annotations kept as text."""
+    return dict(sys._getframe(depth + 1).f_locals)

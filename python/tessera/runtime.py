@@ -1,0 +1,30 @@
+"""Backends: which there are, what they can do, and which one runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _core
+
+
+def backends() -> dict[str, str]:
+    """Every backend by name: ``"available"``, or what it misses here."""
+    return _core.backends()
+
+
+def select_backend(name: str | None) -> None:
+    """Runs every later call on this backend; ``None`` returns to the default.
+
+    It wins over ``TESSERA_BACKEND``, which wins over where the arrays are.
+    """
+    _core.select_backend(name)
+
+
+def capabilities(backend: str | None = None) -> dict[str, Any]:
+    """What a backend can do; by default the one that a call with host arrays would use."""
+    return _core.capabilities(backend)
+
+
+def knobs() -> dict[str, str]:
+    """The environment variables that Tessera reads, each with a line on what it does."""
+    return _core.knobs()
