@@ -3,7 +3,7 @@
 use crate::api::{self, Style};
 use crate::elab::val::{OpenKind, Val};
 use crate::elab::{Elab, Frame, Mode};
-use crate::names::{dotted_path, free_paths};
+use crate::names::free_paths;
 use crate::parsed::Parsed;
 use crate::privilege;
 use crate::source::{ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind};
@@ -108,10 +108,13 @@ fn kind_of(source: &Arc<FuncSource>, seen: &mut Vec<Arc<FuncSource>>) -> KernelK
         return KernelKind::Group;
     }
     seen.push(source.clone());
-    let lane = |name: &str| api::find(name).is_some_and(|r| r.style == Style::Lane) || name == "tile.group";
+    let lane = |name: &str| {
+        api::find(name).is_some_and(|r| r.style == Style::Lane) || name == "tile.group"
+    };
     for path in free_paths(&source.file).unwrap_or_default() {
         // The longest captured prefix says what the path begins with.
-        let cuts: Vec<usize> = path.match_indices('.').map(|(i, _)| i).chain([path.len()]).collect();
+        let cuts: Vec<usize> =
+            path.match_indices('.').map(|(i, _)| i).chain([path.len()]).collect();
         for &cut in cuts.iter().rev() {
             let rest = path[cut..].trim_start_matches('.');
             let found = match source.captures.get(&path[..cut]) {
@@ -171,8 +174,17 @@ fn trial_config(decl: &KernelDecl, config: &Config, dims: &BTreeSet<String>) -> 
 
 /// Runs the checks that are passes on a trial elaboration. Only what cannot depend on the sizes
 /// made up is believed, and front-end errors of the trial are not: the check has told the real ones.
-fn trial_passes(decl: &KernelDecl, parsed: &Arc<Parsed>, kind: KernelKind, trial: &Config, diags: &mut Diagnostics) {
-    let open = decl.params.iter().any(|p| p.kind == ParamKind::Any || matches!(p.kind, ParamKind::Function));
+fn trial_passes(
+    decl: &KernelDecl,
+    parsed: &Arc<Parsed>,
+    kind: KernelKind,
+    trial: &Config,
+    diags: &mut Diagnostics,
+) {
+    let open = decl
+        .params
+        .iter()
+        .any(|p| p.kind == ParamKind::Any || matches!(p.kind, ParamKind::Function));
     if open {
         return;
     }
@@ -229,6 +241,7 @@ fn elaborate(
         returns: None,
         views: BTreeMap::new(),
         loop_depth: 0,
+        open_values: BTreeSet::new(),
     };
     let params = parameters(&mut elab, parsed);
     elab.stmts(&parsed.def.body);
@@ -263,8 +276,12 @@ fn elaborate(
 fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
     let mut places = Vec::new();
     let decl = e.decl;
-    let locs: BTreeMap<String, Loc> =
-        parsed.def.parameters.iter().map(|p| (p.name().to_string(), parsed.loc(p.name().range))).collect();
+    let locs: BTreeMap<String, Loc> = parsed
+        .def
+        .parameters
+        .iter()
+        .map(|p| (p.name().to_string(), parsed.loc(p.name().range)))
+        .collect();
     // Symbols first: a parameter's dims may use those of a later one.
     for p in &decl.params {
         if let ParamKind::Tensor { dims: Some(dims), .. } = &p.kind {
@@ -388,10 +405,4 @@ pub fn parse_dim(text: &str) -> Option<DimExpr> {
             part.parse::<i64>().map(DimExpr::Const).unwrap_or_else(|_| DimExpr::sym(part))
         })
         .reduce(|a, b| DimExpr::bin(DimOp::Mul, a, b))
-}
-
-/// Used by the stub generator and by tests: whether a path names the API.
-#[allow(dead_code)]
-fn is_api_path(e: &ruff_python_ast::Expr) -> bool {
-    dotted_path(e).is_some_and(|p| api::find(&p).is_some())
 }

@@ -95,7 +95,9 @@ impl<'a> Visitor<'a> for Assigned {
 pub fn leaves_loop(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match stmt {
         Stmt::Break(_) | Stmt::Return(_) => true,
-        Stmt::If(s) => leaves_loop(&s.body) || s.elif_else_clauses.iter().any(|c| leaves_loop(&c.body)),
+        Stmt::If(s) => {
+            leaves_loop(&s.body) || s.elif_else_clauses.iter().any(|c| leaves_loop(&c.body))
+        }
         // A `break` in an inner loop is that loop's; a `return` is not.
         Stmt::For(s) => returns(&s.body),
         Stmt::While(s) => returns(&s.body),

@@ -42,7 +42,8 @@ fn dedent(text: &str) -> (String, Vec<u32>) {
 impl Parsed {
     pub fn new(file: &Arc<SourceFile>) -> Result<Self, Diagnostic> {
         let (text, moved) = dedent(&file.text);
-        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
+        let line_starts =
+            std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
         let place = Places { file, text: &text, line_starts: &line_starts, moved: &moved };
         let module = ruff_python_parser::parse_module(&text).map_err(|e| {
             Diagnostic::new(Code::E_SYNTAX, format!("the source is not valid Python: {}", e.error))
@@ -54,9 +55,12 @@ impl Parsed {
             _ => None,
         });
         let Some(def) = defs.next() else {
-            return Err(Diagnostic::new(Code::E_SYNTAX, "expected the source of a function (`def …`)")
-                .at(Loc::span(file, file.first_line, 1, file.first_line, 2))
-                .help("decorate a function defined with `def`"));
+            return Err(Diagnostic::new(
+                Code::E_SYNTAX,
+                "expected the source of a function (`def …`)",
+            )
+            .at(Loc::span(file, file.first_line, 1, file.first_line, 2))
+            .help("decorate a function defined with `def`"));
         };
         if def.is_async {
             return Err(Diagnostic::new(Code::E_SYNTAX, "expected a plain `def`, got `async def`")
@@ -66,7 +70,13 @@ impl Parsed {
     }
 
     pub fn loc(&self, range: TextRange) -> Loc {
-        Places { file: &self.file, text: &self.text, line_starts: &self.line_starts, moved: &self.moved }.loc(range)
+        Places {
+            file: &self.file,
+            text: &self.text,
+            line_starts: &self.line_starts,
+            moved: &self.moved,
+        }
+        .loc(range)
     }
 
     /// The source of a piece, as the user wrote it, on one line.

@@ -26,7 +26,9 @@ pub fn assign(e: &mut Elab<'_>) -> Vec<Option<Privilege>> {
         };
         let uses = uses_of(e, view);
         let declared = match &p.kind {
-            ParamKind::Tensor { privilege, out, .. } => privilege.or(out.then_some(Privilege::Write)),
+            ParamKind::Tensor { privilege, out, .. } => {
+                privilege.or(out.then_some(Privilege::Write))
+            }
             _ => None,
         };
         let privilege = match declared {
@@ -76,7 +78,10 @@ fn check(e: &mut Elab<'_>, name: &str, privilege: Privilege, uses: &Uses) {
             e.report(
                 Diagnostic::new(
                     Code::E_PRIVILEGE,
-                    format!("expected `{name}` to be used as `{}`, but it is {does}", privilege.name()),
+                    format!(
+                        "expected `{name}` to be used as `{}`, but it is {does}",
+                        privilege.name()
+                    ),
                 )
                 .at(loc.clone())
                 .help(help),
@@ -94,7 +99,10 @@ fn check(e: &mut Elab<'_>, name: &str, privilege: Privilege, uses: &Uses) {
             refuse(&uses.accumulate, "read by `+=`", suggest("read_write"));
         }
         Privilege::ReadWrite => {}
-        Privilege::ReduceSum | Privilege::ReduceMax | Privilege::ReduceMin | Privilege::ReduceProd => {
+        Privilege::ReduceSum
+        | Privilege::ReduceMax
+        | Privilege::ReduceMin
+        | Privilege::ReduceProd => {
             refuse(&uses.read, "read", suggest("read_write"));
             refuse(&uses.write, "assigned", suggest("read_write"));
         }

@@ -42,7 +42,12 @@ pub struct FuncSource {
 pub enum ParamKind {
     /// `Tensor[...]`, `Region[...]`, `Out[...]`. `dims` are symbols, integers, `?` or products as
     /// written; `None` where the annotation gives no shape.
-    Tensor { dims: Option<Vec<String>>, elem: Option<NumType>, privilege: Option<Privilege>, out: bool },
+    Tensor {
+        dims: Option<Vec<String>>,
+        elem: Option<NumType>,
+        privilege: Option<Privilege>,
+        out: bool,
+    },
     /// `alpha: ts.f32`: a run-time number.
     Scalar(DType),
     /// `is_causal: bool`: compile-time; the name of the Python type (`bool`, `int`, `float`, `str`).

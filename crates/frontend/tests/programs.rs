@@ -85,7 +85,8 @@ const ATTENTION_PARAMS: &str =
 fn lowered(k: &tessera_frontend::Kernel, config: &tessera_frontend::Config) -> String {
     let out = k.elaborate(config).unwrap_or_else(|d| panic!("{d}"));
     let mut func = out.func;
-    tessera_ir::verify(&func).unwrap_or_else(|d| panic!("{d}\n{}", tessera_ir::render_in_place(&func)));
+    tessera_ir::verify(&func)
+        .unwrap_or_else(|d| panic!("{d}\n{}", tessera_ir::render_in_place(&func)));
     let options = PassOptions { verify_each: true, dump_dir: None };
     let pipeline = tessera_lower::tile_pipeline(options);
     pipeline.run(&mut func, &mut PassContext::default()).unwrap_or_else(|d| panic!("{d}\n{func}"));
@@ -103,8 +104,9 @@ fn saxpy_elaborates_and_lowers() {
 
 #[test]
 fn explicit_gemm_elaborates_and_lowers() {
-    let k = kernel(GEMM, "A: M,K bf16; B: K,N bf16; C: M,N f32", &[("BM", 64), ("BN", 64), ("BK", 32)])
-        .unwrap_or_else(|d| panic!("{d}"));
+    let k =
+        kernel(GEMM, "A: M,K bf16; B: K,N bf16; C: M,N f32", &[("BM", 64), ("BN", 64), ("BK", 32)])
+            .unwrap_or_else(|d| panic!("{d}"));
     let text = lowered(&k, &config(&k, &[], &[]));
     println!("{text}");
     assert!(text.contains("grid = [cdiv(M, 64), cdiv(N, 64)]"), "{text}");
@@ -113,7 +115,8 @@ fn explicit_gemm_elaborates_and_lowers() {
 
 #[test]
 fn seed_gemm_elaborates_and_lowers() {
-    let k = kernel(SEED_GEMM, "A: M,K bf16; B: K,N bf16; C: M,N f32", &[]).unwrap_or_else(|d| panic!("{d}"));
+    let k = kernel(SEED_GEMM, "A: M,K bf16; B: K,N bf16; C: M,N f32", &[])
+        .unwrap_or_else(|d| panic!("{d}"));
     let text = lowered(&k, &config(&k, &[], &[]));
     println!("{text}");
     assert!(text.contains("grid = [cdiv(M, 64), cdiv(N, 64)]"), "{text}");
@@ -122,8 +125,9 @@ fn seed_gemm_elaborates_and_lowers() {
 
 #[test]
 fn attention_elaborates_and_lowers() {
-    let k = kernel(ATTENTION, ATTENTION_PARAMS, &[("BLOCK_M", 64), ("BLOCK_N", 64), ("num_warps", 4)])
-        .unwrap_or_else(|d| panic!("{d}"));
+    let k =
+        kernel(ATTENTION, ATTENTION_PARAMS, &[("BLOCK_M", 64), ("BLOCK_N", 64), ("num_warps", 4)])
+            .unwrap_or_else(|d| panic!("{d}"));
     assert_eq!(k.static_dims(), ["D"]);
     println!("{}", k.symbolic());
     for causal in [true, false] {

@@ -1,8 +1,35 @@
-//! The extension module `tessera._core`: what the Python package calls.
+//! The extension module `tessera._core`: conversions and error mapping, no logic. Everything goes
+//! into the compiler through [`enter::enter`].
 
-use pyo3::prelude::*;
+mod arrays;
+mod call;
+mod declare;
+mod dlpack;
+mod dtype;
+mod enter;
+mod kernel;
+mod module;
+mod runtime;
+mod values;
 
-#[pymodule]
-fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))
+#[pyo3::pymodule]
+mod _core {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
+    #[pymodule_export]
+    use crate::kernel::{Compiled, Kernel};
+    #[pymodule_export]
+    use crate::module::{Module, ir_parse};
+    #[pymodule_export]
+    use crate::runtime::{api, backends, capabilities, error, free_paths, knob_table, select_backend};
+    #[pymodule_export]
+    use crate::values::{Func, Name};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        tessera_driver::set_interrupt_check(crate::enter::interrupted);
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

@@ -19,7 +19,9 @@ pub const ROWS: Rows = rows! {
 /// A shape argument: a tuple or one extent.
 pub fn shape_of(e: &mut Elab<'_>, v: &Val) -> Option<Shape> {
     match v {
-        Val::Tuple(items) => items.iter().map(|v| e.extent(v, "each extent of the shape")).collect(),
+        Val::Tuple(items) => {
+            items.iter().map(|v| e.extent(v, "each extent of the shape")).collect()
+        }
         one => Some(vec![e.extent(one, "the shape")?]),
     }
 }
@@ -38,7 +40,11 @@ pub fn dtype_of(e: &mut Elab<'_>, args: &Args, name: &str, default: DType) -> Op
         },
         other => {
             let what = e.describe(&other);
-            e.error_help(Code::E_TYPE, format!("expected a dtype, got {what}"), "for example ts.f32 or ts.bf16");
+            e.error_help(
+                Code::E_TYPE,
+                format!("expected a dtype, got {what}"),
+                "for example ts.f32 or ts.bf16",
+            );
             None
         }
     }

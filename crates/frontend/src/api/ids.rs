@@ -86,7 +86,8 @@ fn num_programs(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn grid(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let given: Vec<Val> = args.rest.iter().map(|g| g.value.clone()).collect();
     if given.is_empty() || given.len() > 3 {
-        return e.error(Code::E_ARGUMENT, format!("expected 1 to 3 grid extents, got {}", given.len()));
+        return e
+            .error(Code::E_ARGUMENT, format!("expected 1 to 3 grid extents, got {}", given.len()));
     }
     if e.func.attrs.get("grid").is_some() {
         return e.error(Code::E_LAUNCH_GEOMETRY, "expected one call of ts.tile.grid, got a second");

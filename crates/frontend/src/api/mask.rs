@@ -25,7 +25,10 @@ fn operands(e: &mut Elab<'_>, args: &Args, name: &str) -> Option<(Value, Val)> {
     let value = match args.get("value") {
         Val::None if dtype.is_float() => Val::Const(Const::Float(f64::NEG_INFINITY)),
         Val::None => {
-            e.error(Code::E_ARGUMENT, format!("expected `value` for a tile of dtype {dtype}, which has no infinity"));
+            e.error(
+                Code::E_ARGUMENT,
+                format!("expected `value` for a tile of dtype {dtype}, which has no infinity"),
+            );
             return None;
         }
         v => v,
@@ -55,7 +58,10 @@ fn bounds_mask(e: &mut Elab<'_>, args: &mut Args) -> Val {
             continue;
         }
         let Some(axis) = rank.checked_sub(from_end) else {
-            return e.error(Code::E_SHAPE_MISMATCH, format!("expected a tile of rank {from_end} or more for `{name}`"));
+            return e.error(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected a tile of rank {from_end} or more for `{name}`"),
+            );
         };
         let Some(at) = positions(e, x, axis) else { return Val::Poison };
         let inside = e.binary(ScalarFn::Lt, at, args.get(name));
@@ -77,7 +83,9 @@ fn causal_mask(e: &mut Elab<'_>, args: &mut Args) -> Val {
         let what = e.describe(&Val::Rt(x));
         return e.error(Code::E_SHAPE_MISMATCH, format!("expected scores of rank 2, got {what}"));
     }
-    let (Some(rows), Some(cols)) = (positions(e, x, 0), positions(e, x, 1)) else { return Val::Poison };
+    let (Some(rows), Some(cols)) = (positions(e, x, 0), positions(e, x, 1)) else {
+        return Val::Poison;
+    };
     let q = e.binary(ScalarFn::Add, rows, args.get("q_start"));
     let q = match args.get("offset") {
         Val::None | Val::Const(Const::Int(0)) => q,

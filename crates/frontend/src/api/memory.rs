@@ -32,17 +32,23 @@ fn alloc_shared(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let mut spec = OpSpec::new(TileOp::BufAlloc, &[]).result(Type::Buf { shape, dtype });
     match args.get("swizzle") {
         Val::None => {}
-        Val::Const(Const::Str(s)) if s.chars().all(|c| c.is_alphanumeric() || c == '_') && !s.is_empty() => {
+        Val::Const(Const::Str(s))
+            if s.chars().all(|c| c.is_alphanumeric() || c == '_') && !s.is_empty() =>
+        {
             spec = spec.attr("swizzle", Attr::word(s));
         }
         other => {
             let what = e.describe(&other);
-            return e.error(Code::E_ARGUMENT, format!("expected swizzle=\"xor\" or None, got {what}"));
+            return e
+                .error(Code::E_ARGUMENT, format!("expected swizzle=\"xor\" or None, got {what}"));
         }
     }
     if let Some(a) = args.get("alignment").as_const_int() {
         if a <= 0 || a.count_ones() != 1 {
-            return e.error(Code::E_ARGUMENT, format!("expected an alignment that is a power of two, got {a}"));
+            return e.error(
+                Code::E_ARGUMENT,
+                format!("expected an alignment that is a power of two, got {a}"),
+            );
         }
         spec = spec.attr("alignment", Attr::Int(a));
     }
@@ -56,9 +62,12 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Val::Buf { buf, transposed: false } = args.get("dst") else {
         let what = e.describe(&args.get("dst"));
         return e.report(
-            Diagnostic::new(Code::E_TYPE, format!("expected a shared buffer to copy into, got {what}"))
-                .at(args.loc("dst"))
-                .help("allocate one: ts.tile.alloc_shared((BM, BK), ts.bf16)"),
+            Diagnostic::new(
+                Code::E_TYPE,
+                format!("expected a shared buffer to copy into, got {what}"),
+            )
+            .at(args.loc("dst"))
+            .help("allocate one: ts.tile.alloc_shared((BM, BK), ts.bf16)"),
         );
     };
     let block = match args.get("src") {
@@ -70,8 +79,11 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
         other => {
             let what = e.describe(&other);
             return e.report(
-                Diagnostic::new(Code::E_TYPE, format!("expected a slice of a parameter to copy from, got {what}"))
-                    .at(args.loc("src")),
+                Diagnostic::new(
+                    Code::E_TYPE,
+                    format!("expected a slice of a parameter to copy from, got {what}"),
+                )
+                .at(args.loc("src")),
             );
         }
     };
@@ -82,9 +94,12 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let (to, from) = (e.ty(buf).dtype(), e.ty(block.mem).dtype());
     if to != from {
         return e.report(
-            Diagnostic::new(Code::E_TYPE, format!("expected one dtype, got a copy of {from} into a buffer of {to}"))
-                .at(args.loc("src"))
-                .help(format!("allocate the buffer with dtype ts.{from}, and cast when you use it")),
+            Diagnostic::new(
+                Code::E_TYPE,
+                format!("expected one dtype, got a copy of {from} into a buffer of {to}"),
+            )
+            .at(args.loc("src"))
+            .help(format!("allocate the buffer with dtype ts.{from}, and cast when you use it")),
         );
     }
     let extents = block.reach.iter().map(|r| match r {
@@ -103,7 +118,12 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
 
 /// The block, if it has the buffer's shape. A block of higher rank is reported with the subscript
 /// to write; elaboration goes on with the axes that fit, taken at their first position.
-fn matching_block(e: &mut Elab<'_>, args: &Args, buf: Value, mut block: BlockRef) -> Option<BlockRef> {
+fn matching_block(
+    e: &mut Elab<'_>,
+    args: &Args,
+    buf: Value,
+    mut block: BlockRef,
+) -> Option<BlockRef> {
     let want = e.ty(buf).shape().to_vec();
     let have = e.block_shape(&block);
     let equal = want.len() == have.len() && want.iter().zip(&have).all(|(a, b)| a.may_equal(b));
@@ -190,7 +210,12 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
     if items.len() != dims.len() {
         e.error(
             Code::E_SHAPE_MISMATCH,
-            format!("expected {} indices for a tensor of shape {}, got {}", dims.len(), show_shape(&dims), items.len()),
+            format!(
+                "expected {} indices for a tensor of shape {}, got {}",
+                dims.len(),
+                show_shape(&dims),
+                items.len()
+            ),
         );
         return None;
     }
@@ -201,7 +226,8 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
         block.reach.push(reach);
     }
     // Index tiles of several axes meet like operands do.
-    let tiles: Vec<usize> = (0..block.at.len()).filter(|&i| block.reach[i] == Reach::Gather).collect();
+    let tiles: Vec<usize> =
+        (0..block.at.len()).filter(|&i| block.reach[i] == Reach::Gather).collect();
     let values: Vec<Value> = tiles.iter().map(|&i| block.at[i]).collect();
     for (place, v) in tiles.into_iter().zip(e.unify_shapes(&values)?) {
         block.at[place] = v;

@@ -22,8 +22,11 @@ fn operand(e: &mut Elab<'_>, args: &Args, name: &str, transpose: &str) -> Option
     if ty.rank() != 2 {
         let what = e.describe(&Val::Rt(v));
         e.report(
-            Diagnostic::new(Code::E_SHAPE_MISMATCH, format!("expected a tile of rank 2 for `{name}`, got {what}"))
-                .at(args.loc(name)),
+            Diagnostic::new(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected a tile of rank 2 for `{name}`, got {what}"),
+            )
+            .at(args.loc(name)),
         );
         return None;
     }
@@ -37,7 +40,9 @@ fn operand(e: &mut Elab<'_>, args: &Args, name: &str, transpose: &str) -> Option
 }
 
 fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
-    let (Some(a), Some(b)) = (operand(e, args, "a", "transpose_a"), operand(e, args, "b", "transpose_b")) else {
+    let (Some(a), Some(b)) =
+        (operand(e, args, "a", "transpose_a"), operand(e, args, "b", "transpose_b"))
+    else {
         return Val::Poison;
     };
     let (k, kb) = (e.ty(a).shape()[1].clone(), e.ty(b).shape()[0].clone());
@@ -58,7 +63,11 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
         Val::Const(Const::DType(t)) => {
             return e.error_help(
                 Code::E_TYPE,
-                format!("expected an accumulator of dtype {default} for {} operands, got {}", e.ty(a).dtype(), t.storage),
+                format!(
+                    "expected an accumulator of dtype {default} for {} operands, got {}",
+                    e.ty(a).dtype(),
+                    t.storage
+                ),
                 format!("accumulate in {default} and cast the result"),
             );
         }
@@ -88,7 +97,8 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
             v
         }
         None => {
-            let zero = Elab::const_attr(&Const::Int(0), default).unwrap_or(tessera_ir::Attr::Float(0.0));
+            let zero =
+                Elab::const_attr(&Const::Int(0), default).unwrap_or(tessera_ir::Attr::Float(0.0));
             e.b().constant(Type::Tile { shape: vec![m, n], dtype: default }, zero)
         }
     };
@@ -110,10 +120,8 @@ fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(
     let (wide, narrow, target) = if ta.bits() >= tb.bits() { ("a", tb, a) } else { ("b", ta, b) };
     let castable = LEGAL.iter().any(|row| (row.0, row.1) == (narrow, narrow));
     let text = args.text(wide);
-    let d = Diagnostic::new(
-        Code::E_TYPE,
-        format!("expected operands of one dtype, got {ta} x {tb}"),
-    );
+    let d =
+        Diagnostic::new(Code::E_TYPE, format!("expected operands of one dtype, got {ta} x {tb}"));
     if !castable {
         let rows: Vec<String> = LEGAL.iter().map(|r| format!("{} x {}", r.0, r.1)).collect();
         e.report(d.note(format!("legal pairs: {}", rows.join(", "))));

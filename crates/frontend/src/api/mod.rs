@@ -95,7 +95,10 @@ pub fn all() -> &'static [ApiRow] {
 
 /// The rows of the `ScalarFn` table that users call by name; the rest are operators.
 fn elementwise() -> impl Iterator<Item = ApiRow> {
-    let operators = ["and", "or", "xor", "not", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "floordiv", "mod"];
+    let operators = [
+        "and", "or", "xor", "not", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "floordiv",
+        "mod",
+    ];
     ScalarFn::ALL.iter().copied().filter(move |f| !operators.contains(&f.name())).map(|f| {
         let signature = match (f, f.arity()) {
             (ScalarFn::Clamp, _) => "(x, low, high)",
@@ -153,7 +156,11 @@ impl Args {
                     elab.report(
                         Diagnostic::new(
                             Code::E_ARGUMENT,
-                            format!("expected arguments of `{}{}`, got `{what}` beside them", shown(row), row.signature),
+                            format!(
+                                "expected arguments of `{}{}`, got `{what}` beside them",
+                                shown(row),
+                                row.signature
+                            ),
                         )
                         .at(g.loc),
                     );

@@ -34,7 +34,10 @@ fn axes(e: &mut Elab<'_>, args: &Args, rank: usize) -> Option<Vec<usize>> {
             Some(a) => Some(vec![a.rem_euclid(rank) as usize]),
             None => {
                 let what = e.describe(&v);
-                e.error(Code::E_SHAPE_MISMATCH, format!("expected an axis below {rank}, got {what}"));
+                e.error(
+                    Code::E_SHAPE_MISMATCH,
+                    format!("expected an axis below {rank}, got {what}"),
+                );
                 None
             }
         },
@@ -55,11 +58,19 @@ fn operand(e: &mut Elab<'_>, args: &Args, op: ReduceOp) -> Option<Value> {
     Some(e.b().cast(v, target))
 }
 
-fn apply(e: &mut Elab<'_>, args: &Args, op: ReduceOp, axes_of: impl Fn(&mut Elab<'_>, usize) -> Option<Vec<usize>>) -> Val {
+fn apply(
+    e: &mut Elab<'_>,
+    args: &Args,
+    op: ReduceOp,
+    axes_of: impl Fn(&mut Elab<'_>, usize) -> Option<Vec<usize>>,
+) -> Val {
     let Some(mut v) = operand(e, args, op) else { return Val::Poison };
     let dtype = e.ty(v).dtype();
     if !op.combine().accepts(dtype) {
-        return e.error(Code::E_TYPE, format!("expected a dtype that \"{}\" combines, got {dtype}", op.name()));
+        return e.error(
+            Code::E_TYPE,
+            format!("expected a dtype that \"{}\" combines, got {dtype}", op.name()),
+        );
     }
     let rank = e.ty(v).rank();
     let Some(axes) = axes_of(e, rank) else { return Val::Poison };
@@ -86,7 +97,8 @@ fn reduce(e: &mut Elab<'_>, args: &mut Args) -> Val {
         Some(op) => with(e, args, op),
         None => {
             let what = e.describe(&args.get("op"));
-            let names: Vec<String> = ReduceOp::ALL.iter().map(|r| format!("{:?}", r.name())).collect();
+            let names: Vec<String> =
+                ReduceOp::ALL.iter().map(|r| format!("{:?}", r.name())).collect();
             e.error(Code::E_ARGUMENT, format!("expected one of {}, got {what}", names.join(" ")))
         }
     }

@@ -55,7 +55,11 @@ fn bitcast(e: &mut Elab<'_>, args: &mut Args) -> Val {
     if from.bits() != dtype.bits() {
         return e.error(
             Code::E_TYPE,
-            format!("expected a dtype of {} bits, got {dtype} of {} bits", from.bits(), dtype.bits()),
+            format!(
+                "expected a dtype of {} bits, got {dtype} of {} bits",
+                from.bits(),
+                dtype.bits()
+            ),
         );
     }
     let ty = e.ty(v).with_dtype(dtype);
@@ -108,11 +112,16 @@ fn broadcast(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(v) = e.runtime(&args.get("x")) else { return Val::Poison };
     let from = e.ty(v).shape().to_vec();
     let fits = from.is_empty()
-        || (from.len() == shape.len() && from.iter().zip(&shape).all(|(a, b)| a.is_one() || a.may_equal(b)));
+        || (from.len() == shape.len()
+            && from.iter().zip(&shape).all(|(a, b)| a.is_one() || a.may_equal(b)));
     if !fits {
         return e.error(
             Code::E_SHAPE_MISMATCH,
-            format!("expected a scalar or extents of 1 or the shape's, got {} to {}", show_shape(&from), show_shape(&shape)),
+            format!(
+                "expected a scalar or extents of 1 or the shape's, got {} to {}",
+                show_shape(&from),
+                show_shape(&shape)
+            ),
         );
     }
     Val::Rt(e.b().broadcast(v, shape))
@@ -123,7 +132,9 @@ fn expand_dims(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let rank = e.ty(v).rank() as i64;
     match args.get("axis").as_const_int().filter(|a| (-rank - 1..=rank).contains(a)) {
         Some(a) if rank > 0 => Val::Rt(e.b().expand(v, a.rem_euclid(rank + 1) as usize)),
-        _ => e.error(Code::E_SHAPE_MISMATCH, format!("expected an axis from 0 to {rank} of a tile")),
+        _ => {
+            e.error(Code::E_SHAPE_MISMATCH, format!("expected an axis from 0 to {rank} of a tile"))
+        }
     }
 }
 

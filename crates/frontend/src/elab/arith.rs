@@ -71,7 +71,11 @@ impl Elab<'_> {
         if !f.accepts(dtype) {
             return self.error(
                 Code::E_TYPE,
-                format!("expected an operand that `{}` takes, got {}", f.name(), describe_type(&self.ty(values[0]).clone())),
+                format!(
+                    "expected an operand that `{}` takes, got {}",
+                    f.name(),
+                    describe_type(&self.ty(values[0]).clone())
+                ),
             );
         }
         Val::Rt(self.b().ew(f, &values))
@@ -126,7 +130,9 @@ impl Elab<'_> {
     fn weight(&mut self, v: &Val) -> Option<Weight> {
         Some(match v {
             Val::Const(Const::Bool(_)) | Val::Open(OpenKind::Bool) => Weight::WeakBool,
-            Val::Const(Const::Int(_)) | Val::Open(OpenKind::Int | OpenKind::Other) => Weight::WeakInt,
+            Val::Const(Const::Int(_)) | Val::Open(OpenKind::Int | OpenKind::Other) => {
+                Weight::WeakInt
+            }
             Val::Const(Const::Float(_)) | Val::Open(OpenKind::Float) => Weight::WeakFloat,
             Val::Rt(value) => Weight::Strong(match self.ty(*value).dtype() {
                 DType::Bool => DType::Bool,
@@ -147,7 +153,10 @@ impl Elab<'_> {
                 Some(attr) => self.b().constant(Type::Scalar(dtype), attr),
                 None => {
                     let what = self.describe(v);
-                    self.error(Code::E_TYPE, format!("expected a value of dtype {dtype}, got {what}"));
+                    self.error(
+                        Code::E_TYPE,
+                        format!("expected a value of dtype {dtype}, got {what}"),
+                    );
                     return None;
                 }
             },
@@ -182,9 +191,15 @@ impl Elab<'_> {
                     *mine = theirs.clone();
                 } else if !theirs.is_one() && !mine.may_equal(theirs) {
                     let (a, b) = (self.describe(&operands[before]), self.describe(v));
-                    self.error(Code::E_SHAPE_MISMATCH, format!("expected operands of one shape, got {a} and {b}"));
+                    self.error(
+                        Code::E_SHAPE_MISMATCH,
+                        format!("expected operands of one shape, got {a} and {b}"),
+                    );
                     return None;
-                } else if mine.as_static().is_none() && theirs.as_static().is_some() && !theirs.is_one() {
+                } else if mine.as_static().is_none()
+                    && theirs.as_static().is_some()
+                    && !theirs.is_one()
+                {
                     *mine = theirs.clone();
                 }
             }
@@ -216,7 +231,11 @@ impl Elab<'_> {
         self.report(
             Diagnostic::new(
                 Code::E_SHAPE_MISMATCH,
-                format!("expected operands of one rank, got shapes {} and {}", show_shape(a), show_shape(b)),
+                format!(
+                    "expected operands of one rank, got shapes {} and {}",
+                    show_shape(a),
+                    show_shape(b)
+                ),
             )
             .help(help),
         );
@@ -235,7 +254,8 @@ impl Elab<'_> {
             }
         }
         let Some(ty) = best else { return Val::Poison };
-        let dtype = f.result(if ty.dtype() == DType::Bool { DType::Bool } else { ty.dtype().compute() });
+        let dtype =
+            f.result(if ty.dtype() == DType::Bool { DType::Bool } else { ty.dtype().compute() });
         let Some(attr) = Self::const_attr(&Const::Int(0), dtype) else { return Val::Poison };
         Val::Rt(self.b().constant(ty.with_dtype(dtype), attr))
     }
@@ -271,7 +291,9 @@ impl Elab<'_> {
                 F::FloorDiv => whole(DimOp::FloorDiv.eval(x, y)),
                 F::Mod => whole(DimOp::Mod.eval(x, y)),
                 F::Pow if y >= 0 => whole(u32::try_from(y).ok().and_then(|y| x.checked_pow(y))),
-                F::Shl => whole(u32::try_from(y).ok().filter(|s| *s < 63).and_then(|s| x.checked_mul(1 << s))),
+                F::Shl => whole(
+                    u32::try_from(y).ok().filter(|s| *s < 63).and_then(|s| x.checked_mul(1 << s)),
+                ),
                 F::Shr => whole(u32::try_from(y).ok().map(|s| x >> s.min(63))),
                 F::And if both_bool => truth(x & y != 0),
                 F::Or if both_bool => truth(x | y != 0),
@@ -289,7 +311,10 @@ impl Elab<'_> {
                 _ => return self.fold_floats(f, x as f64, y as f64),
             };
             if out.is_none() {
-                return Some(self.error(Code::E_TYPE, format!("expected a constant of 64 bits from {x} and {y}")));
+                return Some(self.error(
+                    Code::E_TYPE,
+                    format!("expected a constant of 64 bits from {x} and {y}"),
+                ));
             }
             return out;
         }
@@ -339,7 +364,12 @@ impl Elab<'_> {
             ScalarFn::Minimum => DimOp::Min,
             ScalarFn::Maximum => DimOp::Max,
             // A size that may become compile-time: its comparison is open while checking.
-            ScalarFn::Eq | ScalarFn::Ne | ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge
+            ScalarFn::Eq
+            | ScalarFn::Ne
+            | ScalarFn::Lt
+            | ScalarFn::Le
+            | ScalarFn::Gt
+            | ScalarFn::Ge
                 if self.mode == Mode::Check =>
             {
                 return None;

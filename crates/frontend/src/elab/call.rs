@@ -29,7 +29,9 @@ impl Elab<'_> {
         self.loc = loc;
         match target {
             Val::Api(row) => {
-                if let (Style::Lane, KernelKind::Group) | (Style::Group, KernelKind::Lane) = (row.style, self.kind) {
+                if let (Style::Lane, KernelKind::Group) | (Style::Group, KernelKind::Lane) =
+                    (row.style, self.kind)
+                {
                     return self.style_mix(row.name, row.style);
                 }
                 match row.handler {
@@ -109,7 +111,12 @@ impl Elab<'_> {
 
     fn given(&mut self, name: Option<String>, e: &Expr) -> Given {
         let value = self.expr(e);
-        Given { name, value, loc: self.place(e.range()), text: self.frame().parsed.snippet(e.range()) }
+        Given {
+            name,
+            value,
+            loc: self.place(e.range()),
+            text: self.frame().parsed.snippet(e.range()),
+        }
     }
 
     /// Elaborates a `@ts.func` in place of its call.
@@ -126,7 +133,8 @@ impl Elab<'_> {
         };
         let call_site = self.loc.clone();
         let mut env = BTreeMap::new();
-        let names: Vec<String> = parsed.def.parameters.iter().map(|p| p.name().to_string()).collect();
+        let names: Vec<String> =
+            parsed.def.parameters.iter().map(|p| p.name().to_string()).collect();
         for (place, g) in given.into_iter().enumerate() {
             let slot = match &g.name {
                 Some(n) => names.iter().position(|p| p == n),
@@ -143,7 +151,12 @@ impl Elab<'_> {
                 _ => {
                     let d = Diagnostic::new(
                         Code::E_ARGUMENT,
-                        format!("expected arguments for `{}({})`, got `{}` beside them", source.name, names.join(", "), g.text),
+                        format!(
+                            "expected arguments for `{}({})`, got `{}` beside them",
+                            source.name,
+                            names.join(", "),
+                            g.text
+                        ),
                     );
                     return self.report(d.at(g.loc));
                 }
@@ -160,7 +173,8 @@ impl Elab<'_> {
         });
         let complete = self.defaults(&parsed, &names, &source.name, &call_site);
         let (block, depth) = (self.block, std::mem::take(&mut self.loop_depth));
-        let exits = if complete { self.stmts(&parsed.def.body) } else { super::flow::Exits::returned() };
+        let exits =
+            if complete { self.stmts(&parsed.def.body) } else { super::flow::Exits::returned() };
         self.loop_depth = depth;
         let partly = self.left(&exits).is_some();
         self.block = block;
@@ -169,7 +183,10 @@ impl Elab<'_> {
         if partly {
             return self.error_help(
                 Code::E_UNSUPPORTED,
-                format!("expected `{}` to return at its end, got a return under a run-time condition", source.name),
+                format!(
+                    "expected `{}` to return at its end, got a return under a run-time condition",
+                    source.name
+                ),
                 "use `a if c else b` or ts.tile.where(c, a, b)",
             );
         }
@@ -177,7 +194,13 @@ impl Elab<'_> {
     }
 
     /// Gives parameters that got no argument their defaults.
-    fn defaults(&mut self, parsed: &Arc<Parsed>, names: &[String], function: &str, call_site: &Loc) -> bool {
+    fn defaults(
+        &mut self,
+        parsed: &Arc<Parsed>,
+        names: &[String],
+        function: &str,
+        call_site: &Loc,
+    ) -> bool {
         for (param, name) in parsed.def.parameters.iter().zip(names) {
             if self.env().contains_key(name) {
                 continue;
@@ -188,7 +211,10 @@ impl Elab<'_> {
                     self.env().insert(name.clone(), value);
                 }
                 None => {
-                    let d = Diagnostic::new(Code::E_ARGUMENT, format!("expected a value for `{name}` of `{function}`"));
+                    let d = Diagnostic::new(
+                        Code::E_ARGUMENT,
+                        format!("expected a value for `{name}` of `{function}`"),
+                    );
                     self.report(d.at(call_site.clone()));
                     return false;
                 }
@@ -209,12 +235,16 @@ impl Elab<'_> {
             return None;
         };
         let target = self.expr(&c.func);
-        let is_range = matches!(&target, Val::Api(row) if matches!(row.name, "tile.range" | "py.range"));
+        let is_range =
+            matches!(&target, Val::Api(row) if matches!(row.name, "tile.range" | "py.range"));
         if !is_range {
             if target != Val::Poison {
                 self.loc = self.place(iter.range());
                 let what = self.describe(&target);
-                self.error(Code::E_SYNTAX, format!("expected `range(…)` at the head of the loop, got {what}"));
+                self.error(
+                    Code::E_SYNTAX,
+                    format!("expected `range(…)` at the head of the loop, got {what}"),
+                );
             }
             return None;
         }
@@ -229,7 +259,10 @@ impl Elab<'_> {
                 // A hint for the pipeline; it never changes a result.
                 Some("prefetch") => {}
                 Some(other) => {
-                    self.error(Code::E_ARGUMENT, format!("expected start, stop, step or prefetch, got `{other}`"));
+                    self.error(
+                        Code::E_ARGUMENT,
+                        format!("expected start, stop, step or prefetch, got `{other}`"),
+                    );
                     return None;
                 }
             }

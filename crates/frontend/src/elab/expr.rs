@@ -107,7 +107,9 @@ impl Elab<'_> {
             && x > 0
             && y > 0
         {
-            let (Some(x), Some(y)) = (self.runtime(&a), self.runtime(&b)) else { return Val::Poison };
+            let (Some(x), Some(y)) = (self.runtime(&a), self.runtime(&b)) else {
+                return Val::Poison;
+            };
             let operands = [Val::Rt(x), Val::Rt(y)];
             self.apply(f, &operands);
             return self.recovered(f, &operands);
@@ -269,9 +271,10 @@ impl Elab<'_> {
     fn open_join(&mut self, a: Val, b: Val) -> Val {
         match (&a, &b) {
             (Val::Poison, _) | (_, Val::Poison) => Val::Poison,
-            (Val::Const(_) | Val::Dim(_) | Val::Open(_), Val::Const(_) | Val::Dim(_) | Val::Open(_)) => {
-                self.binary(ScalarFn::Add, Val::Open(OpenKind::Int), a)
-            }
+            (
+                Val::Const(_) | Val::Dim(_) | Val::Open(_),
+                Val::Const(_) | Val::Dim(_) | Val::Open(_),
+            ) => self.binary(ScalarFn::Add, Val::Open(OpenKind::Int), a),
             _ => match self.unify(&[a, b], None) {
                 Some(values) => Val::Rt(values[0]),
                 None => Val::Poison,
@@ -300,7 +303,9 @@ impl Elab<'_> {
         }
         let mut c = c;
         if !cond_shape.is_empty() {
-            let Some(all) = self.unify_shapes(&[c, values[0], values[1]]) else { return Val::Poison };
+            let Some(all) = self.unify_shapes(&[c, values[0], values[1]]) else {
+                return Val::Poison;
+            };
             c = all[0];
             values = all[1..].to_vec();
         }
@@ -320,7 +325,10 @@ impl Elab<'_> {
                 continue;
             }
             let fits = other.len() == shape.len()
-                && shape.iter().zip(&other).all(|(a, b)| a.is_one() || b.is_one() || a.may_equal(b));
+                && shape
+                    .iter()
+                    .zip(&other)
+                    .all(|(a, b)| a.is_one() || b.is_one() || a.may_equal(b));
             if !fits {
                 self.error(
                     Code::E_SHAPE_MISMATCH,

@@ -80,7 +80,12 @@ impl Elab<'_> {
         self.if_chain(&s.test, &s.body, &rest)
     }
 
-    fn if_chain(&mut self, test: &Expr, body: &[Stmt], rest: &[&ruff_python_ast::ElifElseClause]) -> Exits {
+    fn if_chain(
+        &mut self,
+        test: &Expr,
+        body: &[Stmt],
+        rest: &[&ruff_python_ast::ElifElseClause],
+    ) -> Exits {
         let condition = self.expr(test);
         self.loc = self.place(test.range());
         let otherwise = |this: &mut Self| match rest.split_first() {
@@ -182,9 +187,15 @@ impl Elab<'_> {
         for name in names {
             let merged = match (env1.get(&name), env2.get(&name)) {
                 (Some(a), Some(b)) if a == b => a.clone(),
-                (Some(a), Some(b)) => self.merge_vals(join, &name, a.clone(), b.clone(), left1, left2),
-                (Some(a), None) if left2 => self.merge_vals(join, &name, a.clone(), Val::None, false, true),
-                (None, Some(b)) if left1 => self.merge_vals(join, &name, Val::None, b.clone(), true, false),
+                (Some(a), Some(b)) => {
+                    self.merge_vals(join, &name, a.clone(), b.clone(), left1, left2)
+                }
+                (Some(a), None) if left2 => {
+                    self.merge_vals(join, &name, a.clone(), Val::None, false, true)
+                }
+                (None, Some(b)) if left1 => {
+                    self.merge_vals(join, &name, Val::None, b.clone(), true, false)
+                }
                 (Some(Val::Unset(l)), None) | (None, Some(Val::Unset(l))) => Val::Unset(l.clone()),
                 _ => Val::Unset(self.loc.clone()),
             };
@@ -192,7 +203,15 @@ impl Elab<'_> {
         }
     }
 
-    fn merge_vals(&mut self, join: &mut Join, name: &str, a: Val, b: Val, left1: bool, left2: bool) -> Val {
+    fn merge_vals(
+        &mut self,
+        join: &mut Join,
+        name: &str,
+        a: Val,
+        b: Val,
+        left1: bool,
+        left2: bool,
+    ) -> Val {
         if matches!(a, Val::Poison) || matches!(b, Val::Poison) {
             return Val::Poison;
         }
@@ -208,7 +227,8 @@ impl Elab<'_> {
             let other = match dead {
                 Val::Rt(d) if *self.ty(d) == ty => d,
                 _ => {
-                    let zero = Self::const_attr(&Const::Int(0), ty.dtype()).unwrap_or(Attr::Bool(false));
+                    let zero =
+                        Self::const_attr(&Const::Int(0), ty.dtype()).unwrap_or(Attr::Bool(false));
                     self.b().constant(ty, zero)
                 }
             };
@@ -480,7 +500,13 @@ impl Elab<'_> {
     }
 
     /// The condition of a loop in its condition region.
-    fn goes_on(&mut self, kind: &Repeat<'_>, hi: Option<Value>, args: &[Value], leaves: bool) -> Value {
+    fn goes_on(
+        &mut self,
+        kind: &Repeat<'_>,
+        hi: Option<Value>,
+        args: &[Value],
+        leaves: bool,
+    ) -> Value {
         let mut out = match kind {
             Repeat::Range { .. } => {
                 let hi = hi.expect("a range has bounds");
@@ -537,7 +563,9 @@ impl Elab<'_> {
     /// What is no number may not change in a loop: which buffer a name means must be known.
     fn check_uncarried(&mut self, before: &Env, carried: &[Carried], changed: &BTreeSet<String>) {
         for name in changed {
-            let (Some(old), Some(new)) = (before.get(name), self.env().get(name).cloned()) else { continue };
+            let (Some(old), Some(new)) = (before.get(name), self.env().get(name).cloned()) else {
+                continue;
+            };
             let poisoned = *old == Val::Poison || new == Val::Poison;
             if !poisoned && !carried.iter().any(|c| c.name == *name) && *old != new {
                 self.error(
@@ -573,7 +601,10 @@ impl Elab<'_> {
         }
         match op.code {
             TileOp::LinearId | TileOp::LocalId | TileOp::If | TileOp::While | TileOp::For => true,
-            _ => op.operands.iter().any(|&o| !self.ty(o).is_memory() && self.depends_on_lane(o, depth + 1)),
+            _ => op
+                .operands
+                .iter()
+                .any(|&o| !self.ty(o).is_memory() && self.depends_on_lane(o, depth + 1)),
         }
     }
 }

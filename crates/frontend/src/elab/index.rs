@@ -24,8 +24,13 @@ impl Elab<'_> {
                 let index = items.first().map(|e| self.expr(e));
                 let len = parts.len() as i64;
                 match index.and_then(|v| v.as_const_int()) {
-                    Some(i) if (-len..len).contains(&i) => parts[i.rem_euclid(len) as usize].clone(),
-                    _ => self.error(Code::E_TYPE, format!("expected an index below {len}, known at compile time")),
+                    Some(i) if (-len..len).contains(&i) => {
+                        parts[i.rem_euclid(len) as usize].clone()
+                    }
+                    _ => self.error(
+                        Code::E_TYPE,
+                        format!("expected an index below {len}, known at compile time"),
+                    ),
                 }
             }
             Val::Rt(_) | Val::Buf { .. } | Val::Block(_) => {
@@ -34,7 +39,10 @@ impl Elab<'_> {
             }
             other => {
                 let what = self.describe(&other);
-                self.error(Code::E_TYPE, format!("expected a tensor, tile or tuple before `[`, got {what}"))
+                self.error(
+                    Code::E_TYPE,
+                    format!("expected a tensor, tile or tuple before `[`, got {what}"),
+                )
             }
         }
     }
@@ -46,7 +54,9 @@ impl Elab<'_> {
         let mut axes = Vec::new();
         for (place, item) in items.iter().enumerate() {
             match item {
-                Expr::Slice(s) if s.lower.is_none() && s.upper.is_none() && s.step.is_none() => kept += 1,
+                Expr::Slice(s) if s.lower.is_none() && s.upper.is_none() && s.step.is_none() => {
+                    kept += 1
+                }
                 Expr::NoneLiteral(_) => axes.push(place),
                 _ => {
                     return self.error_help(
@@ -75,7 +85,8 @@ impl Elab<'_> {
     fn block_of(&mut self, mem: Value, items: &[&Expr]) -> Val {
         let ty = self.ty(mem).clone();
         let name = self.func.name_of(mem).unwrap_or("buffer").to_string();
-        let items: Vec<&Expr> = items.iter().copied().filter(|e| !matches!(e, Expr::EllipsisLiteral(_))).collect();
+        let items: Vec<&Expr> =
+            items.iter().copied().filter(|e| !matches!(e, Expr::EllipsisLiteral(_))).collect();
         if items.len() > ty.rank() {
             return self.error(
                 Code::E_SHAPE_MISMATCH,
@@ -91,7 +102,9 @@ impl Elab<'_> {
         for (axis, dim) in ty.shape().iter().enumerate() {
             let placed = match items.get(axis) {
                 None => self.whole_axis(dim, &name),
-                Some(Expr::Slice(s)) if s.lower.is_none() && s.upper.is_none() && s.step.is_none() => {
+                Some(Expr::Slice(s))
+                    if s.lower.is_none() && s.upper.is_none() && s.step.is_none() =>
+                {
                     self.loc = self.place(items[axis].range());
                     self.whole_axis(dim, &name)
                 }
@@ -122,7 +135,10 @@ impl Elab<'_> {
             Dim::Any => Dim::Any,
         };
         if extent == Dim::Static(0) && self.mode == Mode::Full {
-            self.error(Code::E_SHAPE_MISMATCH, format!("expected a positive extent for `:` of `{name}`, got 0"));
+            self.error(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected a positive extent for `:` of `{name}`, got 0"),
+            );
             return None;
         }
         Some((self.b().index(0), Reach::Span(extent)))
@@ -205,7 +221,10 @@ impl Elab<'_> {
         if let Dim::Static(v) = extent
             && v <= 0
         {
-            self.error(Code::E_SHAPE_MISMATCH, format!("expected a slice of positive extent, got {v}"));
+            self.error(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected a slice of positive extent, got {v}"),
+            );
             return None;
         }
         let at = self.index_value(&lower)?;
@@ -213,17 +232,31 @@ impl Elab<'_> {
     }
 
     /// `stop - start`, which must fold to a compile-time integer.
-    fn slice_extent(&mut self, s: &ruff_python_ast::ExprSlice, lower: &Val, upper: &Val) -> Option<Dim> {
+    fn slice_extent(
+        &mut self,
+        s: &ruff_python_ast::ExprSlice,
+        lower: &Val,
+        upper: &Val,
+    ) -> Option<Dim> {
         if matches!(lower, Val::Open(_)) || matches!(upper, Val::Open(_)) {
             return Some(Dim::Any);
         }
-        let difference = self.binary(ScalarFn::Sub, upper.clone(), lower.clone());
-        match &difference {
-            Val::Const(Const::Int(v)) => return Some(Dim::Static(*v)),
-            Val::Dim(e) => return self.static_dim(e),
-            Val::Open(_) => return Some(Dim::Any),
-            Val::Poison => return None,
-            _ => {}
+        let run_time = |v: &Val| matches!(v, Val::Rt(_) | Val::Block(_));
+        if !run_time(lower) && !run_time(upper) {
+            return match self.binary(ScalarFn::Sub, upper.clone(), lower.clone()) {
+                Val::Const(Const::Int(v)) => Some(Dim::Static(v)),
+                Val::Dim(e) => self.static_dim(&e),
+                Val::Open(_) => Some(Dim::Any),
+                Val::Poison => None,
+                other => {
+                    let what = self.describe(&other);
+                    self.error(
+                        Code::E_TYPE,
+                        format!("expected integer bounds of a slice, got {what}"),
+                    );
+                    None
+                }
+            };
         }
         let (start, stop) = (self.index_value(lower)?, self.index_value(upper)?);
         let form = linear_of(&self.func, stop).minus(&linear_of(&self.func, start));
@@ -232,7 +265,8 @@ impl Elab<'_> {
             for (atom, factor) in &form.terms {
                 expr = match (expr, atom) {
                     (Some(e), Atom::Dim(name)) => {
-                        let term = DimExpr::bin(DimOp::Mul, DimExpr::sym(name), DimExpr::Const(*factor));
+                        let term =
+                            DimExpr::bin(DimOp::Mul, DimExpr::sym(name), DimExpr::Const(*factor));
                         Some(DimExpr::bin(DimOp::Add, e, term))
                     }
                     _ => None,
@@ -245,11 +279,12 @@ impl Elab<'_> {
             }
         }
         // While checking, a value that stands for an open constant has no meaning of its own.
-        if self.mode == Mode::Check && self.has_open_constants() {
+        if self.depends_on_open(start) || self.depends_on_open(stop) {
             return Some(Dim::Any);
         }
         let parsed = self.frame().parsed.clone();
-        let text = |e: &Option<Box<Expr>>| e.as_ref().map_or(String::new(), |e| parsed.snippet(e.range()));
+        let text =
+            |e: &Option<Box<Expr>>| e.as_ref().map_or(String::new(), |e| parsed.snippet(e.range()));
         self.report(
             Diagnostic::new(
                 Code::E_DYNAMIC_EXTENT,
@@ -264,18 +299,20 @@ impl Elab<'_> {
         None
     }
 
-    /// Whether some compile-time parameter or tunable has no value yet.
-    fn has_open_constants(&self) -> bool {
-        self.decl.params.iter().any(|p| {
-            matches!(p.kind, crate::source::ParamKind::Const(_)) && !self.config.consts.contains_key(&p.name)
-        })
-    }
-
     /// `tile_m : tile_m + 64` with an unbound `tile_m` (LANGUAGE 4).
-    fn origin_axis(&mut self, name: &str, s: &ruff_python_ast::ExprSlice, dim: &Dim) -> Option<(Value, Reach)> {
+    fn origin_axis(
+        &mut self,
+        name: &str,
+        s: &ruff_python_ast::ExprSlice,
+        dim: &Dim,
+    ) -> Option<(Value, Reach)> {
         let step = match s.upper.as_deref() {
-            Some(Expr::BinOp(e)) if e.op == Operator::Add && is_name(&e.left, name) => self.expr(&e.right),
-            Some(Expr::BinOp(e)) if e.op == Operator::Add && is_name(&e.right, name) => self.expr(&e.left),
+            Some(Expr::BinOp(e)) if e.op == Operator::Add && is_name(&e.left, name) => {
+                self.expr(&e.right)
+            }
+            Some(Expr::BinOp(e)) if e.op == Operator::Add && is_name(&e.right, name) => {
+                self.expr(&e.left)
+            }
             _ => Val::None,
         };
         let Some(step) = step.as_const_int().filter(|v| *v > 0) else {
@@ -290,7 +327,10 @@ impl Elab<'_> {
             Dim::Expr(e) => e.clone(),
             Dim::Static(v) => DimExpr::Const(*v),
             Dim::Any => {
-                self.error(Code::E_LAUNCH_GEOMETRY, format!("expected a named dimension for the origin `{name}`"));
+                self.error(
+                    Code::E_LAUNCH_GEOMETRY,
+                    format!("expected a named dimension for the origin `{name}`"),
+                );
                 return None;
             }
         };
@@ -306,7 +346,9 @@ impl Elab<'_> {
             if over != size {
                 self.error(
                     Code::E_LAUNCH_GEOMETRY,
-                    format!("expected one dimension for the origin `{name}`, got `{over}` and `{size}`"),
+                    format!(
+                        "expected one dimension for the origin `{name}`, got `{over}` and `{size}`"
+                    ),
                 );
                 return None;
             }
@@ -341,7 +383,11 @@ impl Elab<'_> {
         if let Some((_, at)) = gather {
             return self.ty(*at).shape().to_vec();
         }
-        block.reach.iter().filter_map(|r| if let Reach::Span(d) = r { Some(d.clone()) } else { None }).collect()
+        block
+            .reach
+            .iter()
+            .filter_map(|r| if let Reach::Span(d) = r { Some(d.clone()) } else { None })
+            .collect()
     }
 
     pub fn load_block(&mut self, block: &BlockRef) -> Option<Value> {

@@ -70,6 +70,8 @@ pub struct Elab<'k> {
     /// For each kernel parameter that is an array, its value in the function.
     pub views: BTreeMap<String, Value>,
     pub loop_depth: usize,
+    /// Values that stand for compile-time numbers that are not known while checking.
+    pub open_values: BTreeSet<Value>,
 }
 
 impl Elab<'_> {
@@ -77,7 +79,12 @@ impl Elab<'_> {
         self.report(Diagnostic::new(code, message))
     }
 
-    pub fn error_help(&mut self, code: Code, message: impl Into<String>, help: impl Into<String>) -> Val {
+    pub fn error_help(
+        &mut self,
+        code: Code,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Val {
         self.report(Diagnostic::new(code, message).help(help))
     }
 
@@ -193,11 +200,22 @@ impl Elab<'_> {
 
     /// Stands for a compile-time number that is not known while checking.
     fn open_constant(&mut self, kind: OpenKind) -> Value {
-        match kind {
+        let value = match kind {
             OpenKind::Bool => self.b().constant(Type::BOOL, Attr::Bool(false)),
             OpenKind::Float => self.b().constant(Type::Scalar(DType::F32), Attr::Float(0.0)),
             OpenKind::Int | OpenKind::Other => self.b().index(0),
-        }
+        };
+        self.open_values.insert(value);
+        value
+    }
+
+    /// Whether a value is made of compile-time numbers that are not known while checking.
+    pub fn depends_on_open(&self, value: Value) -> bool {
+        self.open_values.contains(&value)
+            || self
+                .func
+                .def(value)
+                .is_some_and(|op| op.operands.iter().any(|&o| self.depends_on_open(o)))
     }
 
     /// A 64-bit index.
@@ -220,7 +238,10 @@ impl Elab<'_> {
         match v {
             Val::Const(Const::Int(n)) if *n > 0 => Some(Dim::Static(*n)),
             Val::Const(Const::Int(n)) => {
-                self.error(Code::E_SHAPE_MISMATCH, format!("expected {what} to be positive, got {n}"));
+                self.error(
+                    Code::E_SHAPE_MISMATCH,
+                    format!("expected {what} to be positive, got {n}"),
+                );
                 None
             }
             Val::Dim(e) => self.static_dim(e),
@@ -295,7 +316,11 @@ impl Elab<'_> {
             Val::Block(b) => format!("a slice of `{}`", self.func.name_of(b.mem).unwrap_or("?")),
             Val::Buf { buf, .. } => {
                 let ty = self.func.ty(*buf);
-                format!("a shared buffer of shape {} and dtype {}", show_shape(ty.shape()), ty.dtype())
+                format!(
+                    "a shared buffer of shape {} and dtype {}",
+                    show_shape(ty.shape()),
+                    ty.dtype()
+                )
             }
             Val::Tuple(items) => format!("a tuple of {}", items.len()),
             Val::Context => "the context".into(),
@@ -317,6 +342,8 @@ pub fn show_shape(shape: &[Dim]) -> String {
 pub fn describe_type(ty: &Type) -> String {
     match ty {
         Type::Scalar(d) => format!("a scalar of dtype {d}"),
-        other => format!("a tile of shape {} and dtype {}", show_shape(other.shape()), other.dtype()),
+        other => {
+            format!("a tile of shape {} and dtype {}", show_shape(other.shape()), other.dtype())
+        }
     }
 }

@@ -9,7 +9,8 @@ use tessera_diag::{Code, Diagnostic};
 use tessera_ir::DimExpr;
 
 /// Python's built-in functions that kernels may call, by the row that does the work.
-const BUILTINS: [&str; 10] = ["range", "min", "max", "abs", "float", "int", "bool", "len", "round", "pow"];
+const BUILTINS: [&str; 10] =
+    ["range", "min", "max", "abs", "float", "int", "bool", "len", "round", "pow"];
 
 impl Elab<'_> {
     pub fn name(&mut self, id: &str) -> Val {
@@ -93,8 +94,12 @@ impl Elab<'_> {
             Val::Poison => Val::Poison,
             Val::Namespace(ns) => self.namespace_member(&ns, attr),
             Val::Context => self.context_member(attr),
-            Val::Buf { buf, transposed } if attr == "T" => Val::Buf { buf, transposed: !transposed },
-            Val::Buf { .. } | Val::Rt(_) | Val::Block(_) if matches!(attr, "T" | "shape" | "dtype") => {
+            Val::Buf { buf, transposed } if attr == "T" => {
+                Val::Buf { buf, transposed: !transposed }
+            }
+            Val::Buf { .. } | Val::Rt(_) | Val::Block(_)
+                if matches!(attr, "T" | "shape" | "dtype") =>
+            {
                 self.tile_member(base, attr)
             }
             Val::View(v) if matches!(attr, "shape" | "dtype") => {
@@ -140,7 +145,8 @@ impl Elab<'_> {
                 _ => {
                     return match api::find(&format!("math.{attr}")) {
                         Some(row) => Val::Api(row),
-                        None => self.error(Code::E_NAME, format!("`math.{attr}` is not known in a kernel")),
+                        None => self
+                            .error(Code::E_NAME, format!("`math.{attr}` is not known in a kernel")),
                     };
                 }
             };
@@ -161,7 +167,11 @@ impl Elab<'_> {
         }
         let names: Vec<String> = api::all()
             .iter()
-            .filter_map(|r| r.name.strip_prefix(&format!("{below}.")).or(Some(r.name).filter(|_| below.is_empty())))
+            .filter_map(|r| {
+                r.name
+                    .strip_prefix(&format!("{below}."))
+                    .or(Some(r.name).filter(|_| below.is_empty()))
+            })
             .map(str::to_string)
             .collect();
         let d = Diagnostic::new(Code::E_NAME, format!("`ts.{path}` is not known in a kernel"));
@@ -218,7 +228,7 @@ pub fn closest(name: &str, known: &[String]) -> Option<String> {
     known
         .iter()
         .map(|k| (distance(name, k), k))
-        .filter(|(d, _)| *d * 3 <= name.chars().count().max(3))
+        .filter(|(d, _)| *d * 2 <= name.chars().count())
         .min_by_key(|(d, _)| *d)
         .map(|(_, k)| k.clone())
 }

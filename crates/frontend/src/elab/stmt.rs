@@ -1,8 +1,8 @@
 //! Statements.
 
+use super::Elab;
 use super::flow::Exits;
 use super::val::{Reach, Val};
-use super::Elab;
 use ruff_python_ast::{Expr, Operator, Stmt, StmtReturn};
 use ruff_text_size::Ranged;
 use tessera_diag::{Code, Diagnostic};
@@ -101,7 +101,9 @@ impl Elab<'_> {
                         Some(v) => Val::Rt(v),
                         None => Val::Poison,
                     },
-                    Val::Origin(name) => self.error(Code::E_NAME, format!("`{name}` is not defined here")),
+                    Val::Origin(name) => {
+                        self.error(Code::E_NAME, format!("`{name}` is not defined here"))
+                    }
                     other => other,
                 };
                 let named = match &value {
@@ -120,7 +122,7 @@ impl Elab<'_> {
             Expr::List(t) => self.unpack(&t.elts, value),
             Expr::Subscript(s) => {
                 let here = self.place(s.range());
-        let outer = std::mem::replace(&mut self.loc, here);
+                let outer = std::mem::replace(&mut self.loc, here);
                 match self.subscript(s) {
                     Val::Block(block) => {
                         self.loc = outer;
@@ -152,7 +154,10 @@ impl Elab<'_> {
             Val::Poison => vec![Val::Poison; targets.len()],
             other => {
                 let what = self.describe(&other);
-                self.error(Code::E_TYPE, format!("expected a tuple of {}, got {what}", targets.len()));
+                self.error(
+                    Code::E_TYPE,
+                    format!("expected a tuple of {}, got {what}", targets.len()),
+                );
                 vec![Val::Poison; targets.len()]
             }
         };
@@ -179,7 +184,10 @@ impl Elab<'_> {
                 let Val::Block(block) = place else {
                     if place != Val::Poison {
                         let what = self.describe(&place);
-                        self.error(Code::E_TYPE, format!("expected a tensor or shared buffer to store into, got {what}"));
+                        self.error(
+                            Code::E_TYPE,
+                            format!("expected a tensor or shared buffer to store into, got {what}"),
+                        );
                     }
                     return;
                 };
@@ -251,7 +259,10 @@ impl Elab<'_> {
         }
         match &self.returns {
             Some(before) if *before != returned => {
-                self.error(Code::E_GRAPH_INVALID, "expected every `return` to return the same parameters");
+                self.error(
+                    Code::E_GRAPH_INVALID,
+                    "expected every `return` to return the same parameters",
+                );
             }
             _ => self.returns = Some(returned),
         }

@@ -58,7 +58,10 @@ pub enum Val {
     Rt(Value),
     View(Value),
     Block(Box<BlockRef>),
-    Buf { buf: Value, transposed: bool },
+    Buf {
+        buf: Value,
+        transposed: bool,
+    },
     Tuple(Vec<Val>),
     Context,
     Namespace(String),

@@ -30,7 +30,8 @@ pub fn source(text: &str, extra: &[(&str, Capture)]) -> Arc<FuncSource> {
     for (name, c) in extra {
         captures.insert(name.to_string(), c.clone());
     }
-    let name = text.split("def ").nth(1).and_then(|s| s.split('(').next()).unwrap_or("k").to_string();
+    let name =
+        text.split("def ").nth(1).and_then(|s| s.split('(').next()).unwrap_or("k").to_string();
     Arc::new(FuncSource { name, file, captures })
 }
 

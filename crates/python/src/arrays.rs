@@ -1,0 +1,153 @@
+//! Arguments of a call as the compiler takes them, without copies. NumPy arrays are read through
+//! their C struct, whose head has not changed since NumPy 1.7: asking for `__array_interface__`
+//! costs microseconds for each array.
+
+use crate::dlpack;
+use crate::values::Func;
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyType};
+use pyo3::{ffi, intern};
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+use tessera_driver::{Arg, ArrayArg, BufferArg, Number, Place};
+use tessera_numerics::DType;
+
+/// The head of `PyArrayObject`.
+#[repr(C)]
+struct NdArray {
+    object: ffi::PyObject,
+    data: *mut u8,
+    rank: c_int,
+    dims: *const isize,
+    strides: *const isize,
+    base: *mut ffi::PyObject,
+    descr: *mut ffi::PyObject,
+    flags: c_int,
+}
+
+const WRITEABLE: c_int = 0x0400;
+
+/// An object as an argument. What it borrows from the object lives as long as `keep` does.
+pub fn argument<'py>(value: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>>) -> PyResult<Arg> {
+    let py = value.py();
+    if value.is_instance(ndarray(py)?)? {
+        return numpy(value);
+    }
+    let number = |value| Ok(Arg::Number { value, dtype: None });
+    if let Ok(v) = value.cast::<PyBool>() {
+        return number(Number::Bool(v.is_true()));
+    }
+    if value.is_instance_of::<PyInt>() {
+        return number(integer(value)?);
+    }
+    if value.is_instance(generic(py)?)? {
+        return scalar(value);
+    }
+    if let Ok(v) = value.cast::<PyFloat>() {
+        return number(Number::Float(v.value()));
+    }
+    if value.is_none() {
+        return Ok(Arg::None);
+    }
+    if value.is_instance_of::<PyString>() {
+        return Ok(Arg::Str(value.extract()?));
+    }
+    if let Ok(handle) = value.getattr(intern!(py, "handle"))
+        && let Ok(func) = handle.cast::<Func>()
+    {
+        return Ok(Arg::Func(func.get().source.clone()));
+    }
+    if value.hasattr(intern!(py, "__dlpack__"))? {
+        return dlpack::argument(value, keep);
+    }
+    if value.hasattr(intern!(py, "__cuda_array_interface__"))? {
+        return Ok(dlpack::on_device("a CUDA device".into()));
+    }
+    Ok(Arg::Other(value.get_type().name()?.to_string()))
+}
+
+fn integer(value: &Bound<'_, PyAny>) -> PyResult<Number> {
+    match value.extract::<i128>() {
+        Ok(v) => Ok(Number::Int(v)),
+        Err(e) if e.is_instance_of::<PyOverflowError>(value.py()) => Ok(Number::Huge("beyond 128 bits".into())),
+        Err(e) => Err(e),
+    }
+}
+
+/// A NumPy scalar: a number that knows its dtype.
+fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
+    let py = value.py();
+    let dtype = match descr_dtype(&value.getattr(intern!(py, "dtype"))?)? {
+        Ok(dtype) => dtype,
+        Err(_) => return Ok(Arg::Other(value.get_type().name()?.to_string())),
+    };
+    let number = match dtype {
+        DType::Bool => Number::Bool(value.is_truthy()?),
+        d if d.is_int() => integer(&value.call_method0(intern!(py, "__int__"))?)?,
+        _ => Number::Float(value.call_method0(intern!(py, "__float__"))?.extract()?),
+    };
+    Ok(Arg::Number { value: number, dtype: Some(dtype) })
+}
+
+fn numpy(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
+    // SAFETY: the object is an instance of `numpy.ndarray`, whose struct begins with these fields;
+    // `dims` and `strides` hold `rank` entries. The caller keeps the array alive during the launch.
+    let (head, dims, strides) = unsafe {
+        let head = &*value.as_ptr().cast::<NdArray>();
+        let list = |from: *const isize| -> Vec<i64> {
+            (0..head.rank as usize).map(|i| *from.add(i) as i64).collect()
+        };
+        (head, list(head.dims), list(head.strides))
+    };
+    // SAFETY: an array always has a dtype, and holds a reference to it.
+    let descr = unsafe { Bound::from_borrowed_ptr(value.py(), head.descr) };
+    let dtype = match descr_dtype(&descr)? {
+        Ok(dtype) => dtype,
+        Err(why) => return Ok(Arg::Unusable(why)),
+    };
+    let writable = head.flags & WRITEABLE != 0;
+    let buffer = BufferArg { data: head.data, dims, strides, dtype, writable };
+    Ok(Arg::Array(ArrayArg { buffer, place: Place::Host }))
+}
+
+/// Dtypes seen before, by the address of an object that the list keeps alive.
+static SEEN: Mutex<Vec<(usize, Py<PyAny>, DType)>> = Mutex::new(Vec::new());
+/// More than there are dtypes: only objects made for one array would fill it.
+const SEEN_LIMIT: usize = 64;
+
+/// The dtype of a NumPy dtype object, or a sentence on why there is none.
+fn descr_dtype(descr: &Bound<'_, PyAny>) -> PyResult<Result<DType, String>> {
+    let address = descr.as_ptr() as usize;
+    let seen = || SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, _, dtype)) = seen().iter().find(|(at, _, _)| *at == address) {
+        return Ok(Ok(*dtype));
+    }
+    let name: String = descr.getattr("name")?.extract()?;
+    // The IEEE-like float8_e4m3 of ml_dtypes has infinities; ours is float8_e4m3fn.
+    let Some(dtype) = DType::parse(&name).filter(|_| name != "float8_e4m3") else {
+        let what = if name == "object" { "Python objects".into() } else { format!("dtype {name}") };
+        return Ok(Err(format!("expected an array of numbers that kernels know, got one of {what}")));
+    };
+    if !descr.getattr("isnative")?.extract::<bool>()? {
+        return Ok(Err(format!(
+            "expected the machine's byte order, got an array of {name} with swapped bytes; convert it with `array.astype(\"{name}\")`"
+        )));
+    }
+    let mut seen = seen();
+    if seen.len() < SEEN_LIMIT {
+        seen.push((address, descr.clone().unbind(), dtype));
+    }
+    Ok(Ok(dtype))
+}
+
+fn ndarray<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    TYPE.import(py, "numpy", "ndarray").map(|t| t.as_any())
+}
+
+fn generic<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    TYPE.import(py, "numpy", "generic").map(|t| t.as_any())
+}

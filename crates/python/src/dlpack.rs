@@ -1,0 +1,146 @@
+//! Arrays of other libraries, through DLPack. The capsule is looked at and not consumed: while it
+//! lives, so does the memory, and its own destructor lets go of it.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ffi::{CStr, c_void};
+use tessera_driver::{Arg, ArrayArg, BufferArg, Place};
+use tessera_numerics::DType;
+
+#[repr(C)]
+struct Tensor {
+    data: *mut u8,
+    device: (i32, i32),
+    rank: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    dims: *const i64,
+    /// In elements; null for a row-major array.
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+/// The head of a versioned capsule; the older kind begins with the tensor itself.
+#[repr(C)]
+struct Versioned {
+    version: (u32, u32),
+    context: *mut c_void,
+    deleter: *mut c_void,
+    flags: u64,
+    tensor: Tensor,
+}
+
+const READ_ONLY: u64 = 1;
+/// Plain host memory, and host memory that is pinned for CUDA or ROCm.
+const HOST: [i32; 3] = [1, 3, 11];
+
+pub fn argument<'py>(value: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>>) -> PyResult<Arg> {
+    let py = value.py();
+    let (kind, index): (i32, i32) = value.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
+    if !HOST.contains(&kind) {
+        let name = match kind {
+            2 | 13 => "cuda",
+            10 => "rocm",
+            14 => "oneapi",
+            _ => "device",
+        };
+        return Ok(on_device(format!("{name}:{index}")));
+    }
+    let capsule = match capsule(value) {
+        Ok(capsule) => capsule,
+        Err(e) => return Ok(Arg::Unusable(format!("expected an array that can be shared, got {}", e.value(py)))),
+    };
+    keep.push(capsule.clone());
+    let pointer = |name: &CStr| {
+        // SAFETY: the name is compared with the capsule's own before anything is returned.
+        unsafe {
+            let object = capsule.as_ptr();
+            (ffi::PyCapsule_IsValid(object, name.as_ptr()) != 0).then(|| ffi::PyCapsule_GetPointer(object, name.as_ptr()))
+        }
+    };
+    // SAFETY: a capsule of this name holds a struct that begins so, alive while the capsule is.
+    unsafe {
+        if let Some(p) = pointer(c"dltensor_versioned") {
+            let head = &*p.cast::<Versioned>();
+            return Ok(view(&head.tensor, head.flags & READ_ONLY == 0));
+        }
+        if let Some(p) = pointer(c"dltensor") {
+            return Ok(view(&*p.cast::<Tensor>(), !is_immutable(value)?));
+        }
+    }
+    Ok(Arg::Unusable("expected a DLPack capsule of a known kind, got another".into()))
+}
+
+/// An argument whose memory the host cannot reach.
+pub fn on_device(name: String) -> Arg {
+    let buffer =
+        BufferArg { data: std::ptr::null_mut(), dims: vec![], strides: vec![], dtype: DType::F32, writable: false };
+    Arg::Array(ArrayArg { buffer, place: Place::Device(name) })
+}
+
+fn capsule<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = value.py();
+    let options = PyDict::new(py);
+    options.set_item("max_version", (1, 1))?;
+    match value.call_method("__dlpack__", (), Some(&options)) {
+        // Libraries older than the versioned form do not take the argument.
+        Err(e) if e.is_instance_of::<PyTypeError>(py) => value.call_method0("__dlpack__"),
+        result => result,
+    }
+}
+
+/// The older capsule cannot say that an array must not be written; JAX's never may.
+fn is_immutable(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let module: String = value.get_type().getattr("__module__")?.extract()?;
+    Ok(module.starts_with("jax"))
+}
+
+/// # Safety
+/// `dims` and `strides` of the tensor hold `rank` entries, or `strides` is null.
+unsafe fn view(t: &Tensor, writable: bool) -> Arg {
+    let Some(dtype) = dtype(t.code, t.bits).filter(|_| t.lanes == 1) else {
+        return Arg::Unusable("expected an array of numbers that kernels know, got another dtype through DLPack".into());
+    };
+    let rank = t.rank as usize;
+    // SAFETY: as the caller promises.
+    let list = |from: *const i64| -> Vec<i64> { unsafe { (0..rank).map(|i| *from.add(i)).collect() } };
+    let dims = list(t.dims);
+    let size = dtype.bytes() as i64;
+    let strides = if t.strides.is_null() {
+        let mut next = size;
+        let mut out: Vec<i64> = dims.iter().rev().map(|d| std::mem::replace(&mut next, next * (*d).max(1))).collect();
+        out.reverse();
+        out
+    } else {
+        list(t.strides).into_iter().map(|s| s * size).collect()
+    };
+    let data = t.data.wrapping_add(t.byte_offset as usize);
+    Arg::Array(ArrayArg { buffer: BufferArg { data, dims, strides, dtype, writable }, place: Place::Host })
+}
+
+/// Types of less than a byte are packed in ways DLPack leaves open, and are not taken.
+fn dtype(code: u8, bits: u8) -> Option<DType> {
+    Some(match (code, bits) {
+        (0, 8) => DType::I8,
+        (0, 16) => DType::I16,
+        (0, 32) => DType::I32,
+        (0, 64) => DType::I64,
+        (1, 8) => DType::U8,
+        (1, 16) => DType::U16,
+        (1, 32) => DType::U32,
+        (1, 64) => DType::U64,
+        (2, 16) => DType::F16,
+        (2, 32) => DType::F32,
+        (2, 64) => DType::F64,
+        (4, 16) => DType::BF16,
+        (6, 8) => DType::Bool,
+        (10, 8) => DType::Fp8E4M3,
+        (12, 8) => DType::Fp8E5M2,
+        (14, 8) => DType::E8M0,
+        _ => return None,
+    })
+}

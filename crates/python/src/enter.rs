@@ -1,0 +1,80 @@
+//! The one way from Python into the compiler: the interpreter's lock is let go, panics are caught,
+//! and every failure becomes the exception class that belongs to it.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+
+thread_local! {
+    /// What a signal handler raised while the compiler ran on this thread.
+    static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+pub fn enter<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Diagnostics> + Send,
+) -> PyResult<T> {
+    match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(found)) => Err(raised(py, &found)),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            let error = Diagnostic::new(Code::E_UNKNOWN, "the compiler failed")
+                .note(text)
+                .help("this is a fault of Tessera: please report it with the kernel");
+            Err(exception(py, &error.into()))
+        }
+    }
+}
+
+fn raised(py: Python<'_>, found: &Diagnostics) -> PyErr {
+    if tessera_driver::is_interrupt(found)
+        && let Some(error) = INTERRUPT.take()
+    {
+        return error;
+    }
+    exception(py, found)
+}
+
+/// Asked by a running launch now and then: whether a signal handler raised something.
+pub fn interrupted() -> bool {
+    Python::attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(error) => {
+            INTERRUPT.set(Some(error));
+            true
+        }
+    })
+}
+
+/// The exception for what was found: its class is that of the first error, its text all errors.
+pub fn exception(py: Python<'_>, found: &Diagnostics) -> PyErr {
+    build(py, found).unwrap_or_else(|e| e)
+}
+
+fn build(py: Python<'_>, found: &Diagnostics) -> PyResult<PyErr> {
+    let module = py.import("tessera._errors")?;
+    let Some(first) = found.errors().next().or(found.iter().next()) else {
+        return Ok(PyRuntimeError::new_err("a failure without a diagnostic"));
+    };
+    let row = module.getattr("Diagnostic")?;
+    let rows: Vec<_> = found.iter().map(|d| row.call1(fields(py, d)?)).collect::<PyResult<_>>()?;
+    let errors: Vec<String> = found.errors().map(Diagnostic::render).collect();
+    let text = if errors.is_empty() { found.render() } else { errors.join("\n") };
+    let class = module.getattr(first.code.kind().class_name())?;
+    Ok(PyErr::from_value(class.call1((text, PyTuple::new(py, rows)?))?))
+}
+
+fn fields<'py>(py: Python<'py>, d: &Diagnostic) -> PyResult<Bound<'py, PyTuple>> {
+    let place = d.loc.file().map(|f| (f.name.clone(), d.loc.line(), d.loc.column()));
+    let (file, line, column) = match place {
+        Some((f, l, c)) => (Some(f), Some(l), Some(c)),
+        None => (None, None, None),
+    };
+    let notes = PyTuple::new(py, &d.notes)?;
+    (d.code.name(), &d.message, file, line, column, notes, &d.help, d.render()).into_pyobject(py)
+}

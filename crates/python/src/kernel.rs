@@ -1,0 +1,153 @@
+//! Kernels as Python objects.
+
+use crate::call::{call, warn};
+use crate::declare::{Spec, declare};
+use crate::enter::{enter, exception};
+use crate::values::{captures_of, show};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use std::sync::{Arc, LazyLock};
+use tessera_driver::{Backends, Explanation, Field, KernelHandle, LevelError};
+
+/// The backends of this process.
+pub static BACKENDS: LazyLock<Backends> = LazyLock::new(Backends::default);
+
+#[pyclass(frozen, module = "tessera._core")]
+pub struct Kernel {
+    handle: Arc<KernelHandle>,
+    allocate: Py<PyAny>,
+}
+
+#[pymethods]
+impl Kernel {
+    #[new]
+    #[allow(clippy::too_many_arguments)] // The fields of `KernelSpec`, one by one.
+    fn new(
+        py: Python<'_>,
+        name: String,
+        file: &str,
+        text: &str,
+        line: u32,
+        captures: &Bound<'_, PyDict>,
+        params: &Bound<'_, PyList>,
+        candidates: &Bound<'_, PyList>,
+        lanes: Option<i64>,
+        target: Option<String>,
+        require: &Bound<'_, PyList>,
+        allocate: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let spec = Spec { name, file, text, line, captures, params, candidates, lanes, target, require };
+        let (decl, options) = declare(&spec)?;
+        let handle = enter(py, || KernelHandle::new(decl, options))?;
+        // The frames above: the object, the function that makes it, the decorator, the user.
+        warn(py, &handle, 4)?;
+        Ok(Self { handle: Arc::new(handle), allocate })
+    }
+
+    fn call<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        grid: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let prepare = |given| self.handle.prepare(&BACKENDS, given);
+        call(&self.handle, prepare, args, kwargs, grid, self.allocate.bind(args.py()))
+    }
+
+    fn jit(&self, py: Python<'_>, values: &Bound<'_, PyDict>, target: Option<&str>) -> PyResult<Compiled> {
+        let values = captures_of(values)?;
+        let inner = enter(py, || tessera_driver::Compiled::new(&self.handle, &BACKENDS, &values, target))?;
+        warn(py, &self.handle, 2)?;
+        Ok(Compiled { inner, allocate: self.allocate.clone_ref(py) })
+    }
+
+    fn inspect_ir(&self, py: Python<'_>, level: &str, locs: bool) -> PyResult<String> {
+        text(py, enter(py, || Ok(self.handle.inspect_ir(&BACKENDS, level, locs)))?)
+    }
+
+    fn explain<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
+        explained(py, enter(py, || Ok(self.handle.explain()))?)
+    }
+
+    fn cache_clear(&self, py: Python<'_>) -> PyResult<()> {
+        enter(py, || {
+            self.handle.clear();
+            Ok(())
+        })
+    }
+}
+
+#[pyclass(frozen, module = "tessera._core")]
+pub struct Compiled {
+    inner: tessera_driver::Compiled,
+    allocate: Py<PyAny>,
+}
+
+#[pymethods]
+impl Compiled {
+    fn call<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        grid: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let prepare = |given| self.inner.prepare(given);
+        call(&self.inner.kernel, prepare, args, kwargs, grid, self.allocate.bind(args.py()))
+    }
+
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let out = PyDict::new(py);
+        for (name, value) in self.inner.config() {
+            out.set_item(name, show(py, &value)?)?;
+        }
+        Ok(out)
+    }
+
+    fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let out = PyDict::new(py);
+        for (name, value) in self.inner.resources() {
+            out.set_item(name, value)?;
+        }
+        Ok(out)
+    }
+
+    fn inspect_ir(&self, py: Python<'_>, level: &str, locs: bool) -> PyResult<String> {
+        text(py, enter(py, || Ok(self.inner.inspect_ir(level, locs)))?)
+    }
+
+    fn explain<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
+        explained(py, enter(py, || Ok(self.inner.explain()))?)
+    }
+}
+
+fn text(py: Python<'_>, result: Result<String, LevelError>) -> PyResult<String> {
+    result.map_err(|e| match e {
+        LevelError::Unknown(message) => PyValueError::new_err(message),
+        LevelError::Failed(found) => exception(py, &found),
+    })
+}
+
+fn explained(py: Python<'_>, e: Explanation) -> PyResult<(String, Bound<'_, PyDict>)> {
+    let out = PyDict::new(py);
+    for (name, field) in e.fields {
+        let value = match field {
+            Field::Text(v) => v.into_bound_py_any(py)?,
+            Field::Flag(v) => v.into_bound_py_any(py)?,
+            Field::Ints(v) => PyTuple::new(py, v)?.into_any(),
+            Field::Lines(v) => PyTuple::new(py, v)?.into_any(),
+            Field::None => py.None().into_bound(py),
+            Field::Values(rows) => {
+                let dict = PyDict::new(py);
+                for (key, value) in rows {
+                    dict.set_item(key, show(py, &value)?)?;
+                }
+                dict.into_any()
+            }
+            Field::Times(rows) => rows.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_bound_py_any(py)?,
+        };
+        out.set_item(name, value)?;
+    }
+    Ok((e.text, out))
+}

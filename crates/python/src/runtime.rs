@@ -1,0 +1,86 @@
+//! Backends, knobs and the API table.
+
+use crate::enter::{enter, exception};
+use crate::kernel::BACKENDS;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
+use tessera_driver::{frontend, knobs};
+use tessera_numerics::DType;
+
+#[pyfunction]
+pub fn backends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    for (name, missing) in BACKENDS.list() {
+        out.set_item(name, missing.unwrap_or("available"))?;
+    }
+    Ok(out)
+}
+
+#[pyfunction]
+pub fn select_backend(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
+    enter(py, || BACKENDS.select(name))
+}
+
+#[pyfunction]
+pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
+    let caps = enter(py, || BACKENDS.choose(backend).map(|c| c.backend.caps()))?;
+    let out = PyDict::new(py);
+    let units = PyDict::new(py);
+    for dtype in DType::ALL.iter().filter(|d| d.is_float() || **d == DType::I8 || **d == DType::I4) {
+        units.set_item(dtype.name(), caps.matrix_units.contains(dtype))?;
+    }
+    out.set_item("backend", caps.backend)?;
+    out.set_item("arch", &caps.arch)?;
+    out.set_item("tensorcore", units)?;
+    out.set_item("warp_size", caps.warp_size)?;
+    out.set_item("cp_async", caps.async_copy)?;
+    out.set_item("shared_bytes_per_block", caps.shared_bytes_per_block)?;
+    out.set_item("max_threads_per_block", caps.max_threads_per_block)?;
+    out.set_item("regs_per_thread", caps.regs_per_thread)?;
+    out.set_item("device_count", caps.device_count)?;
+    out.set_item("memory_bytes", caps.memory_bytes)?;
+    out.set_item("emulated", caps.emulated)?;
+    Ok(out)
+}
+
+#[pyfunction(name = "knobs")]
+pub fn knob_table(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    for knob in knobs::ALL {
+        out.set_item(knob.name, knob.doc)?;
+    }
+    Ok(out)
+}
+
+/// Every function of the tile language: name, signature, documentation.
+#[pyfunction]
+pub fn api() -> Vec<(&'static str, &'static str, &'static str)> {
+    frontend::api().iter().map(|row| (row.name, row.signature, row.doc)).collect()
+}
+
+#[pyfunction]
+pub fn free_paths(py: Python<'_>, file: &str, text: &str, line: u32) -> PyResult<Vec<String>> {
+    enter(py, || frontend::free_paths(&SourceFile::new(file, text, line)))
+}
+
+/// The exception for a failure that Python found.
+#[pyfunction]
+#[pyo3(signature = (code, message, help=None, file=None, line=None))]
+pub fn error(
+    py: Python<'_>,
+    code: &str,
+    message: String,
+    help: Option<String>,
+    file: Option<&str>,
+    line: Option<u32>,
+) -> PyResult<Py<PyAny>> {
+    let code = Code::parse(code).ok_or_else(|| PyValueError::new_err(format!("no such code: {code}")))?;
+    let mut found = Diagnostic::new(code, message);
+    found.help = help;
+    if let (Some(file), Some(line)) = (file, line) {
+        found = found.at(Loc::span(&SourceFile::new(file, "", line + 1), line, 1, line, 1));
+    }
+    Ok(exception(py, &found.into()).into_value(py).into_any())
+}
