@@ -123,6 +123,11 @@ impl DType {
         canonical.or_else(|| ALIASES.iter().find(|(n, _)| *n == s).map(|&(_, d)| d))
     }
 
+    /// Every accepted spelling: the canonical names, then the aliases.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        DType::ALL.iter().map(|d| d.name()).chain(ALIASES.iter().map(|(n, _)| *n))
+    }
+
     /// Width of one element's code. A bool is one bit, though it takes a byte.
     pub const fn bits(self) -> u32 {
         match self {

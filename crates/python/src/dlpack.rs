@@ -111,10 +111,8 @@ unsafe fn view(t: &Tensor, writable: bool) -> Arg {
     let dims = list(t.dims);
     let size = dtype.bytes() as i64;
     let strides = if t.strides.is_null() {
-        let mut next = size;
-        let mut out: Vec<i64> = dims.iter().rev().map(|d| std::mem::replace(&mut next, next * (*d).max(1))).collect();
-        out.reverse();
-        out
+        let inner = |axis: usize| dims[axis + 1..].iter().map(|d| (*d).max(1)).product::<i64>();
+        (0..rank).map(|axis| inner(axis) * size).collect()
     } else {
         list(t.strides).into_iter().map(|s| s * size).collect()
     };
