@@ -10,7 +10,7 @@
         return y
 """
 
-from . import _annotations, _api, _core, _dtypes, _errors, constraint, ir, runtime, tile
+from . import _api, constraint, ir, runtime, tile
 from ._annotations import (
     Fn,
     Out,
@@ -30,10 +30,70 @@ from ._arrays import array, empty, ones, zeros
 from ._bench import bench
 from ._core import DType, __version__
 from ._decorators import kernel
-from ._dtypes import accum, compute, dtype, loss_scale, packed, round, saturate, scale, stochastic_round
+from ._dtypes import (
+    accum,
+    bf16,
+    bfloat16,
+    compute,
+    dtype,
+    e8m0,
+    f16,
+    f32,
+    f64,
+    f8_e4m3,
+    f8_e5m2,
+    float16,
+    float32,
+    float4_e2m1fn,
+    float64,
+    float6_e2m3fn,
+    float6_e3m2fn,
+    float8_e4m3,
+    float8_e4m3fn,
+    float8_e5m2,
+    float8_e8m0fnu,
+    fp16,
+    fp32,
+    fp4,
+    fp4_e2m1,
+    fp6,
+    fp64,
+    fp6_e2m3,
+    fp6_e3m2,
+    fp8_e4m3,
+    fp8_e5m2,
+    i1,
+    i16,
+    i32,
+    i4,
+    i64,
+    i8,
+    int16,
+    int32,
+    int4,
+    int64,
+    int8,
+    loss_scale,
+    packed,
+    round,
+    saturate,
+    scale,
+    stochastic_round,
+    tf32,
+    u16,
+    u32,
+    u64,
+    u8,
+    uint16,
+    uint32,
+    uint64,
+    uint8,
+)
+from ._dtypes import bool_ as bool
 from ._errors import (
     CheckError,
     DeviceError,
+    Diagnostic,
     InternalError,
     KernelSyntaxError,
     KernelTypeError,
@@ -48,9 +108,9 @@ from ._errors import (
 )
 from ._func import func, identity
 from ._inspect import inspect_ir
+from ._require import require
 
-globals().update({name: getattr(_dtypes, name) for name in _dtypes.DTYPE_NAMES if name != "bool"})
-globals().update({"bool": _dtypes.bool_, **_api.members("")})
+cdiv = _api.FUNCTIONS["cdiv"]
 
 # `from tessera import *` must not hide Python's own `bool` and `round`.
 __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("bool", "round")) + ["__version__"]

@@ -47,7 +47,10 @@ def outside(name: str) -> Exception:
 
 
 FUNCTIONS: dict[str, ApiFunction] = {
-    name: (Cdiv if name == "cdiv" else ApiFunction)(name, signature, doc) for name, signature, doc in _core.api()
+    name: (Cdiv if name == "cdiv" else ApiFunction)(name, signature, doc)
+    for name, signature, doc in _core.api()
+    # Python's own functions, as kernels know them, are Python's outside.
+    if not name.startswith(("py.", "math."))
 }
 
 

@@ -12,10 +12,12 @@ from ._dtypes import DType, dtype
 
 def numpy_dtype(spec: DType | str) -> numpy.dtype:
     """The NumPy dtype that holds elements of ``spec``; two packed 4-bit elements are one uint8."""
-    found = dtype(spec)
-    if found.packed:
-        return numpy.dtype(numpy.uint8)
-    name = found.numpy_name
+    return numpy.dtype(numpy.uint8) if dtype(spec).packed else _one_a_byte(spec)
+
+
+def _one_a_byte(spec: DType | str) -> numpy.dtype:
+    """The dtype of single elements; a 4-bit one takes a byte, packed or not."""
+    name = dtype(spec).numpy_name
     return numpy.dtype(getattr(ml_dtypes, name, None) or name)
 
 
@@ -49,18 +51,12 @@ def array(values: Any, dtype: DType | str | None = None) -> numpy.ndarray:
         # Python's own floats are f64 only because Python has no other.
         plain = not hasattr(values, "dtype") and made.dtype == numpy.float64
         return made.astype(numpy.float32) if plain else made
-    converted = made.astype(numpy_dtype_unpacked(dtype))
+    converted = made.astype(_one_a_byte(dtype))
     return _pack(converted) if _packed(dtype) else converted
 
 
 def _packed(spec: DType | str) -> bool:
     return dtype(spec).packed
-
-
-def numpy_dtype_unpacked(spec: DType | str) -> numpy.dtype:
-    """As :func:`numpy_dtype`, one element a byte for 4-bit types whether packed or not."""
-    name = dtype(spec).numpy_name
-    return numpy.dtype(getattr(ml_dtypes, name, None) or name)
 
 
 def _pack(values: numpy.ndarray) -> numpy.ndarray:

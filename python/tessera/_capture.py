@@ -10,10 +10,10 @@ import numpy
 
 from . import _core
 from ._api import ApiFunction
-from ._source import Source
+from ._source import Source, closure_of
 
 _MISSING = object()
-_NAMESPACES = {"tessera": "tessera", "tessera.tile": "tessera.tile", "math": "math", "tessera.constraint": "tessera.constraint"}
+_NAMESPACES = ("tessera", "tessera.tile", "math")
 
 
 def captures_of(fn: Callable, source: Source) -> dict[str, Any]:
@@ -39,12 +39,8 @@ def captures_of(fn: Callable, source: Source) -> dict[str, Any]:
 
 def _lookup(fn: Callable, name: str) -> Any:
     """A name as the function itself would see it, builtins left out: the language has its own."""
-    code = fn.__code__
-    if name in code.co_freevars and fn.__closure__:
-        try:
-            return fn.__closure__[code.co_freevars.index(name)].cell_contents
-        except ValueError:  # the cell is still empty
-            return _MISSING
+    if name in fn.__code__.co_freevars:
+        return closure_of(fn).get(name, _MISSING)
     return fn.__globals__.get(name, _MISSING)
 
 
@@ -76,9 +72,9 @@ def capture(value: object) -> Any:
     if isinstance(value, Func):
         return value.handle
     if _is_namespace(value):
-        return _core.Name("namespace", _NAMESPACES[value.__name__])  # type: ignore[attr-defined]
+        return _core.Name("namespace", value.__name__)  # type: ignore[attr-defined]
     if isinstance(value, types.BuiltinFunctionType) and getattr(math, value.__name__, None) is value:
         return _core.Name("builtin", f"math.{value.__name__}")
     if isinstance(value, type) and issubclass(value, numpy.generic) and _core.is_dtype_name(numpy.dtype(value).name):
         return _core.dtype(numpy.dtype(value).name)
-    return _core.Name("opaque", type(value).__name__)
+    return _core.Name("opaque", getattr(value, "kind_name", None) or type(value).__name__)

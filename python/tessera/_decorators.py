@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from . import _core
 from ._kernel import KernelFn, caller_scope, make
@@ -57,6 +58,7 @@ class KernelDecorator:
         if (space is None) == (configs is None):
             raise _core.error("E_ARGUMENT", "expected one of `space=` and `configs=`", "write `space=dict(BM=[64, 128])`")
         if space is not None:
+            _check_space(space)
             candidates = [dict(zip(space, values)) for values in itertools.product(*space.values())]
         else:
             candidates = [dict(c) for c in configs or ()]
@@ -64,6 +66,14 @@ class KernelDecorator:
             raise _core.error("E_TUNE_SPACE_EMPTY", "the autotuning space has no candidate", "give every name a value")
         options = dict(candidates=candidates, lanes=lanes, target=target, source=source, require=require)
         return lambda fn: make(fn, caller_scope(1), **options)
+
+
+def _check_space(space: object) -> None:
+    rows = space.items() if isinstance(space, Mapping) else [(None, None)]
+    for name, values in rows:
+        if not isinstance(name, str) or isinstance(values, str) or not isinstance(values, Sequence):
+            what = space if name is None else f"{name}={values!r}"
+            raise _core.error("E_ARGUMENT", f"expected a list of values for each name in `space=`, got {what}", "write `space=dict(BM=[64, 128])`")
 
 
 def _lanes(lanes: int | None, tile: int | tuple[int, ...] | None) -> int | None:

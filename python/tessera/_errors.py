@@ -60,9 +60,8 @@ class KernelSyntaxError(TesseraError, SyntaxError):
 
     def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         super().__init__(text, diagnostics)
-        # What `traceback` reads of a SyntaxError. `text` stays empty: our own text has the line.
-        self.filename, self.lineno, self.offset = self.file, self.line, self.column
-        self.msg = self.message
+        # What Python prints of an uncaught SyntaxError. `lineno` stays empty: our text has the place.
+        self.msg = text
 
 
 class KernelTypeError(TesseraError, TypeError):
@@ -107,3 +106,8 @@ class InternalError(TesseraError):
 
 class TesseraWarning(UserWarning):
     """A warning of Tessera; its message begins with the code."""
+
+
+# Users know them by the package, and so do tracebacks.
+for _class in [TesseraError, *TesseraError.__subclasses__(), TesseraWarning, Diagnostic]:
+    _class.__module__ = "tessera"

@@ -10,6 +10,7 @@ from typing import Any, Callable, Sequence
 from . import _core
 from ._arrays import empty
 from ._capture import capture, captures_of
+from ._require import take
 from ._signature import params_of
 from ._source import Source, source_of
 
@@ -43,12 +44,18 @@ class Explanation(str):
         except KeyError:
             raise AttributeError(name) from None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Explanation, (str(self), self.fields)
+
 
 class KernelFn:
     """A tile kernel. Calling it launches it and gives back the parameters that it returns.
 
     ``k(x, y)`` launches with the grid that the kernel implies, ``k[grid](x, y)`` with one given.
     """
+
+    #: What messages call it when it stands where a value is wanted.
+    kind_name = "kernel"
 
     def __init__(self, spec: KernelSpec, fn: Callable | None = None) -> None:
         if fn is not None:
@@ -155,7 +162,7 @@ def make(
     require: Sequence[Any] = (),
 ) -> KernelFn:
     """Builds the kernel that a decorator stands for."""
-    found = source_of(fn, source, "ts.kernel")
+    found, inside = take(fn, source_of(fn, source, "ts.kernel"))
     spec = KernelSpec(
         source=found,
         captures=captures_of(fn, found),
@@ -163,7 +170,7 @@ def make(
         candidates=[{k: capture(v) for k, v in c.items()} for c in candidates or ()],
         lanes=lanes,
         target=target,
-        require=tuple(_constraint(c) for c in require),
+        require=tuple(_constraint(c) for c in [*require, *inside]),
     )
     return KernelFn(spec, fn)
 

@@ -11,6 +11,8 @@ from . import _core
 from ._annotations import Fn, TensorType
 from ._capture import capture
 from ._dtypes import DType, dtype
+from ._errors import TesseraError
+from ._source import closure_of
 
 _CONSTANTS = {bool: "bool", int: "int", float: "float", str: "str"}
 
@@ -35,16 +37,14 @@ def params_of(fn: Callable, scope: dict[str, Any]) -> list[tuple]:
 
 
 def _evaluate(fn: Callable, name: str, text: str, scope: dict[str, Any]) -> Any:
-    names = dict(scope)
-    for variable, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
-        try:
-            names[variable] = cell.cell_contents
-        except ValueError:  # the cell is still empty
-            pass
     try:
-        return eval(text, fn.__globals__, names)
-    except NameError as e:
-        raise _at(fn, "E_NAME", f"the annotation `{text}` of `{name}`: {e}", "import or define it before the kernel") from None
+        return eval(text, fn.__globals__, {**scope, **closure_of(fn)})
+    except TesseraError:
+        raise
+    except Exception as e:
+        code = "E_NAME" if isinstance(e, (NameError, AttributeError)) else "E_TYPE"
+        help = "what it names must be imported or defined before the kernel"
+        raise _at(fn, code, f"the annotation `{text}` of `{name}`: {e}", help) from None
 
 
 def _kind(fn: Callable, name: str, annotation: object) -> tuple[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import dataclass
-from typing import Callable
+from typing import Any, Callable
 
 from . import _core
 
@@ -38,6 +38,17 @@ def source_of(fn: Callable, given: str | None, decorator: str) -> Source:
     if not re.search(rf"\bdef\s+{re.escape(code.co_name)}\b", text):
         raise _unavailable(fn, decorator)
     return Source(fn.__name__, code.co_filename, text, max(first, 1))
+
+
+def closure_of(fn: Callable) -> dict[str, Any]:
+    """The names that ``fn`` takes from the functions around it; those not assigned yet are left out."""
+    out = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+        try:
+            out[name] = cell.cell_contents
+        except ValueError:
+            pass
+    return out
 
 
 def _unavailable(fn: Callable, decorator: str) -> Exception:

@@ -20,9 +20,9 @@ def select_backend(name: str | None) -> None:
     _core.select_backend(name)
 
 
-def capabilities(backend: str | None = None) -> dict[str, Any]:
-    """What a backend can do; by default the one that a call with host arrays would use."""
-    return _core.capabilities(backend)
+def capabilities(device: str | None = None) -> dict[str, Any]:
+    """What a device or backend can do; by default what a call with host arrays would run on."""
+    return _core.capabilities(device)
 
 
 def knobs() -> dict[str, str]:

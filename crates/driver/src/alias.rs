@@ -24,7 +24,10 @@ pub fn check(func: &TileFunc, accesses: &[Access<'_>], errors: &mut Diagnostics)
             errors.push(
                 Diagnostic::new(
                     Code::E_READ_ONLY,
-                    format!("the kernel writes `{}`, and the array given for it is read-only", a.name),
+                    format!(
+                        "the kernel writes `{}`, and the array given for it is read-only",
+                        a.name
+                    ),
                 )
                 .at(a.loc.clone())
                 .help("pass a writable copy, such as `array.copy()`"),
@@ -51,26 +54,35 @@ pub fn check(func: &TileFunc, accesses: &[Access<'_>], errors: &mut Diagnostics)
 }
 
 fn pair(func: &TileFunc, a: &Access<'_>, b: &Access<'_>) -> Option<Diagnostic> {
-    if !a.privilege.writes() && !b.privilege.writes() || !views_overlap(&a.array.buffer, &b.array.buffer) {
+    if !a.privilege.writes() && !b.privilege.writes()
+        || !views_overlap(&a.array.buffer, &b.array.buffer)
+    {
         return None;
     }
     let (written, other) = if a.privilege.writes() { (a, b) } else { (b, a) };
     let (x, y) = (&written.array.buffer, &other.array.buffer);
-    let same_view = x.data == y.data && x.dims == y.dims && x.strides == y.strides && x.dtype == y.dtype;
+    let same_view =
+        x.data == y.data && x.dims == y.dims && x.strides == y.strides && x.dtype == y.dtype;
     if !other.privilege.writes() && same_view && is_pointwise(func, other.place, written.place) {
         return None;
     }
     let why = if other.privilege.writes() {
         "both are written".to_string()
     } else if same_view {
-        format!("they are one array, and the kernel does not access `{}` and `{}` at the same index only", a.name, b.name)
+        format!(
+            "they are one array, and the kernel does not access `{}` and `{}` at the same index only",
+            a.name, b.name
+        )
     } else {
         format!("`{}` is written and `{}` is read", written.name, other.name)
     };
     Some(
-        Diagnostic::new(Code::E_PRIVILEGE, format!("the arrays given for `{}` and `{}` overlap in memory", a.name, b.name))
-            .at(written.loc.clone())
-            .note(why)
-            .help(format!("pass a copy for one of them, such as `{}.copy()`", other.name)),
+        Diagnostic::new(
+            Code::E_PRIVILEGE,
+            format!("the arrays given for `{}` and `{}` overlap in memory", a.name, b.name),
+        )
+        .at(written.loc.clone())
+        .note(why)
+        .help(format!("pass a copy for one of them, such as `{}.copy()`", other.name)),
     )
 }

@@ -34,7 +34,10 @@ pub enum Arg {
     /// An array that cannot be used; the sentence says what was expected and what it is.
     Unusable(String),
     /// A number, with its dtype where it has one (a NumPy scalar).
-    Number { value: Number, dtype: Option<DType> },
+    Number {
+        value: Number,
+        dtype: Option<DType>,
+    },
     Str(String),
     None,
     Func(Arc<FuncSource>),
@@ -50,7 +53,9 @@ impl Arg {
     /// What the argument is, for messages.
     pub fn describe(&self) -> String {
         match self {
-            Arg::Array(a) => format!("an array of {} with shape {}", a.buffer.dtype, shape(&a.buffer.dims)),
+            Arg::Array(a) => {
+                format!("an array of {} with shape {}", a.buffer.dtype, shape(&a.buffer.dims))
+            }
             Arg::Unusable(what) => what.clone(),
             Arg::Number { value: Number::Bool(v), .. } => if *v { "True" } else { "False" }.into(),
             Arg::Number { value: Number::Int(v), .. } => format!("the integer {v}"),

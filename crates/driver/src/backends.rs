@@ -110,9 +110,11 @@ impl Backends {
     }
 }
 
-/// The backend that a target's name stands for: users also type architectures and vendors.
+/// The backend that a target's name stands for: users also type architectures, vendors and
+/// devices such as `cuda:0`.
 fn canonical(name: &str) -> String {
-    let text = name.to_ascii_lowercase().replace('-', "_");
+    let device = name.split(':').next().unwrap_or(name);
+    let text = device.to_ascii_lowercase().replace('-', "_");
     let is = |prefix: &str| {
         text.strip_prefix(prefix).is_some_and(|rest| {
             rest.trim_start_matches('_').starts_with(|c: char| c.is_ascii_digit())

@@ -26,7 +26,10 @@ pub enum Slot {
     /// Compile-time: in the configuration, not among the launch arguments.
     Static,
     /// An `Out[...]` the caller left to us: to be allocated.
-    Missing { dims: Vec<i64>, elem: NumType },
+    Missing {
+        dims: Vec<i64>,
+        elem: NumType,
+    },
 }
 
 /// A call that fits the kernel.
@@ -114,14 +117,20 @@ impl<'a> Binder<'a> {
         }
         for (name, arg) in call.keyword {
             match params.position(&name) {
-                None => self.fail(format!("expected a parameter of `{}`, got `{name}`", params.signature())),
-                Some(i) if args[i].is_some() => self.fail(format!("expected `{name}` once, got it twice")),
+                None => self.fail(format!(
+                    "expected a parameter of `{}`, got `{name}`",
+                    params.signature()
+                )),
+                Some(i) if args[i].is_some() => {
+                    self.fail(format!("expected `{name}` once, got it twice"))
+                }
                 Some(i) => args[i] = Some(arg),
             }
         }
         for (param, slot) in params.items.iter().zip(&mut args) {
             if slot.is_none() {
-                let value = fixed.and_then(|c| c.consts.get(&param.name)).or(param.default.as_ref());
+                let value =
+                    fixed.and_then(|c| c.consts.get(&param.name)).or(param.default.as_ref());
                 *slot = value.map(Arg::from_capture);
             }
             let optional = matches!(param.kind, Kind::Array { out: true, .. });
@@ -167,9 +176,12 @@ impl<'a> Binder<'a> {
                 if let Arg::Func(f) = arg {
                     self.config.consts.insert(param.name.clone(), Capture::Func(f));
                 } else {
-                    let message = format!("`{}`: expected a function, got {}", param.name, arg.describe());
+                    let message =
+                        format!("`{}`: expected a function, got {}", param.name, arg.describe());
                     self.errors.push(
-                        param.error(Code::E_ARGUMENT, message).help("decorate the function with `@ts.func`"),
+                        param
+                            .error(Code::E_ARGUMENT, message)
+                            .help("decorate the function with `@ts.func`"),
                     );
                 }
                 Slot::Static
@@ -214,39 +226,60 @@ impl<'a> Binder<'a> {
         let array = match arg {
             Arg::Array(array) => array,
             Arg::Unusable(what) => {
-                self.errors.push(param.error(Code::E_LAUNCH_BAD_LAYOUT, format!("`{}`: {what}", param.name)));
+                self.errors.push(
+                    param.error(Code::E_LAUNCH_BAD_LAYOUT, format!("`{}`: {what}", param.name)),
+                );
                 return Slot::Static;
             }
             other => {
-                let message = format!("`{}`: expected an array, got {}", param.name, other.describe());
+                let message =
+                    format!("`{}`: expected an array, got {}", param.name, other.describe());
                 let help = "pass a NumPy array, or an object with `__dlpack__`";
                 self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
                 return Slot::Static;
             }
         };
         if let Place::Device(device) = &array.place {
-            let message = format!("`{}` is on {device}, and the backend runs on the host", param.name);
-            self.errors.push(param.error(Code::E_LAUNCH_DEVICE_MISMATCH, message).help("copy it to the host first"));
+            let message =
+                format!("`{}` is on {device}, and the backend runs on the host", param.name);
+            self.errors.push(
+                param
+                    .error(Code::E_LAUNCH_DEVICE_MISMATCH, message)
+                    .help("copy it to the host first"),
+            );
             return Slot::Static;
         }
         let (rank, dtype) = (array.buffer.dims.len(), array.buffer.dtype);
-        let stored = elem.map(|e| if e.storage == DType::Tf32 { DType::F32 } else { e.storage });
+        let stored = elem.map(stored_as);
         if stored.is_some_and(|want| want != dtype) {
             let want = elem.map_or(String::new(), |e| e.to_string());
             let message = format!("`{}`: expected an array of {want}, got {dtype}", param.name);
-            let help = format!("convert it: `ts.array({}, \"{}\")`", param.name, stored.map_or("", DType::name));
+            let help = format!(
+                "convert it: `ts.array({}, \"{}\")`",
+                param.name,
+                stored.map_or("", DType::name)
+            );
             self.errors.push(param.error(Code::E_TYPE, message).help(help));
         }
         if rank == 0 {
-            let message = format!("`{}`: expected an array of rank 1 or more, got one of rank 0", param.name);
+            let message =
+                format!("`{}`: expected an array of rank 1 or more, got one of rank 0", param.name);
             self.errors.push(
-                param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help("pass a number, or `array.reshape(1)`"),
+                param
+                    .error(Code::E_LAUNCH_INVALID_SHAPE, message)
+                    .help("pass a number, or `array.reshape(1)`"),
             );
             return Slot::Array(array);
         }
         if elem.is_none() || dims.is_none() {
             let elem = elem.unwrap_or(NumType::plain(dtype));
             self.config.args.insert(param.name.clone(), ArgType::Array { elem, rank });
+        }
+        // A dim without a name has one of its own inside the compiler.
+        for (axis, size) in array.buffer.dims.iter().enumerate() {
+            if dims.is_none_or(|dims| matches!(dims.get(axis), Some(None))) {
+                self.sizes.known.insert(format!("{}_{axis}", param.name), *size);
+            }
         }
         let Some(dims) = dims else { return Slot::Array(array) };
         if dims.len() != rank {
@@ -261,16 +294,18 @@ impl<'a> Binder<'a> {
             return Slot::Array(array);
         }
         for (axis, dim) in dims.iter().enumerate() {
+            // Two packed elements are one byte of the last dim.
+            let packed = elem.is_some_and(|e| e.packed) && axis + 1 == rank;
+            let got = array.buffer.dims[axis] * if packed { 2 } else { 1 };
             if let Some(dim) = dim {
-                self.size(param, axis, dim, &array);
+                self.size(param, axis, dim, got, &array);
             }
         }
         Slot::Array(array)
     }
 
     /// A dim of an array gives a symbol its size, or must have the size it has.
-    fn size(&mut self, param: &'a Param, axis: usize, dim: &DimExpr, array: &ArrayArg) {
-        let got = array.buffer.dims[axis];
+    fn size(&mut self, param: &'a Param, axis: usize, dim: &DimExpr, got: i64, array: &ArrayArg) {
         let name = dim.to_string();
         match (dim, self.sizes.get(&name)) {
             (DimExpr::Const(want), _) if *want != got => {
@@ -294,7 +329,8 @@ impl<'a> Binder<'a> {
                     param.name
                 );
                 let mut error = param.error(Code::E_LAUNCH_INVALID_SHAPE, message);
-                error = error.note(format!("`{}` has shape {}", param.name, shape(&array.buffer.dims)));
+                error =
+                    error.note(format!("`{}` has shape {}", param.name, shape(&array.buffer.dims)));
                 self.errors.push(error);
             }
             (_, Some(_)) => {}
@@ -304,10 +340,15 @@ impl<'a> Binder<'a> {
     /// A product whose factors all have sizes must be their product.
     fn products(&mut self, slots: &[Slot]) {
         for (param, slot) in self.params.items.iter().zip(slots) {
-            let (Kind::Array { dims: Some(dims), .. }, Slot::Array(array)) = (&param.kind, slot) else { continue };
+            let (Kind::Array { dims: Some(dims), .. }, Slot::Array(array)) = (&param.kind, slot)
+            else {
+                continue;
+            };
             for (axis, dim) in dims.iter().enumerate() {
                 let Some(dim @ DimExpr::Bin(..)) = dim else { continue };
-                let (Ok(want), Some(got)) = (dim.eval(&|n| self.sizes.get(n)), array.buffer.dims.get(axis)) else {
+                let (Ok(want), Some(got)) =
+                    (dim.eval(&|n| self.sizes.get(n)), array.buffer.dims.get(axis))
+                else {
                     continue;
                 };
                 if want != *got {
@@ -325,14 +366,19 @@ impl<'a> Binder<'a> {
     /// The shapes of the arrays that are left to us.
     fn outs(&mut self, slots: &mut [Slot]) {
         for (param, slot) in self.params.items.iter().zip(slots) {
-            let (Kind::Array { dims: Some(dims), .. }, Slot::Missing { dims: sizes, .. }) = (&param.kind, slot) else {
+            let (Kind::Array { dims: Some(dims), .. }, Slot::Missing { dims: sizes, .. }) =
+                (&param.kind, slot)
+            else {
                 continue;
             };
             for dim in dims.iter().flatten() {
                 match self.sizes.eval(dim) {
                     Ok(size) => sizes.push(size),
                     Err(why) if self.errors.is_empty() => {
-                        let message = format!("`{}` must be given: its shape is not known, for {why}", param.name);
+                        let message = format!(
+                            "`{}` must be given: its shape is not known, for {why}",
+                            param.name
+                        );
                         self.errors.push(param.error(Code::E_ARGUMENT, message));
                     }
                     Err(_) => {}
@@ -351,7 +397,11 @@ impl<'a> Binder<'a> {
         }
         for (name, want) in &fixed.consts {
             if let Some(got) = self.config.consts.get(name).filter(|got| *got != want) {
-                differ.push(format!("{name} = {}, got {}", crate::config::show(want), crate::config::show(got)));
+                differ.push(format!(
+                    "{name} = {}, got {}",
+                    crate::config::show(want),
+                    crate::config::show(got)
+                ));
             }
         }
         if fixed.args != self.config.args {
@@ -359,12 +409,24 @@ impl<'a> Binder<'a> {
         }
         for difference in differ {
             self.errors.push(
-                Diagnostic::new(Code::E_SPECIALIZE, format!("the kernel was compiled for {difference}"))
-                    .at(self.params.loc.clone())
-                    .help("call the kernel itself, or compile it again with `.jit(...)`"),
+                Diagnostic::new(
+                    Code::E_SPECIALIZE,
+                    format!("the kernel was compiled for {difference}"),
+                )
+                .at(self.params.loc.clone())
+                .help("call the kernel itself, or compile it again with `.jit(...)`"),
             );
         }
         self.config = fixed.clone();
+    }
+}
+
+/// The dtype of the arrays that hold a type.
+fn stored_as(elem: NumType) -> DType {
+    match elem.storage {
+        _ if elem.packed => DType::U8,
+        DType::Tf32 => DType::F32,
+        storage => storage,
     }
 }
 
@@ -378,6 +440,10 @@ pub fn constant(arg: &Arg, ty: &str) -> Result<Capture, String> {
         ("float", Arg::Number { value: Number::Float(v), .. }) => Ok(Capture::Float(*v)),
         ("float", Arg::Number { value: Number::Int(v), .. }) => Ok(Capture::Float(*v as f64)),
         ("str", Arg::Str(s)) => Ok(Capture::Str(s.clone())),
-        _ => Err(format!("expected {} {ty}, got {}", if ty == "int" { "an" } else { "a" }, arg.describe())),
+        _ => Err(format!(
+            "expected {} {ty}, got {}",
+            if ty == "int" { "an" } else { "a" },
+            arg.describe()
+        )),
     }
 }

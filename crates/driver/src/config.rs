@@ -60,7 +60,9 @@ pub fn show(value: &Capture) -> String {
         Capture::Float(v) => format!("{v:?}"),
         Capture::Str(s) => format!("{s:?}"),
         Capture::DType(t) => t.to_string(),
-        Capture::Tuple(items) => format!("({})", items.iter().map(show).collect::<Vec<_>>().join(", ")),
+        Capture::Tuple(items) => {
+            format!("({})", items.iter().map(show).collect::<Vec<_>>().join(", "))
+        }
         Capture::Namespace(n) | Capture::Builtin(n) | Capture::Opaque(n) => n.clone(),
         Capture::Func(f) => f.name.clone(),
     }

@@ -6,10 +6,20 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Constraint {
-    Divisible { dim: String, by: i64 },
-    Range { dim: String, low: i64, high: i64 },
+    Divisible {
+        dim: String,
+        by: i64,
+    },
+    Range {
+        dim: String,
+        low: i64,
+        high: i64,
+    },
     /// Equal to another dim, an integer, or a product of them.
-    Derived { dim: String, expr: String },
+    Derived {
+        dim: String,
+        expr: String,
+    },
 }
 
 impl fmt::Display for Constraint {

@@ -1,19 +1,8 @@
 //! Dimensions: as annotations write them, and the sizes that arguments give them.
 
 use std::collections::BTreeMap;
-use tessera_ir::{DimExpr, DimOp};
-
-/// One dim of an annotation. `None` is `?`: any size.
-pub fn parse_dim(text: &str) -> Option<DimExpr> {
-    if text.trim() == "?" {
-        return None;
-    }
-    let factor = |part: &str| match part.trim().parse::<i64>() {
-        Ok(value) => DimExpr::Const(value),
-        Err(_) => DimExpr::sym(part.trim()),
-    };
-    text.split('*').map(factor).reduce(|a, b| DimExpr::bin(DimOp::Mul, a, b))
-}
+pub use tessera_frontend::parse_dim;
+use tessera_ir::DimExpr;
 
 /// Sizes by symbol, and by text for products: `(B * H)` binds only the product.
 #[derive(Clone, Debug, Default, PartialEq)]

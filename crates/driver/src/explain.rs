@@ -42,32 +42,48 @@ pub struct Explanation {
 }
 
 pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) -> Explanation {
-    let mut notes: Vec<String> = decoration.iter().map(|d| d.render()).collect();
     let Some(record) = record else {
+        let notes: Vec<String> = decoration.iter().map(|d| d.render()).collect();
         let text = format!("kernel {kernel}: nothing was compiled or run yet");
-        return Explanation { text: with_notes(text, &notes), fields: vec![("notes", Field::Lines(notes))] };
+        return Explanation {
+            text: with_notes(text, &notes),
+            fields: vec![("notes", Field::Lines(notes))],
+        };
     };
     let spec = &record.spec;
-    for note in spec.notes.iter().map(|d| d.render()) {
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
-    }
-    let mut times: Vec<(String, f64)> = spec.stages.iter().map(|(n, t)| (n.clone(), t.as_secs_f64())).collect();
+    // What a configuration made certain replaces what decoration could say of it.
+    let said_again = |code| spec.notes.iter().any(|d| d.code == code);
+    let early = decoration.iter().filter(|d| !said_again(d.code));
+    let notes: Vec<String> = early.chain(spec.notes.iter()).map(|d| d.render()).collect();
+    let mut times: Vec<(String, f64)> =
+        spec.stages.iter().map(|(n, t)| (n.clone(), t.as_secs_f64())).collect();
     if let Some(launch) = &record.launch {
         times.push(("launch".into(), launch.time.as_secs_f64()));
     }
     let entries = config::entries(&spec.config);
     let shown: Vec<_> = entries.iter().map(|(n, v)| format!("{n}={}", config::show(v))).collect();
     let mut text = format!("kernel {kernel}\n  backend: {} ({})\n", spec.backend, spec.why_backend);
-    let _ = writeln!(text, "  configuration: {}", if shown.is_empty() { "open".into() } else { shown.join(", ") });
+    let _ = writeln!(
+        text,
+        "  configuration: {}",
+        if shown.is_empty() { "open".into() } else { shown.join(", ") }
+    );
     for (candidate, why) in &spec.rejected {
         let _ = writeln!(text, "  passed over: {candidate}: {why}");
     }
     let grid = record.launch.as_ref().map(|l| &l.geometry);
     let _ = writeln!(text, "  {}", geometry(spec, grid));
-    let _ = writeln!(text, "  tile hash: {}\n  target hash: {}", spec.func.hash(), spec.artifact.hash());
-    let _ = writeln!(text, "  compiled: {}", if record.cache_hit { "before (cache hit)" } else { "now" });
+    let _ = writeln!(
+        text,
+        "  tile hash: {}\n  target hash: {}",
+        spec.func.hash(),
+        spec.artifact.hash()
+    );
+    let _ = writeln!(
+        text,
+        "  compiled: {}",
+        if record.cache_hit { "before (cache hit)" } else { "now" }
+    );
     for (name, value) in spec.artifact.resources() {
         let _ = writeln!(text, "  {name}: {value}");
     }
@@ -78,9 +94,16 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
         ("backend", Field::Text(spec.backend.into())),
         ("why_backend", Field::Text(spec.why_backend.clone())),
         ("config", Field::Values(entries)),
-        ("rejected", Field::Lines(spec.rejected.iter().map(|(c, w)| format!("{c}: {w}")).collect())),
+        (
+            "rejected",
+            Field::Lines(spec.rejected.iter().map(|(c, w)| format!("{c}: {w}")).collect()),
+        ),
         ("grid", grid.map_or(Field::None, |g| Field::Ints(g.grid.to_vec()))),
-        ("lanes", grid.filter(|_| spec.is_lane()).map_or(Field::None, |g| Field::Ints(vec![g.domain, g.lanes]))),
+        (
+            "lanes",
+            grid.filter(|_| spec.is_lane())
+                .map_or(Field::None, |g| Field::Ints(vec![g.domain, g.lanes])),
+        ),
         ("tile_hash", Field::Text(spec.func.hash().to_string())),
         ("target_hash", Field::Text(spec.artifact.hash().to_string())),
         ("cache_hit", Field::Flag(record.cache_hit)),

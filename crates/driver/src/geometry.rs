@@ -20,17 +20,29 @@ impl Geometry {
     }
 }
 
-pub fn geometry(spec: &Specialised, sizes: &Sizes, caller: Option<&[i64]>, loc: &Loc) -> Result<Geometry, Diagnostics> {
+pub fn geometry(
+    spec: &Specialised,
+    sizes: &Sizes,
+    caller: Option<&[i64]>,
+    loc: &Loc,
+) -> Result<Geometry, Diagnostics> {
     let fail = |message: String| -> Diagnostics {
         Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message).at(loc.clone()).into()
     };
     let extents: Vec<i64> = match caller {
         Some(grid) if (1..=3).contains(&grid.len()) => grid.to_vec(),
-        Some(grid) => return Err(fail(format!("expected a grid of 1 to 3 axes, got {}", grid.len()))),
+        Some(grid) => {
+            return Err(fail(format!("expected a grid of 1 to 3 axes, got {}", grid.len())));
+        }
         None => {
             let exprs = if spec.is_lane() { spec.domain().map(|d| vec![d]) } else { spec.grid() };
-            let exprs = exprs.ok_or_else(|| Diagnostics::from(tessera_lower::geometry_error(&spec.func)))?;
-            exprs.iter().map(|e| sizes.eval(e)).collect::<Result<_, _>>().map_err(|why| fail(format!("the launch grid cannot be computed: {why}")))?
+            let exprs = exprs
+                .ok_or_else(|| Diagnostics::from(tessera_lower::geometry_error(&spec.func)))?;
+            exprs
+                .iter()
+                .map(|e| sizes.eval(e))
+                .collect::<Result<_, _>>()
+                .map_err(|why| fail(format!("the launch grid cannot be computed: {why}")))?
         }
     };
     if let Some(bad) = extents.iter().find(|e| **e < 0) {

@@ -28,7 +28,10 @@ pub fn level(name: &str) -> Result<&'static str, LevelError> {
                 .into(),
         )),
         _ => LEVELS.into_iter().find(|l| *l == name).ok_or_else(|| {
-            LevelError::Unknown(format!("expected a level (one of {}), got {name:?}", LEVELS.join(", ")))
+            LevelError::Unknown(format!(
+                "expected a level (one of {}), got {name:?}",
+                LEVELS.join(", ")
+            ))
         }),
     }
 }
@@ -38,7 +41,8 @@ type ParamRow<'a> = (&'a str, Type, Privilege);
 fn params(func: &TileFunc) -> Vec<ParamRow<'_>> {
     let row = |(i, &value): (usize, &tessera_ir::Value)| {
         let ty = func.ty(value).clone();
-        let privilege = if let Type::View { privilege, .. } = &ty { *privilege } else { Privilege::Read };
+        let privilege =
+            if let Type::View { privilege, .. } = &ty { *privilege } else { Privilege::Read };
         let name = func.name_of(value).unwrap_or(["a", "b", "c", "d"][i % 4]);
         (name, ty, privilege)
     };
@@ -46,10 +50,19 @@ fn params(func: &TileFunc) -> Vec<ParamRow<'_>> {
 }
 
 /// A level of a kernel as Tile IR with this configuration; `target` is not here.
-pub fn portable(func: &TileFunc, cfg: &Config, level: &str, backend: &str, lanes: i64, locs: bool) -> String {
+pub fn portable(
+    func: &TileFunc,
+    cfg: &Config,
+    level: &str,
+    backend: &str,
+    lanes: i64,
+    locs: bool,
+) -> String {
     let attrs = config::attrs(cfg);
     match level {
-        "graph" => kernel_call_module(&func.name, &params(func), attrs).to_text(PrintOptions { locs }),
+        "graph" => {
+            kernel_call_module(&func.name, &params(func), attrs).to_text(PrintOptions { locs })
+        }
         "schedule" => {
             let grid = func.attrs.get("grid").and_then(Attr::as_exprs);
             let domain = func.attrs.get("domain").and_then(Attr::as_expr);

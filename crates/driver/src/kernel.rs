@@ -10,7 +10,7 @@ use crate::explain::{Explanation, Launch, Record, explain};
 use crate::geometry::geometry;
 use crate::inspect::{self, LevelError};
 use crate::params::Params;
-use crate::specialise::{DEFAULT_LANES, Specialised, first_legal};
+use crate::specialise::{DEFAULT_LANES, Specialised, first_legal, is_passed_over};
 use crate::warnings::Warnings;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,8 @@ pub struct Options {
 pub struct KernelHandle {
     pub(crate) kernel: Kernel,
     pub(crate) params: Params,
+    /// The tunables, in the order they are tried.
+    candidates: Vec<BTreeMap<String, Capture>>,
     options: Options,
     state: Mutex<State>,
 }
@@ -73,11 +75,12 @@ impl Prepared {
 
 impl KernelHandle {
     pub fn new(decl: KernelDecl, options: Options) -> Result<Self, Diagnostics> {
-        let kernel = Kernel::new(decl)?;
+        let candidates = decl.tunables.candidates.clone();
+        let kernel = declare(decl)?;
         let params = Params::new(kernel.decl());
         let mut state = State::default();
         state.warnings.add(kernel.notes());
-        Ok(Self { kernel, params, options, state: Mutex::new(state) })
+        Ok(Self { kernel, params, candidates, options, state: Mutex::new(state) })
     }
 
     pub fn name(&self) -> &str {
@@ -115,7 +118,11 @@ impl KernelHandle {
     }
 
     /// The same for code that exists already.
-    pub(crate) fn prepare_compiled(&self, spec: &Arc<Specialised>, call: Call) -> Result<Prepared, Diagnostics> {
+    pub(crate) fn prepare_compiled(
+        &self,
+        spec: &Arc<Specialised>,
+        call: Call,
+    ) -> Result<Prepared, Diagnostics> {
         let bound = bind(&self.params, call, self.kernel.static_dims(), Some(&spec.config))?;
         self.require(&bound)?;
         Ok(Prepared { bound, spec: spec.clone(), cache_hit: true })
@@ -141,7 +148,8 @@ impl KernelHandle {
             return Ok((spec.clone(), true));
         }
         let candidates = self.candidates(pinned);
-        let spec = Arc::new(first_legal(&self.kernel, config, &candidates, choice, &self.params.loc)?);
+        let spec =
+            Arc::new(first_legal(&self.kernel, config, &candidates, choice, &self.params.loc)?);
         state.warnings.add(&spec.notes);
         state.warnings.count_values(&self.params, config);
         state.compiled.insert(key, spec.clone());
@@ -151,7 +159,7 @@ impl KernelHandle {
     /// The candidates with the pinned tunables put in, each once.
     fn candidates(&self, pinned: &BTreeMap<String, Capture>) -> Vec<BTreeMap<String, Capture>> {
         let mut out: Vec<BTreeMap<String, Capture>> = Vec::new();
-        for candidate in &self.kernel.decl().tunables.candidates {
+        for candidate in &self.candidates {
             let mut candidate = candidate.clone();
             candidate.extend(pinned.iter().map(|(n, v)| (n.clone(), v.clone())));
             if !out.contains(&candidate) {
@@ -222,9 +230,15 @@ impl KernelHandle {
 
     /// Graph, schedule and tile with open sizes; the target of what was compiled last, or of the
     /// open configuration where nothing is missing for it.
-    pub fn inspect_ir(&self, backends: &Backends, name: &str, locs: bool) -> Result<String, LevelError> {
+    pub fn inspect_ir(
+        &self,
+        backends: &Backends,
+        name: &str,
+        locs: bool,
+    ) -> Result<String, LevelError> {
         let level = inspect::level(name)?;
-        let backend = backends.choose(self.options.target.as_deref()).map_err(LevelError::Failed)?;
+        let backend =
+            backends.choose(self.options.target.as_deref()).map_err(LevelError::Failed)?;
         if level != "target" {
             let lanes = self.kernel.decl().lanes.unwrap_or(DEFAULT_LANES);
             let (func, backend) = (self.kernel.symbolic(), backend.backend.name());
@@ -255,6 +269,22 @@ impl KernelHandle {
     }
 }
 
+/// Decoration checks a kernel with its first candidate. One that does not fit for its shapes is
+/// passed over here as it would be at a call; the first one's errors are told if none fits.
+fn declare(decl: KernelDecl) -> Result<Kernel, Diagnostics> {
+    let mut first = None;
+    for place in 0..decl.tunables.candidates.len().max(1) {
+        let mut turned = decl.clone();
+        turned.tunables.candidates.rotate_left(place);
+        match Kernel::new(turned) {
+            Ok(kernel) => return Ok(kernel),
+            Err(errors) if is_passed_over(&errors) => _ = first.get_or_insert(errors),
+            Err(errors) => return Err(first.unwrap_or(errors)),
+        }
+    }
+    Err(first.unwrap_or_default())
+}
+
 /// A grid as the caller writes it.
 pub fn grid_of(values: &[Arg]) -> Result<Vec<i64>, Diagnostics> {
     let extent = |arg: &Arg| match arg {
@@ -262,8 +292,11 @@ pub fn grid_of(values: &[Arg]) -> Result<Vec<i64>, Diagnostics> {
         _ => None,
     };
     values.iter().map(|a| extent(a).ok_or(a)).collect::<Result<_, _>>().map_err(|bad| {
-        Diagnostic::new(Code::E_LAUNCH_GEOMETRY, format!("expected an integer in the grid, got {}", bad.describe()))
-            .help("write `k[gx, gy](...)` with integers, such as `ts.cdiv(n, 64)`")
-            .into()
+        Diagnostic::new(
+            Code::E_LAUNCH_GEOMETRY,
+            format!("expected an integer in the grid, got {}", bad.describe()),
+        )
+        .help("write `k[gx, gy](...)` with integers, such as `ts.cdiv(n, 64)`")
+        .into()
     })
 }

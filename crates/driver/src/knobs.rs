@@ -24,11 +24,8 @@ pub const DEBUG_IR: Knob = Knob {
     alias: None,
     doc: "Levels whose text is printed when a kernel is compiled: graph, schedule, tile, target, separated by commas; or all.",
 };
-pub const VERIFY: Knob = Knob {
-    name: "TESSERA_VERIFY",
-    alias: None,
-    doc: "1 verifies the IR after every pass.",
-};
+pub const VERIFY: Knob =
+    Knob { name: "TESSERA_VERIFY", alias: None, doc: "1 verifies the IR after every pass." };
 
 pub const ALL: &[Knob] = &[BACKEND, DUMP_DIR, DEBUG_IR, VERIFY];
 

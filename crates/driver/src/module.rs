@@ -21,11 +21,17 @@ const FILE: &str = "<ir>";
 
 /// The `module` line says the level; text without one is Tile IR.
 pub fn parse(text: &str) -> Result<AnyModule, Diagnostics> {
+    if text.trim().is_empty() {
+        let message = "expected a module or a function, got no text";
+        return Err(Diagnostic::new(Code::E_SYNTAX, message).into());
+    }
     match module_level(text).as_deref() {
         Some("graph") => parse_module(text, FILE).map(AnyModule::Graph),
         Some("schedule") => parse_module(text, FILE).map(AnyModule::Schedule),
         Some("tile") | None => parse_module(text, FILE).map(AnyModule::Tile),
-        Some(INTERP) => parse_module(&text.replacen(INTERP, "tile", 1), FILE).map(AnyModule::Interp),
+        Some(INTERP) => {
+            parse_module(&text.replacen(INTERP, "tile", 1), FILE).map(AnyModule::Interp)
+        }
         Some(other) => {
             let file = SourceFile::new(FILE, text, 1);
             let column = text.find(other).map_or(1, |at| at as u32 + 1);
@@ -91,7 +97,9 @@ impl std::fmt::Display for AnyModule {
             AnyModule::Graph(m) => m.fmt(f),
             AnyModule::Schedule(m) => m.fmt(f),
             AnyModule::Tile(m) => m.fmt(f),
-            AnyModule::Interp(m) => f.write_str(&m.to_string().replacen(": tile", &format!(": {INTERP}"), 1)),
+            AnyModule::Interp(m) => {
+                f.write_str(&m.to_string().replacen(": tile", &format!(": {INTERP}"), 1))
+            }
         }
     }
 }

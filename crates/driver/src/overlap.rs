@@ -15,7 +15,8 @@ fn byte_range(b: &BufferArg) -> Option<(i128, i128)> {
     if b.dims.contains(&0) {
         return None;
     }
-    let (mut low, mut high) = (b.data as usize as i128, b.data as usize as i128 + b.dtype.bytes() as i128);
+    let (mut low, mut high) =
+        (b.data as usize as i128, b.data as usize as i128 + b.dtype.bytes() as i128);
     for (&n, &s) in b.dims.iter().zip(&b.strides) {
         let reach = (n as i128 - 1) * s as i128;
         if reach < 0 { low += reach } else { high += reach }
@@ -82,7 +83,8 @@ pub fn overlaps_itself(b: &BufferArg) -> bool {
 
 fn byte_terms(b: &BufferArg) -> Vec<Term> {
     let size = b.dtype.bytes() as i128;
-    let axes = b.dims.iter().zip(&b.strides).map(|(&n, &s)| (i128::from(s.unsigned_abs()), n as i128 - 1));
+    let axes =
+        b.dims.iter().zip(&b.strides).map(|(&n, &s)| (i128::from(s.unsigned_abs()), n as i128 - 1));
     axes.chain([(1, size - 1)]).filter(|&(stride, last)| stride > 0 && last > 0).collect()
 }
 
@@ -143,7 +145,13 @@ mod tests {
     /// A view of f32 at an offset in bytes of a block that is never touched.
     fn view(offset: usize, dims: &[i64], strides: &[i64]) -> BufferArg {
         let data = (0x10000 + offset) as *mut u8;
-        BufferArg { data, dims: dims.into(), strides: strides.into(), dtype: DType::F32, writable: true }
+        BufferArg {
+            data,
+            dims: dims.into(),
+            strides: strides.into(),
+            dtype: DType::F32,
+            writable: true,
+        }
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub fn of_function(file: &Arc<SourceFile>, name: &str) -> Loc {
 
 /// The parameter in the signature; the function's name if it is not found there.
 pub fn of_param(file: &Arc<SourceFile>, function: &str, param: &str) -> Loc {
-    let Some(start) = file.text.find(&format!("def {function}")).map(|at| at + 4 + function.len()) else {
+    let Some(start) = file.text.find(&format!("def {function}")).map(|at| at + 4 + function.len())
+    else {
         return Loc::unknown();
     };
     let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -22,8 +23,12 @@ pub fn of_param(file: &Arc<SourceFile>, function: &str, param: &str) -> Loc {
         // A parameter follows the parenthesis or a comma; an annotation or a string never does so
         // with this very name before a colon, comma, sign of equality or the end.
         let rest = file.text[at + param.len()..].trim_start();
-        let glued = file.text[..at].chars().next_back().is_some_and(part_of_name) || after.is_some_and(part_of_name);
-        if !glued && matches!(before, Some('(' | ',' | '*')) && rest.starts_with([':', ',', '=', ')']) {
+        let glued = file.text[..at].chars().next_back().is_some_and(part_of_name)
+            || after.is_some_and(part_of_name);
+        if !glued
+            && matches!(before, Some('(' | ',' | '*'))
+            && rest.starts_with([':', ',', '=', ')'])
+        {
             return span(file, at, param.len());
         }
     }

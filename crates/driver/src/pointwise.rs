@@ -19,9 +19,14 @@ pub fn is_pointwise(func: &TileFunc, read: usize, written: usize) -> bool {
     let mut was_written = false;
     for id in func.walk() {
         let op = &func.ops[id];
-        let Some(&memory) = op.operands.iter().find(|v| **v == read || **v == written) else { continue };
+        let Some(&memory) = op.operands.iter().find(|v| **v == read || **v == written) else {
+            continue;
+        };
         let Some(access) = access(func, id) else { return false };
-        if first.get_or_insert_with(|| Access { at: access.at.clone(), extent: access.extent.clone() }) != &access {
+        if first
+            .get_or_insert_with(|| Access { at: access.at.clone(), extent: access.extent.clone() })
+            != &access
+        {
             return false;
         }
         // In a loop, the next round would read what this one wrote.

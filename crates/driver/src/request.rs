@@ -15,13 +15,22 @@ pub struct Request {
     pub sizes: Sizes,
 }
 
-pub fn read(kernel: &Kernel, params: &Params, given: &BTreeMap<String, Capture>) -> Result<Request, Diagnostics> {
-    let tunables: BTreeSet<&String> = kernel.decl().tunables.candidates.iter().flat_map(|c| c.keys()).collect();
-    let symbols: BTreeSet<String> =
-        params.dims().flat_map(|d| d.symbols().into_iter().map(|s| s.to_string()).chain([d.to_string()])).collect();
-    let mut out = Request { config: Config::default(), tunables: BTreeMap::new(), sizes: Sizes::default() };
+pub fn read(
+    kernel: &Kernel,
+    params: &Params,
+    given: &BTreeMap<String, Capture>,
+) -> Result<Request, Diagnostics> {
+    let tunables: BTreeSet<&String> =
+        kernel.decl().tunables.candidates.iter().flat_map(|c| c.keys()).collect();
+    let symbols: BTreeSet<String> = params
+        .dims()
+        .flat_map(|d| d.symbols().into_iter().map(|s| s.to_string()).chain([d.to_string()]))
+        .collect();
+    let mut out =
+        Request { config: Config::default(), tunables: BTreeMap::new(), sizes: Sizes::default() };
     let mut errors = Diagnostics::new();
-    let mut fail = |code, message: String| errors.push(Diagnostic::new(code, message).at(params.loc.clone()));
+    let mut fail =
+        |code, message: String| errors.push(Diagnostic::new(code, message).at(params.loc.clone()));
     for (name, value) in given {
         let dim = parse_dim(name).map(|d| d.to_string()).unwrap_or_default();
         let param = params.items.iter().find(|p| p.name == *name);
@@ -43,15 +52,27 @@ pub fn read(kernel: &Kernel, params: &Params, given: &BTreeMap<String, Capture>)
             }
             (_, value) if symbols.contains(&dim) => {
                 let shown = crate::config::show(value);
-                fail(Code::E_SPECIALIZE, format!("expected a size of at least 0 for `{name}`, got {shown}"));
+                fail(
+                    Code::E_SPECIALIZE,
+                    format!("expected a size of at least 0 for `{name}`, got {shown}"),
+                );
             }
             _ => {
-                let mut known: Vec<String> = params.dims().map(show_dim).filter(|d| d.parse::<i64>().is_err()).collect();
+                let mut known: Vec<String> =
+                    params.dims().map(show_dim).filter(|d| d.parse::<i64>().is_err()).collect();
                 known.extend(tunables.iter().map(|t| t.to_string()));
-                known.extend(params.items.iter().filter(|p| is_static(&p.kind)).map(|p| p.name.clone()));
+                known.extend(
+                    params.items.iter().filter(|p| is_static(&p.kind)).map(|p| p.name.clone()),
+                );
                 known.sort_unstable();
                 known.dedup();
-                fail(Code::E_ARGUMENT, format!("expected a dim, tunable or constant (one of {}), got `{name}`", known.join(", ")));
+                fail(
+                    Code::E_ARGUMENT,
+                    format!(
+                        "expected a dim, tunable or constant (one of {}), got `{name}`",
+                        known.join(", ")
+                    ),
+                );
             }
         }
     }
@@ -75,12 +96,20 @@ fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, St
                 config.consts.insert(param.name.clone(), value.clone());
             }
             (Kind::Const(_) | Kind::Function, None) => {
-                fail(Code::E_SPECIALIZE, format!("the constant `{}` has no value: give `{}=`", param.name, param.name));
+                fail(
+                    Code::E_SPECIALIZE,
+                    format!("the constant `{}` has no value: give `{}=`", param.name, param.name),
+                );
             }
-            (Kind::Any | Kind::Array { elem: None, .. } | Kind::Array { dims: None, .. }, _) => fail(
-                Code::E_SPECIALIZE,
-                format!("`{}` has no dtype or shape: annotate it, or call the kernel with data", param.name),
-            ),
+            (Kind::Any | Kind::Array { elem: None, .. } | Kind::Array { dims: None, .. }, _) => {
+                fail(
+                    Code::E_SPECIALIZE,
+                    format!(
+                        "`{}` has no dtype or shape: annotate it, or call the kernel with data",
+                        param.name
+                    ),
+                )
+            }
             (Kind::Array { .. } | Kind::Scalar(_), _) => {}
         }
     }
@@ -103,6 +132,12 @@ fn dims(kernel: &Kernel, params: &Params, out: &mut Request, fail: &mut impl FnM
         .collect();
     if !missing.is_empty() {
         let names = missing.iter().map(|m| format!("`{m}`")).collect::<Vec<_>>().join(", ");
-        fail(Code::E_SPECIALIZE, format!("the shapes of tiles depend on {names}: give {}", if missing.len() == 1 { "its size" } else { "their sizes" }));
+        fail(
+            Code::E_SPECIALIZE,
+            format!(
+                "the shapes of tiles depend on {names}: give {}",
+                if missing.len() == 1 { "its size" } else { "their sizes" }
+            ),
+        );
     }
 }

@@ -138,7 +138,8 @@ pub fn first_legal(
     Err(error.into())
 }
 
-fn is_passed_over(errors: &Diagnostics) -> bool {
+/// Whether another candidate may do better: shapes and resources depend on it, the rest does not.
+pub fn is_passed_over(errors: &Diagnostics) -> bool {
     errors.errors().all(|d| matches!(d.code.kind(), Kind::Resource | Kind::Shape))
 }
 

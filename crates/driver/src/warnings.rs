@@ -23,7 +23,8 @@ impl Warnings {
             let text = format!("{}: {}", d.code, d.message);
             if self.told.insert(text.clone()) {
                 let rest = d.render();
-                let rest = rest.split_once('\n').map(|(_, rest)| format!("\n{rest}")).unwrap_or_default();
+                let rest =
+                    rest.split_once('\n').map(|(_, rest)| format!("\n{rest}")).unwrap_or_default();
                 self.pending.push(text + &rest);
             }
         }
@@ -31,12 +32,16 @@ impl Warnings {
 
     /// Counts the values that `int` parameters were compiled for.
     pub fn count_values(&mut self, params: &Params, config: &Config) {
-        for param in params.items.iter().filter(|p| matches!(&p.kind, Kind::Const(ty) if ty == "int")) {
+        for param in
+            params.items.iter().filter(|p| matches!(&p.kind, Kind::Const(ty) if ty == "int"))
+        {
             let Some(Capture::Int(value)) = config.consts.get(&param.name) else { continue };
             let seen = self.values.entry(param.name.clone()).or_default();
             if seen.insert(*value) && seen.len() == MANY_VALUES {
                 let name = &param.name;
-                let message = format!("the kernel was compiled for {MANY_VALUES} values of `{name}`, each anew");
+                let message = format!(
+                    "the kernel was compiled for {MANY_VALUES} values of `{name}`, each anew"
+                );
                 let warning = Diagnostic::new(Code::W_RESPECIALISE, message)
                     .at(param.loc.clone())
                     .help(format!("if `{name}` need not be known at compile time, annotate it `{name}: ts.i64`"));

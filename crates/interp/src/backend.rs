@@ -57,14 +57,14 @@ pub fn run(func: &TileFunc, args: &LaunchArgs) -> Result<(), Diagnostics> {
     launch(&prepare(func)?, args)
 }
 
-struct Prepared {
-    program: Program,
+pub(crate) struct Prepared {
+    pub program: Program,
     text: String,
     hash: Hash128,
 }
 
 impl Prepared {
-    fn new(func: &TileFunc) -> Result<Self, Diagnostics> {
+    pub fn new(func: &TileFunc) -> Result<Self, Diagnostics> {
         let program = prepare(func)?;
         let text =
             format!("module @{} : target.interp {{version = {VERSION}}}\n\n{func}", func.name);

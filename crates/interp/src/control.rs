@@ -60,7 +60,7 @@ impl Machine<'_> {
             if yes.any() { self.masked(&yes, then, vec![], &inst.loc)? } else { vec![] };
         if no.any() {
             let other = self.masked(&no, otherwise, vec![], &inst.loc)?;
-            results = if yes.any() { merge(&yes, results, &other, &inst.loc)? } else { other };
+            results = if yes.any() { self.merge(&yes, results, &other, &inst.loc)? } else { other };
         }
         self.give(inst, results)
     }
@@ -85,7 +85,7 @@ impl Machine<'_> {
             let old = if running.all() { vec![] } else { carried.clone() };
             carried.insert(0, Arc::new(Data::I64(at.clone())));
             let next = self.masked(&running, body, carried, &inst.loc)?;
-            carried = merge(&running, next, &old, &inst.loc)?;
+            carried = self.merge(&running, next, &old, &inst.loc)?;
             // At the end of the number range the sum stays there, and no bound is above it.
             at.iter_mut().zip(&step).for_each(|(at, &step)| *at = at.saturating_add(step));
         }
@@ -105,8 +105,15 @@ impl Machine<'_> {
             }
             let old = if running.all() { vec![] } else { carried.clone() };
             let next = self.masked(&running, body, carried, &inst.loc)?;
-            carried = merge(&running, next, &old, &inst.loc)?;
+            carried = self.merge(&running, next, &old, &inst.loc)?;
         }
+    }
+
+    fn merge(&mut self, m: &Mask, new: Vec<Tile>, old: &[Tile], loc: &Loc) -> Outcome<Vec<Tile>> {
+        if self.check.is_some() && !m.all() {
+            return self.merge_checked(m, new, old, loc);
+        }
+        merge(m, new, old, loc)
     }
 
     fn carried(&mut self, inst: &Inst, first: usize) -> Outcome<Vec<Tile>> {
@@ -132,7 +139,7 @@ impl Machine<'_> {
 }
 
 /// `new` in the lanes of the mask, `old` in the others.
-fn merge(mask: &Mask, new: Vec<Tile>, old: &[Tile], loc: &Loc) -> Outcome<Vec<Tile>> {
+pub(crate) fn merge(mask: &Mask, new: Vec<Tile>, old: &[Tile], loc: &Loc) -> Outcome<Vec<Tile>> {
     if mask.all() {
         return Ok(new);
     }

@@ -15,7 +15,16 @@ use tessera_diag::Code;
 
 impl Machine<'_> {
     pub(crate) fn execute(&mut self, inst: &Inst) -> Outcome<()> {
-        if let Some(value) = self.perform(inst)? {
+        if self.check.is_some() {
+            return self.execute_checked(inst);
+        }
+        let value = self.perform(inst)?;
+        self.finish(inst, value)
+    }
+
+    /// Binds the result and lets go of what is used up.
+    pub(crate) fn finish(&mut self, inst: &Inst, value: Option<Tile>) -> Outcome<()> {
+        if let Some(value) = value {
             match inst.results.first() {
                 Some(&slot) => self.set(slot, value),
                 None => return Err(broken("a result that nothing takes", &inst.loc)),
@@ -26,7 +35,7 @@ impl Machine<'_> {
     }
 
     /// The result of the op, where it has one of its own; loops and branches set theirs.
-    fn perform(&mut self, inst: &Inst) -> Outcome<Option<Tile>> {
+    pub(crate) fn perform(&mut self, inst: &Inst) -> Outcome<Option<Tile>> {
         let odd = || broken("operands of an unexpected type", &inst.loc);
         let value = match &inst.action {
             Action::For { body } => return self.counted(inst, *body).map(|()| None),
@@ -101,7 +110,7 @@ impl Machine<'_> {
 
     /// Lanes run in lock step, so meeting is no work; but all that exist must be there.
     fn barrier(&self, inst: &Inst) -> Outcome<()> {
-        if self.mask == self.present {
+        if self.mask == self.present || self.check.is_some() {
             return Ok(());
         }
         let why = "a barrier was reached by some lanes of the group and not by others";

@@ -17,11 +17,11 @@ use tessera_tile::KernelKind;
 pub(crate) const MAX_LANES: i64 = 1 << 16;
 
 pub(crate) fn launch(program: &Program, args: &LaunchArgs) -> Result<(), Diagnostics> {
-    run(program, args).map_err(|e: Fault| (*e).into())
+    run(&mut Machine::new(program), args).map_err(|e: Fault| (*e).into())
 }
 
-fn run(program: &Program, args: &LaunchArgs) -> Outcome<()> {
-    let mut m = Machine::new(program);
+pub(crate) fn run(m: &mut Machine<'_>, args: &LaunchArgs) -> Outcome<()> {
+    let program = m.program;
     if program.kind == KernelKind::Lane {
         if !(1..=MAX_LANES).contains(&args.lanes) {
             let why = format!("expected 1 to {MAX_LANES} lanes in a group, got {}", args.lanes);
@@ -36,8 +36,8 @@ fn run(program: &Program, args: &LaunchArgs) -> Outcome<()> {
     m.grid = args.grid;
     m.dims = dims(program, args)?;
     m.consts = program.consts.iter().map(|&(x, n)| Arc::new(Data::fill(x, n * m.width))).collect();
-    let scalars = bind(&mut m, args)?;
-    groups(&mut m, args, &scalars)
+    let scalars = bind(m, args)?;
+    groups(m, args, &scalars)
 }
 
 fn groups(m: &mut Machine<'_>, args: &LaunchArgs, scalars: &[(usize, Tile)]) -> Outcome<()> {

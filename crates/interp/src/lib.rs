@@ -5,6 +5,7 @@
 //! flow; what differs is how memory is addressed.
 //!
 //! - [`Interp`] is the backend the driver uses; [`run`] is the short way for tests.
+//! - [`check`] is the short way to a checked launch, [`CheckedInterp`] the backend for it.
 //! - [`HostArray`] owns an array and makes launch arguments of it.
 //! - [`set_interrupt_check`] lets the host stop a long launch.
 //!
@@ -36,6 +37,7 @@
 
 mod access;
 mod backend;
+mod check;
 mod control;
 mod convert;
 mod elementwise;
@@ -57,5 +59,6 @@ mod shape;
 mod value;
 
 pub use backend::{Interp, run};
+pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
 pub use host::HostArray;
 pub use interrupt::{is_interrupt, set_interrupt_check};

@@ -1,5 +1,6 @@
 //! The state of one launch: the environment, memory, and where in the grid it is.
 
+use crate::check::Checker;
 use crate::fault::{Outcome, broken};
 use crate::interrupt::Poll;
 use crate::lanes::Mask;
@@ -28,6 +29,8 @@ pub(crate) struct Machine<'p> {
     pub mask: Mask,
     pub present: Mask,
     pub poll: Poll,
+    /// There in checked mode.
+    pub check: Option<Box<Checker>>,
 }
 
 impl<'p> Machine<'p> {
@@ -47,6 +50,7 @@ impl<'p> Machine<'p> {
             mask: Mask::first(1, 1),
             present: Mask::first(1, 1),
             poll: Poll::start(),
+            check: None,
         }
     }
 
@@ -60,6 +64,12 @@ impl<'p> Machine<'p> {
 
     pub fn set_memory(&mut self, slot: usize, memory: Memory) {
         self.memory[slot] = Some(memory);
+    }
+
+    pub fn tolerate_unwritten(&mut self, slot: usize) {
+        if let Some(memory) = &mut self.memory[slot] {
+            memory.tolerate_unwritten();
+        }
     }
 
     /// Operand `i`, to look at.
@@ -76,6 +86,11 @@ impl<'p> Machine<'p> {
 
     pub fn take_arg(&mut self, arg: Arg) -> Option<Tile> {
         if arg.last { self.values[arg.slot].take() } else { self.values[arg.slot].clone() }
+    }
+
+    /// The present value of a slot.
+    pub fn slot(&self, slot: usize) -> Option<&Tile> {
+        self.values[slot].as_ref()
     }
 
     pub fn memory(&self, inst: &Inst, i: usize) -> Outcome<&Memory> {

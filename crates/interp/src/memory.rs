@@ -22,6 +22,8 @@ pub(crate) struct Memory {
 struct Own {
     _bytes: Box<[u8]>,
     written: Vec<bool>,
+    /// What was never written reads as zero and is no fault.
+    tolerant: bool,
 }
 
 /// The position of an element that is read and was never written.
@@ -54,7 +56,7 @@ impl Memory {
         }
         let mut bytes = vec![0u8; count * dtype.bytes()].into_boxed_slice();
         let base = bytes.as_mut_ptr();
-        let own = Some(Own { _bytes: bytes, written: vec![false; count] });
+        let own = Some(Own { _bytes: bytes, written: vec![false; count], tolerant: false });
         Self { base, dims: dims.to_vec(), strides, dtype, own }
     }
 
@@ -127,6 +129,22 @@ impl Memory {
                 }
             }
         }
+    }
+
+    /// From now on, reading what was never written gives zero and is no fault.
+    pub fn tolerate_unwritten(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.tolerant = true;
+        }
+    }
+
+    /// Whether an element was written, by its number in row-major order. An array's always is.
+    pub fn is_written(&self, element: usize) -> bool {
+        self.own.as_ref().is_none_or(|own| own.written.get(element).is_none_or(|&w| w))
+    }
+
+    pub fn is_buffer(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Where one element lies, in bytes from the base; `None` for a position outside.
@@ -203,7 +221,7 @@ impl Memory {
     }
 
     fn check_written(&self, row: Row, mask: Option<&[bool]>) -> Result<(), Unwritten> {
-        let Some(own) = &self.own else { return Ok(()) };
+        let Some(own) = self.own.as_ref().filter(|own| !own.tolerant) else { return Ok(()) };
         let width = self.dtype.bytes() as i64;
         for j in 0..row.len {
             let element = ((row.offset + j as i64 * row.stride) / width) as usize;

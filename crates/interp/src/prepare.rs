@@ -24,6 +24,7 @@ pub(crate) fn prepare(func: &TileFunc) -> Result<Program, Diagnostics> {
         params: Vec::new(),
         blocks: Vec::new(),
         slots: func.values.len(),
+        sites: 0,
         dims: Vec::new(),
         consts: Vec::new(),
     };
@@ -84,13 +85,17 @@ impl Preparer<'_> {
             }
             match self.action(op, errors) {
                 Ok(None) => {}
-                Ok(Some(action)) => block.insts.push(Inst {
-                    action,
-                    args: operands,
-                    results: func.ops[op].results.iter().map(|v| v.index()).collect(),
-                    drops: ends.dead.iter().map(|v| v.index()).collect(),
-                    loc: func.ops[op].loc.clone(),
-                }),
+                Ok(Some(action)) => {
+                    block.insts.push(Inst {
+                        action,
+                        args: operands,
+                        results: func.ops[op].results.iter().map(|v| v.index()).collect(),
+                        drops: ends.dead.iter().map(|v| v.index()).collect(),
+                        site: self.program.sites,
+                        loc: func.ops[op].loc.clone(),
+                    });
+                    self.program.sites += 1;
+                }
                 Err(e) => errors.push(*e),
             }
         }

@@ -15,6 +15,8 @@ pub(crate) struct Program {
     /// Block 0 is the body.
     pub blocks: Vec<Block>,
     pub slots: usize,
+    /// How many ops there are: each has a number, its `site`.
+    pub sites: usize,
     /// The symbols that `dim` ops ask for, in the order of their numbers.
     pub dims: Vec<String>,
     /// The constants and how many elements each has (one for each lane in a lane kernel).
@@ -63,6 +65,8 @@ pub(crate) struct Inst {
     pub results: Vec<usize>,
     /// Values to let go of after the op.
     pub drops: Vec<usize>,
+    /// The op's number in the program.
+    pub site: usize,
     pub loc: Loc,
 }
 

@@ -1,8 +1,10 @@
-//! Numbers as Tessera sees them: element types, their exact storage codes, the scalar functions,
-//! the canonical reduction, and numeric policies.
+//! Numbers as Tessera sees them: element types, their exact storage codes, the scalar functions and
+//! their strict expansions, the canonical reduction, block formats, the counter generator, and
+//! numeric policies.
 //!
 //! Everything here is pure and gives the same bits on every machine, because the interpreter built
-//! on it is the reference the backends are judged by. The meaning is that of LANGUAGE 9, 13 and 14.
+//! on it is the reference the backends are judged by. The meaning is that of LANGUAGE 9, 13, 14,
+//! 16 and 19.
 //!
 //! ```
 //! use tessera_numerics::{DType, NumType, Rounding, Scalar, ScalarFn, cast, decode, encode, eval};
@@ -20,6 +22,7 @@
 //! assert_eq!(eval(ScalarFn::FloorDiv, &[x, Scalar::I32(2)]), Some(Scalar::I32(-4)));
 //! ```
 
+mod block;
 mod canonical;
 mod cast;
 mod codec;
@@ -31,6 +34,8 @@ mod format;
 mod int_math;
 mod kernel;
 mod modes;
+mod packed;
+mod philox;
 mod policy;
 mod policy_error;
 mod policy_parse;
@@ -38,8 +43,10 @@ mod reduce;
 mod round;
 mod scalar;
 mod scalar_fn;
+mod strict;
 mod suggest;
 
+pub use block::{BlockFormat, Quantized, dequantize, quantize};
 pub use canonical::{
     CHUNK, Canonical, LANES, canonical_reduce, canonical_reduce_scalars, canonical_sum_f32,
 };
@@ -51,10 +58,15 @@ pub use fast::{decode_slice_f32, decode_slice_i32, encode_slice_f32, encode_slic
 pub use format::{FloatFormat, NanConvention};
 pub use kernel::Kernel;
 pub use modes::{Profile, Rounding, ScaleMode};
+pub use packed::{nibble, pack_nibbles, set_nibble, unpack_nibbles};
+pub use philox::{Dropout, philox, philox4, philox4x32};
 pub use policy::{Accum, NumType, PolicyItem};
 pub use policy_error::PolicyError;
 pub use reduce::ReduceOp;
 pub use round::{round_to, round_to_mode};
 pub use scalar::{Carrier, Scalar};
 pub use scalar_fn::{FnClass, ScalarFn};
+pub use strict::{
+    BASIC, ExpOp, Expansion, STRICT, Slot, eval_expansion, expansion, fast as strict_f32,
+};
 pub use suggest::{UnknownDType, unknown_dtype_suggestions};

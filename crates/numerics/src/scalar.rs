@@ -48,8 +48,11 @@ impl Scalar {
         }
     }
 
-    /// Zero in the carrier of `dt`.
+    /// Zero in the carrier of `dt`. e8m0 has none: its code 0, which stands for it, is 2^-127.
     pub const fn zero(dt: DType) -> Scalar {
+        if matches!(dt, DType::E8M0) {
+            return Scalar::F32(f32::from_bits(1 << 22));
+        }
         match dt.carrier() {
             DType::Bool => Scalar::Bool(false),
             DType::I64 => Scalar::I64(0),

@@ -186,15 +186,23 @@ scalar_fns! {
 }
 
 impl ScalarFn {
-    /// The bound the default profile promises, as the op reference prints it.
+    /// The bound the default profile promises, as the op reference prints it, and how strict gets
+    /// its value: by a published expansion, or by `libm` where there is none yet and in f64.
     pub const fn bound(self) -> &'static str {
         match (self.bound_kind(), self.class()) {
             (Bound::Exact, _) => "exact",
             (Bound::Ieee, FnClass::Arith) => "0.5 ulp; exact modulo 2^n on integers",
             (Bound::Ieee, _) => "0.5 ulp",
-            (Bound::Math, _) => {
-                "2 ulp; GPU approximations 4 ulp or 2^-21 absolute, and may flush denormals"
-            }
+            (Bound::Math, _) => match self {
+                ScalarFn::Asin | ScalarFn::Acos | ScalarFn::Sinh | ScalarFn::Cosh => {
+                    "2 ulp; GPU approximations 4 ulp or 2^-21 absolute, and may flush denormals; \
+                     strict f32 and f64 by libm"
+                }
+                _ => {
+                    "2 ulp; GPU approximations 4 ulp or 2^-21 absolute, and may flush denormals; \
+                     strict f32 1 ulp by its expansion; f64 by libm"
+                }
+            },
         }
     }
 

@@ -30,7 +30,10 @@ struct NdArray {
 const WRITEABLE: c_int = 0x0400;
 
 /// An object as an argument. What it borrows from the object lives as long as `keep` does.
-pub fn argument<'py>(value: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>>) -> PyResult<Arg> {
+pub fn argument<'py>(
+    value: &Bound<'py, PyAny>,
+    keep: &mut Vec<Bound<'py, PyAny>>,
+) -> PyResult<Arg> {
     let py = value.py();
     if value.is_instance(ndarray(py)?)? {
         return numpy(value);
@@ -71,7 +74,9 @@ pub fn argument<'py>(value: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>
 fn integer(value: &Bound<'_, PyAny>) -> PyResult<Number> {
     match value.extract::<i128>() {
         Ok(v) => Ok(Number::Int(v)),
-        Err(e) if e.is_instance_of::<PyOverflowError>(value.py()) => Ok(Number::Huge("beyond 128 bits".into())),
+        Err(e) if e.is_instance_of::<PyOverflowError>(value.py()) => {
+            Ok(Number::Huge("beyond 128 bits".into()))
+        }
         Err(e) => Err(e),
     }
 }
@@ -128,7 +133,9 @@ fn descr_dtype(descr: &Bound<'_, PyAny>) -> PyResult<Result<DType, String>> {
     // The IEEE-like float8_e4m3 of ml_dtypes has infinities; ours is float8_e4m3fn.
     let Some(dtype) = DType::parse(&name).filter(|_| name != "float8_e4m3") else {
         let what = if name == "object" { "Python objects".into() } else { format!("dtype {name}") };
-        return Ok(Err(format!("expected an array of numbers that kernels know, got one of {what}")));
+        return Ok(Err(format!(
+            "expected an array of numbers that kernels know, got one of {what}"
+        )));
     };
     if !descr.getattr("isnative")?.extract::<bool>()? {
         return Ok(Err(format!(

@@ -3,7 +3,7 @@
 use crate::arrays::argument;
 use crate::enter::enter;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use tessera_diag::Diagnostics;
 use tessera_driver::{Arg, Call, KernelHandle, Prepared, grid_of};
@@ -47,7 +47,9 @@ pub fn call<'py>(
     let returns = prepared.returns().to_vec();
     enter(py, || kernel.launch(prepared, grid.as_deref()))?;
     warn(py, kernel, 2)?;
-    let mut results = returns.into_iter().map(|place| objects[place].take().unwrap_or_else(|| py.None().into_bound(py)));
+    let mut results = returns
+        .into_iter()
+        .map(|place| objects[place].take().unwrap_or_else(|| py.None().into_bound(py)));
     match results.len() {
         0 => Ok(py.None().into_bound(py)),
         1 => Ok(results.next().unwrap_or_else(|| py.None().into_bound(py))),
@@ -55,12 +57,12 @@ pub fn call<'py>(
     }
 }
 
-/// One extent, or a sequence of them.
+/// One extent, or several in a tuple or list.
 fn extents<'py>(grid: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>>) -> PyResult<Vec<Arg>> {
-    match grid.cast::<PyTuple>() {
-        Ok(items) => items.iter().map(|e| argument(&e, keep)).collect(),
-        Err(_) => Ok(vec![argument(grid, keep)?]),
+    if grid.is_instance_of::<PyTuple>() || grid.is_instance_of::<PyList>() {
+        return grid.try_iter()?.map(|e| argument(&e?, keep)).collect();
     }
+    Ok(vec![argument(grid, keep)?])
 }
 
 /// Hands new warnings of the kernel to Python.

@@ -30,8 +30,11 @@ pub fn declare(spec: &Spec<'_, '_>) -> PyResult<(KernelDecl, Options)> {
         file: SourceFile::new(spec.file, spec.text, spec.line),
         captures: captures_of(spec.captures)?,
     };
-    let candidates =
-        spec.candidates.iter().map(|c| captures_of(c.cast::<PyDict>()?)).collect::<PyResult<_>>()?;
+    let candidates = spec
+        .candidates
+        .iter()
+        .map(|c| captures_of(c.cast::<PyDict>()?))
+        .collect::<PyResult<_>>()?;
     let decl = KernelDecl {
         source: Arc::new(source),
         params: spec.params.iter().map(|p| param(&p)).collect::<PyResult<_>>()?,
@@ -46,7 +49,8 @@ type TensorRow<'py> = (Option<Vec<String>>, Option<Bound<'py, DType>>, Option<St
 
 /// `(name, kind, detail, (default,) or ())`.
 fn param(row: &Bound<'_, PyAny>) -> PyResult<ParamSpec> {
-    let (name, kind, detail, default): (String, String, Bound<'_, PyAny>, Bound<'_, PyTuple>) = row.extract()?;
+    let (name, kind, detail, default): (String, String, Bound<'_, PyAny>, Bound<'_, PyTuple>) =
+        row.extract()?;
     let kind = match kind.as_str() {
         "tensor" => {
             let (dims, elem, privilege, out): TensorRow<'_> = detail.extract()?;

@@ -38,9 +38,13 @@ const READ_ONLY: u64 = 1;
 /// Plain host memory, and host memory that is pinned for CUDA or ROCm.
 const HOST: [i32; 3] = [1, 3, 11];
 
-pub fn argument<'py>(value: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>>) -> PyResult<Arg> {
+pub fn argument<'py>(
+    value: &Bound<'py, PyAny>,
+    keep: &mut Vec<Bound<'py, PyAny>>,
+) -> PyResult<Arg> {
     let py = value.py();
-    let (kind, index): (i32, i32) = value.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
+    let (kind, index): (i32, i32) =
+        value.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
     if !HOST.contains(&kind) {
         let name = match kind {
             2 | 13 => "cuda",
@@ -52,14 +56,20 @@ pub fn argument<'py>(value: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>
     }
     let capsule = match capsule(value) {
         Ok(capsule) => capsule,
-        Err(e) => return Ok(Arg::Unusable(format!("expected an array that can be shared, got {}", e.value(py)))),
+        Err(e) => {
+            return Ok(Arg::Unusable(format!(
+                "expected an array that can be shared, got {}",
+                e.value(py)
+            )));
+        }
     };
     keep.push(capsule.clone());
     let pointer = |name: &CStr| {
         // SAFETY: the name is compared with the capsule's own before anything is returned.
         unsafe {
             let object = capsule.as_ptr();
-            (ffi::PyCapsule_IsValid(object, name.as_ptr()) != 0).then(|| ffi::PyCapsule_GetPointer(object, name.as_ptr()))
+            (ffi::PyCapsule_IsValid(object, name.as_ptr()) != 0)
+                .then(|| ffi::PyCapsule_GetPointer(object, name.as_ptr()))
         }
     };
     // SAFETY: a capsule of this name holds a struct that begins so, alive while the capsule is.
@@ -77,8 +87,13 @@ pub fn argument<'py>(value: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>
 
 /// An argument whose memory the host cannot reach.
 pub fn on_device(name: String) -> Arg {
-    let buffer =
-        BufferArg { data: std::ptr::null_mut(), dims: vec![], strides: vec![], dtype: DType::F32, writable: false };
+    let buffer = BufferArg {
+        data: std::ptr::null_mut(),
+        dims: vec![],
+        strides: vec![],
+        dtype: DType::F32,
+        writable: false,
+    };
     Arg::Array(ArrayArg { buffer, place: Place::Device(name) })
 }
 
@@ -103,11 +118,15 @@ fn is_immutable(value: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// `dims` and `strides` of the tensor hold `rank` entries, or `strides` is null.
 unsafe fn view(t: &Tensor, writable: bool) -> Arg {
     let Some(dtype) = dtype(t.code, t.bits).filter(|_| t.lanes == 1) else {
-        return Arg::Unusable("expected an array of numbers that kernels know, got another dtype through DLPack".into());
+        return Arg::Unusable(
+            "expected an array of numbers that kernels know, got another dtype through DLPack"
+                .into(),
+        );
     };
     let rank = t.rank as usize;
     // SAFETY: as the caller promises.
-    let list = |from: *const i64| -> Vec<i64> { unsafe { (0..rank).map(|i| *from.add(i)).collect() } };
+    let list =
+        |from: *const i64| -> Vec<i64> { unsafe { (0..rank).map(|i| *from.add(i)).collect() } };
     let dims = list(t.dims);
     let size = dtype.bytes() as i64;
     let strides = if t.strides.is_null() {
@@ -117,7 +136,10 @@ unsafe fn view(t: &Tensor, writable: bool) -> Arg {
         list(t.strides).into_iter().map(|s| s * size).collect()
     };
     let data = t.data.wrapping_add(t.byte_offset as usize);
-    Arg::Array(ArrayArg { buffer: BufferArg { data, dims, strides, dtype, writable }, place: Place::Host })
+    Arg::Array(ArrayArg {
+        buffer: BufferArg { data, dims, strides, dtype, writable },
+        place: Place::Host,
+    })
 }
 
 /// Types of less than a byte are packed in ways DLPack leaves open, and are not taken.

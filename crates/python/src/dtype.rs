@@ -123,7 +123,11 @@ impl PolicyItem {
     }
 
     fn __hash__(&self) -> u64 {
-        u64::from_le_bytes(tessera_support::StableHasher::of(&self.0.to_string()).0[..8].try_into().unwrap_or([0; 8]))
+        u64::from_le_bytes(
+            tessera_support::StableHasher::of(&self.0.to_string()).0[..8]
+                .try_into()
+                .unwrap_or([0; 8]),
+        )
     }
 
     /// `saturate(False)`; the items written without parentheses may also have them.
@@ -150,7 +154,9 @@ fn policy_error(py: Python<'_>, error: &PolicyError) -> PyErr {
     let code = match error {
         PolicyError::UnknownDType { .. } => Code::E_UNSUPPORTED_DTYPE,
         PolicyError::Syntax { .. } => Code::E_SYNTAX,
-        PolicyError::UnknownItem { .. } | PolicyError::Duplicate { .. } | PolicyError::BadArgument { .. } => Code::E_TYPE,
+        PolicyError::UnknownItem { .. }
+        | PolicyError::Duplicate { .. }
+        | PolicyError::BadArgument { .. } => Code::E_TYPE,
     };
     exception(py, &Diagnostic::new(code, error.to_string()).into())
 }

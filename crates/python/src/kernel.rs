@@ -38,7 +38,8 @@ impl Kernel {
         require: &Bound<'_, PyList>,
         allocate: Py<PyAny>,
     ) -> PyResult<Self> {
-        let spec = Spec { name, file, text, line, captures, params, candidates, lanes, target, require };
+        let spec =
+            Spec { name, file, text, line, captures, params, candidates, lanes, target, require };
         let (decl, options) = declare(&spec)?;
         let handle = enter(py, || KernelHandle::new(decl, options))?;
         // The frames above: the object, the function that makes it, the decorator, the user.
@@ -56,9 +57,15 @@ impl Kernel {
         call(&self.handle, prepare, args, kwargs, grid, self.allocate.bind(args.py()))
     }
 
-    fn jit(&self, py: Python<'_>, values: &Bound<'_, PyDict>, target: Option<&str>) -> PyResult<Compiled> {
+    fn jit(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyDict>,
+        target: Option<&str>,
+    ) -> PyResult<Compiled> {
         let values = captures_of(values)?;
-        let inner = enter(py, || tessera_driver::Compiled::new(&self.handle, &BACKENDS, &values, target))?;
+        let inner =
+            enter(py, || tessera_driver::Compiled::new(&self.handle, &BACKENDS, &values, target))?;
         warn(py, &self.handle, 2)?;
         Ok(Compiled { inner, allocate: self.allocate.clone_ref(py) })
     }
@@ -145,7 +152,10 @@ fn explained(py: Python<'_>, e: Explanation) -> PyResult<(String, Bound<'_, PyDi
                 }
                 dict.into_any()
             }
-            Field::Times(rows) => rows.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_bound_py_any(py)?,
+            Field::Times(rows) => rows
+                .into_iter()
+                .collect::<std::collections::BTreeMap<_, _>>()
+                .into_bound_py_any(py)?,
         };
         out.set_item(name, value)?;
     }

@@ -23,7 +23,9 @@ mod _core {
     #[pymodule_export]
     use crate::module::{Module, ir_parse};
     #[pymodule_export]
-    use crate::runtime::{api, backends, capabilities, error, free_paths, knob_table, select_backend};
+    use crate::runtime::{
+        api, backends, capabilities, error, free_paths, knob_table, select_backend,
+    };
     #[pymodule_export]
     use crate::values::{Func, Name};
 

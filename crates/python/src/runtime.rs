@@ -28,7 +28,8 @@ pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bou
     let caps = enter(py, || BACKENDS.choose(backend).map(|c| c.backend.caps()))?;
     let out = PyDict::new(py);
     let units = PyDict::new(py);
-    for dtype in DType::ALL.iter().filter(|d| d.is_float() || **d == DType::I8 || **d == DType::I4) {
+    for dtype in DType::ALL.iter().filter(|d| d.is_float() || **d == DType::I8 || **d == DType::I4)
+    {
         units.set_item(dtype.name(), caps.matrix_units.contains(dtype))?;
     }
     out.set_item("backend", caps.backend)?;
@@ -76,7 +77,8 @@ pub fn error(
     file: Option<&str>,
     line: Option<u32>,
 ) -> PyResult<Py<PyAny>> {
-    let code = Code::parse(code).ok_or_else(|| PyValueError::new_err(format!("no such code: {code}")))?;
+    let code =
+        Code::parse(code).ok_or_else(|| PyValueError::new_err(format!("no such code: {code}")))?;
     let mut found = Diagnostic::new(code, message);
     found.help = help;
     if let (Some(file), Some(line)) = (file, line) {

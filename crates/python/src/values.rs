@@ -47,7 +47,13 @@ pub struct Func {
 #[pymethods]
 impl Func {
     #[new]
-    fn new(name: String, file: &str, text: &str, line: u32, captures: Bound<'_, PyDict>) -> PyResult<Self> {
+    fn new(
+        name: String,
+        file: &str,
+        text: &str,
+        line: u32,
+        captures: Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
         let source = Arc::new(FuncSource {
             name,
             file: SourceFile::new(file, text, line),

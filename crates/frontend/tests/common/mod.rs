@@ -69,6 +69,7 @@ pub fn decl(text: &str, spec: &str, tunables: &[(&str, i64)]) -> KernelDecl {
     }
 }
 
+#[allow(dead_code)]
 pub fn kernel(text: &str, spec: &str, tunables: &[(&str, i64)]) -> Result<Kernel, Diagnostics> {
     Kernel::new(decl(text, spec, tunables))
 }

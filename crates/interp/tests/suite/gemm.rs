@@ -6,7 +6,7 @@ use tessera_numerics::{DType, Scalar};
 use tessera_target::ArgValue;
 
 /// One group for each block of C; k in steps, zeros beyond every edge.
-fn gemm(a: DType, b: DType, acc: DType, (bm, bn, bk): (i64, i64, i64)) -> String {
+pub fn gemm(a: DType, b: DType, acc: DType, (bm, bn, bk): (i64, i64, i64)) -> String {
     let zero = if acc.is_float() { "0.0" } else { "0" };
     format!(
         "func @gemm(%a: view<[m, k], {a}, read>, %b: view<[k, n], {b}, read>, %c: view<[m, n], {acc}, write>) {{kind = group}} {{
@@ -32,7 +32,7 @@ fn gemm(a: DType, b: DType, acc: DType, (bm, bn, bk): (i64, i64, i64)) -> String
     )
 }
 
-fn noise(n: i64, seed: i64, range: f64) -> Vec<f64> {
+pub fn noise(n: i64, seed: i64, range: f64) -> Vec<f64> {
     let next = |i: i64| ((i + seed) * 7919 % 257) as f64 / 257.0 * 2.0 * range - range;
     (0..n).map(next).collect()
 }
@@ -103,7 +103,7 @@ fn empty_k_leaves_the_zero_accumulator() {
 }
 
 /// Online softmax over blocks of keys: the loop carries the output, the row maxima and the sums.
-const ATTENTION: &str = "
+pub const ATTENTION: &str = "
 func @attention(%q: view<[h, s, 64], bf16, read>, %k: view<[h, s, 64], bf16, read>, %v: view<[h, s, 64], bf16, read>, %o: view<[h, s, 64], bf16, write>) {kind = group} {
   %zero = tile.const {value = 0} : i64
   %b = tile.const {value = 64} : i64

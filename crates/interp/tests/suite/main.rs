@@ -1,5 +1,8 @@
 //! Whole kernels, from their text to the arrays they leave behind.
 
+mod check;
+mod check_lanes;
+mod check_numbers;
 mod control;
 mod faults;
 mod gemm;

@@ -1,0 +1,103 @@
+//! A kernel from source to results, without Python.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostics, SourceFile};
+use tessera_driver::frontend::{Capture, FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables};
+use tessera_driver::{
+    Arg, ArrayArg, Backends, BufferArg, Call, Compiled, Constraint, KernelHandle, Number, Options,
+    Place,
+};
+use tessera_numerics::{DType, NumType};
+
+const SCALE: &str = "\
+@ts.kernel
+def scale(x: ts.Tensor['n', ts.f32], alpha: ts.f32):
+    i = ts.tile.linear_id()
+    x[i] = x[i] * alpha
+    return x
+";
+
+fn scale(options: Options) -> Arc<KernelHandle> {
+    let linear_id = Capture::Builtin("tile.linear_id".into());
+    let source = FuncSource {
+        name: "scale".into(),
+        file: SourceFile::new("scale.py", SCALE, 1),
+        captures: [("ts.tile.linear_id".into(), linear_id)].into(),
+    };
+    let x = ParamKind::Tensor {
+        dims: Some(vec!["n".into()]),
+        elem: Some(NumType::plain(DType::F32)),
+        privilege: None,
+        out: false,
+    };
+    let param = |name: &str, kind| ParamSpec { name: name.into(), kind, default: None };
+    let decl = KernelDecl {
+        source: Arc::new(source),
+        params: vec![param("x", x), param("alpha", ParamKind::Scalar(DType::F32))],
+        tunables: Tunables::default(),
+        lanes: None,
+    };
+    Arc::new(KernelHandle::new(decl, options).unwrap_or_else(|e| panic!("{e}")))
+}
+
+fn call(x: &mut [f32], writable: bool) -> Call {
+    let buffer = BufferArg {
+        data: x.as_mut_ptr().cast(),
+        dims: vec![x.len() as i64],
+        strides: vec![4],
+        dtype: DType::F32,
+        writable,
+    };
+    let alpha = Arg::Number { value: Number::Int(3), dtype: None };
+    Call {
+        positional: vec![Arg::Array(ArrayArg { buffer, place: Place::Host })],
+        keyword: vec![("alpha".into(), alpha)],
+    }
+}
+
+fn run(kernel: &KernelHandle, call: Call, grid: Option<&[i64]>) -> Result<(), Diagnostics> {
+    kernel.launch(kernel.prepare(&Backends::default(), call)?, grid)
+}
+
+fn code(result: Result<(), Diagnostics>) -> Option<Code> {
+    result.err().and_then(|e| e.errors().next().map(|d| d.code))
+}
+
+#[test]
+fn a_call_computes_in_place_and_is_explained() {
+    let kernel = scale(Options::default());
+    let mut x = [1.0, 2.0, 3.0];
+    run(&kernel, call(&mut x, true), None).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(x, [3.0, 6.0, 9.0]);
+    run(&kernel, call(&mut x, true), Some(&[1])).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(x, [9.0, 6.0, 9.0]);
+    let text = kernel.explain().text;
+    assert!(text.contains("lanes: 1 in groups of 256 (from the caller)"), "{text}");
+    assert!(text.contains("cache hit"), "{text}");
+}
+
+#[test]
+fn a_refused_call_writes_nothing() {
+    let rule = Constraint::Divisible { dim: "n".into(), by: 2 };
+    let kernel = scale(Options { require: vec![rule], ..Options::default() });
+    let mut x = [1.0, 2.0];
+    assert_eq!(code(run(&kernel, call(&mut x, false), None)), Some(Code::E_READ_ONLY));
+    assert_eq!(code(run(&kernel, call(&mut x[..1], true), None)), Some(Code::E_SPECIALIZE));
+    assert_eq!(code(run(&kernel, call(&mut x, true), Some(&[]))), Some(Code::E_LAUNCH_GEOMETRY));
+    assert_eq!(code(run(&kernel, Call::default(), None)), Some(Code::E_ARGUMENT));
+    assert_eq!(x, [1.0, 2.0]);
+}
+
+#[test]
+fn a_compiled_kernel_takes_only_its_sizes() {
+    let kernel = scale(Options::default());
+    let given = BTreeMap::from([("n".to_string(), Capture::Int(2))]);
+    let compiled = Compiled::new(&kernel, &Backends::default(), &given, None);
+    let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
+    let mut x = [1.0, 2.0, 3.0];
+    assert!(compiled.prepare(call(&mut x, true)).is_err());
+    let prepared = compiled.prepare(call(&mut x[..2], true)).unwrap_or_else(|e| panic!("{e}"));
+    kernel.launch(prepared, None).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(x, [3.0, 6.0, 3.0]);
+}

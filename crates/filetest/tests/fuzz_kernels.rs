@@ -1,0 +1,215 @@
+//! Random kernels through the front end, the verifier, the printer, the parser, the passes and the
+//! interpreter; and damaged Python source through the front end. Nothing may panic or hang; what
+//! the passes made of a kernel must compute what the kernel says, bit for bit.
+//!
+//! `TESSERA_FUZZ_SECONDS` sets the time of each test, `TESSERA_FUZZ_SEED` the first seed; both are
+//! printed, and a failing case names its seed.
+
+#[path = "../../frontend/tests/common/mod.rs"]
+mod common;
+mod generator;
+
+use generator::{PARAMS, Random, kernel};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tessera_diag::Code;
+use tessera_frontend::Kernel;
+use tessera_interp::HostArray;
+use tessera_ir::{PassContext, PassOptions};
+use tessera_numerics::{DType, Scalar};
+use tessera_target::{ArgValue, LaunchArgs};
+use tessera_tile::{KernelKind, TileFunc};
+
+fn seconds() -> Duration {
+    let text = std::env::var("TESSERA_FUZZ_SECONDS").unwrap_or_default();
+    Duration::from_secs(text.parse().unwrap_or(60))
+}
+
+fn first_seed() -> u64 {
+    let text = std::env::var("TESSERA_FUZZ_SEED").unwrap_or_default();
+    text.parse().unwrap_or_else(|_| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |d| d.as_nanos() as u64)
+    })
+}
+
+/// Arrays for one launch of a generated kernel, with ragged and empty sizes.
+fn arrays(r: &mut Random) -> (BTreeMap<&'static str, HostArray>, i64, i64) {
+    let (n, m) = ([0, 1, 5, 9, 16][r.below(5)], [0, 1, 4, 6, 9][r.below(5)]);
+    let mut values = |count: usize| -> Vec<f64> {
+        let pick = [0.0, -0.0, 1.0, -1.5, 0.5, 3.0, 1e30, -7.0, f64::INFINITY, f64::NAN, 1e-40];
+        (0..count).map(|_| pick[r.below(if r.0 % 3 == 0 { pick.len() } else { 8 })]).collect()
+    };
+    let mut out = BTreeMap::new();
+    for (name, dims, dtype) in [
+        ("x", vec![n], DType::F32),
+        ("h", vec![n], DType::BF16),
+        ("W", vec![4, 8], DType::F32),
+        ("k", vec![n], DType::I32),
+        ("y", vec![n], DType::F32),
+        ("B", vec![m, 8], DType::F32),
+        ("z", vec![m, 8], DType::BF16),
+    ] {
+        let count = dims.iter().product::<i64>() as usize;
+        out.insert(name, HostArray::new(&dims, dtype, &values(count)));
+    }
+    (out, n, m)
+}
+
+/// Runs a function; gives the bytes of every array, or the code of the error.
+fn run(func: &TileFunc, mut arrays: BTreeMap<&'static str, HostArray>, n: i64, m: i64) -> Result<Vec<Vec<u8>>, Code> {
+    let mut params = Vec::new();
+    for &p in func.params() {
+        let name = func.name_of(p).unwrap_or_default().to_string();
+        params.push(match name.as_str() {
+            "s" => ArgValue::Scalar(Scalar::F32(0.75)),
+            "m" => ArgValue::Scalar(Scalar::I64(3)),
+            other => arrays.get_mut(other).expect("a parameter of the kernel").as_arg(),
+        });
+    }
+    let lane = tessera_tile::kind_of(func) == Some(KernelKind::Lane);
+    let args = LaunchArgs {
+        params,
+        dims: [("n".to_string(), n), ("M".to_string(), m)].into(),
+        grid: if lane { [3, 1, 1] } else { [2, 1, 1] },
+        domain: 10,
+        lanes: 4,
+    };
+    match tessera_interp::run(func, &args) {
+        Ok(()) => Ok(arrays.into_values().map(|a| a.bytes).collect()),
+        Err(d) => Err(d.iter().next().map_or(Code::E_UNKNOWN, |d| d.code)),
+    }
+}
+
+/// What became of a case.
+enum Outcome {
+    Refused,
+    Ran,
+    Faulted,
+}
+
+fn case(seed: u64) -> Outcome {
+    let text = kernel(seed);
+    let context = |what: &str| format!("seed {seed}: {what}\n{text}");
+    let k = match Kernel::new(common::decl(&text, PARAMS, &[])) {
+        Ok(k) => k,
+        Err(errors) => {
+            for e in errors.errors() {
+                assert_ne!(e.code, Code::E_UNKNOWN, "{}", context(&errors.render()));
+            }
+            return Outcome::Refused;
+        }
+    };
+    let out = match k.elaborate(&common::config(&k, &[], &[])) {
+        Ok(out) => out,
+        Err(errors) => {
+            assert!(errors.has_errors(), "{}", context("refused without an error"));
+            return Outcome::Refused;
+        }
+    };
+    let raw = out.func;
+    if let Err(e) = tessera_ir::verify(&raw) {
+        panic!("{}", context(&format!("{e}\n{}", tessera_ir::render_in_place(&raw))));
+    }
+    let printed = raw.to_string();
+    let again = tessera_tile::parse(&printed).unwrap_or_else(|e| panic!("{}", context(&format!("{e}\n{printed}"))));
+    assert_eq!(again.to_string(), printed, "{}", context("text changes"));
+    assert_eq!(again.hash(), raw.hash(), "{}", context("hash changes"));
+    let mut lowered = raw.clone();
+    let pipeline = tessera_lower::tile_pipeline(PassOptions { verify_each: true, dump_dir: None });
+    if let Err(errors) = pipeline.run(&mut lowered, &mut PassContext::default()) {
+        for e in errors.errors() {
+            assert_ne!(e.code, Code::E_UNKNOWN, "{}", context(&errors.render()));
+        }
+        return Outcome::Refused;
+    }
+    let (inputs, n, m) = arrays(&mut Random(seed.rotate_left(17) | 1));
+    match run(&raw, inputs.clone(), n, m) {
+        Err(code) => {
+            assert_ne!(code, Code::E_UNKNOWN, "{}", context("the interpreter failed"));
+            Outcome::Faulted
+        }
+        Ok(expected) => {
+            let got = run(&lowered, inputs, n, m);
+            assert_eq!(got, Ok(expected), "{}", context(&format!("n = {n}, M = {m}: the passes changed the result\n{printed}\n{lowered}")));
+            Outcome::Ran
+        }
+    }
+}
+
+#[test]
+fn random_kernels_compute_the_same_before_and_after_the_passes() {
+    let (start, limit, first) = (Instant::now(), seconds(), first_seed());
+    println!("TESSERA_FUZZ_SEED={first} TESSERA_FUZZ_SECONDS={}", limit.as_secs());
+    let (mut refused, mut ran, mut faulted) = (0, 0, 0);
+    let mut seed = first;
+    while start.elapsed() < limit {
+        match case(seed) {
+            Outcome::Refused => refused += 1,
+            Outcome::Ran => ran += 1,
+            Outcome::Faulted => faulted += 1,
+        }
+        seed = seed.wrapping_add(1);
+    }
+    println!("{} kernels: {ran} ran, {refused} refused, {faulted} stopped with a typed error", ran + refused + faulted);
+    assert!(ran > 0, "no kernel ran: the generator no longer fits the language");
+}
+
+/// Sources to damage: generated kernels, and the programs of the front end's tests.
+fn damaged(r: &mut Random) -> String {
+    let programs = include_str!("../../frontend/tests/programs.rs");
+    let text = if r.chance(3) {
+        let bodies: Vec<&str> = programs.split("\"\\\n").skip(1).map(|s| s.split("\";").next().unwrap_or("")).collect();
+        bodies[r.below(bodies.len())].replace("\\\"", "\"")
+    } else {
+        kernel(r.0)
+    };
+    let pieces = ["(", ")", "[", "]", ":", ",", "=", "def ", "if ", "for ", "return ", "\n", "    ", "None", "ts.", "**", "9" , "é", "\"", "#", "lambda x: ", "yield", "@", "{", "*"];
+    let mut bytes = text.into_bytes();
+    for _ in 0..1 + r.below(4) {
+        let at = r.below(bytes.len());
+        match r.below(4) {
+            0 => {
+                bytes.remove(at);
+            }
+            1 => {
+                let piece = r.pick(&pieces);
+                bytes.splice(at..at, piece.bytes());
+            }
+            2 => {
+                let end = (at + r.below(30)).min(bytes.len());
+                bytes.drain(at..end);
+            }
+            _ => {
+                let end = (at + r.below(30)).min(bytes.len());
+                let copy = bytes[at..end].to_vec();
+                let to = r.below(bytes.len());
+                bytes.splice(to..to, copy);
+            }
+        }
+        if bytes.is_empty() {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn damaged_python_never_panics() {
+    let (start, limit, first) = (Instant::now(), seconds(), first_seed());
+    println!("TESSERA_FUZZ_SEED={first} TESSERA_FUZZ_SECONDS={}", limit.as_secs());
+    let mut r = Random(first | 1);
+    let mut cases = 0u64;
+    while start.elapsed() < limit {
+        let text = damaged(&mut r);
+        let params = if r.chance(2) { PARAMS } else { "A: M,K bf16; B: K,N bf16; C: M,N f32" };
+        if let Ok(k) = Kernel::new(common::decl(&text, params, &[("BM", 16), ("BN", 16), ("BK", 16)]))
+            && let Ok(out) = k.elaborate(&common::config(&k, &[], &[]))
+            && let Err(e) = tessera_ir::verify(&out.func)
+        {
+            panic!("{e}\n{text}\n{}", tessera_ir::render_in_place(&out.func));
+        }
+        cases += 1;
+    }
+    println!("{cases} sources");
+}

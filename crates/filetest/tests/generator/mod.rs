@@ -1,0 +1,377 @@
+//! Random kernels in Python: mostly well typed, so that they reach the passes and the interpreter;
+//! now and then not, so that the refusals are reached too.
+
+/// xorshift64*: a seed gives the same cases on every machine.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
+    }
+
+    pub fn pick<'a>(&mut self, items: &[&'a str]) -> &'a str {
+        items[self.below(items.len())]
+    }
+
+    pub fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Num {
+    Float,
+    Int,
+    Bool,
+}
+
+/// A type of the generator: what a number is, and how many axes (extents 4 and 8).
+type Ty = (Num, usize);
+
+pub struct Generator {
+    r: Random,
+    lane: bool,
+    vars: Vec<(String, Ty)>,
+    out: String,
+    indent: usize,
+    next: usize,
+    loops: usize,
+    buffers: usize,
+}
+
+/// The parameters of every generated kernel, as the test helper of the front end reads them.
+pub const PARAMS: &str = "x: n f32; h: n bf16; W: 4,8 f32; k: n i32; y: n f32; B: M,8 f32; z: M,8 bf16; s: f32; m: i64";
+
+pub fn kernel(seed: u64) -> String {
+    let mut g = Generator {
+        r: Random(seed | 1),
+        lane: false,
+        vars: vec![("s".into(), (Num::Float, 0)), ("m".into(), (Num::Int, 0)), ("n".into(), (Num::Int, 0))],
+        out: "def k(x, h, W, k, y, B, z, s, m):\n".into(),
+        indent: 1,
+        next: 0,
+        loops: 0,
+        buffers: 0,
+    };
+    g.lane = g.r.chance(3);
+    if g.lane {
+        g.line("i = ts.tile.linear_id()");
+    } else {
+        g.line("i = ts.tile.program_id(0)");
+    }
+    g.vars.push(("i".into(), (Num::Int, 0)));
+    let count = 3 + g.r.below(8);
+    g.statements(count);
+    g.store();
+    if g.r.chance(2) {
+        g.line("return y");
+    }
+    g.out
+}
+
+impl Generator {
+    fn line(&mut self, text: &str) {
+        self.out.push_str(&"    ".repeat(self.indent));
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    fn statements(&mut self, count: usize) {
+        let known = self.vars.len();
+        for _ in 0..count {
+            self.statement();
+        }
+        if count == 0 {
+            self.line("pass");
+        }
+        // What an inner block defines is not used outside it, most of the time.
+        if self.indent > 1 && !self.r.chance(12) {
+            self.vars.truncate(known);
+        }
+    }
+
+    fn rank(&mut self) -> usize {
+        if self.lane { 0 } else { self.r.below(3) }
+    }
+
+    fn ty(&mut self) -> Ty {
+        let num = [Num::Float, Num::Float, Num::Int, Num::Bool][self.r.below(4)];
+        (num, self.rank())
+    }
+
+    fn statement(&mut self) {
+        match self.r.below(14) {
+            0..=4 => {
+                let ty = self.ty();
+                let value = self.expr(ty, 3);
+                let name = self.new_name();
+                self.line(&format!("{name} = {value}"));
+                self.vars.push((name, ty));
+            }
+            5 | 6 => self.change(),
+            7 | 8 => self.store(),
+            9 => self.branch(),
+            10 | 11 => self.repeat(),
+            12 if !self.lane => self.buffer(),
+            12 => self.store(),
+            _ => self.leave(),
+        }
+    }
+
+    fn new_name(&mut self) -> String {
+        self.next += 1;
+        format!("v{}", self.next)
+    }
+
+    /// Assigns to a variable that is there, keeping its type.
+    fn change(&mut self) {
+        let own: Vec<(String, Ty)> = self.vars.iter().filter(|(n, _)| n.starts_with('v')).cloned().collect();
+        if own.is_empty() {
+            return self.store();
+        }
+        let (name, ty) = own[self.r.below(own.len())].clone();
+        let value = self.expr(ty, 2);
+        if ty.0 != Num::Bool && self.r.chance(3) {
+            let op = self.r.pick(&["+", "-", "*"]);
+            self.line(&format!("{name} {op}= {value}"));
+        } else {
+            self.line(&format!("{name} = {value}"));
+        }
+    }
+
+    fn store(&mut self) {
+        if self.lane {
+            let value = self.expr((Num::Float, 0), 2);
+            let op = self.r.pick(&["=", "=", "+="]);
+            return self.line(&format!("y[i] {op} {value}"));
+        }
+        let op = self.r.pick(&["=", "=", "+="]);
+        match self.r.below(4) {
+            0 => {
+                let value = self.expr((Num::Float, 0), 2);
+                self.line(&format!("y[i] {op} {value}"));
+            }
+            1 => {
+                let value = self.expr((Num::Float, 1), 3);
+                self.line(&format!("y[i * 4:i * 4 + 4] {op} {value}"));
+            }
+            2 => {
+                let value = self.expr((Num::Float, 2), 3);
+                self.line(&format!("B[i * 4:i * 4 + 4, :] {op} {value}"));
+            }
+            _ => {
+                let value = self.expr((Num::Float, 2), 2);
+                self.line(&format!("z[i * 4:i * 4 + 4, 0:8] = ts.tile.cast({value}, ts.bf16)"));
+            }
+        }
+    }
+
+    fn branch(&mut self) {
+        let c = self.expr((Num::Bool, 0), 2);
+        self.line(&format!("if {c}:"));
+        self.indent += 1;
+        let count = 1 + self.r.below(3);
+        self.statements(count);
+        self.indent -= 1;
+        if self.r.chance(2) {
+            self.line("else:");
+            self.indent += 1;
+            let count = 1 + self.r.below(2);
+            self.statements(count);
+            self.indent -= 1;
+        }
+    }
+
+    fn repeat(&mut self) {
+        if self.loops >= 2 {
+            return self.store();
+        }
+        self.loops += 1;
+        // Counters have names of their own, which nothing else assigns: every loop ends.
+        self.next += 1;
+        let name = format!("c{}", self.next);
+        if self.r.chance(4) {
+            let count = 1 + self.r.below(4);
+            self.line(&format!("{name} = 0"));
+            self.line(&format!("while {name} < {count}:"));
+            self.indent += 1;
+            self.line(&format!("{name} += 1"));
+        } else {
+            let head = match self.r.below(3) {
+                0 => format!("range({})", self.r.below(4)),
+                1 => format!("ts.tile.range(0, n, {})", 1 + self.r.below(6)),
+                _ => "range(1, 5, 2)".into(),
+            };
+            self.line(&format!("for {name} in {head}:"));
+            self.indent += 1;
+        }
+        self.vars.push((name, (Num::Int, 0)));
+        let count = 1 + self.r.below(3);
+        self.statements(count);
+        self.indent -= 1;
+        self.loops -= 1;
+    }
+
+    /// A shared buffer: written whole, then read, possibly in a loop.
+    fn buffer(&mut self) {
+        self.buffers += 1;
+        let name = format!("b{}", self.buffers);
+        self.line(&format!("{name} = ts.tile.alloc_shared((4, 8), ts.f32)"));
+        if self.r.chance(2) {
+            self.line(&format!("ts.tile.cp_async({name}, B[i * 4:i * 4 + 4, 0:8])"));
+        } else {
+            let value = self.expr((Num::Float, 2), 2);
+            self.line(&format!("{name}[:, :] = {value}"));
+        }
+        if self.r.chance(2) {
+            self.line("ts.tile.barrier()");
+        }
+        self.vars.push((name, (Num::Float, 2)));
+    }
+
+    fn leave(&mut self) {
+        let c = self.expr((Num::Bool, 0), 1);
+        let word = match (self.loops > 0 && !self.lane, self.r.below(3)) {
+            (true, 0) => "break",
+            (true, 1) => "continue",
+            _ => "return",
+        };
+        self.line(&format!("if {c}:"));
+        self.indent += 1;
+        self.line(word);
+        self.indent -= 1;
+    }
+
+    fn expr(&mut self, ty: Ty, depth: usize) -> String {
+        // Now and then something of another type: most such kernels are refused.
+        let ty = if self.r.chance(150) { self.ty() } else { ty };
+        if depth == 0 || self.r.chance(4) {
+            return self.leaf(ty);
+        }
+        match ty.0 {
+            Num::Float => self.float(ty, depth - 1),
+            Num::Int => self.int(ty, depth - 1),
+            Num::Bool => self.boolean(ty, depth - 1),
+        }
+    }
+
+    fn leaf(&mut self, ty: Ty) -> String {
+        let fitting: Vec<String> = self.vars.iter().filter(|(_, t)| *t == ty).map(|(n, _)| n.clone()).collect();
+        if !fitting.is_empty() && !self.r.chance(3) {
+            return fitting[self.r.below(fitting.len())].clone();
+        }
+        match ty {
+            (Num::Float, 0) => self.r.pick(&["1.5", "-0.0", "0.25", "s", "x[i]", "h[i]", "3", "y[i]", "x[-1]"]).into(),
+            (Num::Float, 1) => self.r.pick(&["x[i * 4:i * 4 + 4]", "h[0:4]", "W[:, 3]", "ts.tile.zeros((4,), ts.f32)"]).into(),
+            (Num::Float, _) => {
+                self.r.pick(&["W[:, :]", "B[i * 4:i * 4 + 4, :]", "z[0:4, :]", "ts.tile.full((4, 8), 2.0, ts.f32)"]).into()
+            }
+            (Num::Int, 0) => self.r.pick(&["1", "7", "i", "m", "n", "k[i]", "-3", "ts.cdiv(n, 4)"]).into(),
+            (Num::Int, 1) => self.r.pick(&["ts.tile.arange(4)", "k[i * 4:i * 4 + 4]"]).into(),
+            (Num::Int, _) => "(ts.tile.arange(4)[:, None] * ts.tile.arange(8)[None, :])".into(),
+            (Num::Bool, 0) => self.r.pick(&["(i < n)", "(s > 0.0)", "(m != 3)"]).into(),
+            (Num::Bool, 1) => "(ts.tile.arange(4) < 2)".into(),
+            (Num::Bool, _) => "(W[:, :] > 0.5)".into(),
+        }
+    }
+
+    fn two(&mut self, ty: Ty, depth: usize) -> (String, String) {
+        // Scalars join tiles.
+        let other = if ty.1 > 0 && self.r.chance(3) { (ty.0, 0) } else { ty };
+        (self.expr(ty, depth), self.expr(other, depth))
+    }
+
+    fn float(&mut self, ty: Ty, depth: usize) -> String {
+        match self.r.below(9) {
+            0..=2 => {
+                let (a, b) = self.two(ty, depth);
+                let op = self.r.pick(&["+", "-", "*", "/"]);
+                format!("({a} {op} {b})")
+            }
+            3 => {
+                let a = self.expr(ty, depth);
+                let f = self.r.pick(&["exp", "abs", "sqrt", "tanh", "floor", "sign", "rsqrt", "sigmoid", "log1p"]);
+                format!("ts.tile.{f}({a})")
+            }
+            4 => {
+                let (a, b) = self.two(ty, depth);
+                let f = self.r.pick(&["maximum", "minimum"]);
+                format!("ts.tile.{f}({a}, {b})")
+            }
+            5 => {
+                let c = self.expr((Num::Bool, ty.1), depth);
+                let (a, b) = self.two(ty, depth);
+                format!("ts.tile.where({c}, {a}, {b})")
+            }
+            6 => {
+                let a = self.expr((Num::Int, ty.1), depth);
+                format!("ts.tile.cast({a}, ts.f32)")
+            }
+            7 if ty.1 == 1 && !self.lane => {
+                let a = self.expr((Num::Float, 2), depth);
+                let f = self.r.pick(&["row_sum", "row_max", "row_mean"]);
+                format!("ts.tile.{f}({a})")
+            }
+            7 if ty.1 == 0 && !self.lane => {
+                let a = self.expr((Num::Float, 1), depth);
+                let f = self.r.pick(&["sum", "max", "min"]);
+                format!("ts.tile.{f}({a})")
+            }
+            7 if ty.1 == 2 => {
+                let a = self.expr((Num::Float, 1), depth);
+                let b = self.expr((Num::Float, 2), depth);
+                format!("({a}[:, None] + {b})")
+            }
+            8 if ty.1 == 2 => {
+                let (a, b) = (self.expr((Num::Float, 2), depth), self.expr((Num::Float, 2), depth));
+                format!("ts.tile.mma(ts.tile.mma({a}, ts.tile.transpose({b})), W[:, :])")
+            }
+            _ => {
+                let a = self.expr(ty, depth);
+                format!("(-{a})")
+            }
+        }
+    }
+
+    fn int(&mut self, ty: Ty, depth: usize) -> String {
+        match self.r.below(4) {
+            0 | 1 => {
+                let (a, b) = self.two(ty, depth);
+                let op = self.r.pick(&["+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"]);
+                format!("({a} {op} {b})")
+            }
+            2 => {
+                let a = self.expr((Num::Float, ty.1), depth);
+                format!("ts.tile.cast({a}, ts.i32)")
+            }
+            _ => {
+                let c = self.expr((Num::Bool, ty.1), depth);
+                let (a, b) = self.two(ty, depth);
+                format!("ts.tile.where({c}, {a}, {b})")
+            }
+        }
+    }
+
+    fn boolean(&mut self, ty: Ty, depth: usize) -> String {
+        match self.r.below(4) {
+            0 | 1 => {
+                let num = if self.r.chance(2) { Num::Float } else { Num::Int };
+                let (a, b) = self.two((num, ty.1), depth);
+                let op = self.r.pick(&["<", "<=", ">", ">=", "==", "!="]);
+                format!("({a} {op} {b})")
+            }
+            2 => {
+                let (a, b) = (self.expr(ty, depth), self.expr(ty, depth));
+                let op = self.r.pick(&["&", "|"]);
+                format!("({a} {op} {b})")
+            }
+            _ => {
+                let a = self.expr(ty, depth);
+                format!("(~{a})")
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The watcher of one launch: what it looks at before and after each op.
+
+use super::access::{Access, Spot, Touch, Touched, accesses, contents, count, position, touched};
+use super::findings::Findings;
+use super::group_shadow::GroupShadow;
+use super::lane_shadow::LaneShadow;
+use super::origins::{Birth, Origins};
+use super::plan::Plan;
+use crate::lanes::Mask;
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::program::{Action, Inst};
+use crate::value::{Data, Tile};
+use std::cell::OnceCell;
+use std::sync::Arc;
+use tessera_tile::KernelKind;
+
+pub(crate) struct Checker {
+    pub(super) plan: Arc<Plan>,
+    pub findings: Findings,
+    grid: [i64; 3],
+    group: Option<[i64; 3]>,
+    /// The group's number in launch order, from 1.
+    pub(super) number: u32,
+    /// By slot, of arguments that are written.
+    pub(super) shadows: Vec<Option<GroupShadow>>,
+    pub(super) lanes: LaneShadow,
+    pub(super) origins: Origins,
+}
+
+/// What has to be known of an op when it has run.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// The operands, where all of them are values.
+    operands: Option<Vec<Tile>>,
+    /// What was touched in the op's first memory.
+    touched: Touched,
+    /// The touched elements as they were, where the op folds floats into them; and the value.
+    old: Option<(Data, Tile)>,
+}
+
+impl Checker {
+    pub fn new(plan: Arc<Plan>, limit: usize) -> Self {
+        let slots = plan.memory.len();
+        Self {
+            plan,
+            findings: Findings::new(limit),
+            grid: [1; 3],
+            group: None,
+            number: 0,
+            shadows: (0..slots).map(|_| None).collect(),
+            lanes: LaneShadow::default(),
+            origins: Origins::default(),
+        }
+    }
+
+    pub(super) fn by_lane(&self) -> bool {
+        self.plan.kind == KernelKind::Lane
+    }
+
+    fn enter(&mut self, m: &Machine<'_>) {
+        if self.group == Some(m.group) {
+            return;
+        }
+        (self.grid, self.group) = (m.grid, Some(m.group));
+        let linear = (m.group[0] * m.grid[1] + m.group[1]) * m.grid[2] + m.group[2];
+        self.number = u32::try_from(linear + 1).unwrap_or(u32::MAX);
+        self.lanes.next_group();
+        self.origins.next_group();
+    }
+
+    pub fn before(&mut self, m: &Machine<'_>, inst: &Inst) -> Seen {
+        self.enter(m);
+        let mut seen = Seen::default();
+        if matches!(inst.action, Action::Barrier) {
+            self.meeting(m, inst);
+            return seen;
+        }
+        let plan = self.plan.clone();
+        let list = accesses(inst, plan.kind, &plan.memory);
+        if list.is_empty() {
+            seen.operands = (0..inst.args.len()).map(|i| m.value(inst, i).ok().cloned()).collect();
+            return seen;
+        }
+        self.lanes.next_op();
+        for access in &list {
+            let (Ok(memory), Some(arg)) =
+                (m.memory(inst, access.memory), inst.args.get(access.memory))
+            else {
+                continue;
+            };
+            let Some(place) = &plan.memory[arg.slot] else { continue };
+            let want = place.written || memory.dtype.is_int();
+            let guard = plan.sites[inst.site].guard.filter(|_| access.touch == Touch::Read);
+            let Some(touched) = touched(m, inst, access, guard, want) else { continue };
+            self.look(m, inst, access, memory, arg.slot, &touched);
+            if access.memory == 0 {
+                let folds = !matches!(access.touch, Touch::Read | Touch::Write);
+                if folds && memory.dtype.is_float() {
+                    let value = access.value.and_then(|i| m.value(inst, i).ok());
+                    seen.old = value.map(|v| (contents(memory, &touched.spots), v.clone()));
+                }
+                seen.touched = touched;
+            }
+        }
+        seen
+    }
+
+    fn look(
+        &mut self,
+        m: &Machine<'_>,
+        inst: &Inst,
+        access: &Access<'_>,
+        memory: &Memory,
+        slot: usize,
+        touched: &Touched,
+    ) {
+        self.bounds(inst, access, memory, slot, touched);
+        if memory.is_buffer() && access.touch != Touch::Write {
+            self.initialised(inst, memory, slot, touched);
+        }
+        let value = access.value.and_then(|i| m.value(inst, i).ok());
+        let codes = OnceCell::new();
+        let codes = || match value {
+            Some(v) => &codes.get_or_init(|| v.encode(memory.dtype))[..],
+            None => &[],
+        };
+        let written = self.plan.memory[slot].as_ref().is_some_and(|p| p.written);
+        if !memory.is_buffer() && written {
+            self.between_groups(inst, access.touch, memory, slot, touched, codes);
+        }
+        if self.by_lane() && written {
+            self.between_lanes(inst, access.touch, memory, slot, touched, codes);
+        }
+        if access.touch == Touch::Write {
+            let marks = value.and_then(|v| self.origins.of(v)).map(<[u64]>::to_vec);
+            let mark = |s: &Spot| marks.as_ref().and_then(|m| m.get(s.i)).copied().unwrap_or(0);
+            if memory.is_buffer() {
+                let marks = touched.spots.iter().map(|s| (s.element, mark(s)));
+                self.origins.write(slot, count(&memory.dims), marks);
+            } else if marks.is_some() {
+                for spot in &touched.spots {
+                    if let Some(birth) = Birth::of(mark(spot)) {
+                        self.born(inst, birth, memory, slot, spot);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn after(&mut self, m: &mut Machine<'_>, inst: &Inst, seen: Seen, result: Option<&Tile>) {
+        if let (Action::BufAlloc { .. }, Some(&slot)) = (&inst.action, inst.results.first()) {
+            self.lanes.forget(slot);
+            self.origins.forget_buffer(slot);
+            m.tolerate_unwritten(slot);
+        } else if let (Some((old, value)), Some(arg)) = (&seen.old, inst.args.first()) {
+            if let Ok(memory) = m.memory(inst, 0) {
+                self.folded(inst, memory, arg.slot, &seen.touched, old, value);
+            }
+        } else if let (Some(operands), Some(result)) = (&seen.operands, result) {
+            let active = |i: usize| self.plan.kind == KernelKind::Group || is_active(&m.mask, i);
+            self.origins.trace((&inst.action, inst.site), operands, result, active);
+            self.arithmetic(m, inst, operands, result);
+        } else if let (Some(result), Some(arg)) = (result, inst.args.first()) {
+            self.loaded(m, inst, arg.slot, &seen.touched, result);
+        }
+    }
+
+    /// Joins the marks of values that were joined under a mask.
+    pub fn merged(&mut self, mask: &Mask, new: &Tile, old: &Tile, out: &Tile) {
+        let (a, b) = (self.origins.of(new), self.origins.of(old));
+        if a.is_none() && b.is_none() {
+            return;
+        }
+        let pick = |(i, &m): (usize, &bool)| {
+            (if m { a } else { b }).and_then(|marks| marks.get(i)).copied().unwrap_or(0)
+        };
+        let marks = mask.lanes().iter().enumerate().map(pick).collect();
+        self.origins.put(out, marks);
+    }
+
+    pub(super) fn name(&self, slot: usize) -> String {
+        self.plan.memory[slot].as_ref().map_or_else(String::new, |p| p.name.clone())
+    }
+
+    /// A group by its coordinates, and in a lane kernel the lane.
+    pub(super) fn who(&self, number: u32, lane: Option<usize>) -> String {
+        let at = position(&self.grid, number.saturating_sub(1) as usize);
+        let axes = 1 + self.grid.iter().rposition(|&n| n > 1).unwrap_or(0);
+        let group = match &at[..axes] {
+            [one] => format!("group {one}"),
+            several => {
+                let list: Vec<_> = several.iter().map(i64::to_string).collect();
+                format!("group ({})", list.join(", "))
+            }
+        };
+        match lane.filter(|_| self.by_lane()) {
+            Some(lane) => format!("lane {lane} of {group}"),
+            None => group,
+        }
+    }
+
+    /// An element of an op's result, in words.
+    pub(super) fn element_of(&self, inst: &Inst, i: usize) -> String {
+        let who = self.who(self.number, Some(i));
+        match inst.results.first().map(|&r| &self.plan.shapes[r]) {
+            Some(shape) if !shape.is_empty() => {
+                format!("element {:?} of {who}", position(shape, i))
+            }
+            _ => who,
+        }
+    }
+}
+
+pub(super) fn is_active(mask: &Mask, i: usize) -> bool {
+    mask.lanes().get(i).is_none_or(|&m| m)
+}

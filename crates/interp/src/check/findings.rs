@@ -1,0 +1,72 @@
+//! What was found: each mistake once, however often it happens.
+
+use std::collections::BTreeSet;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+
+pub(crate) struct Findings {
+    list: Vec<Found>,
+    limit: usize,
+    /// Places that found no room in the list.
+    omitted: BTreeSet<(Code, usize)>,
+}
+
+struct Found {
+    site: usize,
+    diagnostic: Diagnostic,
+    count: u64,
+}
+
+impl Findings {
+    pub fn new(limit: usize) -> Self {
+        Self { list: Vec::new(), limit, omitted: BTreeSet::new() }
+    }
+
+    /// Something happened `count` times at one op. It is described only the first time: a place is
+    /// an op, and ops that stand at one place of the source (an unrolled loop) are one.
+    pub fn report(
+        &mut self,
+        (code, site, loc): (Code, usize, &Loc),
+        count: u64,
+        describe: impl FnOnce() -> Diagnostic,
+    ) {
+        let same = |f: &&mut Found| {
+            f.diagnostic.code == code
+                && (f.site == site || (loc.is_known() && f.diagnostic.loc == *loc))
+        };
+        if let Some(found) = self.list.iter_mut().find(same) {
+            found.count = found.count.saturating_add(count);
+        } else if self.list.len() < self.limit {
+            self.list.push(Found { site, diagnostic: describe().at(loc.clone()), count });
+        } else {
+            self.omitted.insert((code, site));
+        }
+    }
+
+    /// In the order in which they were found first, and how many places are not among them.
+    pub fn into_diagnostics(self) -> (Diagnostics, usize) {
+        let mut out = Diagnostics::new();
+        out.extend(self.list.into_iter().map(|f| match f.count {
+            0 | 1 => f.diagnostic,
+            n => f.diagnostic.note(format!("this happened {n} times in the launch")),
+        }));
+        (out, self.omitted.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_kept_once_and_no_more_than_asked_for() {
+        let mut findings = Findings::new(1);
+        let loc = Loc::unknown();
+        for site in [3, 3, 4, 4] {
+            let make = || Diagnostic::new(Code::E_OOB, format!("at {site}"));
+            findings.report((Code::E_OOB, site, &loc), 2, make);
+        }
+        let (found, omitted) = findings.into_diagnostics();
+        assert_eq!((found.len(), omitted), (1, 1));
+        assert_eq!(found.iter().next().unwrap().notes, ["this happened 4 times in the launch"]);
+    }
+}

@@ -1,0 +1,107 @@
+//! Who touched an element of an argument before: the shadow of the whole launch, by group.
+//!
+//! Groups run one after another here, so the first to read and the first to write an element are
+//! enough: if the first is the present group, there was no other. Sixteen bytes an element, only of
+//! arguments that are written, and only where they are touched (untouched pages are never there).
+
+use super::access::Touch;
+
+pub(crate) struct GroupShadow {
+    writer: Vec<u32>,
+    writer_site: Vec<u32>,
+    reader: Vec<u32>,
+    reader_site: Vec<u32>,
+}
+
+/// An earlier access of another group.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Earlier {
+    /// The group's number, from 1.
+    pub group: u32,
+    pub site: usize,
+    pub wrote: bool,
+}
+
+impl GroupShadow {
+    pub fn new(elements: usize) -> Self {
+        let zeros = || vec![0u32; elements];
+        Self { writer: zeros(), writer_site: zeros(), reader: zeros(), reader_site: zeros() }
+    }
+
+    pub fn read(&mut self, element: usize, group: u32, site: usize) -> Option<Earlier> {
+        if self.reader[element] == 0 {
+            self.reader[element] = group;
+            self.reader_site[element] = site as u32;
+        }
+        let writer = self.writer[element];
+        (writer != 0 && writer != group).then(|| self.earlier_write(element))
+    }
+
+    /// `as_what` says how an op writes; `harmless` whether a plain write leaves what another group's
+    /// plain write left.
+    pub fn write(
+        &mut self,
+        element: usize,
+        group: u32,
+        site: usize,
+        as_what: impl Fn(usize) -> Touch,
+        harmless: impl FnOnce() -> bool,
+    ) -> Option<Earlier> {
+        let (writer, reader) = (self.writer[element], self.reader[element]);
+        let touch = as_what(site);
+        let plain = |site: u32| as_what(site as usize) == Touch::Write && touch == Touch::Write;
+        if writer == 0 {
+            self.writer[element] = group;
+            self.writer_site[element] = site as u32;
+        } else if !touch.agrees(as_what(self.writer_site[element] as usize)) {
+            if writer != group && !(plain(self.writer_site[element]) && harmless()) {
+                return Some(self.earlier_write(element));
+            }
+            // Of a group's own writes the one that agrees with the fewest others is kept.
+            if writer == group && !touch.agrees(touch) {
+                self.writer_site[element] = site as u32;
+            }
+        }
+        (reader != 0 && reader != group).then(|| Earlier {
+            group: reader,
+            site: self.reader_site[element] as usize,
+            wrote: false,
+        })
+    }
+
+    fn earlier_write(&self, element: usize) -> Earlier {
+        Earlier {
+            group: self.writer[element],
+            site: self.writer_site[element] as usize,
+            wrote: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conflicts_are_between_groups_and_with_a_plain_access() {
+        let touch = |site: usize| [Touch::Write, Touch::Atomic][site];
+        let mut s = GroupShadow::new(1);
+        assert_eq!(s.write(0, 1, 1, touch, || false), None);
+        assert_eq!(s.write(0, 2, 1, touch, || false), None);
+        let first = Earlier { group: 1, site: 1, wrote: true };
+        assert_eq!(s.write(0, 2, 0, touch, || false), Some(first));
+        assert_eq!(s.read(0, 2, 5), Some(first));
+
+        let mut s = GroupShadow::new(1);
+        assert_eq!(s.write(0, 1, 1, touch, || false), None);
+        assert_eq!(s.write(0, 1, 0, touch, || false), None);
+        assert_eq!(s.write(0, 1, 1, touch, || false), None);
+        let plain = Earlier { group: 1, site: 0, wrote: true };
+        assert_eq!(s.write(0, 2, 1, touch, || false), Some(plain));
+
+        let mut s = GroupShadow::new(1);
+        assert_eq!((s.read(0, 1, 7), s.read(0, 2, 7)), (None, None));
+        let read = Earlier { group: 1, site: 7, wrote: false };
+        assert_eq!(s.write(0, 2, 0, touch, || false), Some(read));
+    }
+}

@@ -1,0 +1,199 @@
+//! Checked mode: a launch that is watched. It computes what an ordinary launch computes and collects
+//! what is wrong with it, each mistake at the user's line, with what happened where.
+//!
+//! | code | what is found |
+//! |---|---|
+//! | `E_RACE` | two groups touch one element of an argument and one writes, unless both fold it with the operator of a `reduce_*` parameter or both are atomic; the same for two lanes of a group between two barriers, in arguments and shared memory. Lanes may store one and the same value. |
+//! | `E_UNINIT` | an element of shared memory is read before it was written. |
+//! | `E_OOB` | an index of its own (not a slice's edge) is outside, unless the read says what outside is (`other=`) or is masked. |
+//! | `E_OVERFLOW` | signed arithmetic that reaches an index wraps, or a conversion on the way loses the value. |
+//! | `E_DIV_ZERO` | an integer is divided by zero, in a lane that runs; padding that a slice read outside is not counted. |
+//! | `E_DIVERGENT_BARRIER` | a barrier is reached by some lanes only. |
+//! | `E_NAN_INF` | a number that is none is made of finite numbers and reaches an argument; see `origins.rs` for the rule. |
+//!
+//! The static part is `plan.rs`; `checker.rs` looks at each op before and after it runs; `races.rs`
+//! and `numbers.rs` say what is wrong. An op on memory needs a row in `access.rs`, one that computes
+//! floats a row in `origins.rs`; ops without one are run and not looked at.
+
+mod access;
+mod arith;
+mod checker;
+mod findings;
+mod group_shadow;
+mod lane_shadow;
+mod numbers;
+mod origins;
+mod plan;
+mod races;
+
+pub(crate) use checker::Checker;
+
+use crate::backend::{Interp, Prepared};
+use crate::control::merge;
+use crate::fault::{Outcome, broken};
+use crate::lanes::Mask;
+use crate::launch::run;
+use crate::machine::Machine;
+use crate::program::{Action, Inst};
+use crate::value::Tile;
+use plan::Plan;
+use std::sync::Arc;
+use tessera_diag::{Diagnostics, Kind, Loc};
+use tessera_support::Hash128;
+use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs};
+use tessera_tile::TileFunc;
+
+/// How a launch is checked.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct CheckOptions {
+    /// How many findings are described; further places are only counted.
+    pub limit: usize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        Self { limit: 20 }
+    }
+}
+
+/// What a checked launch found. Clean when there is nothing in it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckReport {
+    /// One for each code and place, in the order in which they happened first.
+    pub findings: Diagnostics,
+    /// Places with findings beyond the limit.
+    pub omitted: usize,
+}
+
+impl CheckReport {
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// The findings as errors, for a caller that raises them.
+    pub fn into_result(self) -> Result<(), Diagnostics> {
+        if self.is_clean() { Ok(()) } else { Err(self.findings) }
+    }
+}
+
+/// Runs a function once under the checker: the arrays are written as by an ordinary launch. `Err`
+/// when it could not be run (or was interrupted), and not for findings.
+pub fn check(
+    func: &TileFunc,
+    args: &LaunchArgs,
+    options: &CheckOptions,
+) -> Result<CheckReport, Diagnostics> {
+    Checked::new(func, options)?.check(args)
+}
+
+/// The interpreter in checked mode, as a backend: a launch with findings fails with them, after it
+/// has written its results.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct CheckedInterp {
+    pub options: CheckOptions,
+}
+
+impl Backend for CheckedInterp {
+    fn name(&self) -> &'static str {
+        Interp.name()
+    }
+
+    fn caps(&self) -> Caps {
+        Interp.caps()
+    }
+
+    fn compile(
+        &self,
+        func: &TileFunc,
+        _: &CompileOptions,
+    ) -> Result<Box<dyn Artifact>, Diagnostics> {
+        Ok(Box::new(Checked::new(func, &self.options)?))
+    }
+}
+
+/// A function made ready for checked launches.
+pub struct Checked {
+    prepared: Prepared,
+    plan: Arc<Plan>,
+    options: CheckOptions,
+}
+
+impl Checked {
+    pub fn new(func: &TileFunc, options: &CheckOptions) -> Result<Self, Diagnostics> {
+        let prepared = Prepared::new(func)?;
+        let plan = Arc::new(Plan::new(func, &prepared.program));
+        Ok(Self { prepared, plan, options: *options })
+    }
+
+    pub fn check(&self, args: &LaunchArgs) -> Result<CheckReport, Diagnostics> {
+        let mut m = Machine::new(&self.prepared.program);
+        m.check = Some(Box::new(Checker::new(self.plan.clone(), self.options.limit)));
+        let outcome = run(&mut m, args);
+        let found = m.check.take().map(|c| c.findings.into_diagnostics());
+        let (mut findings, omitted) = found.unwrap_or_default();
+        match outcome {
+            // What stops a kernel and is the checker's to tell is a finding like the others.
+            Err(fault) if fault.code.kind() == Kind::Check => findings.push(*fault),
+            Err(fault) => return Err((*fault).into()),
+            Ok(()) => {}
+        }
+        Ok(CheckReport { findings, omitted })
+    }
+}
+
+impl Artifact for Checked {
+    fn target_text(&self) -> String {
+        self.prepared.target_text()
+    }
+
+    fn hash(&self) -> Hash128 {
+        self.prepared.hash()
+    }
+
+    fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
+        self.check(args)?.into_result()
+    }
+
+    fn resources(&self) -> Vec<(&'static str, String)> {
+        self.prepared.resources()
+    }
+}
+
+impl Machine<'_> {
+    /// Runs one op with the checker looking on.
+    pub(crate) fn execute_checked(&mut self, inst: &Inst) -> Outcome<()> {
+        let nested =
+            matches!(inst.action, Action::For { .. } | Action::If { .. } | Action::While { .. });
+        let lost = || broken("a check without a checker", &inst.loc);
+        if nested {
+            let value = self.perform(inst)?;
+            return self.finish(inst, value);
+        }
+        let mut checker = self.check.take().ok_or_else(lost)?;
+        let seen = checker.before(self, inst);
+        // The op looks whether there is a checker: what it then finds is not for it to tell.
+        self.check = Some(checker);
+        let value = self.perform(inst)?;
+        let mut checker = self.check.take().ok_or_else(lost)?;
+        checker.after(self, inst, seen, value.as_ref());
+        self.check = Some(checker);
+        self.finish(inst, value)
+    }
+
+    /// Joins what lanes of a mask made with what the others had, and where it came from.
+    pub(crate) fn merge_checked(
+        &mut self,
+        mask: &Mask,
+        new: Vec<Tile>,
+        old: &[Tile],
+        loc: &Loc,
+    ) -> Outcome<Vec<Tile>> {
+        let merged = merge(mask, new.clone(), old, loc)?;
+        if let Some(checker) = &mut self.check {
+            for ((new, old), out) in new.iter().zip(old).zip(&merged) {
+                checker.merged(mask, new, old, out);
+            }
+        }
+        Ok(merged)
+    }
+}

@@ -1,0 +1,190 @@
+//! Accesses to memory that are wrong: races, barriers that lanes miss, elements outside or never
+//! written.
+
+use super::access::{Access, Touch, Touched, code, count, position};
+use super::checker::Checker;
+use super::group_shadow::GroupShadow;
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::program::Inst;
+use tessera_diag::{Code, Diagnostic};
+
+impl Checker {
+    pub(super) fn bounds(
+        &mut self,
+        inst: &Inst,
+        access: &Access<'_>,
+        memory: &Memory,
+        slot: usize,
+        touched: &Touched,
+    ) {
+        let Some(outside) = touched.outside.as_ref().filter(|_| !access.other) else { return };
+        let (name, who) = (self.name(slot), self.who(self.number, Some(outside.i)));
+        self.findings.report((Code::E_OOB, inst.site, &inst.loc), outside.count, || {
+            let (axis, p) = (outside.axis, outside.index[outside.axis]);
+            let extent = memory.dims[axis];
+            let does = if access.touch == Touch::Read { "reads" } else { "writes" };
+            let found = Diagnostic::new(
+                Code::E_OOB,
+                format!("index {p} is outside of `{name}`, which has {extent} elements along axis {axis}"),
+            )
+            .note(format!("{who} {does} `{name}` at {:?}", outside.index));
+            if access.touch == Touch::Read {
+                found.note("an element outside reads as zero").help(
+                    "guard the access with a condition, or give `other=` for what outside is",
+                )
+            } else {
+                found.note("an element outside is not written").help(
+                    "guard the access with a condition, or use `mask=`",
+                )
+            }
+        });
+    }
+
+    pub(super) fn initialised(
+        &mut self,
+        inst: &Inst,
+        memory: &Memory,
+        slot: usize,
+        touched: &Touched,
+    ) {
+        let mut unwritten = touched.spots.iter().filter(|s| !memory.is_written(s.element));
+        let Some(first) = unwritten.next() else { return };
+        let many = 1 + unwritten.count() as u64;
+        let (name, who) = (self.name(slot), self.who(self.number, Some(first.i)));
+        self.findings.report((Code::E_UNINIT, inst.site, &inst.loc), many, || {
+            let at = position(&memory.dims, first.element);
+            Diagnostic::new(
+                Code::E_UNINIT,
+                format!("element {at:?} of `{name}` is read but was never written"),
+            )
+            .note(format!("{who} reads it; it is taken as zero"))
+        });
+    }
+
+    pub(super) fn between_groups<'v>(
+        &mut self,
+        inst: &Inst,
+        touch: Touch,
+        memory: &Memory,
+        slot: usize,
+        touched: &Touched,
+        codes: impl Fn() -> &'v [u8],
+    ) {
+        let plan = self.plan.clone();
+        let (number, width, by_lane) = (self.number, memory.dtype.bytes(), self.by_lane());
+        let shadow =
+            self.shadows[slot].get_or_insert_with(|| GroupShadow::new(count(&memory.dims)));
+        let mut conflicts = Vec::new();
+        for spot in &touched.spots {
+            let earlier = if touch == Touch::Read {
+                shadow.read(spot.element, number, inst.site)
+            } else {
+                // Lanes may store one and the same value (LANGUAGE 7); groups own what they write.
+                let harmless = || {
+                    let own = codes().get(spot.i * width..(spot.i + 1) * width);
+                    by_lane && own.is_some() && own == code(memory, spot.element)
+                };
+                let as_what = |site: usize| plan.sites[site].writes;
+                shadow.write(spot.element, number, inst.site, as_what, harmless)
+            };
+            conflicts.extend(earlier.map(|e| (*spot, e)));
+        }
+        let Some(&(spot, earlier)) = conflicts.first() else { return };
+        let (name, me) = (self.name(slot), self.who(number, None));
+        let other = self.who(earlier.group, None);
+        let place = (Code::E_RACE, inst.site, &inst.loc);
+        self.findings.report(place, conflicts.len() as u64, || {
+            let at = position(&memory.dims, spot.element);
+            let (does, did) = (verb(touch), if earlier.wrote { "written" } else { "read" });
+            let found = Diagnostic::new(
+                Code::E_RACE,
+                format!("{me} {does} element {at:?} of `{name}`, which {other} has {did}"),
+            )
+            .label(plan.sites[earlier.site].loc.clone(), format!("{did} here by {other}"))
+            .note("groups run in no order");
+            match touch {
+                Touch::Update => found.help(format!(
+                    "if every group shall add to it, declare `{name}: Region[reduce_sum]`"
+                )),
+                _ => found.help("let each element be written by one group, and read by no other"),
+            }
+        });
+    }
+
+    pub(super) fn between_lanes<'v>(
+        &mut self,
+        inst: &Inst,
+        touch: Touch,
+        memory: &Memory,
+        slot: usize,
+        touched: &Touched,
+        codes: impl Fn() -> &'v [u8],
+    ) {
+        let plan = self.plan.clone();
+        let (width, elements) = (memory.dtype.bytes(), count(&memory.dims));
+        let own = |i: usize| codes().get(i * width..(i + 1) * width);
+        let mut conflicts = Vec::new();
+        for spot in &touched.spots {
+            let at = (slot, elements, spot.element);
+            let earlier = if touch == Touch::Read {
+                self.lanes.read(at, spot.i, inst.site)
+            } else {
+                let as_what = |site: usize| plan.sites[site].writes;
+                self.lanes.write(at, spot.i, inst.site, as_what, |e| {
+                    let left = if e.together { own(e.lane) } else { code(memory, spot.element) };
+                    left.is_some() && own(spot.i) == left
+                })
+            };
+            conflicts.extend(earlier.map(|e| (*spot, e)));
+        }
+        let Some(&(spot, earlier)) = conflicts.first() else { return };
+        let (name, me) = (self.name(slot), self.who(self.number, Some(spot.i)));
+        let place = (Code::E_RACE, inst.site, &inst.loc);
+        self.findings.report(place, conflicts.len() as u64, || {
+            let at = position(&memory.dims, spot.element);
+            let (does, did) = (verb(touch), if earlier.wrote { "written" } else { "read" });
+            let (lane, loc) = (earlier.lane, plan.sites[earlier.site].loc.clone());
+            let found = Diagnostic::new(
+                Code::E_RACE,
+                format!(
+                    "{me} {does} element {at:?} of `{name}`, which lane {lane} has {did} with no \
+                     barrier between"
+                ),
+            )
+            .label(loc, format!("{did} here by lane {lane}"));
+            if earlier.site == inst.site && earlier.together {
+                found.help("let each element be written by one lane, or use an atomic operation")
+            } else {
+                found.help("call `ts.tile.barrier()` between the two")
+            }
+        });
+    }
+
+    pub(super) fn meeting(&mut self, m: &Machine<'_>, inst: &Inst) {
+        if m.mask != m.present {
+            let (here, there) = (m.mask.lanes(), m.present.lanes());
+            let came = here.iter().position(|&h| h).unwrap_or(0);
+            let missing = here.iter().zip(there).position(|(h, t)| h != t).unwrap_or(0);
+            let (who, group) = (self.who(self.number, Some(missing)), self.who(self.number, None));
+            self.findings.report((Code::E_DIVERGENT_BARRIER, inst.site, &inst.loc), 1, || {
+                Diagnostic::new(
+                    Code::E_DIVERGENT_BARRIER,
+                    "a barrier was reached by some lanes of the group and not by others",
+                )
+                .note(format!("in {group} lane {came} reaches it, {who} does not"))
+                .help("move the barrier out of the branch or loop that only some lanes take")
+            });
+        }
+        self.lanes.barrier();
+    }
+}
+
+fn verb(touch: Touch) -> &'static str {
+    match touch {
+        Touch::Read => "reads",
+        Touch::Write => "writes",
+        Touch::Update | Touch::Fold(_) => "adds to",
+        Touch::Atomic => "updates",
+    }
+}

@@ -1,0 +1,128 @@
+"""A short tour: three kernels, what they are compiled to, and what a mistake looks like.
+
+    make demo
+"""
+
+import sys
+import time
+
+import numpy as np
+
+import tessera as ts
+from attention import attention
+from attention import reference as attention_reference
+from gemm import gemm
+from gemm import reference as gemm_reference
+from saxpy import reference as saxpy_reference
+from saxpy import saxpy
+
+BOLD, PLAIN = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
+
+
+def heading(text):
+    print(f"\n{BOLD}{text}{PLAIN}")
+
+
+def timed(kernel, *args, **options):
+    """Runs a kernel twice: the first call compiles. Gives the result and the time of the second call."""
+    kernel(*args, **options)
+    start = time.perf_counter()
+    result = kernel(*args, **options)
+    return result, time.perf_counter() - start
+
+
+def run_saxpy(rng):
+    x, y = rng.standard_normal((2, 1_000_003), dtype=np.float32)
+    # Two calls update y twice.
+    expected = saxpy_reference(x, saxpy_reference(x, y, 1.5).astype(np.float32), 1.5)
+    result, seconds = timed(saxpy, x, y, 1.5)
+    return f"n={x.size}", result, expected, seconds
+
+
+def run_gemm(rng):
+    m, n, k = 1000, 700, 900
+    A, B = ts.array(rng.standard_normal((m, k)), "bf16"), ts.array(rng.standard_normal((k, n)), "bf16")
+    C = ts.zeros((m, n), "f32")  # the two calls add the product twice
+    result, seconds = timed(gemm, A, B, C)
+    return f"{m}x{n}x{k}", result, 2 * gemm_reference(A, B, np.zeros((m, n))), seconds
+
+
+def run_attention(rng):
+    heads, length, width = 4, 1000, 64
+    Q, K, V = (ts.array(rng.standard_normal((heads, length, width)), "bf16") for _ in range(3))
+    result, seconds = timed(attention, Q, K, V, is_causal=True)
+    return f"{heads} heads, S={length}, D={width}", result, attention_reference(Q, K, V, True), seconds
+
+
+def show_runs():
+    heading("Three kernels, none of whose sizes is a multiple of its tile")
+    columns = "{:<10} {:<24} {:<14} {:<8} {:>10} {:>10}"
+    print(columns.format("kernel", "size", "dtypes", "ran on", "error", "time"))
+    rng = np.random.default_rng(0)
+    dtypes = {saxpy: "f32", gemm: "bf16 -> f32", attention: "bf16"}
+    for kernel, run in ((saxpy, run_saxpy), (gemm, run_gemm), (attention, run_attention)):
+        size, result, expected, seconds = run(rng)
+        error = np.abs(result.astype(np.float64) - expected).max() / np.abs(expected).max()
+        where = kernel.explain().backend
+        print(columns.format(kernel.name, size, dtypes[kernel], where, f"{error:.1e}", f"{seconds * 1e3:.0f} ms"))
+    print("ran on: from .explain(), recorded by the launch. error: the largest, relative to the largest value,")
+    print("against NumPy in float64. time: of a second call. interp is the reference interpreter: it defines")
+    print("what a kernel means, bit by bit, and is not built for speed.")
+
+
+def excerpt(text, wanted, lines):
+    """The lines of an IR text from the first that holds ``wanted`` on, shortened to the width of a terminal."""
+    rows = text.splitlines()
+    start = next(i for i, row in enumerate(rows) if wanted in row)
+    shown = [row if len(row) <= 112 else row[:109] + "..." for row in rows[start : start + lines]]
+    return "\n".join(f"    {row}" for row in shown)
+
+
+def show_levels():
+    levels = (
+        ("graph", "what to compute", "graph.kernel_call", 2),
+        ("schedule", "the plan: what is launched, and where", "sched.launch", 1),
+        ("tile", "the kernel as it was written; the body of its loop", "tile.copy_async", 13),
+        ("target", "what the backend runs: buffers and barriers are gone, edges are marked", "tile.for", 6),
+    )
+    heading("The gemm on its way down (excerpts of gemm.inspect_ir(level))")
+    for level, what, wanted, lines in levels:
+        print(f"  {level}: {what}")
+        print(excerpt(gemm.inspect_ir(level), wanted, lines))
+
+
+def show_mistake():
+    heading("A mistake: the maximum of a slice that may leave the array")
+    try:
+
+        @ts.kernel
+        def row_max(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+            row = ts.tile.program_id(0)
+            t = x[row, 0:64]
+            y[row] = ts.tile.max(t)
+
+    except ts.TesseraError as error:
+        text = str(error).replace(__file__, "demo.py")
+        print("\n".join(f"  {line}" for line in text.splitlines()))
+        print(f"  ({type(error).__name__}, raised when the kernel was defined; see docs/errors/{error.code}.md)")
+
+
+def show_next():
+    heading("What to try next")
+    for command, what in (
+        ("python examples/softmax_rows.py", "row kernels: softmax, layer norm, RMS norm"),
+        ("docs/language.md", "the language, rule by rule, with examples that run"),
+        ("TESSERA_DEBUG_IR=tile,target", "set it to print the IR of what is compiled"),
+        ("make test", "everything that is checked"),
+    ):
+        print(f"  {command:<34} {what}")
+    print("  Scripts run with the Python in .venv: .venv/bin/python examples/softmax_rows.py")
+
+
+if __name__ == "__main__":
+    backends = [name for name, state in ts.runtime.backends().items() if state == "available"]
+    print(f"Tessera {ts.__version__}, backends: {', '.join(backends)}")
+    show_runs()
+    show_levels()
+    show_mistake()
+    show_next()

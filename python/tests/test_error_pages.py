@@ -1,0 +1,104 @@
+"""Every code has a page whose program gives exactly the text that it shows, and no text leaks internals."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from doc_blocks import ROOT, check_text, python_blocks, run
+
+import tessera as ts
+
+PAGES = sorted((ROOT / "docs" / "errors").glob("*.md"))
+#: Codes that no program of this build can give on purpose, and why.
+NOT_SHOWN = {
+    "E_OOM": "memory must run out on a device",
+    "E_UNKNOWN": "a fault of the compiler",
+    "E_OOB": "checked mode, which Python does not reach yet",
+    "E_OVERFLOW": "checked mode, which Python does not reach yet",
+    "E_DIV_ZERO": "checked mode, which Python does not reach yet",
+    "E_NAN_INF": "checked mode, which Python does not reach yet",
+    "W_DTYPE_FALLBACK": "needs a target that lacks a dtype",
+}
+
+_ROW = re.compile(r'^    ([EWN]_\w+) \w+ "(.*)"$', re.M)
+CODES = dict(_ROW.findall((ROOT / "crates" / "diag" / "src" / "code.rs").read_text(encoding="utf-8")))
+
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_page_shows_its_error_and_the_repair(page) -> None:
+    code = page.stem
+    assert code in CODES, f"no code is called {code}"
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# {code}\n\n{CODES[code]} "), "the page begins with the code and its summary"
+    blocks = python_blocks(page)
+    if code in NOT_SHOWN:
+        assert not blocks
+        return
+    wrong, repaired = blocks
+    assert wrong.expected is not None, "the first program is followed by the text it gives"
+    if code.startswith("E_"):
+        assert {c for _, c in wrong.marks} == {code}
+    shown = run(wrong)
+    check_text(wrong, shown)
+    assert code in shown
+    assert not repaired.marks
+    run(repaired)
+
+
+def test_every_code_has_a_page() -> None:
+    pages = {p.stem for p in PAGES}
+    missing = set(CODES) - pages - set(NOT_SHOWN)
+    assert not missing, f"no page for {sorted(missing)}"
+    assert set(NOT_SHOWN) <= set(CODES)
+    if hasattr(ts._kernel.KernelFn, "check"):
+        assert not [c for c, why in NOT_SHOWN.items() if why.startswith("checked mode")], "write these pages now"
+
+
+#: What belongs to the compiler's insides and must not reach a user.
+FORBIDDEN = re.compile(
+    r"""\b(?:Val|Attr|Type|Const|DType|TileOp|ScalarFn|DimExpr|Option|Some|None\(|Vec|Arc|Box|Poison)::
+      | \b(?:OpId|ValueId|BlockId|RegionId|Func<|Vec<|Option<|Arc<|Box<|Rc<|Diagnostic\s*\{)
+      | \bunwrap\b | \bpanick?ed\b | \.rs\b | \btessera_\w+ | \bcrates?/
+      | \b(?:u|i)size\b | \bf(?:32|64)::
+    """,
+    re.X,
+)
+#: Pages whose text still shows an IR type. The list may only become shorter.
+SHOWS_IR_TYPES = {"E_TILE_LOWERING"}
+_SOURCE_LINE = re.compile(r"^ *\d* \| .*$", re.M)
+
+
+def texts() -> list[tuple[str, str, str]]:
+    """Every rendered text of the documentation, with the program that gives it."""
+    out = []
+    for page in [*PAGES, ROOT / "docs" / "language.md"]:
+        for block in python_blocks(page):
+            if block.marks or (block.expected and page.parent.name == "errors"):
+                out.append((block.id, block.text, run(block)))
+    return out
+
+
+def test_no_text_shows_the_insides_of_the_compiler() -> None:
+    known = set(ts.tile.__all__)
+    for name, program, text in texts():
+        told = _SOURCE_LINE.sub("", text)
+        leak = FORBIDDEN.search(told)
+        assert not leak, f"{name}: {leak[0]!r} in\n{text}"
+        # A Rust `Debug` of text: one line, and no field names.
+        assert "{ " not in told, f"{name}: braces in\n{text}"
+        # The names of IR ops are those of the language, or do not appear.
+        for op in re.findall(r"(?<![\w.-])(?:ts\.)?tile\.(\w+)", told):
+            assert op in known or f"tile.{op}" in program, f"{name}: `tile.{op}` is no function, in\n{text}"
+        # IR types have no place in a message either.
+        shows_type = re.search(r"\b(?:tile|view|buf)<", told) is not None
+        assert shows_type == (name.partition(".")[0] in SHOWS_IR_TYPES), f"{name}: an IR type in\n{text}"
+
+
+def test_every_error_says_what_was_expected_or_what_is_wrong() -> None:
+    for name, _, text in texts():
+        first = text.partition("\n")[0]
+        assert re.match(r"(error|note)\[\w+\]: \S|\w+: \S", first), f"{name}: {first}"
+        assert len(first) < 240, f"{name}: the first line is long: {first}"
+        assert not first.endswith("."), f"{name}: {first}"
