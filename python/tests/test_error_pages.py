@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from doc_blocks import ROOT, check_text, python_blocks, run
+from doc_blocks import BLESS, ROOT, check_text, python_blocks, run
 
 import tessera as ts
 
-PAGES = sorted((ROOT / "docs" / "errors").glob("*.md"))
+FOLDER = ROOT / "docs" / "errors"
+INDEX = FOLDER / "README.md"
+PAGES = sorted(p for p in FOLDER.glob("*.md") if p != INDEX)
 #: Codes that no program of this build can give on purpose, and why.
 NOT_SHOWN = {
     "E_OOM": "memory must run out on a device",
@@ -54,6 +56,30 @@ def test_every_code_has_a_page() -> None:
     assert set(NOT_SHOWN) <= set(CODES)
     if hasattr(ts._kernel.KernelFn, "check"):
         assert not [c for c, why in NOT_SHOWN.items() if why.startswith("checked mode")], "write these pages now"
+
+
+def index() -> str:
+    """`docs/errors/README.md`, from the table of codes."""
+    lines = [
+        "# Errors, warnings and notes",
+        "",
+        "<!-- Written by python/tests/test_error_pages.py from the table of codes: run it with TESSERA_BLESS=1. -->",
+        "",
+        "Codes that begin with `E_` are raised, those with `W_` are Python warnings, and those with `N_` are notes in",
+        "`.explain()`. Each page has a program that gives the code, the text as it is shown, and the repair.",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+    ]
+    shown = {p.stem for p in PAGES}
+    lines += [f"| {f'[`{c}`]({c}.md)' if c in shown else f'`{c}`'} | {CODES[c]} |" for c in sorted(CODES)]
+    return "\n".join(lines) + "\n"
+
+
+def test_index_is_current() -> None:
+    if BLESS:
+        INDEX.write_text(index(), encoding="utf-8")
+    assert INDEX.read_text(encoding="utf-8") == index(), "run with TESSERA_BLESS=1 to rewrite the index"
 
 
 #: What belongs to the compiler's insides and must not reach a user.

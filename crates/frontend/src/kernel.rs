@@ -233,10 +233,12 @@ fn elaborate(
             name: Arc::from(decl.source.name.as_str()),
             is_kernel: true,
             result: None,
+            assigned: BTreeMap::new(),
         }],
         diags: Diagnostics::new(),
         static_dims: BTreeSet::new(),
         symbols: BTreeSet::new(),
+        factors: BTreeSet::new(),
         origins: BTreeMap::new(),
         returns: None,
         views: BTreeMap::new(),
@@ -286,8 +288,13 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
     for p in &decl.params {
         if let ParamKind::Tensor { dims: Some(dims), .. } = &p.kind {
             for d in dims {
-                if let Some(expr) = parse_dim(d) {
-                    e.symbols.extend(expr.symbols().iter().map(|s| s.to_string()));
+                match parse_dim(d) {
+                    Some(DimExpr::Sym(s)) => {
+                        e.symbols.insert(s.to_string());
+                    }
+                    // A product binds only the product; its factors have no values of their own.
+                    Some(expr) => e.factors.extend(expr.symbols().iter().map(|s| s.to_string())),
+                    None => {}
                 }
             }
         }
@@ -297,6 +304,15 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
         let body = e.func.body;
         let val = match &p.kind {
             ParamKind::Tensor { dims, elem, privilege, .. } => {
+                if let Some(c) = elem.and_then(|t| t.compute)
+                    && Some(c) != elem.map(|t| t.storage.compute())
+                {
+                    e.error_help(
+                        Code::E_UNSUPPORTED,
+                        format!("`@compute({c})` is not supported: arithmetic on `{}` is done in f32 or i32", p.name),
+                        "leave it out, and cast where a value must be rounded: ts.tile.cast(x, ts.bf16)",
+                    );
+                }
                 array_param(e, &p.name, dims.as_deref(), *elem, *privilege)
             }
             ParamKind::Scalar(dtype) => {

@@ -71,7 +71,7 @@ fn printed_attention_is_refused_with_every_error() {
         "alpha[:, None]",
         "ts.tile.cast(p, ts.bf16)",
         "bounds_mask",
-        "O[bh, q0:q0 + BM, :] = …",
+        "`O[bh, q0:q0 + BM, :] = …`",
     ] {
         assert!(text.contains(fix), "no `{fix}` in:\n{text}");
     }
@@ -250,4 +250,21 @@ fn indented_sources_keep_their_columns() {
     let text = "    @ts.kernel\n    def k(x):\n        x[0] = nope\n";
     let errors = kernel(text, "x: n f32", &[]).err().expect("refused");
     assert_eq!(codes(&errors), ["E_NAME 3:16"]);
+}
+
+#[test]
+fn scans_and_arguments_of_reductions_are_checked() {
+    refuses(
+        "t = A[0:16, 0:16]\nu = ts.tile.cumsum(t)",
+        &["E_ARGUMENT", "expected `axis=` for a scan of a tile of rank 2"],
+    );
+    refuses("u = ts.tile.scan(x[0:16], \"mean\")", &["E_ARGUMENT", "\"sum\" \"max\" \"min\""]);
+    refuses(
+        "u = ts.tile.cumsum(x[0:16], exclusive=a)",
+        &["E_ARGUMENT", "expected `exclusive` to be True or False"],
+    );
+    refuses("y[0] = ts.tile.argmax(a)", &["E_TYPE", "expected a tile to reduce"]);
+    refuses("y[0] = ts.tile.argmax(x[0:16])", &["E_RAGGED 2:12", "an argmax along axis 0"]);
+    refuses("t = x[0:16] + 1.0\ny[0:16] = ts.tile.cumsum(t)", &["E_RAGGED 3:15", "bounds_mask"]);
+    accepts("y[0:16] = ts.tile.cumsum(x[0:16])");
 }

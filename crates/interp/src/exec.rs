@@ -8,6 +8,7 @@ use crate::memory::Memory;
 use crate::mma::mma;
 use crate::program::{Action, Inst};
 use crate::reduce::reduce;
+use crate::scan::{arg_reduce, scan};
 use crate::shape::rearrange;
 use crate::value::{Data, Tile};
 use std::sync::Arc;
@@ -15,6 +16,9 @@ use tessera_diag::Code;
 
 impl Machine<'_> {
     pub(crate) fn execute(&mut self, inst: &Inst) -> Outcome<()> {
+        if self.watch.is_some() {
+            self.look(inst)?;
+        }
         if self.check.is_some() {
             return self.execute_checked(inst);
         }
@@ -90,6 +94,13 @@ impl Machine<'_> {
             }
             Action::Reduce { op, len, inner } => {
                 Arc::new(reduce(self.value(inst, 0)?, *op, *len, *inner).ok_or_else(odd)?)
+            }
+            Action::Scan { op, len, inner, exclusive } => {
+                let done = scan(self.value(inst, 0)?, *op, *len, *inner, *exclusive);
+                Arc::new(done.ok_or_else(odd)?)
+            }
+            Action::ArgReduce { max, len, inner } => {
+                Arc::new(arg_reduce(self.value(inst, 0)?, *max, *len, *inner))
             }
             Action::Ew { f, kernel } => {
                 let args: Outcome<Vec<_>> =

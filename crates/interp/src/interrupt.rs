@@ -44,6 +44,10 @@ impl Poll {
             return Ok(());
         }
         self.next = now + EVERY;
-        if check() { Err(Fault::new(Diagnostic::new(Code::E_UNKNOWN, MESSAGE))) } else { Ok(()) }
+        if check() { Err(interruption()) } else { Ok(()) }
     }
+}
+
+pub(crate) fn interruption() -> Fault {
+    Fault::new(Diagnostic::new(Code::E_UNKNOWN, MESSAGE))
 }

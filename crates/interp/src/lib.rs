@@ -7,6 +7,7 @@
 //! - [`Interp`] is the backend the driver uses; [`run`] is the short way for tests.
 //! - [`check`] is the short way to a checked launch, [`CheckedInterp`] the backend for it.
 //! - [`HostArray`] owns an array and makes launch arguments of it.
+//! - [`watch()`] runs a function and tells a host what happens at lines of its source.
 //! - [`set_interrupt_check`] lets the host stop a long launch.
 //!
 //! ```
@@ -55,10 +56,13 @@ mod mma;
 mod prepare;
 mod program;
 mod reduce;
+mod scan;
 mod shape;
 mod value;
+mod watch;
 
 pub use backend::{Interp, run};
 pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
 pub use host::HostArray;
 pub use interrupt::{is_interrupt, set_interrupt_check};
+pub use watch::{Lines, Moment, Observed, Sink, Watch, lines_of, watch};

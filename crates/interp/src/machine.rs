@@ -7,6 +7,7 @@ use crate::lanes::Mask;
 use crate::memory::Memory;
 use crate::program::{Arg, Inst, Program};
 use crate::value::Tile;
+use crate::watch::Watcher;
 
 pub(crate) struct Machine<'p> {
     pub program: &'p Program,
@@ -31,6 +32,8 @@ pub(crate) struct Machine<'p> {
     pub poll: Poll,
     /// There in checked mode.
     pub check: Option<Box<Checker>>,
+    /// There where a host looks on.
+    pub watch: Option<Box<Watcher<'p>>>,
 }
 
 impl<'p> Machine<'p> {
@@ -51,10 +54,14 @@ impl<'p> Machine<'p> {
             present: Mask::first(1, 1),
             poll: Poll::start(),
             check: None,
+            watch: None,
         }
     }
 
     pub fn set(&mut self, slot: usize, value: Tile) {
+        if let Some(watcher) = &mut self.watch {
+            watcher.defined(self.group, &self.mask, slot, &value);
+        }
         self.values[slot] = Some(value);
     }
 

@@ -5,7 +5,7 @@ use crate::liveness::{Ends, ends_of};
 use crate::program::{Action, Arg, Block, Fold, Inst, Param, ParamKind, Program};
 use crate::shape::strides_of;
 use tessera_diag::{Code, Diagnostics};
-use tessera_ir::{Attr, BlockId, Dim, DimExpr, Op, OpId, Type, Value};
+use tessera_ir::{Attr, BlockId, Dim, Op, OpId, Type, Value};
 use tessera_numerics::{DType, ReduceOp, Rounding, Scalar, ScalarFn, cast, decode};
 use tessera_support::Entity;
 use tessera_tile::{KernelKind, Tile, TileFunc, TileOp, kind_of};
@@ -129,7 +129,10 @@ impl Preparer<'_> {
             TileOp::LinearId => Action::LinearId,
             TileOp::LocalId => Action::LocalId,
             TileOp::GroupSize => Action::GroupSize,
-            TileOp::Dim => Action::Dim(self.dim(word(op, "name")?)),
+            TileOp::Dim => {
+                let name = op.attr("name").map(Attr::to_string).unwrap_or_default();
+                Action::Dim(self.dim(&name))
+            }
             TileOp::Origin => {
                 let why = "an implicit tile origin was left in the program: `tile-normalise` turns \
                            it into a grid coordinate or a loop";
@@ -174,12 +177,16 @@ impl Preparer<'_> {
                 Action::Mma { k: a[1], n: b[1] }
             }
             TileOp::Reduce => {
-                let (shape, axis) = (extents(ty(0)), int(op, "axis")? as usize);
-                Action::Reduce {
-                    op: reduce_op(op)?,
-                    len: shape[axis],
-                    inner: shape[axis + 1..].iter().product(),
-                }
+                let (len, inner) = along(ty(0), op)?;
+                Action::Reduce { op: reduce_op(op)?, len, inner }
+            }
+            TileOp::Scan => {
+                let (len, inner) = along(ty(0), op)?;
+                Action::Scan { op: reduce_op(op)?, len, inner, exclusive: flag(op, "exclusive") }
+            }
+            TileOp::ArgReduce => {
+                let (len, inner) = along(ty(0), op)?;
+                Action::ArgReduce { max: word(op, "op")? == "max", len, inner }
             }
             TileOp::Ew(f) => Action::Ew { f, kernel: kernel(f, dtype(0), op)? },
         }))
@@ -191,7 +198,7 @@ impl Preparer<'_> {
             Some(n) if n <= MAX_ELEMENTS => Ok(()),
             _ => Err(fault(
                 Code::E_TILE_LOWERING,
-                format!("expected at most {MAX_ELEMENTS} elements, got {ty}"),
+                format!("expected a tile of at most {MAX_ELEMENTS} elements, got shape {}", shape_text(ty)),
                 &op.loc,
             )),
         }
@@ -266,14 +273,26 @@ fn slots(op: &Op<Tile>, ends: &Ends) -> Vec<Arg> {
 
 fn symbol(dim: &Dim) -> Option<String> {
     match dim {
-        Dim::Expr(DimExpr::Sym(name)) => Some(name.to_string()),
-        Dim::Expr(_) | Dim::Static(_) | Dim::Any => None,
+        Dim::Expr(e) => Some(e.to_string()),
+        Dim::Static(_) | Dim::Any => None,
     }
+}
+
+/// A shape as Python writes it.
+fn shape_text(ty: &Type) -> String {
+    let dims: Vec<_> = ty.shape().iter().map(Dim::to_string).collect();
+    format!("({})", dims.join(", "))
 }
 
 /// The extents of a tile, which the level makes static and positive.
 fn extents(ty: &Type) -> Vec<usize> {
     ty.shape().iter().map(|d| d.as_static().unwrap_or(0).max(0) as usize).collect()
+}
+
+/// The extent of the op's axis, and how many elements lie between two neighbours along it.
+fn along(ty: &Type, op: &Op<Tile>) -> Outcome<(usize, usize)> {
+    let (shape, axis) = (extents(ty), int(op, "axis")? as usize);
+    Ok((shape[axis], shape[axis + 1..].iter().product()))
 }
 
 fn elements(ty: &Type) -> usize {
@@ -291,6 +310,10 @@ fn stretched(from: &[usize], rank: usize) -> Vec<usize> {
 
 fn int(op: &Op<Tile>, name: &str) -> Outcome<i64> {
     op.attr(name).and_then(Attr::as_int).ok_or_else(|| broken("an op without its integer", &op.loc))
+}
+
+fn flag(op: &Op<Tile>, name: &str) -> bool {
+    op.attr(name).and_then(Attr::as_bool).unwrap_or(false)
 }
 
 fn ints(op: &Op<Tile>, name: &str) -> Outcome<Vec<i64>> {

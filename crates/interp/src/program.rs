@@ -149,6 +149,17 @@ pub(crate) enum Action {
         len: usize,
         inner: usize,
     },
+    Scan {
+        op: ReduceOp,
+        len: usize,
+        inner: usize,
+        exclusive: bool,
+    },
+    ArgReduce {
+        max: bool,
+        len: usize,
+        inner: usize,
+    },
     Ew {
         f: ScalarFn,
         kernel: Kernel,

@@ -119,7 +119,7 @@ fn race(func: &TileFunc, axis: i64, id: OpId) -> Diagnostic {
         )
     } else {
         format!(
-            "use program_id({axis}) in the index, or declare `{plain}: Region[reduce_sum]` and write `+=`"
+            "use program_id({axis}) in the index, or declare `{plain}: ts.Region[ts.reduce_sum]` and write `+=`"
         )
     };
     Diagnostic::new(

@@ -7,8 +7,12 @@ use crate::scalar_fn::ScalarFn;
 /// `f` of `args`, by the same function that [`ScalarFn::kernel`] gives. `None` when the number of
 /// operands is wrong, they are not all of one type, or `f` does not take that type.
 pub fn eval(f: ScalarFn, args: &[Scalar]) -> Option<Scalar> {
+    apply(f.kernel(args.first()?.dtype())?, args)
+}
+
+/// A kernel on operands of its types; `None` for any others.
+pub(crate) fn apply(kernel: Kernel, args: &[Scalar]) -> Option<Scalar> {
     use Scalar::{Bool, F32, F64, I32, I64, U32, U64};
-    let kernel = f.kernel(args.first()?.dtype())?;
     Some(match (kernel, args) {
         (Kernel::F32U(k), &[F32(a)]) => F32(k(a)),
         (Kernel::F32B(k), &[F32(a), F32(b)]) => F32(k(a, b)),

@@ -138,8 +138,10 @@ fn values_quarters_and_neighbours_round_by_every_mode() {
     let mut next = random();
     for f in formats() {
         for (i, v) in f.values.iter().enumerate() {
-            let quarters = [0.0, 0.25, 0.5, 0.75, 1.0].map(|q| v + q * f.gap(i));
-            for x in quarters.into_iter().chain([v + f.gap(i) * 3.0]) {
+            let quarters = [0.0, 0.25, 0.5, 0.75].map(|q| v + q * f.gap(i));
+            // Three gaps above the last value is beyond it in every mode.
+            let last = (i + 1 == f.values.len()).then(|| v + f.gap(i) * 3.0);
+            for x in quarters.into_iter().chain(last) {
                 let single = x as f32;
                 let near = [
                     x,
@@ -163,7 +165,7 @@ fn values_quarters_and_neighbours_round_by_every_mode() {
 fn random_f32_and_f64_round_by_every_mode() {
     let mut next = random();
     let formats = formats();
-    for i in 0..200_000 {
+    for i in 0..50_000 {
         let (a, b) = (next(), next());
         for f in &formats {
             // Exponents from two below the format's range to two above it, or any at all.

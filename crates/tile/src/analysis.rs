@@ -33,7 +33,7 @@ fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr
     };
     match op.code {
         TileOp::Const => op.attr("value").and_then(Attr::as_int).map(DimExpr::Const),
-        TileOp::Dim => op.attr("name").and_then(Attr::as_word).map(DimExpr::sym),
+        TileOp::Dim => op.attr("name").and_then(Attr::as_expr),
         TileOp::Cast if keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype()) => {
             dim_expr(func, op.operands[0], fuel)
         }
@@ -132,7 +132,7 @@ fn linear(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<Linear> {
     let op = func.def(value)?;
     match op.code {
         TileOp::Const => op.attr("value").and_then(Attr::as_int).map(Linear::constant),
-        TileOp::Dim => op.attr("name").and_then(Attr::as_word).map(|n| Linear::atom(Atom::Dim(n.into()))),
+        TileOp::Dim => op.attr("name").map(|n| Linear::atom(Atom::Dim(n.to_string()))),
         TileOp::ProgramId => op.attr("axis").and_then(Attr::as_int).map(|a| Linear::atom(Atom::Program(a))),
         // Widening keeps the number; narrowing may not.
         TileOp::Cast => {

@@ -88,7 +88,15 @@ impl Level for Tile {
             if lane_op && kind == KernelKind::Group {
                 errors.push(Code::E_STYLE_MIX, "expected no lane id in a group kernel");
             }
-            let tile_op = matches!(op.code, TileOp::Mma | TileOp::Reduce | TileOp::CopyAsync | TileOp::Origin);
+            let tile_op = matches!(
+                op.code,
+                TileOp::Mma
+                    | TileOp::Reduce
+                    | TileOp::Scan
+                    | TileOp::ArgReduce
+                    | TileOp::CopyAsync
+                    | TileOp::Origin
+            );
             let tiles = op.results.iter().any(|&v| matches!(func.ty(v), Type::Tile { .. }));
             if kind == KernelKind::Lane && (tile_op || tiles) {
                 errors.push(Code::E_STYLE_MIX, "expected no tile operation in a lane kernel");

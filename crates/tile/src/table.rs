@@ -87,9 +87,9 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
         example: "%i = tile.group_size : i64",
     }
-    /// The run-time value of a dimension symbol.
+    /// The run-time value of a dimension: a symbol, or a product that a parameter has as one.
     Dim = 0x15 "dim" since "0.1" {
-        operands: [], groups: [], attrs: [name: Word required], regions: [],
+        operands: [], groups: [], attrs: [name: Expr required], regions: [],
         results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_dim),
         example: "%n = tile.dim {name = n} : i64",
     }
@@ -227,9 +227,25 @@ define_ops! {
         example: "%p = tile.const {value = 0.0} : tile<8x4xf32>\n%q = tile.const {value = 0.0} : tile<2x4xf32>\n%r = tile.mma %t, %q, %p : tile<8x4xf32>",
     }
     /// Combines the elements along an axis in the canonical order of LANGUAGE 14; the axis goes.
+    /// `whole` says that the number of elements matters (a mean), so that no padding may be among them.
     Reduce = 0x51 "reduce" since "0.1" {
-        operands: [x: Tile], groups: [], attrs: [op: Word required, axis: Int required], regions: [],
+        operands: [x: Tile], groups: [], attrs: [op: Word required, axis: Int required, whole: Bool optional], regions: [],
         results: Some(1), effects: Pure, infer: Some(reduce::infer_reduce), verify: Some(reduce::verify_reduce),
         example: "%r = tile.reduce %t {op = max, axis = 1} : tile<8xf32>",
+    }
+    /// Combines the elements along an axis one after another, ascending, and keeps every step:
+    /// result `i` is the fold of the elements up to `i`, or of those before `i` where `exclusive`,
+    /// which begins with the operator's identity.
+    Scan = 0x52 "scan" since "0.1" {
+        operands: [x: Tile], groups: [], attrs: [op: Word required, axis: Int required, exclusive: Bool optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(reduce::infer_scan), verify: Some(reduce::verify_scan),
+        example: "%r = tile.scan %t {op = sum, axis = 1} : tile<8x2xf32>",
+    }
+    /// Where along an axis the largest (`max`) or smallest (`min`) element is, as i32; the axis goes.
+    /// Of equal elements the first counts, and a NaN before any number.
+    ArgReduce = 0x53 "argreduce" since "0.1" {
+        operands: [x: Tile], groups: [], attrs: [op: Word required, axis: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(reduce::infer_argreduce), verify: Some(reduce::verify_argreduce),
+        example: "%r = tile.argreduce %t {op = max, axis = 1} : tile<8xi32>",
     }
 }

@@ -289,6 +289,15 @@ fn store(e: &mut Elab<'_>, args: &mut Args) -> Val {
         && !e.ty(m).shape().is_empty()
     {
         let shape = e.block_shape(&block);
+        let given = e.ty(m).shape().to_vec();
+        let fits = given.len() == shape.len()
+            && given.iter().zip(&shape).all(|(a, b)| a.is_one() || a.may_equal(b));
+        if !fits {
+            return e.error(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected a mask of the slice's shape {}, got shape {}", show_shape(&shape), show_shape(&given)),
+            );
+        }
         mask = Some(e.b().broadcast(m, shape));
     }
     e.store_block(&block, &value, mask);

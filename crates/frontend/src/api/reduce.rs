@@ -1,12 +1,12 @@
-//! Reductions.
+//! Reductions and scans.
 
 use super::{Args, Handler::*, Rows, rows};
 use crate::elab::Elab;
 use crate::elab::val::{Const, Val};
 use tessera_diag::Code;
-use tessera_ir::{Dim, Value};
+use tessera_ir::{Attr, Dim, OpSpec, Type, Value};
 use tessera_numerics::{DType, ReduceOp, ScalarFn};
-use tessera_tile::TileBuild;
+use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
     Group "tile.reduce" "(x, op, axis=None)" Call(reduce),
@@ -21,6 +21,14 @@ pub const ROWS: Rows = rows! {
     Group "tile.row_min" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Min)), "The minimum along the last axis.";
     Group "tile.row_prod" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Prod)), "The product along the last axis.";
     Group "tile.row_mean" "(x)" Call(|e, a| mean(e, a, true)), "The mean along the last axis.";
+    Group "tile.argmax" "(x, axis=None)" Call(|e, a| arg(e, a, ReduceOp::Max)),
+        "Where the maximum is, as i32: along an axis, or in row-major order over all elements. Of equal elements the first; NaN counts as the largest.";
+    Group "tile.argmin" "(x, axis=None)" Call(|e, a| arg(e, a, ReduceOp::Min)),
+        "Where the minimum is, as i32: along an axis, or in row-major order over all elements. Of equal elements the first; NaN counts as the smallest.";
+    Group "tile.scan" "(x, op, axis=None, exclusive=False)" Call(scan),
+        "Combines elements along an axis one after another and keeps every step; `exclusive` leaves out the element itself. A rank-1 tile needs no axis.";
+    Group "tile.cumsum" "(x, axis=None, exclusive=False)" Call(|e, a| scan_with(e, a, ReduceOp::Sum)), "The running sum along an axis.";
+    Group "tile.cumprod" "(x, axis=None, exclusive=False)" Call(|e, a| scan_with(e, a, ReduceOp::Prod)), "The running product along an axis.";
     Group "tile.any" "(x, axis=None)" Call(|e, a| truth(e, a, ReduceOp::Or)), "Whether any element holds.";
     Group "tile.all" "(x, axis=None)" Call(|e, a| truth(e, a, ReduceOp::And)), "Whether every element holds.";
 };
@@ -65,12 +73,8 @@ fn apply(
     axes_of: impl Fn(&mut Elab<'_>, usize) -> Option<Vec<usize>>,
 ) -> Val {
     let Some(mut v) = operand(e, args, op) else { return Val::Poison };
-    let dtype = e.ty(v).dtype();
-    if !op.combine().accepts(dtype) {
-        return e.error(
-            Code::E_TYPE,
-            format!("expected a dtype that \"{}\" combines, got {dtype}", op.name()),
-        );
+    if !combines(e, op, v) {
+        return Val::Poison;
     }
     let rank = e.ty(v).rank();
     let Some(axes) = axes_of(e, rank) else { return Val::Poison };
@@ -88,20 +92,112 @@ fn rows_with(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
     apply(e, args, op, |_, rank| Some(vec![rank - 1]))
 }
 
-fn reduce(e: &mut Elab<'_>, args: &mut Args) -> Val {
+/// The operator that `op` names.
+pub fn operator(e: &mut Elab<'_>, args: &Args) -> Option<ReduceOp> {
     let op = match args.get("op") {
         Val::Const(Const::Str(s)) => ReduceOp::from_name(&s),
         _ => None,
     };
-    match op {
-        Some(op) => with(e, args, op),
-        None => {
-            let what = e.describe(&args.get("op"));
-            let names: Vec<String> =
-                ReduceOp::ALL.iter().map(|r| format!("{:?}", r.name())).collect();
-            e.error(Code::E_ARGUMENT, format!("expected one of {}, got {what}", names.join(" ")))
+    if op.is_none() {
+        let what = e.describe(&args.get("op"));
+        let names: Vec<String> = ReduceOp::ALL.iter().map(|r| format!("{:?}", r.name())).collect();
+        e.error(Code::E_ARGUMENT, format!("expected one of {}, got {what}", names.join(" ")));
+    }
+    op
+}
+
+/// A compile-time yes or no; no where it was left out.
+pub fn flag(e: &mut Elab<'_>, args: &Args, name: &str) -> Option<bool> {
+    match args.get(name) {
+        Val::None | Val::Open(_) => Some(false),
+        Val::Const(Const::Bool(b)) => Some(b),
+        other => {
+            let what = e.describe(&other);
+            e.error(Code::E_ARGUMENT, format!("expected `{name}` to be True or False, got {what}"));
+            None
         }
     }
+}
+
+/// Whether the operator takes the value; says so where it does not.
+pub fn combines(e: &mut Elab<'_>, op: ReduceOp, v: Value) -> bool {
+    let dtype = e.ty(v).dtype();
+    let takes = op.combine().accepts(dtype);
+    if !takes {
+        e.error(
+            Code::E_TYPE,
+            format!("expected a dtype that \"{}\" combines, got {dtype}", op.name()),
+        );
+    }
+    takes
+}
+
+fn reduce(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    match operator(e, args) {
+        Some(op) => with(e, args, op),
+        None => Val::Poison,
+    }
+}
+
+fn scan(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    match operator(e, args) {
+        Some(op) => scan_with(e, args, op),
+        None => Val::Poison,
+    }
+}
+
+fn scan_with(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
+    let Some(v) = operand(e, args, op) else { return Val::Poison };
+    let rank = e.ty(v).rank();
+    if rank > 1 && !args.has("axis") {
+        return e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected `axis=` for a scan of a tile of rank {rank}"),
+            "say along which axis: ts.tile.cumsum(x, axis=1)",
+        );
+    }
+    let (Some(axes), Some(exclusive)) = (axes(e, args, rank), flag(e, args, "exclusive")) else {
+        return Val::Poison;
+    };
+    if !combines(e, op, v) {
+        return Val::Poison;
+    }
+    let mut spec = OpSpec::new(TileOp::Scan, &[v])
+        .attr("op", Attr::word(op.name()))
+        .attr("axis", Attr::Int(axes[0] as i64))
+        .result(e.ty(v).clone());
+    if exclusive {
+        spec = spec.attr("exclusive", Attr::Bool(true));
+    }
+    e.b().value(spec).map_or(Val::Poison, Val::Rt)
+}
+
+fn arg(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
+    let Some(mut v) = operand(e, args, op) else { return Val::Poison };
+    let rank = e.ty(v).rank();
+    let Some(axes) = axes(e, args, rank) else { return Val::Poison };
+    let mut axis = axes[0];
+    if axes.len() > 1 {
+        // Over all elements in row-major order.
+        let ty = e.ty(v).clone();
+        let count = ty.static_shape().map_or(Dim::Any, |s| Dim::Static(s.iter().product()));
+        let flat = Type::value(vec![count], ty.dtype());
+        match e.b().value(OpSpec::new(TileOp::Reshape, &[v]).result(flat)) {
+            Ok(flat) => v = flat,
+            Err(_) => return Val::Poison,
+        }
+        axis = 0;
+    }
+    if !combines(e, op, v) {
+        return Val::Poison;
+    }
+    let mut shape = e.ty(v).shape().to_vec();
+    shape.remove(axis);
+    let spec = OpSpec::new(TileOp::ArgReduce, &[v])
+        .attr("op", Attr::word(op.name()))
+        .attr("axis", Attr::Int(axis as i64))
+        .result(Type::value(shape, DType::I32));
+    e.b().value(spec).map_or(Val::Poison, Val::Rt)
 }
 
 fn mean(e: &mut Elab<'_>, args: &mut Args, last: bool) -> Val {
@@ -118,6 +214,14 @@ fn mean(e: &mut Elab<'_>, args: &mut Args, last: bool) -> Val {
         count = e.binary(ScalarFn::Mul, count, extent);
     }
     let total = if last { rows_with(e, args, ReduceOp::Sum) } else { with(e, args, ReduceOp::Sum) };
+    // A mean counts every element, so padding counts too: even zeros of it are refused.
+    if let Val::Rt(mut v) = total {
+        for _ in &reduced {
+            let Some(id) = e.func.def_id(v) else { break };
+            e.func.ops[id].attrs.set("whole", tessera_ir::Attr::Bool(true));
+            v = e.func.ops[id].operands[0];
+        }
+    }
     e.binary(ScalarFn::Div, total, count)
 }
 

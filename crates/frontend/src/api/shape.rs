@@ -95,9 +95,16 @@ fn reshape(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(v) = e.runtime(&args.get("x")) else { return Val::Poison };
     let Some(shape) = create::shape_of(e, &args.get("shape")) else { return Val::Poison };
     let ty = e.ty(v).clone();
+    if ty.rank() == 0 {
+        return e.error_help(
+            Code::E_SHAPE_MISMATCH,
+            "expected a tile to reshape, got a scalar",
+            "make a tile of it: ts.tile.full(shape, value, dtype)",
+        );
+    }
     let count = |s: &[Dim]| s.iter().map(Dim::as_static).product::<Option<i64>>();
     if let (Some(a), Some(b)) = (count(ty.shape()), count(&shape))
-        && (a != b || ty.rank() == 0)
+        && a != b
     {
         return e.error(
             Code::E_SHAPE_MISMATCH,

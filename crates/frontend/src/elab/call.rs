@@ -64,10 +64,17 @@ impl Elab<'_> {
             Val::Poison => Val::Poison,
             other => {
                 let what = self.describe(&other);
+                let last = crate::names::dotted_path(&c.func)
+                    .and_then(|p| p.rsplit('.').next().map(str::to_string))
+                    .unwrap_or_default();
+                let help = match crate::api::find(&format!("tile.{last}")) {
+                    Some(_) => format!("write ts.tile.{last}"),
+                    None => "decorate helpers with @ts.func; other Python functions cannot run inside a kernel".into(),
+                };
                 self.error_help(
                     Code::E_TYPE,
                     format!("expected a function of the tile language or a @ts.func, got {what}"),
-                    "decorate helpers with @ts.func; other Python functions cannot run inside a kernel",
+                    help,
                 )
             }
         }
@@ -170,6 +177,7 @@ impl Elab<'_> {
             name: Arc::from(source.name.as_str()),
             is_kernel: false,
             result: None,
+            assigned: BTreeMap::new(),
         });
         let complete = self.defaults(&parsed, &names, &source.name, &call_site);
         let (block, depth) = (self.block, std::mem::take(&mut self.loop_depth));

@@ -129,7 +129,7 @@ impl Elab<'_> {
         let env2 = std::mem::replace(self.env(), before);
         self.loc = loc;
         let mut join = Join { op, regions, yields: [Vec::new(), Vec::new()] };
-        self.merge_envs(&mut join, env1, env2, first.always(), second.always());
+        self.merge_envs(&mut join, env1, env2, &first, &second);
         let ret = self.merge_flag(&mut join, condition, first.ret, second.ret);
         let brk = self.merge_flag(&mut join, condition, first.brk, second.brk);
         let cont = self.merge_flag(&mut join, condition, first.cont, second.cont);
@@ -180,69 +180,76 @@ impl Elab<'_> {
         value
     }
 
-    /// One environment from the two sides'. Where a side always leaves, the other's values hold:
-    /// what follows runs only there.
-    fn merge_envs(&mut self, join: &mut Join, env1: Env, env2: Env, left1: bool, left2: bool) {
+    /// One environment from the two sides'. After a side that returned, the other's values hold.
+    /// After one that left by `break` or `continue`, both do: the loop goes on with them.
+    fn merge_envs(&mut self, join: &mut Join, env1: Env, env2: Env, first: &Exits, second: &Exits) {
         let names: BTreeSet<String> = env1.keys().chain(env2.keys()).cloned().collect();
         for name in names {
             let merged = match (env1.get(&name), env2.get(&name)) {
                 (Some(a), Some(b)) if a == b => a.clone(),
-                (Some(a), Some(b)) => {
-                    self.merge_vals(join, &name, a.clone(), b.clone(), left1, left2)
-                }
-                (Some(a), None) if left2 => {
-                    self.merge_vals(join, &name, a.clone(), Val::None, false, true)
-                }
-                (None, Some(b)) if left1 => {
-                    self.merge_vals(join, &name, Val::None, b.clone(), true, false)
-                }
+                (Some(a), Some(b)) => self.merge_vals(join, &name, a, b, first, second),
+                // What only one side has is used only where the other did not leave.
+                (Some(a), None) if second.always() => self.one_side(join, &name, a, &Val::None, 0),
+                (None, Some(b)) if first.always() => self.one_side(join, &name, b, &Val::None, 1),
                 (Some(Val::Unset(l)), None) | (None, Some(Val::Unset(l))) => Val::Unset(l.clone()),
-                _ => Val::Unset(self.loc.clone()),
+                _ => Val::Unset(self.assigned_at(&name)),
             };
             self.env().insert(name, merged);
         }
+    }
+
+    /// The value of the side that goes on; the other hands over anything of its type.
+    fn one_side(&mut self, join: &mut Join, name: &str, live: &Val, dead: &Val, side: usize) -> Val {
+        let Val::Rt(v) = *live else { return live.clone() };
+        if !self.func.block_within(self.def_block(v), join.regions[side]) {
+            return Val::Rt(v);
+        }
+        let ty = self.ty(v).clone();
+        self.block = join.regions[1 - side];
+        let other = match dead {
+            Val::Rt(d) if *self.ty(*d) == ty => *d,
+            _ => {
+                let zero = Self::const_attr(&Const::Int(0), ty.dtype()).unwrap_or(Attr::Bool(false));
+                self.b().constant(ty, zero)
+            }
+        };
+        let (x, y) = if side == 0 { (v, other) } else { (other, v) };
+        Val::Rt(self.add_result(join, x, y, Some(name)))
     }
 
     fn merge_vals(
         &mut self,
         join: &mut Join,
         name: &str,
-        a: Val,
-        b: Val,
-        left1: bool,
-        left2: bool,
+        a: &Val,
+        b: &Val,
+        first: &Exits,
+        second: &Exits,
     ) -> Val {
         if matches!(a, Val::Poison) || matches!(b, Val::Poison) {
             return Val::Poison;
         }
-        // A side that left hands over anything of the right type.
-        if left1 || left2 {
-            let (live, dead, side) = if left1 { (b, a, 1) } else { (a, b, 0) };
-            let Val::Rt(v) = live else { return live };
-            if !self.func.block_within(self.def_block(v), join.regions[side]) {
-                return Val::Rt(v);
-            }
-            let ty = self.ty(v).clone();
-            self.block = join.regions[1 - side];
-            let other = match dead {
-                Val::Rt(d) if *self.ty(d) == ty => d,
-                _ => {
-                    let zero =
-                        Self::const_attr(&Const::Int(0), ty.dtype()).unwrap_or(Attr::Bool(false));
-                    self.b().constant(ty, zero)
-                }
-            };
-            let (x, y) = if side == 0 { (v, other) } else { (other, v) };
-            return Val::Rt(self.add_result(join, x, y, Some(name)));
+        if first.ret == Flag::Always {
+            return self.one_side(join, name, b, a, 1);
         }
-        if let (Val::Unset(l), _) | (_, Val::Unset(l)) = (&a, &b) {
+        if second.ret == Flag::Always {
+            return self.one_side(join, name, a, b, 0);
+        }
+        let met = self.meeting_type(a, b);
+        // A side that left the loop with something of another kind: only the rest of the body asks.
+        match (&met, first.always(), second.always()) {
+            (None, true, _) => return self.one_side(join, name, b, a, 1),
+            (None, _, true) => return self.one_side(join, name, a, b, 0),
+            _ => {}
+        }
+        if let (Val::Unset(l), _) | (_, Val::Unset(l)) = (a, b) {
             return Val::Unset(l.clone());
         }
-        let Some(ty) = self.meeting_type(&a, &b) else {
-            if self.mode == Mode::Check && self.has_open(&a, &b) {
+        let Some(ty) = met else {
+            if self.mode == Mode::Check && self.has_open(a, b) {
                 return Val::Poison;
             }
-            let (x, y) = (self.describe(&a), self.describe(&b));
+            let (x, y) = (self.describe(a), self.describe(b));
             return self.report(
                 Diagnostic::new(
                     Code::E_TYPE,
@@ -255,7 +262,7 @@ impl Elab<'_> {
             self.block = block;
             self.convert(v, ty.dtype(), ty.shape())
         };
-        let (Some(x), Some(y)) = (side(join.regions[0], &a), side(join.regions[1], &b)) else {
+        let (Some(x), Some(y)) = (side(join.regions[0], a), side(join.regions[1], b)) else {
             return Val::Poison;
         };
         Val::Rt(self.add_result(join, x, y, Some(name)))
@@ -476,8 +483,8 @@ impl Elab<'_> {
                 yields.push(value);
             }
         }
-        self.lane_break_check(&exits);
         self.b().yield_(&yields);
+        self.lane_break_check(&exits);
         self.check_uncarried(&before, &carried, &changed);
         self.block = outer;
         let results = self.func.ops[op].results.clone();
@@ -489,7 +496,8 @@ impl Elab<'_> {
         }
         for name in changed.iter().map(String::as_str).chain(kind.variable()) {
             if !before.contains_key(name) {
-                self.env().insert(name.to_string(), Val::Unset(loc.clone()));
+                let at = self.assigned_at(name);
+                self.env().insert(name.to_string(), Val::Unset(at));
             }
         }
         let ret = match (leaves, &exits.ret) {
@@ -583,7 +591,7 @@ impl Elab<'_> {
         }
         for flag in [&exits.brk, &exits.cont] {
             if let Flag::Maybe(v) = flag
-                && self.depends_on_lane(*v, 0)
+                && self.depends_on_lane(*v, &mut BTreeSet::new())
             {
                 self.error_help(
                     Code::E_UNSUPPORTED,
@@ -594,17 +602,62 @@ impl Elab<'_> {
         }
     }
 
-    fn depends_on_lane(&self, v: Value, depth: usize) -> bool {
-        let Some(op) = self.func.def(v) else { return !self.func.params().contains(&v) };
-        if depth > 64 {
-            return true;
+    /// Whether a value may differ between lanes. Loop arguments are taken to be uniform until one
+    /// of their sources is not.
+    fn depends_on_lane(&self, v: Value, seen: &mut BTreeSet<Value>) -> bool {
+        if !seen.insert(v) {
+            return false;
         }
-        match op.code {
-            TileOp::LinearId | TileOp::LocalId | TileOp::If | TileOp::While | TileOp::For => true,
-            _ => op
-                .operands
-                .iter()
-                .any(|&o| !self.ty(o).is_memory() && self.depends_on_lane(o, depth + 1)),
+        let mut any = |values: &[Value]| {
+            values.iter().any(|&o| !self.ty(o).is_memory() && self.depends_on_lane(o, seen))
+        };
+        match self.func.values[v].def {
+            ValueDef::Arg(block, index) => match self.func.blocks[block].parent {
+                None => false,
+                Some(parent) => {
+                    let sources = self.carried_sources(parent, index);
+                    any(&sources)
+                }
+            },
+            ValueDef::Result(id, index) => {
+                let op = &self.func.ops[id];
+                match op.code {
+                    TileOp::LinearId | TileOp::LocalId => true,
+                    TileOp::If => {
+                        let mut sources = op.operands.clone();
+                        for &region in &op.regions {
+                            sources.extend(self.yielded(region, index));
+                        }
+                        any(&sources)
+                    }
+                    TileOp::For | TileOp::While => {
+                        let offset = usize::from(op.code == TileOp::For);
+                        let mut sources = self.carried_sources(id, index + offset);
+                        sources.extend(op.positional());
+                        if op.code == TileOp::While {
+                            sources.extend(self.yielded(op.regions[0], 0));
+                        }
+                        any(&sources)
+                    }
+                    _ => any(&op.operands.clone()),
+                }
+            }
+        }
+    }
+
+    fn yielded(&self, region: BlockId, index: usize) -> Option<Value> {
+        let end = self.func.terminator(region)?;
+        self.func.ops[end].group("values").get(index).copied()
+    }
+
+    /// Where the argument of a loop's region comes from: before the loop, and its last iteration.
+    fn carried_sources(&self, id: OpId, index: usize) -> Vec<Value> {
+        let op = &self.func.ops[id];
+        let init = op.group("init");
+        match (op.code, index) {
+            (TileOp::For, 0) => vec![op.operands[0], op.operands[2]],
+            (TileOp::For, n) => init.get(n - 1).copied().into_iter().chain(self.yielded(op.regions[0], n - 1)).collect(),
+            (_, n) => init.get(n).copied().into_iter().chain(self.yielded(op.regions[op.regions.len() - 1], n)).collect(),
         }
     }
 }

@@ -62,7 +62,8 @@ impl Elab<'_> {
                     return self.error_help(
                         Code::E_UNSUPPORTED,
                         "expected `:` or `None` in the subscript of a tile",
-                        "a tile is a whole value; slice the tensor it came from, or reduce it",
+                        "a tile is a whole value: slice the tensor it came from, reduce it, or choose elements with \
+                         ts.tile.where(ts.tile.arange(n) == i, a, b)",
                     );
                 }
             }

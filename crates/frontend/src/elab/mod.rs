@@ -16,9 +16,9 @@ use crate::source::{Config, FuncSource, KernelDecl};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
-use tessera_ir::{Attr, BlockId, Builder, Dim, DimExpr, DimOp, Type, Value};
+use tessera_ir::{Attr, BlockId, Builder, Dim, DimExpr, DimOp, OpSpec, Type, Value};
 use tessera_numerics::{DType, ScalarFn};
-use tessera_tile::{KernelKind, Tile, TileBuild, TileFunc};
+use tessera_tile::{KernelKind, Tile, TileBuild, TileFunc, TileOp};
 use val::{Const, OpenKind, Val};
 
 /// Whether sizes may be open.
@@ -42,6 +42,8 @@ pub struct Frame {
     pub is_kernel: bool,
     /// What an inlined function returned.
     pub result: Option<Val>,
+    /// Where each variable was last assigned, for messages.
+    pub assigned: BTreeMap<String, Loc>,
 }
 
 /// What is known of an implicit origin.
@@ -64,6 +66,8 @@ pub struct Elab<'k> {
     /// Dimension symbols (or products, by text) that reached a tile shape.
     pub static_dims: BTreeSet<String>,
     pub symbols: BTreeSet<String>,
+    /// Symbols that stand only in products such as `B*H`, and so have no value of their own.
+    pub factors: BTreeSet<String>,
     pub origins: BTreeMap<String, Origin>,
     /// Which parameters the kernel returns, once a `return` said so.
     pub returns: Option<Vec<usize>>,
@@ -112,6 +116,11 @@ impl Elab<'_> {
         &mut self.frames.last_mut().expect("elaboration is always inside a function").env
     }
 
+    /// Where a variable was last assigned.
+    pub fn assigned_at(&self, name: &str) -> Loc {
+        self.frame().assigned.get(name).cloned().unwrap_or(self.loc.clone())
+    }
+
     /// The place of a piece of the current function's source, with the chain of calls it is in.
     pub fn place(&self, range: ruff_text_size::TextRange) -> Loc {
         let frame = self.frame();
@@ -124,6 +133,11 @@ impl Elab<'_> {
         match e {
             DimExpr::Const(v) => self.b().index(*v),
             DimExpr::Sym(name) => self.b().dim(name),
+            // A product that a parameter has as one dimension is bound as a whole, not its factors.
+            DimExpr::Bin(..) if self.is_product_dim(e) => {
+                let spec = OpSpec::new(TileOp::Dim, &[]).attr("name", Attr::from(e.clone())).result(Type::INDEX);
+                self.b().value(spec).expect("the result type is given")
+            }
             DimExpr::Bin(op, a, b) => {
                 let (x, y) = (self.materialise_dim(a), self.materialise_dim(b));
                 let f = match op {
@@ -190,9 +204,24 @@ impl Elab<'_> {
             Val::Block(block) => self.load_block(block),
             Val::Buf { buf, transposed } => Some(self.load_buf(*buf, *transposed)),
             Val::Poison => None,
+            Val::Origin(name) => {
+                self.error_help(
+                    Code::E_NAME,
+                    format!("`{name}` is not defined here"),
+                    format!("a tile origin is used as a slice only: `{name}:{name}+64`"),
+                );
+                None
+            }
             other => {
                 let what = self.describe(other);
-                self.error(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
+                let d = Diagnostic::new(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
+                self.report(match other {
+                    Val::Opaque(name) if name == "ndarray" => {
+                        d.help("pass the array as a parameter: arrays cannot be captured")
+                    }
+                    Val::View(_) => d.help("take a slice of it: `x[i0:i0 + T]`, or `x[:]` for a static size"),
+                    _ => d,
+                });
                 None
             }
         }

@@ -46,6 +46,20 @@ impl Elab<'_> {
         {
             return Val::Api(row);
         }
+        if self.factors.contains(id) {
+            return self.error_help(
+                Code::E_NAME,
+                format!("`{id}` has no value: it stands only in a product dimension, which binds the product"),
+                format!("pass it as a parameter: `{id}: int`"),
+            );
+        }
+        if id == "print" {
+            return self.error_help(
+                Code::E_NAME,
+                "`print` is Python's and cannot run in a kernel",
+                "write ts.tile.print(x)",
+            );
+        }
         let mut known: Vec<String> = self.frame().env.keys().cloned().collect();
         known.extend(self.symbols.iter().cloned());
         known.extend(self.frame().source.captures.keys().filter(|k| !k.contains('.')).cloned());
@@ -62,10 +76,11 @@ impl Elab<'_> {
 
     /// A dimension symbol: an integer in scope (LANGUAGE 10).
     fn symbol(&mut self, id: &str) -> Option<Val> {
-        if !self.symbols.contains(id) {
+        let known = self.config.dims.get(id);
+        if !self.symbols.contains(id) && !(self.factors.contains(id) && known.is_some()) {
             return None;
         }
-        Some(match self.config.dims.get(id) {
+        Some(match known {
             Some(v) => Val::int(*v),
             None => Val::Dim(DimExpr::sym(id)),
         })
@@ -119,7 +134,12 @@ impl Elab<'_> {
             }
             other => {
                 let what = self.describe(&other);
-                self.error(Code::E_NAME, format!("{what} has no attribute `{attr}`"))
+                let d = Diagnostic::new(Code::E_NAME, format!("{what} has no attribute `{attr}`"));
+                let d = match api::find(&format!("tile.{attr}")) {
+                    Some(_) => d.help(format!("tiles have functions, not methods: ts.tile.{attr}(x)")),
+                    None => d,
+                };
+                self.report(d)
             }
         }
     }

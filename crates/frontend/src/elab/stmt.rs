@@ -116,6 +116,10 @@ impl Elab<'_> {
                 {
                     self.func.set_name(v, n.id.as_str());
                 }
+                let at = self.place(n.range());
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.assigned.insert(n.id.to_string(), at);
+                }
                 self.env().insert(n.id.to_string(), value);
             }
             Expr::Tuple(t) => self.unpack(&t.elts, value),
@@ -250,8 +254,8 @@ impl Elab<'_> {
                         .at(self.place(item.range()))
                         .note("each group computes one block; what it returns must be stored where all blocks meet")
                         .help(
-                            "add a parameter such as `O: ts.Tensor[\"BH\", \"S\", \"D\", ts.bf16]`, store each block \
-                             into it (`O[bh, q0:q0 + BM, :] = …`) and `return O`",
+                            "add a parameter for the result, store each block into it (as in \
+                             `O[bh, q0:q0 + BM, :] = …`) and `return O`",
                         ),
                     );
                 }

@@ -118,8 +118,12 @@ impl Origins {
         let marked = !self.values.is_empty() && operands.iter().any(|o| self.of(o).is_some());
         let float = matches!(&**result, Data::F32(_) | Data::F64(_));
         // Of integers only those are followed that are made element by element.
-        let mixes = matches!(action, Action::Mma { .. } | Action::Reduce { .. });
-        if float && all_finite(result) || !float && (!marked || mixes) {
+        let single = matches!(
+            action,
+            Action::Ew { .. } | Action::Cast { .. } | Action::Select | Action::Rearrange { .. }
+        );
+        let follow = if float { !all_finite(result) } else { marked && single };
+        if !follow {
             return;
         }
         if let Action::Rearrange { shape, strides } = action {
@@ -153,17 +157,22 @@ impl Origins {
     /// The mark of one element of a result: that of the first operand element it is made of that has
     /// one. Of an op that only moves numbers, or is not known, nothing is born.
     fn mark(&self, action: &Action, operands: &[Tile], float: bool, i: usize) -> Mark {
-        let mut mark = 0;
-        let mut born = float && births(action);
+        let (mut mark, mut sources_seen, mut inherited) = (0, false, false);
         for (o, places) in operands.iter().zip(sources(action, operands, i)) {
             let known = self.of(o);
-            for j in places.filter(|&j| !float || !finite(o, j)) {
-                born = false;
+            for j in places {
+                sources_seen = true;
+                if float && finite(o, j) {
+                    continue;
+                }
+                inherited = true;
                 if let (0, Some(known)) = (mark, known) {
                     mark = known[j];
                 }
             }
         }
+        // A scan begins with the identity, which is made of nothing.
+        let born = float && births(action) && sources_seen && !inherited;
         if born { BORN } else { mark }
     }
 }
@@ -176,7 +185,11 @@ fn address(value: &Tile) -> usize {
 fn births(action: &Action) -> bool {
     matches!(
         action,
-        Action::Ew { .. } | Action::Cast { .. } | Action::Mma { .. } | Action::Reduce { .. }
+        Action::Ew { .. }
+            | Action::Cast { .. }
+            | Action::Mma { .. }
+            | Action::Reduce { .. }
+            | Action::Scan { .. }
     )
 }
 
@@ -208,6 +221,11 @@ fn sources(action: &Action, operands: &[Tile], i: usize) -> Vec<Places> {
         Action::Reduce { len, inner, .. } => {
             let start = i / inner * len * inner + i % inner;
             vec![(start..start + len * inner).step_by(*inner)]
+        }
+        Action::Scan { len, inner, exclusive, .. } => {
+            let (start, along) = (i / (len * inner) * len * inner + i % inner, i / inner % len);
+            let count = if *exclusive { along } else { along + 1 };
+            vec![(start..start + count * inner).step_by(*inner)]
         }
         _ => vec![],
     }

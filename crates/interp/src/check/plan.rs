@@ -108,11 +108,8 @@ impl Plan {
                 continue;
             }
             // The one use of a result, if there is just one.
-            let user = |at: &Inst| match (&at.results[..], &uses) {
-                (&[slot], uses) if !yielded[slot] => match uses[slot][..] {
-                    [one] => Some(one),
-                    _ => None,
-                },
+            let user = |at: &Inst| match (&at.results[..], yielded[at.results[0]]) {
+                (&[slot], false) if uses[slot].len() == 1 => uses[slot].first().copied(),
                 _ => None,
             };
             let mut next = user(inst);
@@ -182,6 +179,7 @@ fn spread(program: &Program, inst: &Inst, feeds: &mut [bool]) {
         | Action::Same
         | Action::Rearrange { .. }
         | Action::Reduce { .. }
+        | Action::Scan { .. }
             if fed =>
         {
             inst.args.iter().for_each(|a| feeds[a.slot] = true);
@@ -236,6 +234,7 @@ fn name_of(action: &Action) -> &'static str {
         Action::Cast { .. } => "cast",
         Action::Mma { .. } => "mma",
         Action::Reduce { op, .. } => op.name(),
+        Action::Scan { .. } => "scan",
         Action::Accumulate { .. } => "accumulate",
         _ => "the operation",
     }

@@ -256,6 +256,16 @@ fn sums_and_products_that_overflow_are_found() {
     assert_eq!(found, ["E_NAN_INF 4 < 9"]);
     assert!(shown.contains("`sum` makes inf of finite numbers in element [1]"), "{shown}");
     assert_eq!(on(&sum, 2, ONES, ONES).0, [""; 0]);
+    let steps = floats("%r = tile.scan %a {op = sum, axis = 0} : tile<2x3xf32> loc(\"k.py\":4:9)");
+    let (found, shown) = on(&steps, 2, big, ONES);
+    assert_eq!(found, ["E_NAN_INF 4 < 9"]);
+    assert!(shown.contains("`scan` makes inf of finite numbers in element [1, 1]"), "{shown}");
+    // A scan that begins with nothing begins with the identity.
+    let top = "tile.scan %a {op = max, axis = 0, exclusive = true}";
+    assert_eq!(
+        on(&steps.replace("tile.scan %a {op = sum, axis = 0}", top), 2, big, ONES).0,
+        [""; 0]
+    );
     let product = floats(
         "%t = tile.transpose %b {perm = [1, 0]} : tile<3x2xf32>
          %z = tile.const {value = 0.0} : tile<2x2xf32>

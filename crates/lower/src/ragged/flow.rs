@@ -231,6 +231,25 @@ impl Flow<'_> {
                 state.remove(axis);
                 state
             }
+            TileOp::ArgReduce => {
+                // The first of equal zeros is at 0.
+                let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                let mut state = self.state(op.operands[0]);
+                state.remove(axis);
+                state
+            }
+            TileOp::Scan => {
+                // The running result goes on into the padding. Along the other axes zeros stay
+                // zeros, unless an identity other than zero is put before them.
+                let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                let sums = matches!(
+                    op.attr("op").and_then(Attr::as_word),
+                    Some("sum" | "add" | "or" | "xor")
+                );
+                let keeps = sums || op.attr("exclusive").and_then(Attr::as_bool) != Some(true);
+                let state = self.state(op.operands[0]).into_iter().enumerate();
+                state.map(|(d, a)| if d == axis || !keeps { spoil(a) } else { a }).collect()
+            }
             TileOp::Ew(f) => {
                 let nonzero = |i: usize| self.nonzero(op.operands[i]);
                 let is_int = func.ty(op.operands[0]).dtype().is_int();

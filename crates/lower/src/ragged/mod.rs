@@ -54,17 +54,27 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
             let name = op.attr("op").and_then(Attr::as_word)?;
             let state = flow.state(op.operands[0])[axis];
             // Zeros add nothing to a sum; any other padding, or any other operator, counts them in.
-            let harmless = matches!((name, state), ("sum" | "or" | "xor", Axis::Zero(_)));
+            let harmless = matches!((name, state), ("sum" | "or" | "xor", Axis::Zero(_)))
+                && op.attr("whole").is_none();
             let root = state.root().filter(|_| !harmless)?;
-            let fill = match name {
-                "max" => None,
-                "min" => Some("math.inf"),
-                "prod" => Some("1.0"),
-                "and" => Some("True"),
-                _ => Some("0.0"),
-            };
             let what = format!("a {name} along");
-            Some((root, error(func, id, op.operands[0], axis, root, &what, state, fill)))
+            Some((root, error(func, id, op.operands[0], axis, root, &what, state, filler(name))))
+        }
+        TileOp::Scan => {
+            let axis = op.attr("axis").and_then(Attr::as_int)? as usize;
+            let name = op.attr("op").and_then(Attr::as_word)?;
+            let state = flow.state(op.operands[0])[axis];
+            let root = state.root().filter(|_| !matches!(state, Axis::Zero(_)))?;
+            let what = format!("a scan ({name}) along");
+            Some((root, error(func, id, op.operands[0], axis, root, &what, state, filler(name))))
+        }
+        TileOp::ArgReduce => {
+            let axis = op.attr("axis").and_then(Attr::as_int)? as usize;
+            let name = op.attr("op").and_then(Attr::as_word)?;
+            let state = flow.state(op.operands[0])[axis];
+            let root = state.root()?;
+            let what = format!("an arg{name} along");
+            Some((root, error(func, id, op.operands[0], axis, root, &what, state, filler(name))))
         }
         TileOp::Mma => {
             let (a, b) = (op.operands[0], op.operands[1]);
@@ -81,6 +91,18 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
             ))
         }
         _ => None,
+    }
+}
+
+/// What to write in place of padding so that an operator passes over it; `None` is the mask's own
+/// default.
+fn filler(operator: &str) -> Option<&'static str> {
+    match operator {
+        "max" => None,
+        "min" => Some("math.inf"),
+        "prod" => Some("1.0"),
+        "and" => Some("True"),
+        _ => Some("0.0"),
     }
 }
 

@@ -30,7 +30,7 @@ struct Reduced<T: Real> {
 
 /// The reduction for magnitudes from ½ up. Whole turns fall off the top of the product, because the
 /// window begins at the bits that weigh half a turn; two bits of quarters and 62 of fraction are left,
-/// and the f32 nearest to a multiple of π/2 is 2^-30 away from it.
+/// and no f32 but 0 is nearer than 2^-29.9 to a whole number of quarters (0x6f79be45 is the nearest).
 #[inline(always)]
 fn reduce_large<T: Real>(x: T) -> Reduced<T> {
     let word = <<T::Int as Int>::Word as Word>::c;

@@ -5,7 +5,7 @@ use super::pair::Pair;
 use super::real::{Cond, Int, Real, horner, with_sign};
 
 /// atan q = q + q t g(t), t = q²; weighted error 2^-33.9 for t <= 0.172 (tools/fit.py ATAN).
-const ATAN: [f32; 6] = [-0.3333333, 0.19999804, -0.14279206, 0.1101078, -0.082909606, 0.043690007];
+const ATAN: [f32; 6] = [-0.3333333, 0.19999804, -0.14279206, 0.1101078, -0.08290961, 0.043690007];
 
 const TAN_22_5: f32 = 0.41421357;
 /// π/4 in two parts, the first of 20 bits so that a small multiple of it is exact.

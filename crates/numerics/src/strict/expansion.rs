@@ -1,10 +1,10 @@
 //! A published expansion: a function as one fixed straight-line sequence of basic operations.
 
 use crate::cast::cast;
-use crate::codec::{decode, encode};
+use crate::codec::{CANONICAL_NAN_F32, decode};
 use crate::dtype::DType;
-use crate::eval::eval;
-use crate::modes::Rounding;
+use crate::eval::apply;
+use crate::kernel::Kernel;
 use crate::scalar::Scalar;
 use crate::scalar_fn::ScalarFn;
 use std::fmt;
@@ -77,30 +77,66 @@ impl ExpOp {
 /// # Panics
 /// If `args` are not as many as the expansion takes.
 pub fn eval_expansion(e: &Expansion, args: &[f32]) -> f32 {
-    assert_eq!(args.len(), e.arity, "an expansion takes exactly its operands");
-    let mut values: Vec<Scalar> = Vec::with_capacity(e.ops.len());
-    for op in &e.ops {
-        let at = |s: &Slot| values[s.0 as usize];
-        let value = match op {
-            ExpOp::Input(i) => Scalar::F32(args[*i as usize]),
+    ExpansionEval::new(e).eval(args)
+}
+
+/// An expansion made ready to be evaluated many times: functions looked up, constants in place.
+pub struct ExpansionEval<'a> {
+    arity: usize,
+    /// Every operation but the constants, with its place and the scalar function it applies, if it does.
+    work: Vec<(usize, &'a ExpOp, Option<Kernel>)>,
+    values: Vec<Scalar>,
+}
+
+impl<'a> ExpansionEval<'a> {
+    pub fn new(e: &'a Expansion) -> ExpansionEval<'a> {
+        let kernel = |op: &ExpOp| match op {
+            ExpOp::Apply { f, args } => f.kernel(e.types[args[0].0 as usize]),
+            _ => None,
+        };
+        let constant = |op: &ExpOp| if let ExpOp::Const(c) = op { Some(*c) } else { None };
+        let ops = e.ops.iter().enumerate().filter(|(_, op)| constant(op).is_none());
+        ExpansionEval {
+            arity: e.arity,
+            work: ops.map(|(i, op)| (i, op, kernel(op))).collect(),
+            values: e.ops.iter().map(|op| constant(op).unwrap_or(Scalar::Bool(false))).collect(),
+        }
+    }
+
+    /// [`eval_expansion`] of these operands.
+    ///
+    /// # Panics
+    /// If `args` are not as many as the expansion takes.
+    pub fn eval(&mut self, args: &[f32]) -> f32 {
+        assert_eq!(args.len(), self.arity, "an expansion takes exactly its operands");
+        for n in 0..self.work.len() {
+            let (i, op, kernel) = self.work[n];
+            self.values[i] = self.step(op, kernel, args);
+        }
+        match self.values.last() {
+            Some(Scalar::F32(x)) => *x,
+            other => unreachable!("an expansion ends in an f32, not {other:?}"),
+        }
+    }
+
+    fn step(&self, op: &ExpOp, kernel: Option<Kernel>, inputs: &[f32]) -> Scalar {
+        let at = |s: &Slot| self.values[s.0 as usize];
+        match op {
+            ExpOp::Input(i) => Scalar::F32(inputs[*i as usize]),
             ExpOp::Const(c) => *c,
-            ExpOp::Apply { f, args } => {
+            ExpOp::Apply { args, .. } => {
                 let mut operands = [Scalar::Bool(false); 3];
                 operands.iter_mut().zip(args).for_each(|(o, s)| *o = at(s));
-                eval(*f, &operands[..args.len()]).expect("recorded operations are well typed")
+                let value = kernel.and_then(|k| apply(k, &operands[..args.len()]));
+                value.expect("recorded operations are well typed")
             }
             ExpOp::Select { cond, then, other } => at(if at(cond).truth() { then } else { other }),
             ExpOp::Cast { to, value } => cast(at(value), at(value).dtype(), *to),
-            ExpOp::Bitcast { to, value } => {
-                let v = at(value);
-                decode(*to, encode(v.dtype(), v, Rounding::Rne, false))
-            }
-        };
-        values.push(value);
-    }
-    match values.last() {
-        Some(Scalar::F32(x)) => *x,
-        other => unreachable!("an expansion ends in an f32, not {other:?}"),
+            ExpOp::Bitcast { to, value } => match at(value) {
+                Scalar::F32(x) if x.is_nan() => decode(*to, CANONICAL_NAN_F32 as u64),
+                v => decode(*to, v.bits()),
+            },
+        }
     }
 }
 

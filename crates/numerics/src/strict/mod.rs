@@ -18,7 +18,7 @@ mod real;
 mod record;
 mod smooth;
 
-pub use expansion::{BASIC, ExpOp, Expansion, Slot, eval_expansion};
+pub use expansion::{BASIC, ExpOp, Expansion, ExpansionEval, Slot, eval_expansion};
 
 use crate::scalar_fn::ScalarFn;
 use std::sync::LazyLock;

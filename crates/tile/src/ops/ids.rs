@@ -1,7 +1,7 @@
 //! Ids, dimension values and implicit origins: all are 64-bit indices.
 
 use crate::Tile;
-use tessera_ir::{Attr, Dim, Func, InferContext, OpErrors, OpId, Type};
+use tessera_ir::{Attr, Dim, DimExpr, Func, InferContext, OpErrors, OpId, Type};
 
 pub fn infer_index(_: &InferContext<'_>) -> Result<Vec<Type>, String> {
     Ok(vec![Type::INDEX])
@@ -14,11 +14,11 @@ pub fn verify_axis(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-/// The symbol must be one that a parameter's dims bind.
+/// It must be a symbol or a whole dimension of a parameter.
 pub fn verify_dim(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
-    let name = func.ops[id].attr("name").and_then(Attr::as_word).unwrap_or("");
+    let Some(name) = func.ops[id].attr("name").and_then(Attr::as_expr) else { return };
     let bound = func.params().iter().flat_map(|&p| func.ty(p).shape()).any(|d| match d {
-        Dim::Expr(e) => e.symbols().iter().any(|s| &**s == name),
+        Dim::Expr(e) => *e == name || e.symbols().iter().any(|s| DimExpr::Sym(s.clone()) == name),
         Dim::Static(_) | Dim::Any => false,
     });
     if !bound {

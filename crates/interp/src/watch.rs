@@ -1,0 +1,258 @@
+//! Watching a launch from outside, by the lines and names of the user's source: stops before a line
+//! runs, and the values that are assigned on one.
+//!
+//! The machine lets go of values at their last use, so the watcher keeps its own copy of what each
+//! name was last bound to. A function that has been through `tile-canonicalise` has fewer names;
+//! hosts run the one before it.
+
+use crate::fault::{Fault, Outcome};
+use crate::interrupt::interruption;
+use crate::lanes::Mask;
+use crate::launch::run;
+use crate::machine::Machine;
+use crate::prepare::prepare;
+use crate::program::Inst;
+use crate::value::Tile;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Diagnostics, Loc};
+use tessera_ir::{Type, ValueDef};
+use tessera_numerics::DType;
+use tessera_support::Entity;
+use tessera_target::LaunchArgs;
+use tessera_tile::{KernelKind, TileFunc, TileOp};
+
+/// Lines of one statement, both ends included.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lines {
+    pub file: String,
+    pub first: u32,
+    pub last: u32,
+}
+
+impl Lines {
+    fn hold(&self, loc: &Loc) -> bool {
+        (self.first..=self.last).contains(&loc.line())
+            && loc.file().is_some_and(|f| f.name == self.file)
+    }
+}
+
+/// What is to be told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Watch {
+    /// Every name that has a value, each time before one of these statements runs.
+    Before(Vec<Lines>),
+    /// These names, each time the statement has bound them.
+    Assigned(Lines, Vec<String>),
+}
+
+/// A value as a host can read it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    pub dtype: DType,
+    /// Of a lane kernel's values: the lanes of the group.
+    pub shape: Vec<i64>,
+    /// As they lie in memory, little-endian, row-major, one element in whole bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A moment that was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moment {
+    pub file: String,
+    pub line: u32,
+    pub group: [i64; 3],
+    pub values: BTreeMap<String, Observed>,
+    /// Lane kernels: which lanes run.
+    pub active: Option<Vec<bool>>,
+}
+
+/// Takes each moment; `false` ends the launch as an interruption.
+pub type Sink<'s> = &'s mut (dyn FnMut(Moment) -> bool + 's);
+
+/// Runs a function once and tells what was asked for. The arrays are written as by any launch.
+pub fn watch(
+    func: &TileFunc,
+    args: &LaunchArgs,
+    wanted: &Watch,
+    sink: Sink<'_>,
+) -> Result<(), Diagnostics> {
+    let program = prepare(func)?;
+    let mut m = Machine::new(&program);
+    m.watch = Some(Box::new(Watcher::new(func, wanted, sink)));
+    let end = run(&mut m, args).and_then(|()| m.tell_assigned());
+    end.map_err(|e: Fault| (*e).into())
+}
+
+/// Lines at which some op of the function stands, by file.
+pub fn lines_of(func: &TileFunc) -> BTreeMap<String, Vec<u32>> {
+    let mut out: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for id in func.walk() {
+        let loc = &func.ops[id].loc;
+        if let Some(file) = loc.file().filter(|_| func.ops[id].code != TileOp::Return) {
+            out.entry(file.name.clone()).or_default().push(loc.line());
+        }
+    }
+    for lines in out.values_mut() {
+        lines.sort_unstable();
+        lines.dedup();
+    }
+    out
+}
+
+/// A name of the user's that a slot of the environment stands for.
+struct Named {
+    name: Arc<str>,
+    /// The inlined function it belongs to; `None` for the kernel's own.
+    function: Option<Arc<str>>,
+    dtype: DType,
+    shape: Vec<i64>,
+    /// The statement that binds it is asked about.
+    wanted: bool,
+    loc: Loc,
+}
+
+type Scope = BTreeMap<(Option<Arc<str>>, Arc<str>), (usize, Tile)>;
+
+pub(crate) struct Watcher<'w> {
+    stops: Vec<Lines>,
+    named: Vec<Option<Named>>,
+    /// Slots that a block gets when it begins: a new round of a loop.
+    begins: Vec<bool>,
+    lanes: bool,
+    scope: Scope,
+    group: Option<[i64; 3]>,
+    /// Whether the latest op was of a statement that is asked about.
+    inside: bool,
+    /// What the statement that is asked about has bound and was not told yet.
+    assigned: Vec<(usize, Tile, Mask)>,
+    sink: Sink<'w>,
+}
+
+impl<'w> Watcher<'w> {
+    fn new(func: &TileFunc, wanted: &Watch, sink: Sink<'w>) -> Self {
+        let lanes = tessera_tile::kind_of(func) == Some(KernelKind::Lane);
+        let stops = match wanted {
+            Watch::Before(stops) => stops.clone(),
+            Watch::Assigned(..) => Vec::new(),
+        };
+        let mut begins = vec![false; func.values.len()];
+        let mut named: Vec<Option<Named>> = Vec::new();
+        for (value, data) in func.values.iter() {
+            let (loc, direct) = match data.def {
+                ValueDef::Result(op, _) => (func.ops[op].loc.clone(), true),
+                ValueDef::Arg(block, index) => {
+                    begins[value.index()] = index == 0 && func.blocks[block].parent.is_some();
+                    let parent = func.blocks[block].parent.map(|op| &func.ops[op]);
+                    // A loop's statement binds its variable; the others are only carried along.
+                    let counts = parent.is_some_and(|op| op.code == TileOp::For) && index == 0;
+                    (parent.map_or(func.loc.clone(), |op| op.loc.clone()), counts)
+                }
+            };
+            let name = func.name_of(value).and_then(user_name);
+            let (Some(name), Type::Scalar(_) | Type::Tile { .. }) = (name, &data.ty) else {
+                named.push(None);
+                continue;
+            };
+            let asked = match wanted {
+                Watch::Before(_) => false,
+                Watch::Assigned(lines, names) => {
+                    direct && lines.hold(&loc) && names.iter().any(|n| n == name)
+                }
+            };
+            named.push(Some(Named {
+                name: Arc::from(name),
+                function: loc.function().cloned(),
+                dtype: data.ty.dtype(),
+                shape: data.ty.static_shape().unwrap_or_default(),
+                wanted: asked,
+                loc,
+            }));
+        }
+        Self {
+            stops,
+            named,
+            begins,
+            lanes,
+            scope: Scope::new(),
+            group: None,
+            inside: false,
+            assigned: Vec::new(),
+            sink,
+        }
+    }
+
+    /// A slot got a value.
+    pub fn defined(&mut self, group: [i64; 3], mask: &Mask, slot: usize, value: &Tile) {
+        if self.group.replace(group) != Some(group) {
+            self.scope.clear();
+            self.inside = false;
+        }
+        self.inside &= !self.begins[slot];
+        let Some(named) = &self.named[slot] else { return };
+        let key = (named.function.clone(), named.name.clone());
+        self.scope.insert(key, (slot, value.clone()));
+        if named.wanted {
+            self.assigned.push((slot, value.clone(), mask.clone()));
+        }
+    }
+
+    fn observe(&self, slot: usize, value: &Tile) -> Option<(String, Observed)> {
+        let named = self.named[slot].as_ref()?;
+        let shape = if self.lanes { vec![value.len() as i64] } else { named.shape.clone() };
+        let bytes = value.encode(named.dtype);
+        Some((named.name.to_string(), Observed { dtype: named.dtype, shape, bytes }))
+    }
+}
+
+impl Machine<'_> {
+    /// Tells the host where it asked to be told.
+    pub(crate) fn look(&mut self, inst: &Inst) -> Outcome<()> {
+        self.tell_assigned()?;
+        let (group, mask) = (self.group, &self.mask);
+        let Some(w) = &mut self.watch else { return Ok(()) };
+        let inside = w.stops.iter().any(|lines| lines.hold(&inst.loc));
+        if !inside || std::mem::replace(&mut w.inside, inside) {
+            w.inside = inside;
+            return Ok(());
+        }
+        let function = inst.loc.function();
+        let here = w.scope.iter().filter(|((f, _), _)| f.as_ref() == function);
+        let values = here.filter_map(|(_, (slot, value))| w.observe(*slot, value)).collect();
+        w.tell(&inst.loc, group, values, mask)
+    }
+
+    /// Tells what was assigned, when the op that did it is done.
+    pub(crate) fn tell_assigned(&mut self) -> Outcome<()> {
+        let Some(w) = &mut self.watch else { return Ok(()) };
+        let group = w.group.unwrap_or_default();
+        for (slot, value, mask) in std::mem::take(&mut w.assigned) {
+            let Some(loc) = w.named[slot].as_ref().map(|n| n.loc.clone()) else { continue };
+            let values = w.observe(slot, &value).into_iter().collect();
+            w.tell(&loc, group, values, &mask)?;
+        }
+        Ok(())
+    }
+}
+
+impl Watcher<'_> {
+    fn tell(
+        &mut self,
+        loc: &Loc,
+        group: [i64; 3],
+        values: BTreeMap<String, Observed>,
+        mask: &Mask,
+    ) -> Outcome<()> {
+        let file = loc.file().map_or(String::new(), |f| f.name.clone());
+        let active = self.lanes.then(|| mask.lanes().to_vec());
+        let moment = Moment { file, line: loc.line(), group, values, active };
+        if (self.sink)(moment) { Ok(()) } else { Err(interruption()) }
+    }
+}
+
+/// The name the user wrote: a name of digits is the printer's numbering, and what follows a dot the
+/// suffix it tells equal names apart with.
+fn user_name(name: &str) -> Option<&str> {
+    let name = name.split('.').next()?;
+    (!name.bytes().all(|b| b.is_ascii_digit())).then_some(name)
+}
