@@ -3,6 +3,12 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# The command that installing the wheel would put there: [project.scripts] of pyproject.toml.
+if [[ ! -x $VENV/bin/tessera ]]; then
+    printf '#!%s\nimport sys\n\nfrom tessera._cli import main\n\nsys.exit(main())\n' "$VENV_PYTHON" >"$VENV/bin/tessera"
+    chmod +x "$VENV/bin/tessera"
+fi
+
 stamp=$VENV/.tessera-packages
 # The checkout's place is part of the key: .venv points back to it.
 wanted="$(sha256sum <requirements-dev.txt) $ROOT"

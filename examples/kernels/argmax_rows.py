@@ -14,10 +14,10 @@ BM, BN = 8, 128
 
 
 @ts.kernel
-def argmax_rows(x: ts.Tensor["M", "N", ts.f32], at: ts.Out["M", ts.int32], value: ts.Out["M", ts.f32]):
+def argmax_rows(x: ts.Tensor["M", "N", ts.f32], at: ts.Out["M", ts.int64], value: ts.Out["M", ts.f32]):
     m0 = ts.tile.program_id(0) * BM
     best = ts.tile.full((BM,), -math.inf, ts.f32)
-    where = ts.tile.zeros((BM,), ts.int32)
+    where = ts.tile.zeros((BM,), ts.int64)  # as positions are
     for n in ts.tile.range(0, N, BN):
         t = ts.tile.bounds_mask(x[m0:m0 + BM, n:n + BN], cols=N - n)
         new = ts.tile.row_max(t)

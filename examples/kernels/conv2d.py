@@ -22,12 +22,13 @@ def conv2d(
     x0 = x * BX
     acc = ts.tile.zeros((BF, BX), ts.f32)
     for r in range(R):
-        for s in range(S):
-            row = y + r - R // 2  # a row outside the image reads zeros
-            left = x0 + s - S // 2
-            for c in ts.tile.range(0, C, BC):
-                taps = filters[f0:f0 + BF, c:c + BC, r, s]
-                acc = ts.tile.mma(taps, image[c:c + BC, row, left:left + BX], accumulator=acc)
+        row = y + r - R // 2
+        if 0 <= row < H:  # rows outside the image add nothing
+            for s in range(S):
+                left = x0 + s - S // 2  # pixels outside the row read as zeros
+                for c in ts.tile.range(0, C, BC):
+                    taps = filters[f0:f0 + BF, c:c + BC, r, s]
+                    acc = ts.tile.mma(taps, image[c:c + BC, row, left:left + BX], accumulator=acc)
     out[f0:f0 + BF, y, x0:x0 + BX] = acc
     return out
 

@@ -17,7 +17,7 @@ def embedding(table: ts.Tensor["V", "D", ts.bf16], ids: ts.Tensor["n", ts.int64]
     d = ts.tile.program_id(1) * BD
     rows = ids[i:i + BI]
     columns = d + ts.tile.arange(BD)
-    y[i:i + BI, d:d + BD] = ts.tile.load(table, (rows[:, None], columns[None, :]))
+    y[i:i + BI, d:d + BD] = ts.tile.load(table, (rows[:, None], columns[None, :]), other=0.0)
     return y
 
 

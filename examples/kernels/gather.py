@@ -16,7 +16,7 @@ def gather(x: ts.Tensor["M", "N", ts.f32], index: ts.Tensor["M", "J", ts.int32],
     j0 = j * 32
     rows = m0 + ts.tile.arange(8)
     columns = index[m0:m0 + 8, j0:j0 + 32]
-    y[m0:m0 + 8, j0:j0 + 32] = ts.tile.load(x, (rows[:, None], columns))  # the index tiles broadcast
+    y[m0:m0 + 8, j0:j0 + 32] = ts.tile.load(x, (rows[:, None], columns), other=0.0)  # the indices broadcast
     return y
 
 

@@ -10,7 +10,9 @@
         return y
 """
 
-from . import _api, constraint, ir, runtime, tile
+import os as _os
+
+from . import _api, _core, constraint, ir, numerics, runtime, tile
 from ._annotations import (
     Fn,
     Out,
@@ -29,6 +31,7 @@ from ._annotations import (
 from ._arrays import array, empty, ones, zeros
 from ._bench import bench
 from ._core import DType, __version__
+from ._debug import Frame, Traced
 from ._decorators import kernel
 from ._dtypes import (
     accum,
@@ -108,9 +111,14 @@ from ._errors import (
 )
 from ._func import func, identity
 from ._inspect import inspect_ir
+from ._report import CheckReport
 from ._require import require
 
 cdiv = _api.FUNCTIONS["cdiv"]
+
+# A lock that another thread holds at a fork would stay locked in the child for ever.
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_core.forked)
 
 # `from tessera import *` must not hide Python's own `bool` and `round`.
 __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("bool", "round")) + ["__version__"]

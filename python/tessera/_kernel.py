@@ -10,6 +10,9 @@ from typing import Any, Callable, Sequence
 from . import _core
 from ._arrays import empty
 from ._capture import capture, captures_of
+from ._debug import Frame, Traced, interpret, trace
+from ._profile import current as profile_now
+from ._report import CheckReport
 from ._require import take
 from ._signature import params_of
 from ._source import Source, source_of
@@ -66,6 +69,8 @@ class KernelFn:
             s.name, s.file, s.text, s.line, spec.captures, spec.params, spec.candidates, spec.lanes,
             spec.target, list(spec.require), empty,
         )  # fmt: skip
+        # Looked up once: a call is short enough to feel it.
+        self._call = self._kernel.call
 
     @property
     def name(self) -> str:
@@ -73,11 +78,41 @@ class KernelFn:
         return self.spec.source.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._kernel.call(args, kwargs, None)
+        return self._call(args, kwargs, None, profile_now())
 
     def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:
         """As a call; ``grid`` counts groups, or lanes in lane kernels."""
-        return self._kernel.call(args, kwargs, grid)
+        return self._call(args, kwargs, grid, profile_now())
+
+    def check(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> CheckReport:
+        """Runs the call on the interpreter and looks for mistakes: races, places outside of arrays,
+        numbers that are none. What it finds is in the report, which is true when there is nothing.
+
+        Arrays that the kernel writes are copied first: the caller's stay as they are. A call that
+        does not fit the kernel is refused as always.
+        """
+        return CheckReport(*self._kernel.check(args, kwargs, grid, profile_now()))
+
+    def interpret(
+        self,
+        *args: Any,
+        grid: int | tuple[int, ...] | None = None,
+        break_at: Any = None,
+        on_stop: Callable[[Frame], Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As a call, on the interpreter, with breakpoints.
+
+        ``break_at`` is a line of the kernel's file, ``"file.py:12"``, or a list of them. Each time a
+        group is about to run the statement there, ``on_stop`` is called with a `Frame`; without it
+        Python's debugger opens, with the kernel's variables as its own.
+        """
+        return interpret(self, args, kwargs, grid, break_at, on_stop)
+
+    def trace(self, line: int | str, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> list[Traced]:
+        """Runs the call on the interpreter, and gives each value that the statement at ``line``
+        assigned, in the order it happened. The arrays are written as by a call."""
+        return trace(self, line, args, kwargs, grid)
 
     def __getitem__(self, grid: int | tuple[int, ...]) -> Callable[..., Any]:
         return functools.partial(self.launch, grid=grid)
@@ -87,7 +122,7 @@ class KernelFn:
 
         Dims that reach a tile shape must be given; others may stay free.
         """
-        return Compiled(self, self._kernel.jit({k: capture(v) for k, v in values.items()}, target))
+        return Compiled(self, self._kernel.jit({k: capture(v) for k, v in values.items()}, target, profile_now()))
 
     def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:
         """The text of one level: ``graph``, ``schedule``, ``tile`` or ``target``."""

@@ -89,6 +89,8 @@ codes! {
     E_OOM Resource "Memory ran out."
     E_DIVERGENT_BARRIER Check "A barrier stands under lane-dependent control flow."
     E_UNINIT Check "A value is read that was never written."
+    E_UNWAITED Check "A buffer is used while a copy into it has not been waited for."
+    E_ASSERT Check "An assertion of the kernel does not hold."
     E_OOB Check "A scalar or gathered element is outside of its array."
     E_OVERFLOW Check "Integer arithmetic that makes an index leaves the range of its dtype."
     E_DIV_ZERO Check "An integer is divided by zero."

@@ -14,7 +14,7 @@ pub struct Access<'a> {
     pub place: usize,
     pub array: &'a ArrayArg,
     pub privilege: Privilege,
-    pub loc: Loc,
+    pub loc: &'a Loc,
 }
 
 /// Reports every written argument that is read-only, overlaps itself, or overlaps another.

@@ -1,9 +1,10 @@
 //! Which backends there are, and which one a call runs on (LANGUAGE 12).
 
+use crate::fork::ForkLock;
 use crate::knobs;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_target::Backend;
+use tessera_target::{Backend, Caps};
 
 enum State {
     Ready(Arc<dyn Backend>),
@@ -20,14 +21,14 @@ struct Entry {
 /// known, so that an absent backend is told from a misspelt one.
 pub struct Backends {
     entries: Vec<Entry>,
-    selected: RwLock<Option<&'static str>>,
+    selected: ForkLock<Option<&'static str>>,
 }
 
 /// A backend with the reason it was taken.
 #[derive(Clone)]
 pub struct Choice {
     pub backend: Arc<dyn Backend>,
-    pub why: String,
+    pub why: &'static str,
 }
 
 const NOT_IN_BUILD: &str = "this build does not contain it";
@@ -39,7 +40,18 @@ impl Default for Backends {
         for name in ["cpu", "ptx", "rocm", "level_zero", "cudatile"] {
             entries.push(Entry { name, state: State::Missing(NOT_IN_BUILD) });
         }
-        Self { entries, selected: RwLock::new(None) }
+        Self { entries, selected: ForkLock::new(None) }
+    }
+}
+
+impl Choice {
+    /// What the backend can do, as the environment has it.
+    pub fn caps(&self) -> Result<Caps, Diagnostics> {
+        let mut caps = self.backend.caps();
+        if caps.backend == "interp" {
+            caps.warp_size = knobs::interp_warp()?.unwrap_or(caps.warp_size);
+        }
+        Ok(caps)
     }
 }
 
@@ -55,34 +67,49 @@ impl Backends {
     /// Process-wide; `None` returns to the default.
     pub fn select(&self, name: Option<&str>) -> Result<(), Diagnostics> {
         let name = name.map(|n| self.ready(n, "`select_backend`").map(|b| b.name())).transpose()?;
-        *self.selected.write().unwrap_or_else(PoisonError::into_inner) = name;
+        *self.selected.lock() = name;
         Ok(())
     }
 
     /// The backend for a call with host arrays; `pinned` is the kernel's own `target=`.
     pub fn choose(&self, pinned: Option<&str>) -> Result<Choice, Diagnostics> {
-        let choice = |backend, why: &str| Ok(Choice { backend, why: why.to_string() });
+        let choice = |backend, why| Ok(Choice { backend, why });
         if let Some(name) = pinned {
             return choice(self.ready(name, "`target=`")?, "the kernel's `target=` names it");
         }
-        let selected = *self.selected.read().unwrap_or_else(PoisonError::into_inner);
+        let selected = *self.selected.lock();
         if let Some(name) = selected {
             return choice(self.ready(name, "`select_backend`")?, "`select_backend` names it");
         }
         if let Some(name) = knobs::BACKEND.get() {
             return choice(self.ready(&name, knobs::BACKEND.name)?, "TESSERA_BACKEND names it");
         }
-        match self.ready("cpu", "") {
-            Ok(cpu) => choice(cpu, "the arrays are in host memory"),
-            Err(_) => choice(
+        match self.present("cpu") {
+            Some(cpu) => choice(cpu, "the arrays are in host memory"),
+            None => choice(
                 self.ready("interp", "")?,
                 "the arrays are in host memory and this build has no cpu backend",
             ),
         }
     }
 
+    /// The backend that checks and watches, whatever is selected.
+    pub fn interpreter(&self) -> Result<Choice, Diagnostics> {
+        Ok(Choice { backend: self.ready("interp", "the call")?, why: "the call asks for it" })
+    }
+
+    fn present(&self, name: &str) -> Option<Arc<dyn Backend>> {
+        self.entries.iter().find_map(|e| match &e.state {
+            State::Ready(backend) if e.name == name => Some(backend.clone()),
+            State::Ready(_) | State::Missing(_) => None,
+        })
+    }
+
     /// A backend by name; `asked` says who asked for it.
     pub fn ready(&self, name: &str, asked: &str) -> Result<Arc<dyn Backend>, Diagnostics> {
+        if let Some(backend) = self.present(name) {
+            return Ok(backend);
+        }
         let canonical = canonical(name);
         let Some(entry) = self.entries.iter().find(|e| e.name == canonical) else {
             let names: Vec<_> = self.entries.iter().map(|e| e.name).collect();

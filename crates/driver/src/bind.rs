@@ -5,6 +5,7 @@ use crate::args::{Arg, ArrayArg, Number, Place, shape};
 use crate::dims::Sizes;
 use crate::number::scalar_of;
 use crate::params::{Kind, Param, Params, show_dim};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_frontend::{ArgType, Capture, Config};
@@ -47,8 +48,6 @@ struct Binder<'a> {
     sizes: Sizes,
     /// Integers of the caller: they may be part of the launch grid.
     integers: BTreeMap<String, i64>,
-    /// Which parameter gave a dim its size.
-    givers: BTreeMap<String, &'a str>,
     config: Config,
 }
 
@@ -64,7 +63,6 @@ pub fn bind(
         errors: Diagnostics::new(),
         sizes: Sizes::default(),
         integers: BTreeMap::new(),
-        givers: BTreeMap::new(),
         config: Config::default(),
     };
     let args = b.match_names(call, fixed);
@@ -306,7 +304,10 @@ impl<'a> Binder<'a> {
 
     /// A dim of an array gives a symbol its size, or must have the size it has.
     fn size(&mut self, param: &'a Param, axis: usize, dim: &DimExpr, got: i64, array: &ArrayArg) {
-        let name = dim.to_string();
+        let name = match dim {
+            DimExpr::Sym(name) => Cow::Borrowed(&**name),
+            DimExpr::Const(_) | DimExpr::Bin(..) => Cow::Owned(dim.to_string()),
+        };
         match (dim, self.sizes.get(&name)) {
             (DimExpr::Const(want), _) if *want != got => {
                 let message = format!(
@@ -318,11 +319,10 @@ impl<'a> Binder<'a> {
             }
             (DimExpr::Const(_), _) => {}
             (_, None) => {
-                self.sizes.known.insert(name.clone(), got);
-                self.givers.insert(name, &param.name);
+                self.sizes.known.insert(name.into_owned(), got);
             }
             (_, Some(known)) if known != got => {
-                let giver = self.givers.get(&name).copied().unwrap_or(&param.name);
+                let giver = self.giver(dim).unwrap_or(&param.name);
                 let dim = show_dim(dim);
                 let message = format!(
                     "`{}`: expected `{dim}` to be {known} along axis {axis}, as in `{giver}`, got {got}",
@@ -335,6 +335,15 @@ impl<'a> Binder<'a> {
             }
             (_, Some(_)) => {}
         }
+    }
+
+    /// The parameter that gave a dim its size: the first that has it.
+    fn giver(&self, dim: &DimExpr) -> Option<&'a str> {
+        let has = |p: &&Param| {
+            let Kind::Array { dims: Some(dims), .. } = &p.kind else { return false };
+            dims.iter().flatten().any(|d| d == dim)
+        };
+        self.params.items.iter().find(has).map(|p| p.name.as_str())
     }
 
     /// A product whose factors all have sizes must be their product.

@@ -5,12 +5,14 @@ use crate::bind::Call;
 use crate::config;
 use crate::explain::{Explanation, Record, explain};
 use crate::inspect::{self, LevelError};
-use crate::kernel::{KernelHandle, Prepared};
+use crate::kernel::KernelHandle;
+use crate::launch::{Ask, Prepared};
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_frontend::Capture;
+use tessera_numerics::Profile;
 
 pub struct Compiled {
     pub kernel: Arc<KernelHandle>,
@@ -24,15 +26,17 @@ impl Compiled {
         backends: &Backends,
         given: &BTreeMap<String, Capture>,
         target: Option<&str>,
+        profile: Profile,
     ) -> Result<Self, Diagnostics> {
         let choice = backends.choose(target.or(kernel.target()))?;
-        let (spec, cache_hit) = kernel.open(given, &choice)?;
+        let (spec, cache_hit) = kernel.open(given, &choice, profile)?;
         kernel.record(Record { spec: spec.clone(), cache_hit, launch: None });
         Ok(Self { kernel: kernel.clone(), spec })
     }
 
-    pub fn prepare(&self, call: Call) -> Result<Prepared, Diagnostics> {
-        self.kernel.prepare_compiled(&self.spec, call)
+    /// The profile is the one it was compiled with.
+    pub fn prepare(&self, call: Call, ask: Ask) -> Result<Prepared, Diagnostics> {
+        self.kernel.prepare_compiled(&self.spec, call, ask)
     }
 
     pub fn config(&self) -> Vec<(String, Capture)> {

@@ -1,5 +1,6 @@
 //! Configurations as cache keys, as attributes in IR, and as text.
 
+use crate::mode::Mode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_frontend::{ArgType, Capture, Config};
@@ -8,15 +9,21 @@ use tessera_support::{Hash128, StableHasher};
 
 /// The key of everything compile-time. A function is known by its identity: a cache entry holds
 /// its configuration, so an address is not used again while the entry lives.
-pub fn key(config: &Config, backend: &str) -> Hash128 {
+pub fn key(
+    config: &Config,
+    tunables: &BTreeMap<String, Capture>,
+    backend: &str,
+    mode: Mode,
+) -> Hash128 {
     let mut h = StableHasher::new();
     h.write_str(backend);
+    h.write_u64(mode.tag());
     h.write_u64(config.dims.len() as u64);
     for (name, value) in &config.dims {
         h.write_str(name);
         h.write_u64(*value as u64);
     }
-    for values in [&config.consts, &config.tunables] {
+    for values in [&config.consts, tunables] {
         h.write_u64(values.len() as u64);
         for (name, value) in values {
             h.write_str(name);
@@ -28,7 +35,10 @@ pub fn key(config: &Config, backend: &str) -> Hash128 {
         h.write_str(name);
         match ty {
             ArgType::Array { elem, rank } => {
-                h.write_str(&elem.to_string());
+                h.write_str(elem.storage.name());
+                if !elem.is_plain() {
+                    h.write_str(&elem.to_string());
+                }
                 h.write_u64(*rank as u64);
             }
             ArgType::Scalar(dtype) => h.write_str(dtype.name()),

@@ -18,15 +18,12 @@ impl Sizes {
     /// The value of an expression. A product whose factors are not known by themselves is looked
     /// up as a whole.
     pub fn eval(&self, expr: &DimExpr) -> Result<i64, String> {
+        let DimExpr::Bin(op, a, b) = expr else { return expr.eval(&|name| self.get(name)) };
         if let Some(value) = self.get(&expr.to_string()) {
             return Ok(value);
         }
-        match expr {
-            DimExpr::Const(_) | DimExpr::Sym(_) => expr.eval(&|name| self.get(name)),
-            DimExpr::Bin(op, a, b) => op
-                .eval(self.eval(a)?, self.eval(b)?)
-                .ok_or_else(|| format!("`{expr}` does not fit 64 bits")),
-        }
+        op.eval(self.eval(a)?, self.eval(b)?)
+            .ok_or_else(|| format!("`{expr}` does not fit 64 bits"))
     }
 }
 

@@ -62,12 +62,13 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
     }
     let entries = config::entries(&spec.config);
     let shown: Vec<_> = entries.iter().map(|(n, v)| format!("{n}={}", config::show(v))).collect();
-    let mut text = format!("kernel {kernel}\n  backend: {} ({})\n", spec.backend, spec.why_backend);
+    let mut text = format!("kernel {kernel}\n  backend: {} ({})\n", spec.choice.backend.name(), spec.choice.why);
     let _ = writeln!(
         text,
         "  configuration: {}",
         if shown.is_empty() { "open".into() } else { shown.join(", ") }
     );
+    let _ = writeln!(text, "  numerics: {}", spec.mode.profile);
     for (candidate, why) in &spec.rejected {
         let _ = writeln!(text, "  passed over: {candidate}: {why}");
     }
@@ -91,8 +92,9 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
         let _ = writeln!(text, "  {:>10.3} ms  {stage}", seconds * 1e3);
     }
     let fields = vec![
-        ("backend", Field::Text(spec.backend.into())),
-        ("why_backend", Field::Text(spec.why_backend.clone())),
+        ("backend", Field::Text(spec.choice.backend.name().into())),
+        ("why_backend", Field::Text(spec.choice.why.into())),
+        ("profile", Field::Text(spec.mode.profile.name().into())),
         ("config", Field::Values(entries)),
         (
             "rejected",

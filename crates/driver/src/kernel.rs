@@ -1,24 +1,23 @@
 //! A kernel with everything that was compiled of it.
 
-use crate::alias;
-use crate::args::{Arg, ArrayArg, Number};
 use crate::backends::{Backends, Choice};
-use crate::bind::{Bound, Call, Slot, bind};
 use crate::config::key;
 use crate::constraint::{self, Constraint};
-use crate::explain::{Explanation, Launch, Record, explain};
-use crate::geometry::geometry;
+use crate::dims::Sizes;
+use crate::explain::{Explanation, Record, explain};
+use crate::fork::ForkLock;
 use crate::inspect::{self, LevelError};
+use crate::mode::Mode;
 use crate::params::Params;
 use crate::specialise::{DEFAULT_LANES, Specialised, first_legal, is_passed_over};
 use crate::warnings::Warnings;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
-use tessera_diag::{Code, Diagnostic, Diagnostics};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tessera_diag::Diagnostics;
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
+use tessera_numerics::Profile;
 use tessera_support::Hash128;
-use tessera_target::{ArgValue, LaunchArgs};
 
 /// What stands beside the declaration: how the kernel is to be used.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +33,9 @@ pub struct KernelHandle {
     /// The tunables, in the order they are tried.
     candidates: Vec<BTreeMap<String, Capture>>,
     options: Options,
-    state: Mutex<State>,
+    state: ForkLock<State>,
+    /// Whether there may be warnings that were not handed out.
+    news: AtomicBool,
 }
 
 #[derive(Default)]
@@ -44,35 +45,6 @@ struct State {
     warnings: Warnings,
 }
 
-/// A call that fits: arrays that were left out are still to be put in.
-pub struct Prepared {
-    bound: Bound,
-    spec: Arc<Specialised>,
-    cache_hit: bool,
-}
-
-impl Prepared {
-    /// The arrays to allocate: parameter, shape, type.
-    pub fn missing(&self) -> Vec<(usize, Vec<i64>, tessera_numerics::NumType)> {
-        let slots = self.bound.slots.iter().enumerate();
-        slots
-            .filter_map(|(i, slot)| match slot {
-                Slot::Missing { dims, elem } => Some((i, dims.clone(), *elem)),
-                Slot::Array(_) | Slot::Scalar(_) | Slot::Static => None,
-            })
-            .collect()
-    }
-
-    pub fn fill(&mut self, param: usize, array: ArrayArg) {
-        self.bound.slots[param] = Slot::Array(array);
-    }
-
-    /// The parameters the call gives back.
-    pub fn returns(&self) -> &[usize] {
-        &self.spec.returns
-    }
-}
-
 impl KernelHandle {
     pub fn new(decl: KernelDecl, options: Options) -> Result<Self, Diagnostics> {
         let candidates = decl.tunables.candidates.clone();
@@ -80,11 +52,16 @@ impl KernelHandle {
         let params = Params::new(kernel.decl());
         let mut state = State::default();
         state.warnings.add(kernel.notes());
-        Ok(Self { kernel, params, candidates, options, state: Mutex::new(state) })
+        let (state, news) = (ForkLock::new(state), AtomicBool::new(true));
+        Ok(Self { kernel, params, candidates, options, state, news })
     }
 
     pub fn name(&self) -> &str {
         &self.params.kernel
+    }
+
+    pub fn param_count(&self) -> usize {
+        self.params.items.len()
     }
 
     /// Names of the parameters, in order.
@@ -92,45 +69,27 @@ impl KernelHandle {
         self.params.items.iter().map(|p| p.name.as_str())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while compiling leaves nothing half done: entries are added whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Warnings that were not handed out yet; each is handed out once.
     pub fn take_warnings(&self) -> Vec<String> {
-        self.state().warnings.take()
+        // A call seldom has any, and should not take the lock to find that out.
+        if !self.news.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.state.lock().warnings.take()
     }
 
     pub fn clear(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.compiled.clear();
         state.last = None;
     }
 
-    /// Checks the arguments of a call and finds or makes the code for it.
-    pub fn prepare(&self, backends: &Backends, call: Call) -> Result<Prepared, Diagnostics> {
-        let bound = bind(&self.params, call, self.kernel.static_dims(), None)?;
-        self.require(&bound)?;
-        let choice = backends.choose(self.options.target.as_deref())?;
-        let (spec, cache_hit) = self.specialise(&bound.config, &BTreeMap::new(), &choice)?;
-        Ok(Prepared { bound, spec, cache_hit })
-    }
-
-    /// The same for code that exists already.
-    pub(crate) fn prepare_compiled(
-        &self,
-        spec: &Arc<Specialised>,
-        call: Call,
-    ) -> Result<Prepared, Diagnostics> {
-        let bound = bind(&self.params, call, self.kernel.static_dims(), Some(&spec.config))?;
-        self.require(&bound)?;
-        Ok(Prepared { bound, spec: spec.clone(), cache_hit: true })
-    }
-
-    fn require(&self, bound: &Bound) -> Result<(), Diagnostics> {
+    pub(crate) fn require(&self, sizes: &Sizes) -> Result<(), Diagnostics> {
+        if self.options.require.is_empty() {
+            return Ok(());
+        }
         let mut errors = Diagnostics::new();
-        constraint::check(&self.options.require, &bound.sizes, &self.params.loc, &mut errors);
+        constraint::check(&self.options.require, sizes, &self.params.loc, &mut errors);
         errors.into_result().map(|_| ())
     }
 
@@ -140,18 +99,20 @@ impl KernelHandle {
         config: &Config,
         pinned: &BTreeMap<String, Capture>,
         choice: &Choice,
+        mode: Mode,
     ) -> Result<(Arc<Specialised>, bool), Diagnostics> {
-        let wanted = Config { tunables: pinned.clone(), ..config.clone() };
-        let key = key(&wanted, choice.backend.name());
-        let mut state = self.state();
+        let key = key(config, pinned, choice.backend.name(), mode);
+        let mut state = self.state.lock();
         if let Some(spec) = state.compiled.get(&key) {
             return Ok((spec.clone(), true));
         }
         let candidates = self.candidates(pinned);
         let spec =
-            Arc::new(first_legal(&self.kernel, config, &candidates, choice, &self.params.loc)?);
+            first_legal(&self.kernel, config, &candidates, choice, mode, &self.params.loc)?;
+        let spec = Arc::new(spec);
         state.warnings.add(&spec.notes);
         state.warnings.count_values(&self.params, config);
+        self.news.store(true, Ordering::Release);
         state.compiled.insert(key, spec.clone());
         Ok((spec, false))
     }
@@ -169,59 +130,12 @@ impl KernelHandle {
         out
     }
 
-    /// Runs a prepared call. Nothing is written before every check has passed.
-    pub fn launch(&self, call: Prepared, grid: Option<&[i64]>) -> Result<(), Diagnostics> {
-        let (spec, bound) = (&call.spec, &call.bound);
-        let geometry = geometry(spec, &bound.sizes, grid, &self.params.loc)?;
-        self.check_memory(spec, bound)?;
-        let params = spec.params.iter().filter_map(|&place| match &bound.slots[place] {
-            Slot::Array(a) => Some(ArgValue::Buffer(a.buffer.clone())),
-            Slot::Scalar(s) => Some(ArgValue::Scalar(*s)),
-            Slot::Static | Slot::Missing { .. } => None,
-        });
-        let args = LaunchArgs {
-            params: params.collect(),
-            dims: bound.sizes.known.clone(),
-            grid: geometry.grid,
-            domain: geometry.domain,
-            lanes: geometry.lanes,
-        };
-        let start = Instant::now();
-        if !geometry.is_empty() {
-            spec.artifact.launch(&args)?;
-        }
-        let launch = Some(Launch { geometry, time: start.elapsed() });
-        self.record(Record { spec: call.spec, cache_hit: call.cache_hit, launch });
-        Ok(())
-    }
-
-    fn check_memory(&self, spec: &Specialised, bound: &Bound) -> Result<(), Diagnostics> {
-        let accesses: Vec<_> = spec
-            .params
-            .iter()
-            .enumerate()
-            .filter_map(|(place, &param)| match &bound.slots[param] {
-                Slot::Array(array) => Some(alias::Access {
-                    name: &self.params.items[param].name,
-                    place,
-                    array,
-                    privilege: spec.privilege(place),
-                    loc: self.params.items[param].loc.clone(),
-                }),
-                Slot::Scalar(_) | Slot::Static | Slot::Missing { .. } => None,
-            })
-            .collect();
-        let mut errors = Diagnostics::new();
-        alias::check(&spec.func, &accesses, &mut errors);
-        errors.into_result().map(|_| ())
-    }
-
     pub(crate) fn record(&self, record: Record) {
-        self.state().last = Some(record);
+        self.state.lock().last = Some(record);
     }
 
     pub(crate) fn last(&self) -> Option<Record> {
-        self.state().last.clone()
+        self.state.lock().last.clone()
     }
 
     pub fn explain(&self) -> Explanation {
@@ -247,7 +161,7 @@ impl KernelHandle {
         if let Some(last) = self.last() {
             return inspect::specialised(&last.spec, level, locs);
         }
-        let compiled = self.open(&BTreeMap::new(), &backend).map_err(LevelError::Failed)?;
+        let compiled = self.open(&BTreeMap::new(), &backend, Profile::Default).map_err(LevelError::Failed)?;
         inspect::specialised(&compiled.0, level, locs)
     }
 
@@ -256,12 +170,12 @@ impl KernelHandle {
         &self,
         given: &BTreeMap<String, Capture>,
         choice: &Choice,
+        profile: Profile,
     ) -> Result<(Arc<Specialised>, bool), Diagnostics> {
         let request = crate::request::read(&self.kernel, &self.params, given)?;
-        let mut errors = Diagnostics::new();
-        constraint::check(&self.options.require, &request.sizes, &self.params.loc, &mut errors);
-        errors.into_result()?;
-        self.specialise(&request.config, &request.tunables, choice)
+        self.require(&request.sizes)?;
+        let mode = Mode { profile, ..Mode::default() };
+        self.specialise(&request.config, &request.tunables, choice, mode)
     }
 
     pub(crate) fn target(&self) -> Option<&str> {
@@ -283,20 +197,4 @@ fn declare(decl: KernelDecl) -> Result<Kernel, Diagnostics> {
         }
     }
     Err(first.unwrap_or_default())
-}
-
-/// A grid as the caller writes it.
-pub fn grid_of(values: &[Arg]) -> Result<Vec<i64>, Diagnostics> {
-    let extent = |arg: &Arg| match arg {
-        Arg::Number { value: Number::Int(v), .. } => i64::try_from(*v).ok(),
-        _ => None,
-    };
-    values.iter().map(|a| extent(a).ok_or(a)).collect::<Result<_, _>>().map_err(|bad| {
-        Diagnostic::new(
-            Code::E_LAUNCH_GEOMETRY,
-            format!("expected an integer in the grid, got {}", bad.describe()),
-        )
-        .help("write `k[gx, gy](...)` with integers, such as `ts.cdiv(n, 64)`")
-        .into()
-    })
 }

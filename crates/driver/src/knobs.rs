@@ -1,6 +1,7 @@
 //! The environment variables that Tessera reads. One that is not in this table does not exist.
 
 use std::path::PathBuf;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
 
 pub struct Knob {
     pub name: &'static str,
@@ -27,7 +28,23 @@ pub const DEBUG_IR: Knob = Knob {
 pub const VERIFY: Knob =
     Knob { name: "TESSERA_VERIFY", alias: None, doc: "1 verifies the IR after every pass." };
 
-pub const ALL: &[Knob] = &[BACKEND, DUMP_DIR, DEBUG_IR, VERIFY];
+pub const CHECK: Knob = Knob {
+    name: "TESSERA_CHECK",
+    alias: None,
+    doc: "1 runs every launch on the interpreter and looks for mistakes; what it finds is raised when the launch is over.",
+};
+pub const INTERP_WARP: Knob = Knob {
+    name: "TESSERA_INTERP_WARP",
+    alias: None,
+    doc: "The warp width that the interpreter says it has: 16, 32 or 64. Results do not depend on it.",
+};
+pub const DEBUG_PANIC: Knob = Knob {
+    name: "TESSERA_DEBUG_PANIC",
+    alias: None,
+    doc: "For tests of Tessera itself: 1 makes the compiler fail as a fault of its own would.",
+};
+
+pub const ALL: &[Knob] = &[BACKEND, CHECK, INTERP_WARP, DUMP_DIR, DEBUG_IR, VERIFY, DEBUG_PANIC];
 
 impl Knob {
     /// What it is set to; an empty value counts as not set.
@@ -43,6 +60,18 @@ impl Knob {
 
 pub fn dump_dir() -> Option<PathBuf> {
     DUMP_DIR.get().map(PathBuf::from)
+}
+
+/// The warp width that the interpreter is to have, where the environment says one.
+pub fn interp_warp() -> Result<Option<u32>, Diagnostics> {
+    let Some(text) = INTERP_WARP.get() else { return Ok(None) };
+    match text.parse() {
+        Ok(width @ (16 | 32 | 64)) => Ok(Some(width)),
+        _ => {
+            let message = format!("expected 16, 32 or 64 in {}, got {text:?}", INTERP_WARP.name);
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
+        }
+    }
 }
 
 /// Whether the text of a level is to be printed.

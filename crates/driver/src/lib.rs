@@ -13,12 +13,16 @@ mod bind;
 mod compiled;
 mod config;
 mod constraint;
+mod copies;
 mod dims;
 mod explain;
+mod fork;
 mod geometry;
 mod inspect;
 mod kernel;
 pub mod knobs;
+mod launch;
+mod mode;
 pub mod module;
 mod number;
 mod overlap;
@@ -36,8 +40,12 @@ pub use compiled::Compiled;
 pub use constraint::Constraint;
 pub use explain::{Explanation, Field};
 pub use inspect::LevelError;
-pub use kernel::{KernelHandle, Options, Prepared, grid_of};
+pub use fork::forked;
+pub use kernel::{KernelHandle, Options};
+pub use launch::{Ask, Prepared, Purpose, grid_of};
 // What the binding needs of the crates below.
 pub use tessera_frontend as frontend;
-pub use tessera_interp::{is_interrupt, set_interrupt_check};
+pub use tessera_interp::{
+    CheckReport, Lines, Moment, Observed, Watch, is_interrupt, set_interrupt_check,
+};
 pub use tessera_target::BufferArg;

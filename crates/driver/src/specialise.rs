@@ -1,12 +1,12 @@
 //! One configuration of a kernel, from its syntax tree to code that can be launched.
 
 use crate::backends::Choice;
+use crate::mode::Mode;
 use crate::{config, inspect, knobs};
 use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
 use tessera_frontend::{Config, Kernel};
 use tessera_ir::{Attr, DimExpr, PassContext, PassOptions, Privilege, Type};
-use tessera_numerics::Profile;
 use tessera_target::{Artifact, CompileOptions};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
@@ -20,8 +20,8 @@ pub struct Specialised {
     /// Which of the kernel's parameters are returned.
     pub returns: Vec<usize>,
     pub artifact: Box<dyn Artifact>,
-    pub backend: &'static str,
-    pub why_backend: String,
+    pub choice: Choice,
+    pub mode: Mode,
     pub notes: Diagnostics,
     pub stages: Vec<(String, Duration)>,
     /// Candidates that were tried before, each with the reason it was passed over.
@@ -57,7 +57,17 @@ impl Specialised {
 /// Lanes in a group where the kernel does not say: eight warps, what GPUs like for streaming code.
 pub const DEFAULT_LANES: i64 = 256;
 
-fn compile(kernel: &Kernel, config: &Config, choice: &Choice) -> Result<Specialised, Diagnostics> {
+fn compile(
+    kernel: &Kernel,
+    config: &Config,
+    choice: &Choice,
+    mode: Mode,
+) -> Result<Specialised, Diagnostics> {
+    if knobs::DEBUG_PANIC.is_on() {
+        panic!("TESSERA_DEBUG_PANIC asks for it");
+    }
+    // Said to be wrong before anything is compiled for it.
+    choice.caps()?;
     let mut stages = Vec::new();
     let start = Instant::now();
     let elaborated = kernel.elaborate(config)?;
@@ -65,11 +75,11 @@ fn compile(kernel: &Kernel, config: &Config, choice: &Choice) -> Result<Speciali
     let mut func = elaborated.func;
     let mut context = PassContext { notes: elaborated.notes };
     let options = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
-    for report in tessera_lower::tile_pipeline(options).run(&mut func, &mut context)? {
+    for report in mode.pipeline(options).run(&mut func, &mut context)? {
         stages.push((report.name.to_string(), report.time));
     }
     let start = Instant::now();
-    let artifact = choice.backend.compile(&func, &CompileOptions { profile: Profile::Default })?;
+    let artifact = choice.backend.compile(&func, &CompileOptions { profile: mode.profile })?;
     stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
     let spec = Specialised {
         config: config.clone(),
@@ -77,8 +87,8 @@ fn compile(kernel: &Kernel, config: &Config, choice: &Choice) -> Result<Speciali
         params: elaborated.params,
         returns: elaborated.returns,
         artifact,
-        backend: choice.backend.name(),
-        why_backend: choice.why.clone(),
+        choice: choice.clone(),
+        mode,
         notes: context.notes,
         stages,
         rejected: Vec::new(),
@@ -104,15 +114,16 @@ pub fn first_legal(
     config: &Config,
     candidates: &[std::collections::BTreeMap<String, tessera_frontend::Capture>],
     choice: &Choice,
+    mode: Mode,
     loc: &Loc,
 ) -> Result<Specialised, Diagnostics> {
     if candidates.is_empty() {
-        return compile(kernel, config, choice);
+        return compile(kernel, config, choice, mode);
     }
     let mut failures: Vec<(String, Diagnostics)> = Vec::new();
     for candidate in candidates {
         let config = Config { tunables: candidate.clone(), ..config.clone() };
-        match compile(kernel, &config, choice) {
+        match compile(kernel, &config, choice, mode) {
             Ok(mut spec) => {
                 spec.rejected = failures.into_iter().map(|(c, d)| (c, first_message(&d))).collect();
                 return Ok(spec);

@@ -1,17 +1,15 @@
 //! Random kernels through the front end, the verifier, the printer, the parser, the passes and the
 //! interpreter; and damaged Python source through the front end. Nothing may panic or hang; what
 //! the passes made of a kernel must compute what the kernel says, bit for bit.
-//!
-//! `TESSERA_FUZZ_SECONDS` sets the time of each test, `TESSERA_FUZZ_SEED` the first seed; both are
-//! printed, and a failing case names its seed.
 
+mod budget;
 #[path = "../../frontend/tests/common/mod.rs"]
 mod common;
 mod generator;
 
+use budget::Budget;
 use generator::{PARAMS, Random, kernel};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 use tessera_diag::Code;
 use tessera_frontend::Kernel;
 use tessera_interp::HostArray;
@@ -19,19 +17,6 @@ use tessera_ir::{PassContext, PassOptions};
 use tessera_numerics::{DType, Scalar};
 use tessera_target::{ArgValue, LaunchArgs};
 use tessera_tile::{KernelKind, TileFunc};
-
-fn seconds() -> Duration {
-    let text = std::env::var("TESSERA_FUZZ_SECONDS").unwrap_or_default();
-    Duration::from_secs(text.parse().unwrap_or(60))
-}
-
-fn first_seed() -> u64 {
-    let text = std::env::var("TESSERA_FUZZ_SEED").unwrap_or_default();
-    text.parse().unwrap_or_else(|_| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.map_or(1, |d| d.as_nanos() as u64)
-    })
-}
 
 /// Arrays for one launch of a generated kernel, with ragged and empty sizes.
 fn arrays(r: &mut Random) -> (BTreeMap<&'static str, HostArray>, i64, i64) {
@@ -57,7 +42,12 @@ fn arrays(r: &mut Random) -> (BTreeMap<&'static str, HostArray>, i64, i64) {
 }
 
 /// Runs a function; gives the bytes of every array, or the code of the error.
-fn run(func: &TileFunc, mut arrays: BTreeMap<&'static str, HostArray>, n: i64, m: i64) -> Result<Vec<Vec<u8>>, Code> {
+fn run(
+    func: &TileFunc,
+    mut arrays: BTreeMap<&'static str, HostArray>,
+    n: i64,
+    m: i64,
+) -> Result<Vec<Vec<u8>>, Code> {
     let mut params = Vec::new();
     for &p in func.params() {
         let name = func.name_of(p).unwrap_or_default().to_string();
@@ -112,7 +102,8 @@ fn case(seed: u64) -> Outcome {
         panic!("{}", context(&format!("{e}\n{}", tessera_ir::render_in_place(&raw))));
     }
     let printed = raw.to_string();
-    let again = tessera_tile::parse(&printed).unwrap_or_else(|e| panic!("{}", context(&format!("{e}\n{printed}"))));
+    let again = tessera_tile::parse(&printed)
+        .unwrap_or_else(|e| panic!("{}", context(&format!("{e}\n{printed}"))));
     assert_eq!(again.to_string(), printed, "{}", context("text changes"));
     assert_eq!(again.hash(), raw.hash(), "{}", context("hash changes"));
     let mut lowered = raw.clone();
@@ -131,7 +122,14 @@ fn case(seed: u64) -> Outcome {
         }
         Ok(expected) => {
             let got = run(&lowered, inputs, n, m);
-            assert_eq!(got, Ok(expected), "{}", context(&format!("n = {n}, M = {m}: the passes changed the result\n{printed}\n{lowered}")));
+            assert_eq!(
+                got,
+                Ok(expected),
+                "{}",
+                context(&format!(
+                    "n = {n}, M = {m}: the passes changed the result\n{printed}\n{lowered}"
+                ))
+            );
             Outcome::Ran
         }
     }
@@ -139,11 +137,10 @@ fn case(seed: u64) -> Outcome {
 
 #[test]
 fn random_kernels_compute_the_same_before_and_after_the_passes() {
-    let (start, limit, first) = (Instant::now(), seconds(), first_seed());
-    println!("TESSERA_FUZZ_SEED={first} TESSERA_FUZZ_SECONDS={}", limit.as_secs());
+    let budget = Budget::new();
     let (mut refused, mut ran, mut faulted) = (0, 0, 0);
-    let mut seed = first;
-    while start.elapsed() < limit {
+    let mut seed = budget.seed;
+    while budget.left() {
         match case(seed) {
             Outcome::Refused => refused += 1,
             Outcome::Ran => ran += 1,
@@ -151,20 +148,43 @@ fn random_kernels_compute_the_same_before_and_after_the_passes() {
         }
         seed = seed.wrapping_add(1);
     }
-    println!("{} kernels: {ran} ran, {refused} refused, {faulted} stopped with a typed error", ran + refused + faulted);
+    println!(
+        "{} kernels: {ran} ran, {refused} refused, {faulted} stopped with a typed error",
+        ran + refused + faulted
+    );
     assert!(ran > 0, "no kernel ran: the generator no longer fits the language");
 }
 
-/// Sources to damage: generated kernels, and the programs of the front end's tests.
+/// Sources to damage: generated kernels, and one that a person wrote.
 fn damaged(r: &mut Random) -> String {
-    let programs = include_str!("../../frontend/tests/programs.rs");
-    let text = if r.chance(3) {
-        let bodies: Vec<&str> = programs.split("\"\\\n").skip(1).map(|s| s.split("\";").next().unwrap_or("")).collect();
-        bodies[r.below(bodies.len())].replace("\\\"", "\"")
-    } else {
-        kernel(r.0)
-    };
-    let pieces = ["(", ")", "[", "]", ":", ",", "=", "def ", "if ", "for ", "return ", "\n", "    ", "None", "ts.", "**", "9" , "é", "\"", "#", "lambda x: ", "yield", "@", "{", "*"];
+    let text = if r.chance(3) { common::ATTENTION.to_string() } else { kernel(r.0) };
+    let pieces = [
+        "(",
+        ")",
+        "[",
+        "]",
+        ":",
+        ",",
+        "=",
+        "def ",
+        "if ",
+        "for ",
+        "return ",
+        "\n",
+        "    ",
+        "None",
+        "ts.",
+        "**",
+        "9",
+        "é",
+        "\"",
+        "#",
+        "lambda x: ",
+        "yield",
+        "@",
+        "{",
+        "*",
+    ];
     let mut bytes = text.into_bytes();
     for _ in 0..1 + r.below(4) {
         let at = r.below(bytes.len());
@@ -196,14 +216,14 @@ fn damaged(r: &mut Random) -> String {
 
 #[test]
 fn damaged_python_never_panics() {
-    let (start, limit, first) = (Instant::now(), seconds(), first_seed());
-    println!("TESSERA_FUZZ_SEED={first} TESSERA_FUZZ_SECONDS={}", limit.as_secs());
-    let mut r = Random(first | 1);
+    let budget = Budget::new();
+    let mut r = Random(budget.seed | 1);
     let mut cases = 0u64;
-    while start.elapsed() < limit {
+    while budget.left() {
         let text = damaged(&mut r);
         let params = if r.chance(2) { PARAMS } else { "A: M,K bf16; B: K,N bf16; C: M,N f32" };
-        if let Ok(k) = Kernel::new(common::decl(&text, params, &[("BM", 16), ("BN", 16), ("BK", 16)]))
+        if let Ok(k) =
+            Kernel::new(common::decl(&text, params, &[("BM", 16), ("BN", 16), ("BK", 16)]))
             && let Ok(out) = k.elaborate(&common::config(&k, &[], &[]))
             && let Err(e) = tessera_ir::verify(&out.func)
         {

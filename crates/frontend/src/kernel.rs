@@ -38,10 +38,8 @@ impl Kernel {
         let config = first_config(&decl);
         let run = elaborate(&decl, &parsed, kind, &config, Mode::Check)?;
         let mut diags = run.diags;
-        if kind == KernelKind::Group {
-            let trial = trial_config(&decl, &config, &run.static_dims);
-            trial_passes(&decl, &parsed, kind, &trial, &mut diags);
-        }
+        let trial = trial_config(&decl, &config, &run.static_dims);
+        trial_passes(&decl, &parsed, kind, &trial, &mut diags);
         let notes = diags.sorted().into_result()?;
         Ok(Kernel {
             privileges: run.privileges,
@@ -109,7 +107,9 @@ fn kind_of(source: &Arc<FuncSource>, seen: &mut Vec<Arc<FuncSource>>) -> KernelK
     }
     seen.push(source.clone());
     let lane = |name: &str| {
-        api::find(name).is_some_and(|r| r.style == Style::Lane) || name == "tile.group"
+        api::find(name).is_some_and(|r| r.style == Style::Lane)
+            || name == "tile.group"
+            || name.starts_with("tile.group.")
     };
     for path in free_paths(&source.file).unwrap_or_default() {
         // The longest captured prefix says what the path begins with.
@@ -198,7 +198,7 @@ fn trial_passes(
     }
     let pipeline = tessera_lower::tile_pipeline(PassOptions::default());
     if let Err(found) = pipeline.run(&mut func, &mut PassContext::default()) {
-        let sure = [Code::E_RAGGED, Code::E_RACE, Code::E_DIVERGENT_BARRIER];
+        let sure = [Code::E_RAGGED, Code::E_RACE, Code::E_DIVERGENT_BARRIER, Code::E_ARGUMENT];
         diags.extend(found.into_iter().filter(|d| sure.contains(&d.code)));
     }
 }
@@ -338,7 +338,29 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
             }
             ParamKind::Function => {
                 let known = e.config.consts.get(&p.name).map(Val::from_capture);
-                e.env().insert(p.name.clone(), known.unwrap_or(Val::Poison));
+                if known.is_none() && e.mode == Mode::Full {
+                    e.error_help(
+                        Code::E_SPECIALIZE,
+                        format!("expected a function for `{}`, got none", p.name),
+                        format!(
+                            "pass a @ts.func, or give a default: `{}: ts.Fn = ts.identity`",
+                            p.name
+                        ),
+                    );
+                }
+                let known = match known {
+                    Some(v @ (Val::Func(_) | Val::Api(_) | Val::None)) => v,
+                    Some(other) => {
+                        let what = e.describe(&other);
+                        e.error_help(
+                            Code::E_TYPE,
+                            format!("expected a function for `{}`, got {what}", p.name),
+                            "decorate it with @ts.func",
+                        )
+                    }
+                    None => Val::Poison,
+                };
+                e.env().insert(p.name.clone(), known);
                 continue;
             }
         };

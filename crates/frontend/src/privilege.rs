@@ -4,14 +4,17 @@
 use crate::elab::Elab;
 use crate::source::ParamKind;
 use tessera_diag::{Code, Diagnostic, Loc};
-use tessera_ir::{Privilege, Type, Value};
+use tessera_ir::{Attr, Privilege, Type, Value};
 use tessera_tile::TileOp;
+use tessera_tile::ops::atomic::{allowed, is_used};
 
 #[derive(Default)]
 struct Uses {
     read: Option<Loc>,
     write: Option<Loc>,
     accumulate: Option<Loc>,
+    /// The operator, whether the old value is used, and where.
+    atomics: Vec<(String, bool, Loc)>,
 }
 
 /// Sets the privilege of every view to what the body needs and reports what the annotation
@@ -55,6 +58,11 @@ fn uses_of(e: &Elab<'_>, view: Value) -> Uses {
             TileOp::CopyAsync if op.operands[1] == view => &mut uses.read,
             TileOp::Store | TileOp::Scatter if op.operands[0] == view => &mut uses.write,
             TileOp::Accumulate if op.operands[0] == view => &mut uses.accumulate,
+            TileOp::Atomic if op.operands[0] == view => {
+                let name = op.attr("op").and_then(Attr::as_word).unwrap_or_default();
+                uses.atomics.push((name.to_string(), is_used(&e.func, id), op.loc.clone()));
+                continue;
+            }
             _ => continue,
         };
         if slot.is_none() {
@@ -65,7 +73,8 @@ fn uses_of(e: &Elab<'_>, view: Value) -> Uses {
 }
 
 fn least(uses: &Uses) -> Privilege {
-    match (uses.read.is_some(), uses.write.is_some(), uses.accumulate.is_some()) {
+    let updates = uses.accumulate.is_some() || !uses.atomics.is_empty();
+    match (uses.read.is_some(), uses.write.is_some(), updates) {
         (_, _, true) | (true, true, _) => Privilege::ReadWrite,
         (false, true, false) => Privilege::Write,
         (_, false, false) => Privilege::Read,
@@ -89,6 +98,14 @@ fn check(e: &mut Elab<'_>, name: &str, privilege: Privilege, uses: &Uses) {
         }
     };
     let suggest = |p: &str| format!("declare it `{name}: ts.Region[ts.{p}]` if that is intended");
+    for (op, used, loc) in &uses.atomics {
+        let place = Some(loc.clone());
+        if !allowed(privilege, op) {
+            refuse(&place, &format!("changed by an atomic {op}"), suggest("read_write"));
+        } else if privilege.reduces() && *used {
+            refuse(&place, "read: the old value of an atomic is used", suggest("read_write"));
+        }
+    }
     match privilege {
         Privilege::Read => {
             refuse(&uses.write, "written", suggest("read_write"));

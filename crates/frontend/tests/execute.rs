@@ -124,3 +124,163 @@ fn argmax_without_an_axis_counts_row_major() {
     );
     assert_eq!(out[1..], ["[3, 4]", "[2, 0]"]);
 }
+
+#[test]
+fn atomics_give_the_old_value_and_every_contribution_counts() {
+    let out = run(
+        "p = ts.tile.program_id(0)\no[p] = ts.tile.atomic_add(c[0], 2, order=\"acq_rel\", scope=\"group\" if False else \"device\")",
+        "c: m i32; o: n i32",
+        vec![array(&[1], &[5.0]), zeros(&[3])],
+    );
+    assert_eq!(out, ["[11]", "[5, 7, 9]"]);
+    let out = run(
+        "idx = x[:]\nh[idx] += 1.0\no[:] = ts.tile.atomic_max(h[idx], 3.0)",
+        "x: n i32; h: m f32; o: n f32",
+        vec![array(&[4], &[1.0, 0.0, 1.0, 7.0]), zeros(&[2]), zeros(&[4])],
+    );
+    assert_eq!(out[1..], ["[3.0, 3.0]", "[2.0, 1.0, 3.0, 0.0]"]);
+    // A reduction parameter takes them from any number of groups.
+    let out = run(
+        "p = ts.tile.grid(ts.cdiv(n, T))\nidx = x[p * T : p * T + T]\nh[idx] += 1"
+            .replace("T", "4")
+            .as_str(),
+        "x: n i32; h: m i32 reduce_sum",
+        vec![array(&[8], &[0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 9.0, 9.0]), zeros(&[2])],
+    );
+    assert_eq!(out[1], "[2, 4]");
+    let out = run(
+        "i = ts.tile.linear_id()\nif i < n:\n    o[i] = ts.tile.atomic_cas(c[0], i, i + 1)",
+        "c: m i64; o: n i64",
+        vec![zeros(&[1]), zeros(&[3])],
+    );
+    assert_eq!(out, ["[3]", "[0, 1, 2]"]);
+}
+
+#[test]
+fn dropout_depends_on_the_place_in_the_tensor_alone() {
+    let ones = vec![1.0; 32];
+    let spec = "x: M,N f32; y: M,N f32";
+    let whole = run(
+        "y[:, :] = ts.tile.dropout(x[:, :], 0.5, 7)",
+        spec,
+        vec![array(&[4, 8], &ones), zeros(&[4, 8])],
+    );
+    let tiled = run(
+        "pm, pn = ts.tile.grid(2, 2)\nm0 = pm * 2\nn0 = pn * 4\n\
+         y[m0:m0+2, n0:n0+4] = ts.tile.dropout(x[m0:m0+2, n0:n0+4], 0.5, 7, at=(m0, n0), shape=(M, N))",
+        spec,
+        vec![array(&[4, 8], &ones), zeros(&[4, 8])],
+    );
+    assert_eq!(whole, tiled);
+    assert!(whole[1].contains("2.0") && whole[1].contains("0.0"), "{}", whole[1]);
+    let rule = tessera_numerics::Dropout::new(0.5).unwrap();
+    let kept: Vec<String> = (0..32)
+        .map(|i| {
+            let keeps = u64::from(tessera_numerics::philox(7, i)) >= rule.threshold;
+            (if keeps { "2.0" } else { "0.0" }).to_string()
+        })
+        .collect();
+    assert_eq!(whole[1], format!("[{}]", kept.join(", ")));
+    let run_time = run(
+        "y[:, :] = ts.tile.dropout(x[:, :], p, 7)",
+        "x: M,N f32; y: M,N f32; p: f32",
+        vec![array(&[4, 8], &ones), zeros(&[4, 8]), Arg::Number(0.5)],
+    );
+    assert_eq!(whole[1], run_time[1]);
+    let words = run(
+        "a, b, c, d = ts.tile.philox4(0, 0)\no[0] = a\no[1] = b\no[2] = c\no[3] = d",
+        "o: n u32",
+        vec![zeros(&[4])],
+    );
+    assert_eq!(words[0], "[1713891541, 3781805453, 3159862348, 2600524760]");
+}
+
+#[test]
+fn assertions_stop_at_their_line() {
+    let spec = "x: n f32; y: n f32";
+    let body =
+        "p = ts.tile.program_id(0)\nv = x[p]\nassert v > 0.0, \"x must be positive\"\ny[p] = v";
+    let out = run(body, spec, vec![array(&[2], &[1.0, 2.0]), zeros(&[2])]);
+    assert_eq!(out[1], "[1.0, 2.0]");
+    let failed = try_run(body, spec, vec![array(&[2], &[1.0, -2.0]), zeros(&[2])]).unwrap_err();
+    assert_eq!(codes(&failed), ["E_ASSERT 4:5"]);
+    assert!(failed.render().contains("x must be positive"), "{}", failed.render());
+    assert!(failed.render().contains("in k[1]"), "{}", failed.render());
+    let known =
+        try_run("assert T == 5, \"five\"\ny[0] = 1.0", spec, vec![zeros(&[2]), zeros(&[2])]);
+    assert!(known.is_err());
+}
+
+#[test]
+fn lanes_of_a_group_work_together() {
+    let out = run(
+        "g = ts.tile.group\ni = ts.tile.linear_id()\nv = x[i]\ns[i] = g.reduce(v, \"sum\")\n\
+         c[i] = g.scan(v, \"sum\", exclusive=True) + 0.0\nb[i] = ts.tile.group.broadcast(v, g.size - 3)\n\
+         w[i] = g.shuffle(v, g.rank + 1)\ng.sync()",
+        "x: n f32; s: n f32; c: n f32; b: n f32; w: n f32",
+        vec![
+            array(&[6], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+            zeros(&[6]),
+            zeros(&[6]),
+            zeros(&[6]),
+            zeros(&[6]),
+        ],
+    );
+    assert_eq!(out[1], "[10.0, 10.0, 10.0, 10.0, 11.0, 11.0]");
+    assert_eq!(out[2], "[0.0, 1.0, 3.0, 6.0, 0.0, 5.0]");
+    assert_eq!(out[3], "[2.0, 2.0, 2.0, 2.0, 6.0, 6.0]");
+    assert_eq!(out[4], "[2.0, 3.0, 4.0, 0.0, 6.0, 0.0]");
+}
+
+#[test]
+fn explicit_copy_groups_are_waited_for() {
+    let body = |wait: &str| {
+        format!(
+            "a = ts.tile.alloc_shared((4,), ts.f32)\nts.tile.cp_async(a, x[0:4])\nts.tile.cp_commit_group()\n{wait}\ny[0:4] = a * 2.0"
+        )
+    };
+    let args = || vec![array(&[4], &[1.0, 2.0, 3.0, 4.0]), zeros(&[4])];
+    let out = run(&body("ts.tile.cp_wait_group(0)"), "x: n f32; y: n f32", args());
+    assert_eq!(out[1], "[2.0, 4.0, 6.0, 8.0]");
+    let early = try_run(&body("ts.tile.barrier()"), "x: n f32; y: n f32", args()).unwrap_err();
+    assert_eq!(codes(&early), ["E_UNWAITED 6:14"]);
+    assert!(early.render().contains("ts.tile.cp_wait_group(0)"), "{}", early.render());
+}
+
+#[test]
+fn function_parameters_are_inlined_and_have_a_default() {
+    let text = "def k(x, y, epilogue):\n    y[0:4] = epilogue(x[0:4])\n";
+    let mut d = decl(text, "x: n f32; y: n f32; epilogue: fn", &[]);
+    let args = || vec![array(&[4], &[1.0, 2.0, 3.0, 4.0]), zeros(&[4])];
+    let missing = Kernel::new(d.clone()).unwrap_or_else(|e| panic!("{e}"));
+    let errors = run_config(&missing, &config(&missing, &[], &[]), args()).unwrap_err();
+    assert_eq!(codes(&errors), ["E_SPECIALIZE 1:13"]);
+    d.params[2].default = Some(Capture::Builtin("identity".into()));
+    let k = Kernel::new(d).unwrap_or_else(|e| panic!("{e}"));
+    let given = |c: Capture| run_config(&k, &config(&k, &[], &[("epilogue", c)]), args());
+    let same = given(Capture::Builtin("identity".into())).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(same[1], "[1.0, 2.0, 3.0, 4.0]");
+    let twice = source("def twice(v):\n    return v * 2.0\n", &[]);
+    let twice = given(Capture::Func(twice)).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(twice[1], "[2.0, 4.0, 6.0, 8.0]");
+    let builtin = given(Capture::Builtin("tile.exp".into())).unwrap_or_else(|e| panic!("{e}"));
+    assert!(builtin[1].starts_with("[2.718"), "{}", builtin[1]);
+    assert_eq!(codes(&given(Capture::Int(3)).unwrap_err()), ["E_TYPE 1:13"]);
+}
+
+#[test]
+fn while_loops_run_in_both_kinds() {
+    let out = run(
+        "i = 0\ns = 0.0\nwhile x[i] > 0.0:\n    s += x[i]\n    i += 1\ny[0] = s\ny[1] = i",
+        "x: n f32; y: m f32",
+        vec![array(&[4], &[1.0, 2.0, 3.0, 0.0]), zeros(&[2])],
+    );
+    assert_eq!(out[1], "[6.0, 3.0]");
+    // Each lane halves its own number as often as it can.
+    let out = run(
+        "i = ts.tile.linear_id()\nv = x[i]\nc = 0\nwhile v % 2 == 0:\n    v = v // 2\n    c += 1\ny[i] = c",
+        "x: n i32; y: n i32",
+        vec![array(&[5], &[1.0, 2.0, 8.0, 12.0, 7.0]), zeros(&[5])],
+    );
+    assert_eq!(out[1], "[0, 1, 3, 2, 0]");
+}

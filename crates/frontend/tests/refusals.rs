@@ -268,3 +268,81 @@ fn scans_and_arguments_of_reductions_are_checked() {
     refuses("t = x[0:16] + 1.0\ny[0:16] = ts.tile.cumsum(t)", &["E_RAGGED 3:15", "bounds_mask"]);
     accepts("y[0:16] = ts.tile.cumsum(x[0:16])");
 }
+
+#[test]
+fn atomics_are_checked() {
+    refuses(
+        "ts.tile.atomic_add(x[0], 1.0, order=\"sometimes\")",
+        &[
+            "E_ARGUMENT 2:41",
+            "\"relaxed\" \"acquire\" \"release\" \"acq_rel\" \"seq_cst\", got \"sometimes\"",
+        ],
+    );
+    refuses(
+        "ts.tile.atomic_add(x[0], 1.0, scope=\"world\")",
+        &["E_ARGUMENT", "\"thread\" \"warp\" \"block\" \"cluster\" \"device\" \"mesh\""],
+    );
+    refuses("ts.tile.atomic_add(x[0], 1.0, scope=\"cluster\")", &["E_UNSUPPORTED", "reserved"]);
+    refuses("ts.tile.atomic_add(x, 1.0)", &["E_TYPE 2:24", "ts.tile.atomic_add(t[i], v)"]);
+    refuses("ts.tile.atomic_add(x[0:4], 1.0)", &["E_UNSUPPORTED", "ts.tile.arange(n)"]);
+    refuses(
+        "ts.tile.atomic_xor(x[0], 1)",
+        &["E_TYPE", "expected elements that an atomic xor combines, got f32"],
+    );
+    let refused = |text: &str, spec: &str| codes(&kernel(text, spec, &[]).err().expect("refused"));
+    assert_eq!(
+        refused("def k(x):\n    ts.tile.atomic_add(x[0], 1.0)\n", "x: n f32 read"),
+        ["E_PRIVILEGE 2:5"]
+    );
+    assert_eq!(
+        refused("def k(x):\n    ts.tile.atomic_max(x[0], 1.0)\n", "x: n f32 reduce_sum"),
+        ["E_PRIVILEGE 2:5"]
+    );
+    assert_eq!(
+        refused(
+            "def k(x, y):\n    y[0] = ts.tile.atomic_add(x[0], 1.0)\n",
+            "x: n f32 reduce_sum; y: n f32"
+        ),
+        ["E_PRIVILEGE 2:12"]
+    );
+    // Adding at the same positions from every group is a race, unless the parameter is a sum.
+    let scatter = "def k(x):\n    p = ts.tile.grid(8)\n    x[ts.tile.arange(4)] += 1.0\n";
+    assert_eq!(refused(scatter, "x: n f32"), ["E_RACE 3:5"]);
+    assert!(kernel(scatter, "x: n f32 reduce_sum", &[]).is_ok());
+}
+
+#[test]
+fn lane_groups_are_checked() {
+    refuses(
+        "i = ts.tile.linear_id()\nif i < 3:\n    y[i] = ts.tile.group.reduce(x[i], \"sum\")",
+        &["E_DIVERGENT_BARRIER 4:16", "group operation"],
+    );
+    refuses(
+        "i = ts.tile.linear_id()\ny[i] = ts.tile.group.broadcast(x[i], i)",
+        &["E_ARGUMENT 3:12", "ts.tile.group.shuffle(x, src)"],
+    );
+    refuses(
+        "i = ts.tile.linear_id()\ny[i] = ts.tile.group.reduce(x[i], \"mean\")",
+        &["E_ARGUMENT"],
+    );
+    refuses("g = ts.tile.group\ny[g.rank] = g.width", &["E_NAME"]);
+    refuses("g = ts.tile.group\nt = ts.tile.zeros((4,), ts.f32)", &["E_STYLE_MIX 3:9"]);
+}
+
+#[test]
+fn dropout_and_waits_are_checked() {
+    refuses("y[0:4] = ts.tile.dropout(x[0:4], 1.5, 0)", &["E_ARGUMENT", "from 0 to 1, got 1.5"]);
+    refuses(
+        "t = A[0:16, 0:16]\nu = ts.tile.dropout(t, 0.1, 0, at=(1, 2))",
+        &["E_ARGUMENT", "shape=(M, N)"],
+    );
+    refuses(
+        "t = A[0:16, 0:16]\nu = ts.tile.dropout(t, 0.1, 0, at=3, shape=(M, K))",
+        &["E_ARGUMENT", "2 integers"],
+    );
+    refuses("u = ts.tile.philox(0, a)", &["E_TYPE", "a counter of integers"]);
+    refuses("ts.tile.cp_wait_group(a)", &["E_ARGUMENT", "compile-time integer of 0 or more"]);
+    refuses("assert x[0:4] > 0.0", &["E_TYPE", "ts.tile.all(c)"]);
+    refuses("assert a > 0.0, a", &["E_TYPE", "expected a string to tell"]);
+    accepts("ts.tile.print(\"x\", x[0:4], a, T)\nprint(a)".replace("T", "3").as_str());
+}

@@ -15,7 +15,7 @@ use tessera_numerics::{DType, Scalar};
 use tessera_tile::KernelKind;
 
 impl Machine<'_> {
-    fn by_lane(&self) -> bool {
+    pub(crate) fn by_lane(&self) -> bool {
         self.program.kind == KernelKind::Lane
     }
 
@@ -110,7 +110,7 @@ impl Machine<'_> {
     }
 
     /// The start of a block: one index for each axis.
-    fn positions(&self, inst: &Inst, first: usize, rank: usize) -> Outcome<Vec<i64>> {
+    pub(crate) fn positions(&self, inst: &Inst, first: usize, rank: usize) -> Outcome<Vec<i64>> {
         let one = |i| match &**self.value(inst, first + i)? {
             Data::I64(xs) if xs.len() == 1 => Ok(xs[0]),
             _ => Err(broken("a position that is no index", &inst.loc)),
@@ -118,7 +118,7 @@ impl Machine<'_> {
         (0..rank).map(one).collect()
     }
 
-    fn indices(&self, inst: &Inst, first: usize, rank: usize) -> Outcome<Indices> {
+    pub(crate) fn indices(&self, inst: &Inst, first: usize, rank: usize) -> Outcome<Indices> {
         let axes: Outcome<Vec<_>> =
             (0..rank).map(|i| self.value(inst, first + i).cloned()).collect();
         Indices::new(axes?, self.width)
@@ -155,7 +155,7 @@ fn block_mask<'m>(
     }
 }
 
-fn unwritten(at: Unwritten, loc: &Loc) -> Fault {
+pub(crate) fn unwritten(at: Unwritten, loc: &Loc) -> Fault {
     let at: Vec<_> = at.0.iter().map(i64::to_string).collect();
     let why = format!("element [{}] of the buffer is read but was never written", at.join(", "));
     fault(Code::E_UNINIT, why, loc)

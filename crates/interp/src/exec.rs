@@ -6,6 +6,7 @@ use crate::fault::{Outcome, broken, fault};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::mma::mma;
+use crate::philox::philox;
 use crate::program::{Action, Inst};
 use crate::reduce::reduce;
 use crate::scan::{arg_reduce, scan};
@@ -84,9 +85,34 @@ impl Machine<'_> {
                 self.set_memory(inst.results[0], Memory::buffer(dims, *dtype));
                 return Ok(None);
             }
-            Action::CopyAsync { extent, dtype } => {
+            Action::CopyAsync { extent, dtype, explicit: false, .. } => {
                 return self.copy(inst, extent, *dtype).map(|()| None);
             }
+            Action::CopyAsync { extent, dtype, stage, .. } => {
+                return self.begin_copy(inst, extent, *dtype, *stage).map(|()| None);
+            }
+            Action::CopyCommit => {
+                self.copies.commit();
+                return Ok(None);
+            }
+            Action::CopyWait(wait) => {
+                self.wait(*wait);
+                return Ok(None);
+            }
+            Action::Atomic { rank, dtype, change, .. } => {
+                self.atomic(inst, *rank, *dtype, *change)?
+            }
+            Action::GroupReduce(op) => self.group_reduce(inst, *op)?,
+            Action::GroupScan { op, exclusive } => self.group_scan(inst, *op, *exclusive)?,
+            Action::GroupTake => self.group_take(inst)?,
+            Action::Philox { word } => {
+                let (seed, counter) = (self.value(inst, 0)?, self.value(inst, 1)?);
+                Arc::new(philox(seed, counter, *word).ok_or_else(odd)?)
+            }
+            Action::Print { pieces, shapes } => {
+                return self.print(inst, pieces, shapes).map(|()| None);
+            }
+            Action::Assert { text } => return self.assert(inst, text).map(|()| None),
             Action::Barrier => return self.barrier(inst).map(|()| None),
             Action::Mma { k, n } => {
                 let acc = self.take(inst, 2)?;

@@ -84,7 +84,7 @@ fn count(dims: &[i64]) -> usize {
     dims.iter().map(|&d| d.max(0) as usize).product()
 }
 
-fn show(s: Scalar) -> String {
+pub(crate) fn show(s: Scalar) -> String {
     match s {
         Scalar::Bool(x) => x.to_string(),
         Scalar::I32(x) => x.to_string(),

@@ -21,7 +21,7 @@ impl Indices {
         axes.iter().all(|a| a.len() == len || a.len() == 1).then_some(Self { axes, len })
     }
 
-    fn offset(&self, memory: &Memory, i: usize) -> Option<i64> {
+    pub fn offset(&self, memory: &Memory, i: usize) -> Option<i64> {
         memory.offset(self.axes.iter().map(|a| if a.len() == 1 { a[0] } else { a[i] }))
     }
 }

@@ -1,6 +1,7 @@
 //! One launch: arguments are checked against the parameters and bound, then the groups run one
 //! after another. The order is that of a row-major walk of the grid, axis 2 fastest.
 
+use crate::copies::Copies;
 use crate::fault::{Fault, Outcome, fault};
 use crate::lanes::Mask;
 use crate::machine::Machine;
@@ -48,6 +49,7 @@ fn groups(m: &mut Machine<'_>, args: &LaunchArgs, scalars: &[(usize, Tile)]) -> 
             for z in 0..nz {
                 m.poll.poll()?;
                 m.group = [x, y, z];
+                m.copies = Copies::default();
                 m.first_lane = first_lane;
                 if m.program.kind == KernelKind::Lane {
                     let present = (args.domain.saturating_sub(first_lane)).clamp(0, m.lanes);

@@ -37,13 +37,16 @@
 //! ```
 
 mod access;
+mod atomic;
 mod backend;
 mod check;
 mod control;
 mod convert;
+mod copies;
 mod elementwise;
 mod exec;
 mod fault;
+mod group;
 mod host;
 mod indexed;
 mod interrupt;
@@ -53,7 +56,9 @@ mod liveness;
 mod machine;
 mod memory;
 mod mma;
+mod philox;
 mod prepare;
+mod print;
 mod program;
 mod reduce;
 mod scan;
@@ -64,5 +69,6 @@ mod watch;
 pub use backend::{Interp, run};
 pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
 pub use host::HostArray;
+pub use print::set_print;
 pub use interrupt::{is_interrupt, set_interrupt_check};
 pub use watch::{Lines, Moment, Observed, Sink, Watch, lines_of, watch};

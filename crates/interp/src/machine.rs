@@ -1,6 +1,7 @@
 //! The state of one launch: the environment, memory, and where in the grid it is.
 
 use crate::check::Checker;
+use crate::copies::Copies;
 use crate::fault::{Outcome, broken};
 use crate::interrupt::Poll;
 use crate::lanes::Mask;
@@ -30,6 +31,8 @@ pub(crate) struct Machine<'p> {
     pub mask: Mask,
     pub present: Mask,
     pub poll: Poll,
+    /// Copies that the kernel waits for itself and has not yet.
+    pub copies: Copies,
     /// There in checked mode.
     pub check: Option<Box<Checker>>,
     /// There where a host looks on.
@@ -53,6 +56,7 @@ impl<'p> Machine<'p> {
             mask: Mask::first(1, 1),
             present: Mask::first(1, 1),
             poll: Poll::start(),
+            copies: Copies::default(),
             check: None,
             watch: None,
         }
@@ -70,6 +74,7 @@ impl<'p> Machine<'p> {
     }
 
     pub fn set_memory(&mut self, slot: usize, memory: Memory) {
+        self.copies.forget(slot);
         self.memory[slot] = Some(memory);
     }
 
@@ -100,12 +105,24 @@ impl<'p> Machine<'p> {
         self.values[slot].as_ref()
     }
 
+    /// A memory by its slot, copies that are on their way or not.
+    pub fn raw_memory(&mut self, slot: usize) -> Option<&mut Memory> {
+        self.memory[slot].as_mut()
+    }
+
+    /// The memory that a slot stands for, if it is one.
+    pub fn memory_of(&self, slot: usize) -> Option<&Memory> {
+        self.memory[slot].as_ref()
+    }
+
     pub fn memory(&self, inst: &Inst, i: usize) -> Outcome<&Memory> {
+        self.copies.check(inst, i)?;
         let memory = inst.args.get(i).and_then(|a| self.memory[a.slot].as_ref());
         memory.ok_or_else(|| broken("an operand that is no memory", &inst.loc))
     }
 
     pub fn memory_mut(&mut self, inst: &Inst, i: usize) -> Outcome<&mut Memory> {
+        self.copies.check(inst, i)?;
         let memory = inst.args.get(i).and_then(|a| self.memory[a.slot].as_mut());
         memory.ok_or_else(|| broken("an operand that is no memory", &inst.loc))
     }

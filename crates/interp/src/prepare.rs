@@ -2,12 +2,13 @@
 
 use crate::fault::{Outcome, broken, fault};
 use crate::liveness::{Ends, ends_of};
-use crate::program::{Action, Arg, Block, Fold, Inst, Param, ParamKind, Program};
+use crate::program::{Action, Arg, Block, Change, Fold, Inst, Param, ParamKind, Program, Wait};
 use crate::shape::strides_of;
 use tessera_diag::{Code, Diagnostics};
 use tessera_ir::{Attr, BlockId, Dim, Op, OpId, Type, Value};
 use tessera_numerics::{DType, ReduceOp, Rounding, Scalar, ScalarFn, cast, decode};
 use tessera_support::Entity;
+use tessera_tile::ops::{atomic::combine, host::pieces};
 use tessera_tile::{KernelKind, Tile, TileFunc, TileOp, kind_of};
 
 /// Elements of one tile or buffer: far above any kernel's, far below what memory holds.
@@ -28,7 +29,8 @@ pub(crate) fn prepare(func: &TileFunc) -> Result<Program, Diagnostics> {
         dims: Vec::new(),
         consts: Vec::new(),
     };
-    let mut p = Preparer { func, program };
+    let waits = |id: &OpId| matches!(func.ops[*id].code, TileOp::CopyCommit | TileOp::CopyWait);
+    let mut p = Preparer { func, explicit: func.walk().iter().any(waits), program };
     let mut errors = Diagnostics::new();
     for &v in func.params() {
         match p.param(v) {
@@ -42,6 +44,8 @@ pub(crate) fn prepare(func: &TileFunc) -> Result<Program, Diagnostics> {
 
 struct Preparer<'f> {
     func: &'f TileFunc,
+    /// Whether the kernel waits for its copies itself.
+    explicit: bool,
     program: Program,
 }
 
@@ -170,7 +174,45 @@ impl Preparer<'_> {
                 dims: result().static_shape().unwrap_or_default(),
                 dtype: result().dtype(),
             },
-            TileOp::CopyAsync => Action::CopyAsync { extent: ints(op, "extent")?, dtype: dtype(1) },
+            TileOp::CopyAsync => Action::CopyAsync {
+                extent: ints(op, "extent")?,
+                dtype: dtype(1),
+                explicit: self.explicit,
+                stage: op.attr("stage").and_then(Attr::as_int),
+            },
+            TileOp::CopyCommit => Action::CopyCommit,
+            TileOp::CopyWait => Action::CopyWait(match op.attr("stage").and_then(Attr::as_int) {
+                Some(stage) => Wait::Stage(stage),
+                None => Wait::Groups(int(op, "n")? as usize),
+            }),
+            TileOp::Atomic => Action::Atomic {
+                rank: ty(0).rank(),
+                dtype: dtype(0),
+                change: match (word(op, "op")?, combine(word(op, "op")?)) {
+                    (_, Some(f)) => Change::Fold(self.fold_with(op, f)?),
+                    ("cas", None) => Change::CompareExchange,
+                    (_, None) => Change::Exchange,
+                },
+                wide: matches!(
+                    op.attr("scope").and_then(Attr::as_word),
+                    None | Some("device" | "mesh")
+                ),
+            },
+            TileOp::GroupReduce => Action::GroupReduce(reduce_op(op)?),
+            TileOp::GroupScan => {
+                Action::GroupScan { op: reduce_op(op)?, exclusive: flag(op, "exclusive") }
+            }
+            TileOp::GroupBroadcast | TileOp::GroupShuffle => Action::GroupTake,
+            TileOp::Philox => Action::Philox {
+                word: op.attr("word").and_then(Attr::as_int).unwrap_or(0) as usize,
+            },
+            TileOp::Print => Action::Print {
+                pieces: op.attr("text").and_then(Attr::as_str).and_then(pieces).unwrap_or_default(),
+                shapes: op.operands.iter().map(|&v| extents(func.ty(v))).collect(),
+            },
+            TileOp::Assert => Action::Assert {
+                text: op.attr("text").and_then(Attr::as_str).unwrap_or_default().to_string(),
+            },
             TileOp::Barrier => Action::Barrier,
             TileOp::Mma => {
                 let (a, b) = (extents(ty(0)), extents(ty(1)));
@@ -198,7 +240,10 @@ impl Preparer<'_> {
             Some(n) if n <= MAX_ELEMENTS => Ok(()),
             _ => Err(fault(
                 Code::E_TILE_LOWERING,
-                format!("expected a tile of at most {MAX_ELEMENTS} elements, got shape {}", shape_text(ty)),
+                format!(
+                    "expected a tile of at most {MAX_ELEMENTS} elements, got shape {}",
+                    shape_text(ty)
+                ),
                 &op.loc,
             )),
         }
@@ -235,12 +280,15 @@ impl Preparer<'_> {
     }
 
     fn fold(&self, op: &Op<Tile>) -> Outcome<Fold> {
+        self.fold_with(op, reduce_op(op)?.combine())
+    }
+
+    fn fold_with(&self, op: &Op<Tile>, f: ScalarFn) -> Outcome<Fold> {
         let compute = self.func.ty(op.operands[1]).dtype();
         let (round, saturate) = match self.func.ty(op.operands[0]) {
             Type::View { elem, .. } => (elem.rounding(), elem.saturates()),
             mem => (Rounding::Rne, mem.dtype().saturates_by_default()),
         };
-        let f = reduce_op(op)?.combine();
         let kernel = kernel(f, compute, op)?;
         Ok(Fold { f, kernel, compute, round: drawless(round, op)?, saturate })
     }

@@ -138,6 +138,36 @@ pub(crate) enum Action {
     CopyAsync {
         extent: Vec<i64>,
         dtype: DType,
+        /// Where the kernel waits for its copies itself.
+        explicit: bool,
+        stage: Option<i64>,
+    },
+    CopyCommit,
+    CopyWait(Wait),
+    Atomic {
+        rank: usize,
+        dtype: DType,
+        change: Change,
+        /// Atomic among all groups.
+        wide: bool,
+    },
+    GroupReduce(ReduceOp),
+    GroupScan {
+        op: ReduceOp,
+        exclusive: bool,
+    },
+    /// Broadcast and shuffle: the value of another lane.
+    GroupTake,
+    Philox {
+        word: usize,
+    },
+    Print {
+        /// The text around the values, and the shapes of the values.
+        pieces: Vec<String>,
+        shapes: Vec<Vec<usize>>,
+    },
+    Assert {
+        text: String,
     },
     Barrier,
     Mma {
@@ -164,6 +194,22 @@ pub(crate) enum Action {
         f: ScalarFn,
         kernel: Kernel,
     },
+}
+
+/// What an atomic op does with an element.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Change {
+    Exchange,
+    CompareExchange,
+    Fold(Fold),
+}
+
+/// Which copies are waited for.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Wait {
+    /// All groups but this many, the newest.
+    Groups(usize),
+    Stage(i64),
 }
 
 /// How a value is folded into memory.

@@ -11,13 +11,13 @@ use crate::lanes::Mask;
 use crate::launch::run;
 use crate::machine::Machine;
 use crate::prepare::prepare;
-use crate::program::Inst;
+use crate::program::{Action, Inst};
 use crate::value::Tile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::{Type, ValueDef};
-use tessera_numerics::DType;
+use tessera_numerics::{DType, Scalar};
 use tessera_support::Entity;
 use tessera_target::LaunchArgs;
 use tessera_tile::{KernelKind, TileFunc, TileOp};
@@ -89,7 +89,13 @@ pub fn lines_of(func: &TileFunc) -> BTreeMap<String, Vec<u32>> {
     let mut out: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for id in func.walk() {
         let loc = &func.ops[id].loc;
-        if let Some(file) = loc.file().filter(|_| func.ops[id].code != TileOp::Return) {
+        let op = &func.ops[id];
+        let silent = match op.code {
+            TileOp::Return | TileOp::Yield => true,
+            TileOp::Const => func.name_of(op.result()).and_then(user_name).is_none(),
+            _ => false,
+        };
+        if let Some(file) = loc.file().filter(|_| !silent) {
             out.entry(file.name.clone()).or_default().push(loc.line());
         }
     }
@@ -117,6 +123,8 @@ type Scope = BTreeMap<(Option<Arc<str>>, Arc<str>), (usize, Tile)>;
 pub(crate) struct Watcher<'w> {
     stops: Vec<Lines>,
     named: Vec<Option<Named>>,
+    /// Slots that are shared memory, among those that have a name.
+    buffers: Vec<usize>,
     /// Slots that a block gets when it begins: a new round of a loop.
     begins: Vec<bool>,
     lanes: bool,
@@ -136,6 +144,7 @@ impl<'w> Watcher<'w> {
             Watch::Before(stops) => stops.clone(),
             Watch::Assigned(..) => Vec::new(),
         };
+        let mut buffers = Vec::new();
         let mut begins = vec![false; func.values.len()];
         let mut named: Vec<Option<Named>> = Vec::new();
         for (value, data) in func.values.iter() {
@@ -149,11 +158,21 @@ impl<'w> Watcher<'w> {
                     (parent.map_or(func.loc.clone(), |op| op.loc.clone()), counts)
                 }
             };
-            let name = func.name_of(value).and_then(user_name);
-            let (Some(name), Type::Scalar(_) | Type::Tile { .. }) = (name, &data.ty) else {
+            // The host knows the caller's arguments and the sizes of dims better.
+            let known = match data.def {
+                ValueDef::Result(op, _) => func.ops[op].code == TileOp::Dim,
+                ValueDef::Arg(block, _) => block == func.body,
+            };
+            let name = func.name_of(value).and_then(user_name).filter(|_| !known);
+            let is_value = matches!(data.ty, Type::Scalar(_) | Type::Tile { .. });
+            let is_buffer = matches!(data.ty, Type::Buf { .. });
+            let Some(name) = name.filter(|_| is_value || is_buffer) else {
                 named.push(None);
                 continue;
             };
+            if is_buffer {
+                buffers.push(value.index());
+            }
             let asked = match wanted {
                 Watch::Before(_) => false,
                 Watch::Assigned(lines, names) => {
@@ -172,6 +191,7 @@ impl<'w> Watcher<'w> {
         Self {
             stops,
             named,
+            buffers,
             begins,
             lanes,
             scope: Scope::new(),
@@ -209,8 +229,12 @@ impl Machine<'_> {
     /// Tells the host where it asked to be told.
     pub(crate) fn look(&mut self, inst: &Inst) -> Outcome<()> {
         self.tell_assigned()?;
-        let (group, mask) = (self.group, &self.mask);
         let Some(w) = &mut self.watch else { return Ok(()) };
+        // A constant without a name may stand anywhere: it says nothing of where the program is.
+        let named = |&slot: &usize| w.named[slot].is_some();
+        if matches!(inst.action, Action::Const(_)) && !inst.results.iter().any(named) {
+            return Ok(());
+        }
         let inside = w.stops.iter().any(|lines| lines.hold(&inst.loc));
         if !inside || std::mem::replace(&mut w.inside, inside) {
             w.inside = inside;
@@ -218,8 +242,24 @@ impl Machine<'_> {
         }
         let function = inst.loc.function();
         let here = w.scope.iter().filter(|((f, _), _)| f.as_ref() == function);
-        let values = here.filter_map(|(_, (slot, value))| w.observe(*slot, value)).collect();
-        w.tell(&inst.loc, group, values, mask)
+        let mut values: BTreeMap<_, _> =
+            here.filter_map(|(_, (slot, value))| w.observe(*slot, value)).collect();
+        let buffers = w.buffers.clone();
+        for slot in buffers {
+            values.extend(self.buffer(slot));
+        }
+        let (group, mask) = (self.group, self.mask.clone());
+        self.watch.as_mut().map_or(Ok(()), |w| w.tell(&inst.loc, group, values, &mask))
+    }
+
+    /// Shared memory, once all of it was written.
+    fn buffer(&self, slot: usize) -> Option<(String, Observed)> {
+        let named = self.watch.as_ref()?.named[slot].as_ref()?;
+        let memory = self.memory_of(slot)?;
+        let (dtype, shape) = (memory.dtype, memory.dims.clone());
+        let at = vec![0; shape.len()];
+        let data = memory.load(&at, &shape, None, Scalar::zero(dtype)).ok()?;
+        Some((named.name.to_string(), Observed { dtype, shape, bytes: data.encode(dtype) }))
     }
 
     /// Tells what was assigned, when the op that did it is done.

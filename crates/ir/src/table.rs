@@ -111,6 +111,8 @@ pub enum Effects {
     ReadWrite,
     /// Orders other effects: barriers, waits.
     Sync,
+    /// Tells the host something: never removed, and kept in order.
+    Host,
     /// Runs its regions; its effects are theirs.
     Control,
     /// Ends a block.

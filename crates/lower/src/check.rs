@@ -10,7 +10,7 @@ use crate::facts::{is_view, quoted, written};
 use crate::taint::{Taint, taint};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Changed, DimExpr, OpId, Pass, PassContext, Type};
-use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, kind_of, linear_of};
+use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, is_collective, kind_of, linear_of};
 
 pub struct Check;
 
@@ -33,13 +33,30 @@ impl Pass<Tile> for Check {
 }
 
 fn divergent_barriers(func: &TileFunc) -> Diagnostics {
-    let lanes = taint(func, false, &|op| matches!(op.code, TileOp::LinearId | TileOp::LocalId));
+    // Each lane gets another old value from one element.
+    let lanes = taint(func, false, &|op| {
+        matches!(op.code, TileOp::LinearId | TileOp::LocalId | TileOp::Atomic)
+    });
     let mut errors = Diagnostics::new();
     for id in func.walk() {
         let op = &func.ops[id];
-        if op.code != TileOp::Barrier {
+        if op.code == TileOp::GroupBroadcast && lanes.value(op.operands[1]) {
+            errors.push(
+                Diagnostic::new(
+                    Code::E_ARGUMENT,
+                    "expected `src` of a broadcast to be the same for all lanes, got one that differs between lanes",
+                )
+                .at(op.loc.clone())
+                .help("each lane may ask for another one with ts.tile.group.shuffle(x, src)"),
+            );
+        }
+        if op.code != TileOp::Barrier && !is_collective(op.code) {
             continue;
         }
+        let meeting = match op.code {
+            TileOp::Barrier => "barrier",
+            _ => "group operation",
+        };
         if let Some(around) = lanes.control_around(func, id) {
             let what = match func.ops[around].code {
                 TileOp::If => "condition",
@@ -48,14 +65,16 @@ fn divergent_barriers(func: &TileFunc) -> Diagnostics {
             errors.push(
                 Diagnostic::new(
                     Code::E_DIVERGENT_BARRIER,
-                    format!("expected every lane to reach the barrier, got one under a {what} that differs between lanes"),
+                    format!(
+                        "expected every lane to reach the {meeting}, got one under a {what} that differs between lanes"
+                    ),
                 )
                 .at(op.loc.clone())
                 .label(func.ops[around].loc.clone(), format!("this {what} depends on the lane"))
-                .help(
-                    "put the barrier outside, and guard the loads and stores instead; \
-                     lanes beyond the domain need no guard",
-                ),
+                .help(format!(
+                    "put the {meeting} outside, and guard the loads and stores instead; \
+                     lanes beyond the domain need no guard"
+                )),
             );
         }
     }
@@ -90,6 +109,12 @@ fn same_place(func: &TileFunc, taint: &Taint, axis: i64, id: OpId) -> bool {
     if matches!(func.ty(memory), Type::View { privilege, .. } if privilege.reduces()) {
         return false;
     }
+    // Groups may change one element together, unless the change is atomic among fewer.
+    let narrow = ["thread", "warp", "block", "cluster"];
+    let scope = op.attr("scope").and_then(Attr::as_word).unwrap_or("device");
+    if op.code == TileOp::Atomic && !narrow.contains(&scope) {
+        return false;
+    }
     // Under a condition or mask that differs between the groups, one of them may be the only one.
     if taint.control_around(func, id).is_some() || op.group("mask").iter().any(|&m| taint.value(m))
     {
@@ -111,9 +136,13 @@ fn race(func: &TileFunc, axis: i64, id: OpId) -> Diagnostic {
     let op = &func.ops[id];
     let name = quoted(func, op.operands[0], "the parameter");
     let plain = name.trim_matches('`');
-    let does = if op.code == TileOp::Accumulate { "updated" } else { "stored" };
-    let help = if op.code == TileOp::Accumulate {
-        let operator = op.attr("op").and_then(Attr::as_word).unwrap_or("sum");
+    let updates = matches!(op.code, TileOp::Accumulate | TileOp::Atomic);
+    let does = if updates { "updated" } else { "stored" };
+    let help = if updates {
+        let operator = match op.attr("op").and_then(Attr::as_word) {
+            None | Some("add" | "sub") => "sum",
+            Some(other) => other,
+        };
         format!(
             "declare `{plain}: Region[reduce_{operator}]`, or use program_id({axis}) in the index"
         )

@@ -36,9 +36,11 @@ pub(crate) fn kept_axes(extent: &[i64]) -> impl Iterator<Item = usize> {
 /// The memory that an op writes, if it writes any. An allocation writes nothing.
 pub(crate) fn written(op: &Op<Tile>) -> Option<Value> {
     match op.code {
-        TileOp::Store | TileOp::Scatter | TileOp::Accumulate | TileOp::CopyAsync => {
-            Some(op.operands[0])
-        }
+        TileOp::Store
+        | TileOp::Scatter
+        | TileOp::Accumulate
+        | TileOp::Atomic
+        | TileOp::CopyAsync => Some(op.operands[0]),
         _ => None,
     }
 }
@@ -46,7 +48,7 @@ pub(crate) fn written(op: &Op<Tile>) -> Option<Value> {
 /// The memory that an op reads, if it reads any. An accumulation reads what it writes.
 pub(crate) fn read(op: &Op<Tile>) -> Option<Value> {
     match op.code {
-        TileOp::Load | TileOp::Gather | TileOp::Accumulate => Some(op.operands[0]),
+        TileOp::Load | TileOp::Gather | TileOp::Accumulate | TileOp::Atomic => Some(op.operands[0]),
         TileOp::CopyAsync => Some(op.operands[1]),
         _ => None,
     }
@@ -55,9 +57,12 @@ pub(crate) fn read(op: &Op<Tile>) -> Option<Value> {
 /// The memory an op positions itself in with `at(…)`: the source of a copy, else the memory.
 pub(crate) fn positioned(op: &Op<Tile>) -> Option<Value> {
     match op.code {
-        TileOp::Load | TileOp::Store | TileOp::Accumulate | TileOp::Gather | TileOp::Scatter => {
-            Some(op.operands[0])
-        }
+        TileOp::Load
+        | TileOp::Store
+        | TileOp::Accumulate
+        | TileOp::Gather
+        | TileOp::Scatter
+        | TileOp::Atomic => Some(op.operands[0]),
         TileOp::CopyAsync => Some(op.operands[1]),
         _ => None,
     }

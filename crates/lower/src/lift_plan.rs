@@ -42,6 +42,12 @@ pub(crate) fn plan(func: &TileFunc) -> LiftPlan {
         Planner { func, reasons: BTreeMap::new(), ends: BTreeMap::new(), needed: BTreeSet::new() };
     let mut sources = allocs.iter().map(|&id| (func.ops[id].result(), Source::Nowhere)).collect();
     planner.block(func.body, &mut sources);
+    let explicit = |op: &TileOp| matches!(op, TileOp::CopyCommit | TileOp::CopyWait);
+    if let Some(place) = func.walk().into_iter().find(|&id| explicit(&func.ops[id].code)) {
+        for &id in &allocs {
+            planner.keep(func.ops[id].result(), place, "the kernel waits for its copies itself");
+        }
+    }
     let mut plan = LiftPlan::default();
     for id in allocs {
         let buffer = func.ops[id].result();

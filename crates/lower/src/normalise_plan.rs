@@ -324,7 +324,8 @@ fn effect_in_loop(
         .at(op.loc.clone())
         .help(format!("move it before or after the statements that use `{}`", o.name)));
     }
-    if !is_view(func, memory) {
+    // Every step of the loop is to make its own atomic change.
+    if !is_view(func, memory) || op.code == TileOp::Atomic {
         return Ok(());
     }
     let o = origin(around[0]);
@@ -440,7 +441,7 @@ pub(crate) fn hoistable(
             Effects::Terminator => op.code == TileOp::Yield,
             Effects::Read => read(op).is_some_and(|m| !writes_in_loop(m)),
             Effects::Write => op.code == TileOp::BufAlloc,
-            Effects::ReadWrite | Effects::Sync => false,
+            Effects::ReadWrite | Effects::Sync | Effects::Host => false,
         }
     })
 }

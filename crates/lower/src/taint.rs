@@ -100,6 +100,9 @@ impl Walk<'_> {
             _ => {
                 let mut tainted =
                     (self.seed)(op) || op.operands.iter().any(|&v| self.taint.value(v));
+                // The lanes of a group all get one result, whatever each of them gave.
+                let uniform = matches!(op.code, TileOp::GroupReduce | TileOp::GroupBroadcast);
+                tainted &= self.through_memory || !uniform;
                 if let Some(memory) = read(op) {
                     tainted |= self.memory.contains(&memory);
                 }

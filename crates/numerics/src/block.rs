@@ -1,8 +1,8 @@
 //! Block formats (LANGUAGE 16): narrow elements that share a scale.
 //!
-//! Blocks run along the last axis and a row's last block may be short, which is as if it were padded with
-//! zeros. Infinite elements count as the largest finite f32 of their sign, in the scale and in the element,
-//! so every finite or infinite input has a finite code and scale.
+//! Blocks run along the last axis and a row's last block may be short, which is as if it were
+//! padded with zeros. Infinite elements count as the largest finite f32 of their sign, in the scale
+//! and in the element, so every finite or infinite input has a finite code and scale.
 
 use crate::codec::{decode, encode};
 use crate::dtype::DType;
@@ -88,7 +88,8 @@ pub struct Quantized {
     pub tensor_scale: Option<f32>,
 }
 
-/// Quantizes a tensor whose last axis has the length `last`. `None` when `last` does not divide the length.
+/// Quantizes a tensor whose last axis has the length `last`. `None` when `last` does not divide the
+/// length.
 pub fn quantize(x: &[f32], last: usize, format: BlockFormat) -> Option<Quantized> {
     if x.len().checked_rem(last).unwrap_or(x.len()) != 0 {
         return None;
@@ -108,7 +109,8 @@ pub fn quantize(x: &[f32], last: usize, format: BlockFormat) -> Option<Quantized
     Some(q)
 }
 
-/// The f32 values: element times block scale, which is exact but for f32's range, times the tensor's scale.
+/// The f32 values: element times block scale, which is exact but for f32's range, times the
+/// tensor's scale.
 pub fn dequantize(q: &Quantized) -> Vec<f32> {
     let value = |dt, code: u8| decode(dt, code as u64).as_f64() as f32;
     let rows = q.data.chunks(q.last.max(1));

@@ -1,8 +1,9 @@
 //! Float functions that the language defines otherwise than, or beyond, what Rust's floats offer.
 //!
-//! Most f32 functions are the strict expansions of LANGUAGE 14, so what the interpreter gives is the
-//! strict result. The four without an expansion, and f64, use the pure-Rust `libm`: the system's own
-//! library differs from machine to machine, and the reference must give the same bits everywhere.
+//! Most f32 functions are the strict expansions of LANGUAGE 14, so what the interpreter gives is
+//! the strict result. The four without an expansion, and f64, use the pure-Rust `libm`: the
+//! system's own library differs from machine to machine, and the reference must give the same bits
+//! everywhere.
 
 use libm as m;
 

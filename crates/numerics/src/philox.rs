@@ -1,8 +1,8 @@
 //! The counter-based generator Philox4x32-10 and the dropout rule built on it (LANGUAGE 14 and 19).
 //!
-//! Being a pure function of a key and a counter, it gives an element the same bits however the work is
-//! cut into tiles. Constants and round count are those of Salmon, Moraes, Dror and Shaw, "Parallel random
-//! numbers: as easy as 1, 2, 3" (2011).
+//! Being a pure function of a key and a counter, it gives an element the same bits however the work
+//! is cut into tiles. Constants and round count are those of Salmon, Moraes, Dror and Shaw,
+//! "Parallel random numbers: as easy as 1, 2, 3" (2011).
 
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -26,8 +26,8 @@ pub const fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     [c0, c1, c2, c3]
 }
 
-/// The four words of `tile.philox4`: the seed is the key, low half first, and the counter fills the two low
-/// words of the 128-bit counter, low half first; the two high words are zero.
+/// The four words of `tile.philox4`: the seed is the key, low half first, and the counter fills the
+/// two low words of the 128-bit counter, low half first; the two high words are zero.
 pub const fn philox4(seed: u64, counter: u64) -> [u32; 4] {
     philox4x32([counter as u32, (counter >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32])
 }
@@ -37,7 +37,8 @@ pub const fn philox(seed: u64, counter: u64) -> u32 {
     philox4(seed, counter)[0]
 }
 
-/// A dropout probability made ready: which words keep an element, and what kept elements are scaled by.
+/// A dropout probability made ready: which words keep an element, and what kept elements are scaled
+/// by.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct Dropout {
     /// `round(p · 2^32)`, ties to even; 2^32 itself for p = 1, which keeps nothing.

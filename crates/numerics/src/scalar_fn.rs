@@ -83,9 +83,11 @@ scalar_fns! {
     Mul = "mul", 2, Arith, Ieee, commutes;
     /// IEEE quotient of floats; integers are converted first, since `/` on them gives a float.
     Div = "div", 2, Float, Ieee;
-    /// Quotient rounded down, as Python's `//`. An integer divided by zero gives 0; a float, the IEEE quotient.
+    /// Quotient rounded down, as Python's `//`. An integer divided by zero gives 0; a float, the
+    /// IEEE quotient.
     FloorDiv = "floordiv", 2, Arith, Ieee;
-    /// Remainder with the sign of the divisor, as Python's `%`. An integer modulo zero gives 0; a float, NaN.
+    /// Remainder with the sign of the divisor, as Python's `%`. An integer modulo zero gives 0; a
+    /// float, NaN.
     Mod = "mod", 2, Arith, Ieee;
     /// Negation. Integers wrap, so the least one is its own negative.
     Neg = "neg", 1, Arith, Exact;
@@ -163,7 +165,8 @@ scalar_fns! {
     Not = "not", 1, Bits, Exact;
     /// Shift left. A count outside the width gives 0.
     Shl = "shl", 2, Shift, Exact;
-    /// Shift right, keeping the sign of signed types. A count outside the width gives 0, or the sign.
+    /// Shift right, keeping the sign of signed types. A count outside the width gives 0, or the
+    /// sign.
     Shr = "shr", 2, Shift, Exact;
     /// Whether the operands are equal. NaN equals nothing.
     Eq = "eq", 2, Compare, Exact, commutes;

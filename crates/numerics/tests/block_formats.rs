@@ -1,8 +1,10 @@
-//! Block formats against a second transcription of LANGUAGE 16, written on f64 and tables of values.
+//! Block formats against a second transcription of LANGUAGE 16, written on f64 and tables of
+//! values.
 
 use tessera_numerics::{BlockFormat, DType, Quantized, Scalar, decode, dequantize, quantize};
 
-/// Non-negative values of the element formats, from SPEC 4.1: e exponent bits, m fraction bits, largest value.
+/// Non-negative values of the element formats, from SPEC 4.1: e exponent bits, m fraction bits,
+/// largest value.
 fn values(exp_bits: i32, man_bits: i32, max: f64) -> Vec<f64> {
     let bias = (1 << (exp_bits - 1)) - 1;
     let codes = 0..1 << (exp_bits + man_bits);

@@ -1,6 +1,6 @@
-//! Every rounding mode into every float format, from f64, f32 and integers, against an exact reference:
-//! the values of a format are listed from SPEC 4.1 alone, and the place of a number between two of them is
-//! a difference and a division by a power of two, which f64 does exactly.
+//! Every rounding mode into every float format, from f64, f32 and integers, against an exact
+//! reference: the values of a format are listed from SPEC 4.1 alone, and the place of a number
+//! between two of them is a difference and a division by a power of two, which f64 does exactly.
 
 use tessera_numerics::{DType, Rounding, Scalar, decode, encode, encode_drawn};
 
@@ -60,7 +60,8 @@ fn formats() -> Vec<Format> {
 }
 
 impl Format {
-    /// The gap above the value at `i`; above the last it is the gap the format would have gone on with.
+    /// The gap above the value at `i`; above the last it is the gap the format would have gone on
+    /// with.
     fn gap(&self, i: usize) -> f64 {
         match (self.values.get(i + 1), self.sign) {
             (Some(next), _) => next - self.values[i],

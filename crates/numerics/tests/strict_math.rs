@@ -1,4 +1,5 @@
-//! The strict functions: the expansion and the fast function are one, within 1 ulp of the true value.
+//! The strict functions: the expansion and the fast function are one, within 1 ulp of the true
+//! value.
 
 #[path = "../examples/sweep/reference.rs"]
 mod reference;
@@ -7,8 +8,8 @@ use tessera_numerics::{
     BASIC, DType, ExpOp, ExpansionEval, Kernel, STRICT, ScalarFn, eval_expansion, expansion,
 };
 
-/// Numbers at which something changes: specials, powers of two, thresholds of the formulas, each with its
-/// neighbours, of both signs.
+/// Numbers at which something changes: specials, powers of two, thresholds of the formulas, each
+/// with its neighbours, of both signs.
 fn hard_numbers() -> Vec<f32> {
     let mut base = vec![0.0, f32::MIN_POSITIVE, f32::MAX, f32::INFINITY, 1.0, 3.0, 0.1];
     base.extend((-149..128).map(|e| 2f64.powi(e) as f32));
@@ -25,7 +26,8 @@ fn hard_numbers() -> Vec<f32> {
     base.extend([
         16777216.0, 16777217.0, 8388607.5, 2.5, 4.0, 9.01, 10.0, 104.0, 127.5, 149.5, 150.5,
     ]);
-    // The f32 numbers nearest to multiples of π/2: 2^-29.9, 2^-29.5 and 2^-28.5 of a quarter turn away.
+    // The f32 numbers nearest to multiples of π/2: 2^-29.9, 2^-29.5 and 2^-28.5 of a quarter turn
+    // away.
     base.extend([0x6f79be45, 0x50a3e87f, 0x437ce5f1].map(f32::from_bits));
     let mut out = vec![f32::NAN, -f32::NAN];
     for x in base {
@@ -54,8 +56,8 @@ fn call(f: ScalarFn, args: &[f32]) -> f32 {
     }
 }
 
-/// `count` operands: all pairs or singles of the hard numbers, then random ones. One in two random pairs is
-/// of moderate numbers, where functions of two operands have moderate values.
+/// `count` operands: all pairs or singles of the hard numbers, then random ones. One in two random
+/// pairs is of moderate numbers, where functions of two operands have moderate values.
 fn for_samples(f: ScalarFn, count: usize, mut visit: impl FnMut(&[f32])) {
     let hard = hard_numbers();
     let mut next = words();

@@ -6,54 +6,121 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use tessera_diag::Diagnostics;
-use tessera_driver::{Arg, Call, KernelHandle, Prepared, grid_of};
+use tessera_driver::{Arg, Ask, Call, KernelHandle, Prepared, Purpose, grid_of};
+use tessera_numerics::Profile;
 
-/// Runs one call. `allocate` makes the arrays that the caller left out.
-pub fn call<'py>(
-    kernel: &KernelHandle,
-    prepare: impl FnOnce(Call) -> Result<Prepared, Diagnostics> + Send,
-    args: &Bound<'py, PyTuple>,
-    kwargs: &Bound<'py, PyDict>,
-    grid: Option<&Bound<'py, PyAny>>,
-    allocate: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = args.py();
-    let mut keep = Vec::new();
-    let mut objects: Vec<Option<Bound<'py, PyAny>>> = args.iter().map(Some).collect();
-    objects.resize(kernel.param_names().count().max(objects.len()), None);
-    let mut given = Call::default();
-    for value in args {
-        given.positional.push(argument(&value, &mut keep)?);
+/// What Python gives for one call.
+pub struct Given<'a, 'py> {
+    pub kernel: &'a KernelHandle,
+    pub args: &'a Bound<'py, PyTuple>,
+    pub kwargs: &'a Bound<'py, PyDict>,
+    pub grid: Option<&'a Bound<'py, PyAny>>,
+    /// Its place among the profiles.
+    pub profile: usize,
+    pub purpose: Purpose,
+    /// Makes the arrays that the caller left out.
+    pub allocate: &'a Bound<'py, PyAny>,
+}
+
+/// The arguments converted, with what they borrow from.
+pub struct Converted<'py> {
+    pub call: Call,
+    pub ask: Ask,
+    /// What stands for each parameter, where something was given.
+    objects: Vec<Option<Bound<'py, PyAny>>>,
+    keep: Vec<Bound<'py, PyAny>>,
+}
+
+impl<'py> Given<'_, 'py> {
+    /// Runs the call and gives back what it returns. `prepare` finds the code.
+    pub fn launch(
+        self,
+        prepare: impl FnOnce(Call, Ask) -> Result<Prepared, Diagnostics> + Send,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, kernel) = (self.args.py(), self.kernel);
+        let mut given = self.convert()?;
+        let (call, ask) = given.take();
+        // One way in and out where nothing has to be allocated in between.
+        let first = enter(py, || {
+            let prepared = prepare(call, ask)?;
+            let returns = prepared.returns().to_vec();
+            if prepared.missing().is_empty() {
+                kernel.launch(prepared).map(|()| (returns, None))
+            } else {
+                Ok((returns, Some(prepared)))
+            }
+        })?;
+        let (returns, left) = first;
+        if let Some(mut prepared) = left {
+            given.fill(&mut prepared, self.allocate)?;
+            enter(py, || kernel.launch(prepared))?;
+        }
+        warn(py, kernel, 2)?;
+        given.results(py, &returns)
     }
-    for (name, value) in kwargs {
-        let name: String = name.extract()?;
-        given.keyword.push((name.clone(), argument(&value, &mut keep)?));
-        if let Some(place) = kernel.param_names().position(|p| p == name) {
-            objects[place] = Some(value);
+
+    pub fn convert(&self) -> PyResult<Converted<'py>> {
+        let py = self.args.py();
+        let mut keep = Vec::new();
+        let mut objects: Vec<Option<Bound<'py, PyAny>>> = self.args.iter().map(Some).collect();
+        objects.resize(self.kernel.param_count().max(objects.len()), None);
+        let mut call = Call::default();
+        call.positional.reserve_exact(self.args.len());
+        for value in self.args {
+            call.positional.push(argument(&value, &mut keep)?);
+        }
+        for (name, value) in self.kwargs {
+            let name: String = name.extract()?;
+            if let Some(place) = self.kernel.param_names().position(|p| p == name) {
+                objects[place] = Some(value.clone());
+            }
+            call.keyword.push((name, argument(&value, &mut keep)?));
+        }
+        let grid = self.grid.map(|g| extents(g, &mut keep)).transpose()?;
+        let grid = grid.map(|g| enter(py, || grid_of(&g))).transpose()?;
+        let profile = Profile::ALL.get(self.profile).copied().unwrap_or_default();
+        let ask = Ask { grid, profile, purpose: self.purpose };
+        Ok(Converted { call, ask, objects, keep })
+    }
+}
+
+impl<'py> Converted<'py> {
+    pub fn take(&mut self) -> (Call, Ask) {
+        (std::mem::take(&mut self.call), std::mem::take(&mut self.ask))
+    }
+
+    /// Puts in the arrays that the caller left out.
+    pub fn fill(
+        &mut self,
+        prepared: &mut Prepared,
+        allocate: &Bound<'py, PyAny>,
+    ) -> PyResult<()> {
+        for (place, dims, elem) in prepared.missing() {
+            let dims = PyTuple::new(allocate.py(), dims)?;
+            let made = allocate.call1((dims, crate::dtype::DType(elem)))?;
+            if let Arg::Array(array) = argument(&made, &mut self.keep)? {
+                prepared.fill(place, array);
+            }
+            self.objects[place] = Some(made);
+        }
+        Ok(())
+    }
+
+    /// The objects given for the parameters that the kernel returns.
+    pub fn results(mut self, py: Python<'py>, returns: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+        let none = || py.None().into_bound(py);
+        let mut results =
+            returns.iter().map(|&place| self.objects[place].take().unwrap_or_else(none));
+        match results.len() {
+            0 => Ok(none()),
+            1 => Ok(results.next().unwrap_or_else(none)),
+            _ => Ok(PyTuple::new(py, results.collect::<Vec<_>>())?.into_any()),
         }
     }
-    let grid = grid.map(|g| extents(g, &mut keep)).transpose()?;
-    let (grid, mut prepared) = enter(py, || {
-        let grid = grid.map(|g| grid_of(&g)).transpose()?;
-        Ok((grid, prepare(given)?))
-    })?;
-    for (place, dims, elem) in prepared.missing() {
-        let made = allocate.call1((PyTuple::new(py, dims)?, crate::dtype::DType(elem)))?;
-        if let Arg::Array(array) = argument(&made, &mut keep)? {
-            prepared.fill(place, array);
-        }
-        objects[place] = Some(made);
-    }
-    let returns = prepared.returns().to_vec();
-    enter(py, || kernel.launch(prepared, grid.as_deref()))?;
-    warn(py, kernel, 2)?;
-    let mut results = returns
-        .into_iter()
-        .map(|place| objects[place].take().unwrap_or_else(|| py.None().into_bound(py)));
-    match results.len() {
-        0 => Ok(py.None().into_bound(py)),
-        1 => Ok(results.next().unwrap_or_else(|| py.None().into_bound(py))),
-        _ => Ok(PyTuple::new(py, results.collect::<Vec<_>>())?.into_any()),
+
+    /// By parameter, for a host to look at.
+    pub fn objects(&self) -> impl Iterator<Item = Option<&Bound<'py, PyAny>>> {
+        self.objects.iter().map(Option::as_ref)
     }
 }
 

@@ -45,10 +45,15 @@ pub fn interrupted() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
         Err(error) => {
-            INTERRUPT.set(Some(error));
+            hold(error);
             true
         }
     })
+}
+
+/// Keeps what a callback raised; the launch that it ends then raises it.
+pub fn hold(error: PyErr) {
+    INTERRUPT.set(Some(error));
 }
 
 /// The exception for what was found: its class is that of the first error, its text all errors.
@@ -61,12 +66,16 @@ fn build(py: Python<'_>, found: &Diagnostics) -> PyResult<PyErr> {
     let Some(first) = found.errors().next().or(found.iter().next()) else {
         return Ok(PyRuntimeError::new_err("a failure without a diagnostic"));
     };
-    let row = module.getattr("Diagnostic")?;
-    let rows: Vec<_> = found.iter().map(|d| row.call1(fields(py, d)?)).collect::<PyResult<_>>()?;
+    let rows: Vec<_> = found.iter().map(|d| row(py, d)).collect::<PyResult<_>>()?;
     let errors: Vec<String> = found.errors().map(Diagnostic::render).collect();
     let text = if errors.is_empty() { found.render() } else { errors.join("\n") };
     let class = module.getattr(first.code.kind().class_name())?;
     Ok(PyErr::from_value(class.call1((text, PyTuple::new(py, rows)?))?))
+}
+
+/// A diagnostic as Python sees it.
+pub fn row<'py>(py: Python<'py>, d: &Diagnostic) -> PyResult<Bound<'py, PyAny>> {
+    py.import("tessera._errors")?.getattr("Diagnostic")?.call1(fields(py, d)?)
 }
 
 fn fields<'py>(py: Python<'py>, d: &Diagnostic) -> PyResult<Bound<'py, PyTuple>> {

@@ -1,15 +1,17 @@
 //! Kernels as Python objects.
 
-use crate::call::{call, warn};
+use crate::call::{Given, warn};
 use crate::declare::{Spec, declare};
 use crate::enter::{enter, exception};
+use crate::observe::{self, Report};
 use crate::values::{captures_of, show};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::sync::{Arc, LazyLock};
-use tessera_driver::{Backends, Explanation, Field, KernelHandle, LevelError};
+use tessera_driver::{Backends, Explanation, Field, KernelHandle, LevelError, Purpose};
+use tessera_numerics::Profile;
 
 /// The backends of this process.
 pub static BACKENDS: LazyLock<Backends> = LazyLock::new(Backends::default);
@@ -52,9 +54,33 @@ impl Kernel {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
         grid: Option<&Bound<'py, PyAny>>,
+        profile: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let prepare = |given| self.handle.prepare(&BACKENDS, given);
-        call(&self.handle, prepare, args, kwargs, grid, self.allocate.bind(args.py()))
+        let given = self.given(args, kwargs, grid, profile, Purpose::Run);
+        given.launch(|call, ask| self.handle.prepare(&BACKENDS, call, ask))
+    }
+
+    fn check<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        grid: Option<&Bound<'py, PyAny>>,
+        profile: usize,
+    ) -> PyResult<Report<'py>> {
+        observe::check(self.given(args, kwargs, grid, profile, Purpose::Check), &BACKENDS)
+    }
+
+    fn watch<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        grid: Option<&Bound<'py, PyAny>>,
+        profile: usize,
+        plan: &Bound<'py, PyAny>,
+        tell: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let given = self.given(args, kwargs, grid, profile, Purpose::Watch);
+        observe::watch(given, &BACKENDS, plan, tell)
     }
 
     fn jit(
@@ -62,10 +88,13 @@ impl Kernel {
         py: Python<'_>,
         values: &Bound<'_, PyDict>,
         target: Option<&str>,
+        profile: usize,
     ) -> PyResult<Compiled> {
         let values = captures_of(values)?;
-        let inner =
-            enter(py, || tessera_driver::Compiled::new(&self.handle, &BACKENDS, &values, target))?;
+        let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
+        let inner = enter(py, || {
+            tessera_driver::Compiled::new(&self.handle, &BACKENDS, &values, target, profile)
+        })?;
         warn(py, &self.handle, 2)?;
         Ok(Compiled { inner, allocate: self.allocate.clone_ref(py) })
     }
@@ -86,6 +115,20 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    fn given<'a, 'py>(
+        &'a self,
+        args: &'a Bound<'py, PyTuple>,
+        kwargs: &'a Bound<'py, PyDict>,
+        grid: Option<&'a Bound<'py, PyAny>>,
+        profile: usize,
+        purpose: Purpose,
+    ) -> Given<'a, 'py> {
+        let (kernel, allocate) = (&*self.handle, self.allocate.bind(args.py()));
+        Given { kernel, args, kwargs, grid, profile, purpose, allocate }
+    }
+}
+
 #[pyclass(frozen, module = "tessera._core")]
 pub struct Compiled {
     inner: tessera_driver::Compiled,
@@ -100,8 +143,10 @@ impl Compiled {
         kwargs: &Bound<'py, PyDict>,
         grid: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let prepare = |given| self.inner.prepare(given);
-        call(&self.inner.kernel, prepare, args, kwargs, grid, self.allocate.bind(args.py()))
+        let allocate = self.allocate.bind(args.py());
+        let (kernel, purpose) = (&*self.inner.kernel, Purpose::Run);
+        let given = Given { kernel, args, kwargs, grid, profile: 0, purpose, allocate };
+        given.launch(|call, ask| self.inner.prepare(call, ask))
     }
 
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

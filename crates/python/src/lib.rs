@@ -9,6 +9,8 @@ mod dtype;
 mod enter;
 mod kernel;
 mod module;
+mod numerics;
+mod observe;
 mod runtime;
 mod values;
 
@@ -23,8 +25,13 @@ mod _core {
     #[pymodule_export]
     use crate::module::{Module, ir_parse};
     #[pymodule_export]
+    use crate::numerics::{
+        block_formats, numerics_decode, numerics_dequantize, numerics_encode, numerics_quantize,
+    };
+    #[pymodule_export]
     use crate::runtime::{
-        api, backends, capabilities, error, free_paths, knob_table, select_backend,
+        api, backends, capabilities, error, forked, free_paths, knob_table, profiles,
+        select_backend,
     };
     #[pymodule_export]
     use crate::values::{Func, Name};

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
 use tessera_driver::{frontend, knobs};
-use tessera_numerics::DType;
+use tessera_numerics::{DType, Profile};
 
 #[pyfunction]
 pub fn backends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
@@ -25,7 +25,7 @@ pub fn select_backend(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
 
 #[pyfunction]
 pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
-    let caps = enter(py, || BACKENDS.choose(backend).map(|c| c.backend.caps()))?;
+    let caps = enter(py, || BACKENDS.choose(backend)?.caps())?;
     let out = PyDict::new(py);
     let units = PyDict::new(py);
     for dtype in DType::ALL.iter().filter(|d| d.is_float() || **d == DType::I8 || **d == DType::I4)
@@ -85,4 +85,16 @@ pub fn error(
         found = found.at(Loc::span(&SourceFile::new(file, "", line + 1), line, 1, line, 1));
     }
     Ok(exception(py, &found.into()).into_value(py).into_any())
+}
+
+/// The numeric profiles, in the order of their numbers.
+#[pyfunction]
+pub fn profiles() -> Vec<&'static str> {
+    Profile::ALL.iter().map(|p| p.name()).collect()
+}
+
+/// To be called in a forked child.
+#[pyfunction]
+pub fn forked() {
+    tessera_driver::forked();
 }

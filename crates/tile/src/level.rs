@@ -38,6 +38,14 @@ pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
 /// number of lanes of a lane kernel; `lanes` how many form a group.
 const FUNC_ATTRS: &[&str] = &["kind", "grid", "domain", "lanes", "config"];
 
+/// Whether the lanes of a group do the op together, so that all must reach it.
+pub fn is_collective(code: TileOp) -> bool {
+    matches!(
+        code,
+        TileOp::GroupReduce | TileOp::GroupScan | TileOp::GroupBroadcast | TileOp::GroupShuffle
+    )
+}
+
 impl Level for Tile {
     const NAME: &'static str = "tile";
     const PREFIX: &'static str = "tile";
@@ -84,9 +92,11 @@ impl Level for Tile {
                 let wanted = if top { "tile.return" } else { "tile.yield" };
                 errors.structure(format!("expected the block to end in {wanted}"));
             }
-            let lane_op = matches!(op.code, TileOp::LinearId | TileOp::LocalId);
-            if lane_op && kind == KernelKind::Group {
+            if kind == KernelKind::Group && matches!(op.code, TileOp::LinearId | TileOp::LocalId) {
                 errors.push(Code::E_STYLE_MIX, "expected no lane id in a group kernel");
+            }
+            if kind == KernelKind::Group && is_collective(op.code) {
+                errors.push(Code::E_STYLE_MIX, "expected no lane operation in a group kernel");
             }
             let tile_op = matches!(
                 op.code,
@@ -95,6 +105,8 @@ impl Level for Tile {
                     | TileOp::Scan
                     | TileOp::ArgReduce
                     | TileOp::CopyAsync
+                    | TileOp::CopyCommit
+                    | TileOp::CopyWait
                     | TileOp::Origin
             );
             let tiles = op.results.iter().any(|&v| matches!(func.ty(v), Type::Tile { .. }));

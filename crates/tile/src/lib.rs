@@ -19,7 +19,7 @@ mod table;
 
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
 pub use build::TileBuild;
-pub use level::{KernelKind, Tile, kind_of};
+pub use level::{KernelKind, Tile, is_collective, kind_of};
 pub use table::TileOp;
 
 use tessera_diag::Diagnostics;

@@ -1,7 +1,9 @@
 //! The op table of Tile IR: one row an op. Numbers are frozen.
 
 use crate::Tile;
-use crate::ops::{control, elementwise, ids, memory, mma, reduce, shape, value};
+use crate::ops::{
+    atomic, control, elementwise, group, host, ids, memory, mma, reduce, shape, value,
+};
 use tessera_ir::define_ops;
 use tessera_numerics::ScalarFn;
 
@@ -219,12 +221,85 @@ define_ops! {
         results: Some(0), effects: Sync, infer: None, verify: None,
         example: "tile.barrier",
     }
+    /// Changes one element for each position in one step that nothing else comes between, and gives
+    /// what was there before; a position outside is left alone and gives zero. `exchange` puts the
+    /// value there; `cas` does so where `expected` stands (the same bits); the others read, combine
+    /// in the value's dtype, convert and write. Elements of one tile are taken in row-major order.
+    Atomic = 0x48 "atomic" since "0.1" {
+        operands: [mem: Memory, value: Value],
+        groups: [at: Indices [0, usize::MAX], expected: Value [0, 1]],
+        attrs: [op: Word required, order: Word optional, scope: Word optional], regions: [],
+        results: Some(1), effects: ReadWrite, infer: Some(atomic::infer_atomic), verify: Some(atomic::verify_atomic),
+        example: "%r = tile.atomic %v, %x at(%lo) {op = add} : f32",
+    }
+    /// Ends a group of asynchronous copies: those begun since the last one.
+    CopyCommit = 0x49 "copy_commit" since "0.1" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: None,
+        example: "tile.copy_commit",
+    }
+    /// Waits until at most the `n` newest groups of copies are still on their way, or until the
+    /// copies of a `stage` are there. In a kernel with explicit groups nothing else waits.
+    CopyWait = 0x4A "copy_wait" since "0.1" {
+        operands: [], groups: [], attrs: [n: Int optional, stage: Int optional], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: Some(memory::verify_wait),
+        example: "tile.copy_wait {n = 0}",
+    }
     /// Multiplies `a` (m×k) by `b` (k×n) and adds `acc` (m×n). `class` is the accumulation class of
     /// LANGUAGE 13: `seq` is one fused multiply-add for each k, ascending, from the accumulator.
     Mma = 0x50 "mma" since "0.1" {
         operands: [a: Tile, b: Tile, acc: Tile], groups: [], attrs: [class: Word optional], regions: [],
         results: Some(1), effects: Pure, infer: Some(mma::infer_mma), verify: Some(mma::verify_mma),
         example: "%p = tile.const {value = 0.0} : tile<8x4xf32>\n%q = tile.const {value = 0.0} : tile<2x4xf32>\n%r = tile.mma %t, %q, %p : tile<8x4xf32>",
+    }
+    /// Combines the values of all lanes of the group in the canonical order of LANGUAGE 14, by the
+    /// lane's index in the group; lanes that do not exist give the operator's identity. All lanes
+    /// take part and get the result.
+    GroupReduce = 0x60 "group_reduce" since "0.1" {
+        operands: [x: Scalar], groups: [], attrs: [op: Word required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: Some(group::verify_combine),
+        example: "%r = tile.group_reduce %x {op = sum} : f32",
+    }
+    /// Combines the values of the lanes up to each lane, one after another, or of those before it
+    /// where `exclusive`, which begins with the operator's identity.
+    GroupScan = 0x61 "group_scan" since "0.1" {
+        operands: [x: Scalar], groups: [], attrs: [op: Word required, exclusive: Bool optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: Some(group::verify_combine),
+        example: "%r = tile.group_scan %x {op = sum} : f32",
+    }
+    /// The value of one lane, the same for all; of a lane that does not exist, zero.
+    GroupBroadcast = 0x62 "group_broadcast" since "0.1" {
+        operands: [x: Scalar, src: Index], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: None,
+        example: "%r = tile.group_broadcast %x, %lo : f32",
+    }
+    /// The value of the lane that each lane asks for; of a lane that does not exist, zero.
+    GroupShuffle = 0x63 "group_shuffle" since "0.1" {
+        operands: [x: Scalar, src: Index], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: None,
+        example: "%r = tile.group_shuffle %x, %lo : f32",
+    }
+    /// One word of Philox4x32-10 for each counter: the seed is the key, the counter the low half of
+    /// the 128-bit counter; `word` is 0 to 3.
+    Philox = 0x54 "philox" since "0.1" {
+        operands: [seed: Index, counter: Value], groups: [], attrs: [word: Int optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(value::infer_philox), verify: Some(value::verify_philox),
+        example: "%r = tile.philox %lo, %hi : u32",
+    }
+    /// Tells the host values, with the group's coordinates. In `text`, `{}` stands for one value
+    /// after another; `{{` and `}}` are braces.
+    Print = 0x70 "print" since "0.1" {
+        operands: [],
+        groups: [values: Value [0, usize::MAX]],
+        attrs: [text: Str required], regions: [],
+        results: Some(0), effects: Host, infer: None, verify: Some(host::verify_print),
+        example: "tile.print %x {text = \"x = {}\"}",
+    }
+    /// Stops the launch with an error at this place where the condition does not hold.
+    Assert = 0x71 "assert" since "0.1" {
+        operands: [cond: Bool], groups: [], attrs: [text: Str optional], regions: [],
+        results: Some(0), effects: Host, infer: None, verify: None,
+        example: "tile.assert %c {text = \"out of range\"}",
     }
     /// Combines the elements along an axis in the canonical order of LANGUAGE 14; the axis goes.
     /// `whole` says that the number of elements matters (a mean), so that no padding may be among them.

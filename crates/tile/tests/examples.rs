@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use tessera_ir::{Effects, Opcode, verify};
-use tessera_tile::{Tile, TileOp, parse};
+use tessera_tile::{Tile, TileOp, is_collective, parse};
 
 const PARAMS: &str = "%x: f32, %y: f32, %c: bool, %lo: i64, %hi: i64, %step: i64, \
     %t: tile<8x2xf32>, %ix: tile<8xi32>, %v: view<[n], f32, read_write>";
@@ -10,7 +10,8 @@ const PARAMS: &str = "%x: f32, %y: f32, %c: bool, %lo: i64, %hi: i64, %step: i64
 /// The example in a function that may hold it.
 fn wrapped(op: TileOp) -> String {
     let example = op.info().example;
-    let kind = if matches!(op, TileOp::LinearId | TileOp::LocalId) { "lane" } else { "group" };
+    let lane = matches!(op, TileOp::LinearId | TileOp::LocalId) || is_collective(op);
+    let kind = if lane { "lane" } else { "group" };
     let body = match op {
         TileOp::Return => example.to_string(),
         TileOp::Yield => {

@@ -43,13 +43,18 @@ pub struct Generator {
 }
 
 /// The parameters of every generated kernel, as the test helper of the front end reads them.
-pub const PARAMS: &str = "x: n f32; h: n bf16; W: 4,8 f32; k: n i32; y: n f32; B: M,8 f32; z: M,8 bf16; s: f32; m: i64";
+pub const PARAMS: &str =
+    "x: n f32; h: n bf16; W: 4,8 f32; k: n i32; y: n f32; B: M,8 f32; z: M,8 bf16; s: f32; m: i64";
 
 pub fn kernel(seed: u64) -> String {
     let mut g = Generator {
         r: Random(seed | 1),
         lane: false,
-        vars: vec![("s".into(), (Num::Float, 0)), ("m".into(), (Num::Int, 0)), ("n".into(), (Num::Int, 0))],
+        vars: vec![
+            ("s".into(), (Num::Float, 0)),
+            ("m".into(), (Num::Int, 0)),
+            ("n".into(), (Num::Int, 0)),
+        ],
         out: "def k(x, h, W, k, y, B, z, s, m):\n".into(),
         indent: 1,
         next: 0,
@@ -128,7 +133,8 @@ impl Generator {
 
     /// Assigns to a variable that is there, keeping its type.
     fn change(&mut self) {
-        let own: Vec<(String, Ty)> = self.vars.iter().filter(|(n, _)| n.starts_with('v')).cloned().collect();
+        let own: Vec<(String, Ty)> =
+            self.vars.iter().filter(|(n, _)| n.starts_with('v')).cloned().collect();
         if own.is_empty() {
             return self.store();
         }
@@ -259,17 +265,32 @@ impl Generator {
     }
 
     fn leaf(&mut self, ty: Ty) -> String {
-        let fitting: Vec<String> = self.vars.iter().filter(|(_, t)| *t == ty).map(|(n, _)| n.clone()).collect();
+        let fitting: Vec<String> =
+            self.vars.iter().filter(|(_, t)| *t == ty).map(|(n, _)| n.clone()).collect();
         if !fitting.is_empty() && !self.r.chance(3) {
             return fitting[self.r.below(fitting.len())].clone();
         }
         match ty {
-            (Num::Float, 0) => self.r.pick(&["1.5", "-0.0", "0.25", "s", "x[i]", "h[i]", "3", "y[i]", "x[-1]"]).into(),
-            (Num::Float, 1) => self.r.pick(&["x[i * 4:i * 4 + 4]", "h[0:4]", "W[:, 3]", "ts.tile.zeros((4,), ts.f32)"]).into(),
-            (Num::Float, _) => {
-                self.r.pick(&["W[:, :]", "B[i * 4:i * 4 + 4, :]", "z[0:4, :]", "ts.tile.full((4, 8), 2.0, ts.f32)"]).into()
+            (Num::Float, 0) => self
+                .r
+                .pick(&["1.5", "-0.0", "0.25", "s", "x[i]", "h[i]", "3", "y[i]", "x[-1]"])
+                .into(),
+            (Num::Float, 1) => self
+                .r
+                .pick(&["x[i * 4:i * 4 + 4]", "h[0:4]", "W[:, 3]", "ts.tile.zeros((4,), ts.f32)"])
+                .into(),
+            (Num::Float, _) => self
+                .r
+                .pick(&[
+                    "W[:, :]",
+                    "B[i * 4:i * 4 + 4, :]",
+                    "z[0:4, :]",
+                    "ts.tile.full((4, 8), 2.0, ts.f32)",
+                ])
+                .into(),
+            (Num::Int, 0) => {
+                self.r.pick(&["1", "7", "i", "m", "n", "k[i]", "-3", "ts.cdiv(n, 4)"]).into()
             }
-            (Num::Int, 0) => self.r.pick(&["1", "7", "i", "m", "n", "k[i]", "-3", "ts.cdiv(n, 4)"]).into(),
             (Num::Int, 1) => self.r.pick(&["ts.tile.arange(4)", "k[i * 4:i * 4 + 4]"]).into(),
             (Num::Int, _) => "(ts.tile.arange(4)[:, None] * ts.tile.arange(8)[None, :])".into(),
             (Num::Bool, 0) => self.r.pick(&["(i < n)", "(s > 0.0)", "(m != 3)"]).into(),
@@ -293,7 +314,9 @@ impl Generator {
             }
             3 => {
                 let a = self.expr(ty, depth);
-                let f = self.r.pick(&["exp", "abs", "sqrt", "tanh", "floor", "sign", "rsqrt", "sigmoid", "log1p"]);
+                let f = self.r.pick(&[
+                    "exp", "abs", "sqrt", "tanh", "floor", "sign", "rsqrt", "sigmoid", "log1p",
+                ]);
                 format!("ts.tile.{f}({a})")
             }
             4 => {

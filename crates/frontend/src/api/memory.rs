@@ -21,9 +21,10 @@ pub const ROWS: Rows = rows! {
         "Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too.";
     Group "tile.accumulate" "(t, value)" Call(accumulate),
         "Folds a value into a slice with the parameter's own operator: `ts.tile.accumulate(C[i, :], v)`.";
-    Group "tile.cp_commit_group" "()" Reserved("copies are waited for by themselves; explicit groups come later"), "Reserved.";
-    Group "tile.cp_wait_group" "(n)" Reserved("copies are waited for by themselves; explicit groups come later"), "Reserved.";
-    Group "tile.wait_async" "(stage)" Reserved("copies are waited for by themselves; explicit groups come later"), "Reserved.";
+    Group "tile.cp_commit_group" "()" Call(commit),
+        "Ends a group of `cp_async` copies. A kernel that calls it waits for its copies itself: neither a read nor `barrier()` does.";
+    Group "tile.cp_wait_group" "(n)" Call(|e, a| wait(e, a, "n")), "Waits until at most the `n` newest groups of copies are on their way.";
+    Group "tile.wait_async" "(stage)" Call(|e, a| wait(e, a, "stage")), "Waits for the copies begun with `cp_async(…, stage=stage)`.";
 };
 
 fn alloc_shared(e: &mut Elab<'_>, args: &mut Args) -> Val {
@@ -181,6 +182,27 @@ fn whole(e: &mut Elab<'_>, view: Value) -> Option<BlockRef> {
     Some(block)
 }
 
+fn commit(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    let _ = e.b().op(OpSpec::new(TileOp::CopyCommit, &[]));
+    Val::None
+}
+
+fn wait(e: &mut Elab<'_>, args: &mut Args, name: &'static str) -> Val {
+    let value = match args.get(name) {
+        Val::Open(_) => Some(0),
+        v => v.as_const_int().filter(|n| *n >= 0),
+    };
+    let Some(value) = value else {
+        let what = e.describe(&args.get(name));
+        return e.error(
+            Code::E_ARGUMENT,
+            format!("expected `{name}` to be a compile-time integer of 0 or more, got {what}"),
+        );
+    };
+    let _ = e.b().op(OpSpec::new(TileOp::CopyWait, &[]).attr(name, Attr::Int(value)));
+    Val::None
+}
+
 fn barrier(e: &mut Elab<'_>, _: &mut Args) -> Val {
     let _ = e.b().op(OpSpec::new(TileOp::Barrier, &[]));
     Val::None
@@ -295,7 +317,11 @@ fn store(e: &mut Elab<'_>, args: &mut Args) -> Val {
         if !fits {
             return e.error(
                 Code::E_SHAPE_MISMATCH,
-                format!("expected a mask of the slice's shape {}, got shape {}", show_shape(&shape), show_shape(&given)),
+                format!(
+                    "expected a mask of the slice's shape {}, got shape {}",
+                    show_shape(&shape),
+                    show_shape(&given)
+                ),
             );
         }
         mask = Some(e.b().broadcast(m, shape));

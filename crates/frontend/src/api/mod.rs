@@ -1,12 +1,16 @@
 //! The functions of the tile language: one row each, with its signature, its words for the user,
 //! and what it elaborates to. Python's `ts.tile` and its stubs are made from this table.
 
+mod atomic;
 mod create;
+pub mod group;
+mod host;
 mod ids;
 mod mask;
 mod memory;
 mod mma;
 mod python;
+mod random;
 mod reduce;
 mod shape;
 
@@ -74,7 +78,7 @@ pub(crate) use rows;
 pub fn all() -> &'static [ApiRow] {
     static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let files: [Rows; 8] = [
+        let files: [Rows; 12] = [
             ids::ROWS,
             create::ROWS,
             memory::ROWS,
@@ -83,6 +87,10 @@ pub fn all() -> &'static [ApiRow] {
             shape::ROWS,
             mask::ROWS,
             python::ROWS,
+            atomic::ROWS,
+            random::ROWS,
+            host::ROWS,
+            group::ROWS,
         ];
         let mut out: Vec<ApiRow> = Vec::new();
         for rows in files {

@@ -622,7 +622,8 @@ impl Elab<'_> {
             ValueDef::Result(id, index) => {
                 let op = &self.func.ops[id];
                 match op.code {
-                    TileOp::LinearId | TileOp::LocalId => true,
+                    TileOp::LinearId | TileOp::LocalId | TileOp::Atomic => true,
+                    TileOp::GroupReduce | TileOp::GroupBroadcast => false,
                     TileOp::If => {
                         let mut sources = op.operands.clone();
                         for &region in &op.regions {

@@ -481,7 +481,7 @@ impl Elab<'_> {
     }
 
     /// A value of the block's shape, in `dtype` or converted to the memory's storage.
-    fn fit_block(&mut self, block: &BlockRef, value: &Val, dtype: Option<DType>) -> Option<Value> {
+    pub fn fit_block(&mut self, block: &BlockRef, value: &Val, dtype: Option<DType>) -> Option<Value> {
         let shape = self.block_shape(block);
         let mem = self.ty(block.mem).clone();
         let target = dtype.unwrap_or(mem.dtype());
@@ -533,11 +533,23 @@ impl Elab<'_> {
 
     /// `X[...] += v`, or a fold by a reduction parameter's own operator.
     pub fn accumulate_block(&mut self, block: &BlockRef, value: &Val, op: &str) {
+        let mem = self.ty(block.mem).clone();
         if block.reach.contains(&Reach::Gather) {
-            self.error(Code::E_UNSUPPORTED, "accumulating at index tiles is not supported");
+            // Every contribution counts. Other groups may add too where the parameter says so.
+            let wide = matches!(&mem, Type::View { privilege, .. } if privilege.reduces());
+            let op = if op == "sum" { "add" } else { op };
+            if !tessera_tile::ops::atomic::OPS.contains(&op) {
+                self.error_help(
+                    Code::E_UNSUPPORTED,
+                    format!("accumulating at index tiles with \"{op}\" is not supported"),
+                    "accumulate slices: `C[i0:i0 + T]`",
+                );
+                return;
+            }
+            let scope = if wide { "device" } else { "block" };
+            self.atomic_block(block, value, None, op, "relaxed", scope);
             return;
         }
-        let mem = self.ty(block.mem).clone();
         let dtype = match &mem {
             Type::View { elem, .. } => match elem.accumulator() {
                 Accum::Type(dtype) => dtype,

@@ -53,12 +53,10 @@ impl Elab<'_> {
                 format!("pass it as a parameter: `{id}: int`"),
             );
         }
-        if id == "print" {
-            return self.error_help(
-                Code::E_NAME,
-                "`print` is Python's and cannot run in a kernel",
-                "write ts.tile.print(x)",
-            );
+        if id == "print"
+            && let Some(row) = api::find("tile.print")
+        {
+            return Val::Api(row);
         }
         let mut known: Vec<String> = self.frame().env.keys().cloned().collect();
         known.extend(self.symbols.iter().cloned());
@@ -174,8 +172,13 @@ impl Elab<'_> {
         }
         let below = ns.strip_prefix("tessera").unwrap_or(ns).trim_start_matches('.');
         let path = if below.is_empty() { attr.to_string() } else { format!("{below}.{attr}") };
-        if path == "tile" {
-            return Val::Namespace("tessera.tile".into());
+        if path == "tile" || path == "tile.group" {
+            return Val::Namespace(format!("tessera.{path}"));
+        }
+        if below == "tile.group"
+            && let Some(v) = api::group::property(self, attr)
+        {
+            return v;
         }
         if let Some(row) = api::find(&path) {
             return Val::Api(row);

@@ -60,8 +60,10 @@ impl Elab<'_> {
             Stmt::Break(_) | Stmt::Continue(_) => {
                 self.error(Code::E_SYNTAX, "expected `break` and `continue` inside a loop");
             }
-            Stmt::Assert(_) => {
-                self.error(Code::E_UNSUPPORTED, "`assert` is not supported in kernels");
+            Stmt::Assert(s) => {
+                let cond = self.expr(&s.test);
+                let text = s.msg.as_ref().map_or(Val::None, |m| self.expr(m));
+                self.assertion(&cond, &text);
             }
             Stmt::FunctionDef(f) => {
                 self.error_help(
@@ -196,8 +198,7 @@ impl Elab<'_> {
                     return;
                 };
                 let is_view = matches!(self.ty(block.mem), Type::View { .. });
-                let blockwise = !block.reach.contains(&Reach::Gather);
-                if op == Operator::Add && is_view && blockwise {
+                if op == Operator::Add && (is_view || block.reach.contains(&Reach::Gather)) {
                     self.accumulate_block(&block, &value, "sum");
                     return;
                 }

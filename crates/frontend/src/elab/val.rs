@@ -98,6 +98,9 @@ impl Val {
             Capture::DType(t) => Val::Const(Const::DType(*t)),
             Capture::Tuple(items) => Val::Tuple(items.iter().map(Val::from_capture).collect()),
             Capture::Namespace(n) => Val::Namespace(n.clone()),
+            Capture::Builtin(name) if name == "tile.group" => {
+                Val::Namespace("tessera.tile.group".into())
+            }
             Capture::Builtin(name) => match crate::api::find(name) {
                 Some(row) => Val::Api(row),
                 None => Val::Opaque(name.clone()),

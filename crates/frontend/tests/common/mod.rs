@@ -89,3 +89,41 @@ pub fn config(k: &Kernel, dims: &[(&str, i64)], consts: &[(&str, Capture)]) -> C
 pub fn codes(d: &Diagnostics) -> Vec<String> {
     d.errors().map(|d| format!("{} {}:{}", d.code, d.loc.line(), d.loc.column())).collect()
 }
+
+#[allow(dead_code)]
+pub const ATTENTION: &str = "\
+@ts.kernel.autotune(space=dict(BLOCK_M=[64, 128], BLOCK_N=[64, 128], num_warps=[4, 8]))
+def attention(Q, K, V, O, is_causal=True):
+    t = ts.tile.context()
+    BM, BN = t.BLOCK_M, t.BLOCK_N
+    bh = ts.tile.program_id(0)
+    q0 = ts.tile.program_id(1) * BM
+    sq = ts.tile.alloc_shared((BM, D), ts.bf16)
+    sk = ts.tile.alloc_shared((BN, D), ts.bf16)
+    sv = ts.tile.alloc_shared((BN, D), ts.bf16)
+    acc = ts.tile.zeros((BM, D), ts.f32)
+    m = ts.tile.full((BM,), -math.inf, ts.f32)
+    l = ts.tile.zeros((BM,), ts.f32)
+    ts.tile.cp_async(sq, Q[bh, q0:q0 + BM, :])
+    hi = min(S, q0 + BM) if is_causal else S
+    for k0 in ts.tile.range(0, hi, BN):
+        ts.tile.cp_async(sk, K[bh, k0:k0 + BN, :])
+        ts.tile.cp_async(sv, V[bh, k0:k0 + BN, :])
+        ts.tile.barrier()
+        s = ts.tile.mma(sq, sk.T) * (1.0 / math.sqrt(D))
+        s = ts.tile.bounds_mask(s, cols=S - k0)
+        if is_causal:
+            s = ts.tile.causal_mask(s, q0, k0)
+        m_new = ts.tile.maximum(m, ts.tile.row_max(s))
+        alpha = ts.tile.exp(m - m_new)
+        p = ts.tile.exp(s - m_new[:, None])
+        l = alpha * l + ts.tile.row_sum(p)
+        acc = alpha[:, None] * acc + ts.tile.mma(ts.tile.cast(p, ts.bf16), sv)
+        m = m_new
+    O[bh, q0:q0 + BM, :] = ts.tile.cast(acc / l[:, None], ts.bf16)
+    return O
+";
+
+#[allow(dead_code)]
+pub const ATTENTION_PARAMS: &str =
+    "Q: BH,S,D bf16; K: BH,S,D bf16; V: BH,S,D bf16; O: BH,S,D bf16; is_causal: const bool";

@@ -17,7 +17,6 @@ pub(crate) enum Touch {
     /// Folded into a `reduce_*` parameter: in any order, by any number of groups.
     Fold(ReduceOp),
     /// One indivisible step.
-    #[allow(dead_code)]
     Atomic,
 }
 
@@ -85,6 +84,12 @@ pub(crate) fn accesses<'i>(
             let place = inst.args.first().and_then(|a| memory.get(a.slot)?.as_ref());
             let touch = place.and_then(|p| p.reduces).map_or(Touch::Update, Touch::Fold);
             vec![write(touch, extent.len(), block(extent))]
+        }
+        Action::Atomic { rank, wide, .. } => {
+            // Atomic among the lanes of one group, it is for other groups a plain update.
+            let alone = kind == KernelKind::Group && !wide;
+            let touch = if alone { Touch::Update } else { Touch::Atomic };
+            vec![Access { mask: None, ..write(touch, *rank, None) }]
         }
         Action::CopyAsync { extent, .. } => {
             let from = Access { memory: 1, other: false, ..read(2, extent.len(), Some(extent)) };

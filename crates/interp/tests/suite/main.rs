@@ -8,6 +8,7 @@ mod faults;
 mod gemm;
 mod lanes;
 mod memory;
+mod print;
 mod values;
 
 use tessera_diag::Diagnostics;

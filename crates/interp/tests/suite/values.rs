@@ -148,7 +148,8 @@ fn examples_of_the_op_table_run() {
         if matches!(op, TileOp::Yield | TileOp::Return | TileOp::Origin) {
             continue;
         }
-        let lane = matches!(op, TileOp::LinearId | TileOp::LocalId);
+        let lane =
+            matches!(op, TileOp::LinearId | TileOp::LocalId) || tessera_tile::is_collective(op);
         let cond = if op == TileOp::While { "" } else { "%c = tile.lt %lo, %hi : bool" };
         let tiles = if lane {
             ""

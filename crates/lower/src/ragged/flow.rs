@@ -162,7 +162,7 @@ impl Flow<'_> {
         } else {
             let value: State = self.state(op.operands[1]).into_iter().map(spoil).collect();
             let extent = extents(op);
-            if op.code == TileOp::Scatter {
+            if matches!(op.code, TileOp::Scatter | TileOp::Atomic) {
                 let worst = value.iter().copied().fold(Axis::Clean, Axis::join);
                 state = vec![worst; rank];
             } else {

@@ -1,8 +1,10 @@
-//! Measures the strict functions: `cargo run --release -p tessera-numerics --example sweep -- <fn> [options]`.
+//! Measures the strict functions: `cargo run --release -p tessera-numerics --example sweep -- <fn>
+//! [options]`.
 //!
-//! `<fn>` is a name such as `exp`, or `all`. Options: `--all` every f32 (one operand), `--step N` every
-//! N-th bit pattern (default 4099), `--pairs N` random pairs (two operands, default 2^24), `--threads N`
-//! (default 1), `--ops` only prints how many operations each expansion has.
+//! `<fn>` is a name such as `exp`, or `all`. Options: `--all` every f32 (one operand), `--step N`
+//! every N-th bit pattern (default 4099), `--pairs N` random pairs (two operands, default 2^24),
+//! `--threads N` (default 1), `--normal` leaves subnormal results out, `--ops` only prints how many
+//! operations each expansion has.
 
 mod reference;
 
@@ -19,8 +21,11 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, f: ScalarFn, args: [f32; 2], got: f32) {
+    fn add(&mut self, f: ScalarFn, args: [f32; 2], got: f32, o: &Options) {
         let truth = reference::truth(f, &args);
+        if o.normal && truth.abs() < f32::MIN_POSITIVE as f64 {
+            return;
+        }
         let error = reference::error(got, truth);
         self.count += 1;
         self.nearest += (error <= 0.5) as u64;
@@ -42,20 +47,20 @@ impl Tally {
 }
 
 /// Every `step`-th bit pattern, the threads taking turns.
-fn sweep_one(f: ScalarFn, k: fn(f32) -> f32, step: u64, thread: u64, threads: u64) -> Tally {
+fn sweep_one(f: ScalarFn, k: fn(f32) -> f32, o: &Options, thread: u64) -> Tally {
     let mut tally = Tally::default();
-    let mut bits = thread * step;
+    let mut bits = thread * o.step;
     while bits < 1 << 32 {
         let x = f32::from_bits(bits as u32);
-        tally.add(f, [x, 0.0], k(x));
-        bits += step * threads;
+        tally.add(f, [x, 0.0], k(x), o);
+        bits += o.step * o.threads;
     }
     tally
 }
 
-/// Random pairs by a linear generator: a quarter have any bits, a quarter are of near magnitude, and half
-/// lie where the result is in range (pow: y times log2 x within ±150).
-fn sweep_two(f: ScalarFn, k: fn(f32, f32) -> f32, pairs: u64, thread: u64, threads: u64) -> Tally {
+/// Random pairs by a linear generator: a quarter have any bits, a quarter are of near magnitude,
+/// and half lie where the result is in range (pow: y times log2 x within ±150).
+fn sweep_two(f: ScalarFn, k: fn(f32, f32) -> f32, o: &Options, thread: u64) -> Tally {
     let mut tally = Tally::default();
     let mut state = 0x9E37_79B9_7F4A_7C15u64.wrapping_mul(thread + 1);
     let mut word = || {
@@ -65,7 +70,7 @@ fn sweep_two(f: ScalarFn, k: fn(f32, f32) -> f32, pairs: u64, thread: u64, threa
         (mixed >> 32) as u32
     };
     let mut i = thread;
-    while i < pairs {
+    while i < o.pairs {
         let (a, b) = (word(), word());
         let any = f32::from_bits(a);
         let args = match (i % 4, f == ScalarFn::Pow) {
@@ -82,8 +87,8 @@ fn sweep_two(f: ScalarFn, k: fn(f32, f32) -> f32, pairs: u64, thread: u64, threa
                 [x, (share * 152.0 / (x as f64).log2()) as f32]
             }
         };
-        tally.add(f, args, k(args[0], args[1]));
-        i += threads;
+        tally.add(f, args, k(args[0], args[1]), o);
+        i += o.threads;
     }
     tally
 }
@@ -92,6 +97,7 @@ struct Options {
     step: u64,
     pairs: u64,
     threads: u64,
+    normal: bool,
 }
 
 fn measure(f: ScalarFn, o: &Options) -> Tally {
@@ -99,8 +105,8 @@ fn measure(f: ScalarFn, o: &Options) -> Tally {
     let parts: Vec<Tally> = std::thread::scope(|scope| {
         let run = |t: u64| {
             scope.spawn(move || match kernel {
-                Kernel::F32U(k) => sweep_one(f, k, o.step, t, o.threads),
-                Kernel::F32B(k) => sweep_two(f, k, o.pairs, t, o.threads),
+                Kernel::F32U(k) => sweep_one(f, k, o, t),
+                Kernel::F32B(k) => sweep_two(f, k, o, t),
                 _ => unreachable!("strict functions have one or two operands"),
             })
         };
@@ -127,6 +133,7 @@ fn main() {
         step: if flag("--all") { 1 } else { number("--step", 4099) },
         pairs: number("--pairs", 1 << 24),
         threads: number("--threads", 1),
+        normal: flag("--normal"),
     };
     let name = args.first().map_or("all", |s| s.as_str());
     let chosen: Vec<ScalarFn> =

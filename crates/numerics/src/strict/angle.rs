@@ -1,5 +1,6 @@
-//! sin, cos, tan: an angle is brought to `|r| <= π/4` around a multiple of π/2, exactly enough for every
-//! f32, by multiplying its significand with the right 96 bits of 2/π (Payne and Hanek's method).
+//! sin, cos, tan: an angle is brought to `|r| <= π/4` around a multiple of π/2, exactly enough for
+//! every f32, by multiplying its significand with the right 96 bits of 2/π (Payne and Hanek's
+//! method).
 
 use super::pair::Pair;
 use super::real::{Cond, Int, Real, Word, horner};
@@ -9,8 +10,8 @@ const SIN: [f32; 4] = [-0.16666667, 0.00833338, -0.00019853504, 0.0000028373859]
 /// cos r = 1 - t/2 + t² g(t); weighted error 2^-37.2 (tools/fit.py COS).
 const COS: [f32; 4] = [0.041666668, -0.0013888982, 0.000024822983, -0.00000028976956];
 
-/// 26 zero bits, then 2/π. Bit `o` of this stream has the weight 2^(1-o) of a quarter turn for an angle
-/// whose significand, read as an integer, is multiplied by 2^-24.
+/// 26 zero bits, then 2/π. Bit `o` of this stream has the weight 2^(1-o) of a quarter turn for an
+/// angle whose significand, read as an integer, is multiplied by 2^-24.
 const TWO_OVER_PI: [u64; 5] = [
     0x00000028be60db93,
     0x91054a7f09d5f47d,
@@ -29,8 +30,9 @@ struct Reduced<T: Real> {
 }
 
 /// The reduction for magnitudes from ½ up. Whole turns fall off the top of the product, because the
-/// window begins at the bits that weigh half a turn; two bits of quarters and 62 of fraction are left,
-/// and no f32 but 0 is nearer than 2^-29.9 to a whole number of quarters (0x6f79be45 is the nearest).
+/// window begins at the bits that weigh half a turn; two bits of quarters and 62 of fraction are
+/// left, and no f32 but 0 is nearer than 2^-29.9 to a whole number of quarters (0x6f79be45 is the
+/// nearest).
 #[inline(always)]
 fn reduce_large<T: Real>(x: T) -> Reduced<T> {
     let word = <<T::Int as Int>::Word as Word>::c;
@@ -131,7 +133,8 @@ pub fn tan<T: Real>(x: T) -> T {
     let (s, c) = (sin_part(a.r), cos_part(a.r));
     let n = Pair::pick(even, s, Pair { hi: -c.hi, lo: -c.lo });
     let d = Pair::pick(even, c, s);
-    // The heads must hold all but half a unit of the sums for the quotient's correction to be small.
+    // The heads must hold all but half a unit of the sums for the quotient's correction to be
+    // small.
     let (n, d) = (n.normal(), d.normal());
     let y = finite(n.over(d).value(), x);
     T::pick(x.abs().lt(T::c(SMALL)), x, y)

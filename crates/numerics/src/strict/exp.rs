@@ -73,8 +73,8 @@ impl<T: Real> Scaled<T> {
     }
 }
 
-/// `y 2^n` for -252 <= n <= 254, in two steps so that each factor is a normal number. The first is exact
-/// for `y` near 1, so there is one rounding.
+/// `y 2^n` for -252 <= n <= 254, in two steps so that each factor is a normal number. The first is
+/// exact for `y` near 1, so there is one rounding.
 #[inline(always)]
 pub fn scale<T: Real>(y: T, n: T::Int) -> T {
     let half = n.shr(1);

@@ -1,10 +1,10 @@
-//! Strict mathematics (LANGUAGE 14): each function one fixed sequence of basic operations, the same on
-//! every backend, within 1 ulp, subnormals kept.
+//! Strict mathematics (LANGUAGE 14): each function one fixed sequence of basic operations, the same
+//! on every backend, within 1 ulp, subnormals kept.
 //!
 //! [`expansion`] gives the sequence as data and [`eval_expansion`] its meaning; the functions in
-//! [`fast`] give the same bits quickly. Both come from one formula, generic over [`real::Real`]. Only
-//! f32 and integers are used: f64 is slow or absent on the machines strict results must be had on.
-//! The measured errors are in `docs/numerics/strict.md`.
+//! [`fast`] give the same bits quickly. Both come from one formula, generic over [`real::Real`].
+//! Only f32 and integers are used: f64 is slow or absent on the machines strict results must be had
+//! on. The measured errors are in `docs/numerics/strict.md`.
 
 mod angle;
 mod atan;
@@ -45,8 +45,8 @@ macro_rules! strict_fns {
             }
         }
 
-        /// The expansions as functions, compiled with the machine's fused multiply-add where it has one
-        /// and with the exact software one where it does not.
+        /// The expansions as functions, compiled with the machine's fused multiply-add where it has
+        /// one and with the exact software one where it does not.
         pub mod fast {
             $(pub fn $name($($x: f32),+) -> f32 {
                 #[cfg(target_arch = "x86_64")]

@@ -5,7 +5,8 @@ use super::log::split_any;
 use super::pair::Pair;
 use super::real::{Cond, Int, Real, horner};
 
-/// atanh s = s + s t (1/3 + t g(t)), t = s²; weighted error 2^-36.7 for t <= 0.02945 (tools/fit.py ATANH).
+/// atanh s = s + s t (1/3 + t g(t)), t = s²; weighted error 2^-36.7 for t <= 0.02945 (tools/fit.py
+/// ATANH).
 const ATANH: [f32; 3] = [0.20000076, 0.14273547, 0.11709758];
 
 /// log2 of a positive finite number: `k + (2 / ln 2) atanh((m - 1) / (m + 1))`.

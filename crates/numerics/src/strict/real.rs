@@ -1,9 +1,9 @@
 //! The operations an expansion is written in.
 //!
-//! A formula is written once, generic over [`Real`]. With `f32` in its place it is the fast function
-//! that kernels call; with the recorder's symbols it writes itself down as an
-//! [`Expansion`](super::Expansion). The two therefore cannot drift apart, and every operation here is one that all
-//! backends round alike.
+//! A formula is written once, generic over [`Real`]. With `f32` in its place it is the fast
+//! function that kernels call; with the recorder's symbols it writes itself down as an
+//! [`Expansion`](super::Expansion). The two therefore cannot drift apart, and every operation here
+//! is one that all backends round alike.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 

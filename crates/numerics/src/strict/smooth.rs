@@ -22,8 +22,8 @@ const ERF: [f32; 10] = [
     0.00012857653,
 ];
 
-/// erfc x = e^-P(x - 1) for 1 <= x <= 4, the constant term of P and the rest; weighted error 2^-35.2
-/// (tools/fit.py ERFC).
+/// erfc x = e^-P(x - 1) for 1 <= x <= 4, the constant term of P and the rest; weighted error
+/// 2^-35.2 (tools/fit.py ERFC).
 const ERFC_HEAD: f32 = 1.8496056;
 const ERFC_HEAD_LOW: f32 = -5.0472078e-8;
 const ERFC_TAIL: [f32; 8] = [
@@ -56,7 +56,8 @@ pub fn tanh<T: Real>(x: T) -> T {
     T::pick(a.lt(T::c(TINY)), x, y)
 }
 
-/// With `e = e^-|x|`: `1 / (1 + e)`, or `e / (1 + e)` for negative `x`, whose power of two is applied last.
+/// With `e = e^-|x|`: `1 / (1 + e)`, or `e / (1 + e)` for negative `x`, whose power of two is
+/// applied last.
 #[inline(always)]
 pub fn sigmoid<T: Real>(x: T) -> T {
     let e = scaled_exp(clamp(-x.abs(), -104.0, 0.0), T::c(0.0));
@@ -70,8 +71,8 @@ pub fn sigmoid<T: Real>(x: T) -> T {
     scale(q, T::Int::pick(negative, e.n, T::Int::c(0)))
 }
 
-/// erf for `|x| <= 1`. The sum is of nearly equal parts of both signs, so its last two steps are done with
-/// pairs, and the square is one.
+/// erf for `|x| <= 1`. The sum is of nearly equal parts of both signs, so its last two steps are
+/// done with pairs, and the square is one.
 #[inline(always)]
 fn erf_near<T: Real>(x: T) -> T {
     let t = Pair::product(x, x);

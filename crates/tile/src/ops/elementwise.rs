@@ -3,7 +3,9 @@
 
 use crate::{Tile, TileOp};
 use tessera_diag::Code;
-use tessera_ir::{Effects, Func, InferContext, OpErrors, OpId, OpInfo, OperandSpec, Type, TypeClass};
+use tessera_ir::{
+    Effects, Func, InferContext, OpErrors, OpId, OpInfo, OperandSpec, Type, TypeClass,
+};
 use tessera_numerics::ScalarFn;
 
 const fn operand(name: &'static str) -> OperandSpec {
@@ -32,11 +34,13 @@ const fn row(
 }
 
 static UNARY: OpInfo<Tile> = row(&[operand("x")], infer_same, "%r = tile.exp %x : f32");
-static BINARY: OpInfo<Tile> = row(&[operand("a"), operand("b")], infer_same, "%r = tile.add %x, %y : f32");
+static BINARY: OpInfo<Tile> =
+    row(&[operand("a"), operand("b")], infer_same, "%r = tile.add %x, %y : f32");
 static TERNARY: OpInfo<Tile> =
     row(&[operand("a"), operand("b"), operand("c")], infer_same, "%r = tile.fma %x, %y, %x : f32");
 static PREDICATE: OpInfo<Tile> = row(&[operand("x")], infer_bool, "%r = tile.isnan %x : bool");
-static COMPARE: OpInfo<Tile> = row(&[operand("a"), operand("b")], infer_bool, "%r = tile.lt %x, %y : bool");
+static COMPARE: OpInfo<Tile> =
+    row(&[operand("a"), operand("b")], infer_bool, "%r = tile.lt %x, %y : bool");
 
 /// The row of an elementwise function, by its arity and whether it answers a question.
 pub fn info(f: ScalarFn) -> &'static OpInfo<Tile> {
@@ -74,7 +78,10 @@ pub fn verify_ew(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     if dtype.is_storage_only() && dtype != tessera_numerics::DType::Bool {
         errors.push(
             Code::E_TYPE,
-            format!("expected a dtype that arithmetic is done in, got {dtype}: cast to {} first", dtype.compute()),
+            format!(
+                "expected a dtype that arithmetic is done in, got {dtype}: cast to {} first",
+                dtype.compute()
+            ),
         );
     } else if !f.accepts(dtype) {
         errors.ty(format!("expected an operand that `{}` takes, got {dtype}", f.name()));

@@ -22,7 +22,10 @@ pub fn verify_dim(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         Dim::Static(_) | Dim::Any => false,
     });
     if !bound {
-        errors.push(tessera_diag::Code::E_NAME, format!("expected a dimension of a parameter, got `{name}`"));
+        errors.push(
+            tessera_diag::Code::E_NAME,
+            format!("expected a dimension of a parameter, got `{name}`"),
+        );
     }
 }
 

@@ -11,7 +11,8 @@ pub fn block_shape(extent: &[i64]) -> Shape {
 }
 
 pub fn infer_load(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
-    let extent = c.attrs.get("extent").and_then(Attr::as_ints).ok_or("expected attribute `extent`")?;
+    let extent =
+        c.attrs.get("extent").and_then(Attr::as_ints).ok_or("expected attribute `extent`")?;
     // The op's `verify` says more about it.
     if extent.iter().any(|&e| e < 0) {
         return Err("expected extents of 0 or more".into());
@@ -26,7 +27,9 @@ pub fn verify_access(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
     let (rank, given, at) = (mem.rank(), extent.len(), op.group("at").len());
     if given != rank || at != rank {
-        errors.shape(format!("expected {rank} positions and extents for {mem}, got {at} and {given}"));
+        errors.shape(format!(
+            "expected {rank} positions and extents for {mem}, got {at} and {given}"
+        ));
         return;
     }
     if extent.iter().any(|&e| e < 0) {
@@ -36,7 +39,9 @@ pub fn verify_access(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     if let Some(bounds) = op.attr("bounds").and_then(Attr::as_list) {
         let known = bounds.iter().all(|b| matches!(b.as_word(), Some("inside" | "checked")));
         if bounds.len() != rank || !known {
-            errors.structure(format!("expected `inside` or `checked` for each of {rank} axes in `bounds`"));
+            errors.structure(format!(
+                "expected `inside` or `checked` for each of {rank} axes in `bounds`"
+            ));
         }
     }
     privilege(func, id, errors);
@@ -85,7 +90,10 @@ fn operator(mem: &Type, op: ReduceOp, errors: &mut OpErrors) {
     {
         errors.push(
             Code::E_PRIVILEGE,
-            format!("expected the operator `{own}` of the parameter's privilege, got `{}`", op.name()),
+            format!(
+                "expected the operator `{own}` of the parameter's privilege, got `{}`",
+                op.name()
+            ),
         );
     }
 }
@@ -122,7 +130,7 @@ fn privilege(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-fn index_shape(types: &[Type]) -> Result<Shape, String> {
+pub(super) fn index_shape(types: &[Type]) -> Result<Shape, String> {
     let mut shape: Option<&[Dim]> = None;
     for ty in types.iter().filter(|t| t.rank() > 0) {
         match shape {
@@ -154,7 +162,10 @@ pub fn verify_indexed(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
                 errors.shape(format!("expected a value of the index tiles' shape, got {value}"));
             }
             if value.dtype() != mem.dtype() {
-                errors.ty(format!("expected a value of dtype {}, got {value}: cast it first", mem.dtype()));
+                errors.ty(format!(
+                    "expected a value of dtype {}, got {value}: cast it first",
+                    mem.dtype()
+                ));
             }
             mask(func, id, &shape, errors);
         }
@@ -173,6 +184,15 @@ pub fn verify_buf_alloc(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
+/// One of `n` and `stage`, and neither below zero.
+pub fn verify_wait(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
+    let given: Vec<i64> =
+        ["n", "stage"].iter().filter_map(|a| func.ops[id].attr(a).and_then(Attr::as_int)).collect();
+    if given.len() != 1 || given[0] < 0 {
+        errors.structure("expected `n` or `stage`, of 0 or more");
+    }
+}
+
 pub fn verify_copy(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let (dst, src) = (func.ty(op.operands[0]), func.ty(op.operands[1]));
@@ -180,7 +200,8 @@ pub fn verify_copy(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     if extent.len() != src.rank() || op.group("at").len() != src.rank() {
         errors.shape(format!("expected {} positions and extents for {src}", src.rank()));
     } else if block_shape(&extent) != dst.shape() {
-        errors.shape(format!("expected a block of the buffer's shape {dst}, got extents {extent:?}"));
+        errors
+            .shape(format!("expected a block of the buffer's shape {dst}, got extents {extent:?}"));
     }
     if let Some(stage) = op.attr("stage").and_then(Attr::as_int)
         && stage < 0
@@ -193,6 +214,9 @@ pub fn verify_copy(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     if let Type::View { privilege, .. } = src
         && (!privilege.reads() || privilege.reduces())
     {
-        errors.push(Code::E_PRIVILEGE, format!("expected a source that may be read, got {}", privilege.name()));
+        errors.push(
+            Code::E_PRIVILEGE,
+            format!("expected a source that may be read, got {}", privilege.name()),
+        );
     }
 }

@@ -58,6 +58,9 @@ pub fn verify_mma(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     if let Some(class) = op.attr("class").and_then(Attr::as_word)
         && !CLASSES.contains(&class)
     {
-        errors.structure(format!("expected an accumulation class of {}, got {class}", CLASSES.join(" ")));
+        errors.structure(format!(
+            "expected an accumulation class of {}, got {class}",
+            CLASSES.join(" ")
+        ));
     }
 }

@@ -1,7 +1,10 @@
 //! The rules of each op family: result types and what must hold.
 
+pub mod atomic;
 pub mod control;
 pub mod elementwise;
+pub mod group;
+pub mod host;
 pub mod ids;
 pub mod memory;
 pub mod mma;

@@ -10,8 +10,14 @@ fn count(ty: &Type) -> Option<i64> {
 pub fn verify_reshape(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let (from, to) = (func.ty(op.operands[0]), func.ty(op.result()));
-    if count(from).is_none() || count(from) != count(to) || from.dtype() != to.dtype() || !matches!(to, Type::Tile { .. }) {
-        errors.shape(format!("expected a tile with as many elements of the same dtype, got {from} to {to}"));
+    if count(from).is_none()
+        || count(from) != count(to)
+        || from.dtype() != to.dtype()
+        || !matches!(to, Type::Tile { .. })
+    {
+        errors.shape(format!(
+            "expected a tile with as many elements of the same dtype, got {from} to {to}"
+        ));
     }
 }
 
@@ -37,7 +43,9 @@ pub fn verify_broadcast(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     let ranks = from.rank() == 0 || from.rank() == to.rank();
     let stretch = from.shape().iter().zip(to.shape()).all(|(a, b)| a == b || a.is_one());
     if !ranks || !stretch || !matches!(to, Type::Tile { .. }) {
-        errors.shape(format!("expected a scalar or a tile whose extents are 1 or the result's, got {from} to {to}"));
+        errors.shape(format!(
+            "expected a scalar or a tile whose extents are 1 or the result's, got {from} to {to}"
+        ));
     } else if from.dtype() != to.dtype() {
         errors.ty(format!("expected the result to keep the dtype, got {from} to {to}"));
     }

@@ -29,7 +29,11 @@ fn fits(v: i64, dtype: DType) -> bool {
     if bits >= 64 {
         return true;
     }
-    if dtype.is_unsigned_int() { (0..1 << bits).contains(&v) } else { (-(1 << (bits - 1))..1 << (bits - 1)).contains(&v) }
+    if dtype.is_unsigned_int() {
+        (0..1 << bits).contains(&v)
+    } else {
+        (-(1 << (bits - 1))..1 << (bits - 1)).contains(&v)
+    }
 }
 
 pub fn verify_iota(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
@@ -84,5 +88,24 @@ pub fn verify_bitcast(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         errors.shape(format!("expected a result of the operand's shape, got {from} to {to}"));
     } else if from.dtype().bits() != to.dtype().bits() {
         errors.ty(format!("expected dtypes of one width, got {} and {}", from.dtype(), to.dtype()));
+    }
+}
+
+pub fn infer_philox(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
+    c.operands
+        .get(1)
+        .map(|t| vec![t.with_dtype(DType::U32)])
+        .ok_or_else(|| "expected two operands".into())
+}
+
+pub fn verify_philox(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let counter = func.ty(op.operands[1]);
+    if counter.dtype() != DType::I64 {
+        errors.ty(format!("expected a counter of dtype i64, got {counter}"));
+    }
+    let word = op.attr("word").and_then(Attr::as_int).unwrap_or(0);
+    if !(0..4).contains(&word) {
+        errors.structure(format!("expected a word of 0 to 3, got {word}"));
     }
 }

@@ -1,0 +1,121 @@
+"""The command ``tessera``: ``doctor``, ``ir`` and ``check``."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from . import __version__
+from ._doctor import doctor
+from ._errors import TesseraError
+from ._loading import Loaded, load
+
+EPILOG = "FILE is a Python file. `python -m tessera` is the same command."
+
+
+class Failure(Exception):
+    """An error that the command line itself found."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; gives the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except Failure as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser("tessera", description="Tools for Tessera kernels.", epilog=EPILOG)
+    top.add_argument("--version", action="version", version=f"tessera {__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    one = commands.add_parser("doctor", help="what is installed here, and whether a kernel runs")
+    one.set_defaults(run=lambda options: doctor(sys.stdout))
+
+    one = commands.add_parser("ir", help="the text of a kernel at an IR level")
+    one.add_argument("kernel", metavar="FILE.py:KERNEL")
+    one.add_argument("values", nargs="*", metavar="NAME=VALUE", help="dims, tunables and constants to compile for")
+    one.add_argument("--level", default="tile", help="graph, schedule, tile (the default) or target")
+    one.add_argument("--locs", action="store_true", help="print where each op stands in the source")
+    one.set_defaults(run=print_ir)
+
+    one = commands.add_parser("check", help="report the errors of all kernels of a file")
+    one.add_argument("file", metavar="FILE.py")
+    one.set_defaults(run=check_file)
+    return top
+
+
+def check_file(options: argparse.Namespace) -> int:
+    loaded = load_or_fail(options.file)
+    for name in loaded.kernels:
+        print(f"ok      {name}")
+    for name, error in loaded.errors:
+        print(f"failed  {name}\n{error}\n")
+    if loaded.stopped:
+        print(f"the file could not be run to its end:\n{loaded.stopped}")
+    count = len(loaded.errors) + bool(loaded.stopped)
+    kernels = len(loaded.kernels) + len(loaded.errors)
+    print(f"{kernels} kernel{'s' * (kernels != 1)}, {count} with errors" if count else f"{kernels} kernel{'s' * (kernels != 1)}, no errors")
+    return 1 if count else 0
+
+
+def print_ir(options: argparse.Namespace) -> int:
+    file, colon, name = options.kernel.rpartition(":")
+    if not colon or not file:
+        raise Failure(f"expected FILE.py:KERNEL, got {options.kernel}")
+    loaded = load_or_fail(file)
+    if name not in loaded.kernels:
+        raise Failure(_missing(name, file, loaded))
+    kernel = loaded.kernels[name]
+    values = dict(_value(item) for item in options.values)
+    try:
+        subject = kernel.jit(**values) if values else kernel
+        print(subject.inspect_ir(options.level, options.locs), end="")
+    except TesseraError as e:
+        print(e, file=sys.stderr)
+        return 1
+    except ValueError as e:
+        raise Failure(e) from None
+    return 0
+
+
+def load_or_fail(file: str) -> Loaded:
+    try:
+        return load(file)
+    except OSError as e:
+        raise Failure(f"cannot read {file}: {e.strerror or e}") from None
+    except SyntaxError as e:
+        raise Failure(f"{e.filename}:{e.lineno}: {e.msg}") from None
+
+
+def _missing(name: str, file: str, loaded: Loaded) -> str:
+    broken = dict(loaded.errors)
+    if name in broken:
+        return f"the kernel `{name}` has errors:\n{broken[name]}"
+    names = [*loaded.kernels, *broken]
+    if loaded.stopped:
+        return f"{file} could not be run to its end, and no kernel `{name}` came before:\n{loaded.stopped}"
+    if not names:
+        return f"{file} has no kernels"
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else ""
+    return f"{file} has no kernel `{name}`{hint} It has: {', '.join(names)}"
+
+
+def _value(item: str) -> tuple[str, Any]:
+    """``BM=64``, ``causal=True``, ``mode=fast``."""
+    import ast
+
+    name, equals, text = item.partition("=")
+    if not equals or not name:
+        raise Failure(f"expected NAME=VALUE, got {item}")
+    try:
+        return name, ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return name, text

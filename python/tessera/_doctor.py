@@ -1,0 +1,85 @@
+"""``tessera doctor``: what is installed here, and whether a kernel runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any, TextIO
+
+
+def doctor(out: TextIO) -> int:
+    """Writes the findings; gives 0 when a kernel ran and was right."""
+    from . import __version__, runtime
+
+    def row(name: str, value: object) -> None:
+        print(f"  {name:<24} {value}", file=out)
+
+    print(f"tessera {__version__}", file=out)
+    row("python", f"{platform.python_version()} ({sys.executable})")
+    row("system", f"{platform.system()} {platform.machine()}")
+    row("installed in", os.path.dirname(os.path.abspath(__file__)))
+    for name in ("numpy", "ml_dtypes"):
+        row(name, _version(name))
+
+    print("\nbackends", file=out)
+    for name, state in runtime.backends().items():
+        row(name, state)
+
+    print("\ncapabilities of the backend that calls with host arrays run on", file=out)
+    failed = _capabilities(row)
+
+    print("\nenvironment variables that are set", file=out)
+    known = runtime.knobs()
+    for name in sorted(n for n in os.environ if n.startswith("TESSERA_")):
+        row(name, f"{os.environ[name]!r}" + ("" if name in known else "  (Tessera does not know it)"))
+    if not any(n.startswith("TESSERA_") for n in os.environ):
+        print("  none", file=out)
+
+    print("\na kernel", file=out)
+    failed |= _kernel(row)
+    print("\nsomething is wrong: see above" if failed else "\nall is well", file=out)
+    return int(failed)
+
+
+def _version(name: str) -> str:
+    import importlib
+
+    try:
+        return importlib.import_module(name).__version__
+    except ImportError as e:
+        return f"missing ({e})"
+
+
+def _capabilities(row: Any) -> bool:
+    from . import TesseraError, runtime
+
+    try:
+        found = runtime.capabilities()
+    except TesseraError as e:
+        row("error", str(e).splitlines()[0])
+        return True
+    for name, value in found.items():
+        if isinstance(value, dict):
+            shown = [k if v is True else f"{k}: {v}" for k, v in value.items() if v is not False]
+            row(name, "; ".join(shown) or "none")
+        else:
+            row(name, value)
+    return False
+
+
+def _kernel(row: Any) -> bool:
+    import numpy
+
+    from . import TesseraError
+    from ._doctor_kernel import saxpy
+
+    x, y = numpy.arange(1000, dtype=numpy.float32), numpy.ones(1000, numpy.float32)
+    try:
+        saxpy(x, y, 2.0)
+    except TesseraError as e:
+        row("saxpy of 1000 elements", f"failed: {str(e).splitlines()[0]}")
+        return True
+    right = bool((y == 2 * x + 1).all())
+    row("saxpy of 1000 elements", f"{'right' if right else 'WRONG'}, on {saxpy.explain().backend}")
+    return not right
