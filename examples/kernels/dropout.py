@@ -11,35 +11,11 @@ from gallery import check
 BM, BN = 8, 64
 
 
-@ts.func
-def high_low(a, b):
-    product = ts.tile.cast(a, ts.uint64) * b
-    return ts.tile.cast(product >> 32, ts.uint32), ts.tile.cast(product, ts.uint32)
-
-
-@ts.func
-def philox_word(seed, counter):
-    """The first word of Philox4x32-10, for a scalar or for each element of a tile."""
-    k0, k1 = ts.tile.cast(seed, ts.uint32), ts.tile.cast(seed >> 32, ts.uint32)
-    c0, c1 = ts.tile.cast(counter, ts.uint32), ts.tile.cast(counter >> 32, ts.uint32)
-    c2 = c3 = 0
-    for _ in range(10):
-        high_a, low_a = high_low(c0, 0xD2511F53)
-        high_b, low_b = high_low(c2, 0xCD9E8D57)
-        c0, c1, c2, c3 = high_b ^ c1 ^ k0, low_b, high_a ^ c3 ^ k1, low_a
-        k0 += 0x9E3779B9
-        k1 += 0xBB67AE85
-    return c0
-
-
 @ts.kernel
 def dropout_tiles(x: ts.Tensor["M", "N", ts.f32], p: float, seed: ts.i64, y: ts.Out["M", "N", ts.f32]):
     m = ts.tile.program_id(0) * BM
     n = ts.tile.program_id(1) * BN
-    rows = m + ts.tile.arange(BM)
-    columns = n + ts.tile.arange(BN)
-    keep = philox_word(seed, rows[:, None] * N + columns[None, :]) >= round(p * 2**32)
-    y[m:m + BM, n:n + BN] = ts.tile.where(keep, x[m:m + BM, n:n + BN] * (1.0 / (1.0 - p)), 0.0)
+    y[m:m + BM, n:n + BN] = ts.tile.dropout(x[m:m + BM, n:n + BN], p, seed, at=(m, n), shape=(M, N))
     return y
 
 
@@ -47,7 +23,7 @@ def dropout_tiles(x: ts.Tensor["M", "N", ts.f32], p: float, seed: ts.i64, y: ts.
 def dropout_lanes(x: ts.Tensor["M", "N", ts.f32], p: float, seed: ts.i64, y: ts.Out["M", "N", ts.f32]):
     i = ts.tile.linear_id()
     if i < M * N:
-        keep = philox_word(seed, i) >= round(p * 2**32)
+        keep = ts.tile.philox(seed, i) >= round(p * 2**32)
         y[i // N, i % N] = x[i // N, i % N] * (1.0 / (1.0 - p)) if keep else 0.0
     return y
 

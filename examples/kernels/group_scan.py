@@ -14,21 +14,10 @@ L = 128
 @ts.kernel(lanes=L)
 def scan_groups(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32], totals: ts.Tensor["g", ts.f32]):
     i = ts.tile.linear_id()
-    j = ts.tile.local_id()
-    buffer = ts.tile.alloc_shared((2, L), ts.f32)  # what a step reads, and what it writes
-    running = x[i]
-    buffer[0, j] = running
-    side = 0
-    stride = 1
-    while stride < L:
-        ts.tile.barrier()
-        if j >= stride:
-            running += buffer[side, j - stride]
-        side = 1 - side
-        buffer[side, j] = running
-        stride *= 2
+    group = ts.tile.group  # the lanes that run together
+    running = group.scan(x[i], "sum")
     y[i] = running
-    if j == L - 1 or i == n - 1:  # the last lane of the group
+    if group.rank == group.size - 1 or i == n - 1:  # the last lane of the group
         totals[i // L] = running
     return y, totals
 

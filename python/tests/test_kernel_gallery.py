@@ -4,7 +4,9 @@ import importlib
 import re
 import sys
 
+import numpy as np
 import pytest
+import tessera as ts
 from doc_blocks import ROOT
 
 FOLDER = ROOT / "examples" / "kernels"
@@ -23,8 +25,11 @@ def folder_on_path():
             del sys.modules[name]
 
 
+@pytest.mark.parametrize("checked", [False, True], ids=["plain", "checked"])
 @pytest.mark.parametrize("name", NAMES)
-def test_kernel(name):
+def test_kernel(name, checked, monkeypatch):
+    if checked:
+        monkeypatch.setenv("TESSERA_CHECK", "1")  # no race, no element outside, nothing read before it is written
     gallery = importlib.import_module("gallery")
     module = importlib.import_module(name)
     sizes = []
@@ -34,6 +39,20 @@ def test_kernel(name):
         assert error <= module.TOLERANCE, f"error {error} with arguments {shapes}"
         sizes.append(shapes)
     assert len(sizes) >= 4, "several sizes"
+
+
+def test_checked_runs_are_checked(monkeypatch):
+    @ts.kernel
+    def count(index: ts.Tensor["n", ts.int32], out: ts.Tensor["m", ts.f32]):
+        i = ts.tile.linear_id()
+        if i < n:
+            out[index[i]] += 1.0
+
+    index, out = np.zeros(8, np.int32), np.zeros(3, np.float32)
+    count(index, out)
+    monkeypatch.setenv("TESSERA_CHECK", "1")
+    with pytest.raises(ts.TesseraError, match="E_RACE"):
+        count(index, out)
 
 
 def test_main_prints_one_line(capsys):

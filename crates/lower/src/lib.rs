@@ -18,6 +18,7 @@
 mod bounds;
 mod canonicalise;
 mod check;
+mod expand_math;
 mod facts;
 mod geometry;
 mod interval;
@@ -31,6 +32,7 @@ mod taint;
 pub use bounds::Bounds;
 pub use canonicalise::Canonicalise;
 pub use check::{Check, races};
+pub use expand_math::{ExpandMath, expanded_functions};
 pub use geometry::{Geometry, geometry_error};
 pub use lift::Lift;
 pub use normalise::Normalise;
@@ -53,8 +55,12 @@ pub const TILE_PASSES: &[(&str, MakePass)] = &[
     ("tile-canonicalise", || Box::new(Canonicalise)),
 ];
 
+/// Passes that a backend asks for by name, outside the common pipeline.
+pub const BACKEND_PASSES: &[(&str, MakePass)] = &[("tile-expand-math", || Box::new(ExpandMath))];
+
 pub fn pass_by_name(name: &str) -> Option<Box<dyn Pass<Tile>>> {
-    TILE_PASSES.iter().find(|(n, _)| *n == name).map(|(_, make)| make())
+    let mut all = TILE_PASSES.iter().chain(BACKEND_PASSES);
+    all.find(|(n, _)| *n == name).map(|(_, make)| make())
 }
 
 /// The pipeline that every kernel goes through.
