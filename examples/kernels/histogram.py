@@ -30,6 +30,7 @@ def histogram(
 
 @ts.kernel(lanes=L)
 def histogram_shared(x: ts.Tensor["n", ts.f32], low: ts.f32, high: ts.f32, bins: ts.Tensor["b", ts.int32]):
+    ts.require(ts.constraint.Range("b", 1, MOST))
     i = ts.tile.linear_id()
     counts = ts.tile.alloc_shared((MOST,), ts.int32)
     for k in range(ts.tile.local_id(), b, L):
@@ -58,7 +59,8 @@ def run(x, low, high, count):
 
 def reference(x, low, high, count):
     low, high = np.float32(low), np.float32(high)
-    at = np.floor((x - low) / (high - low) * np.float32(count)).astype(np.int64)  # f32, for a bin is a matter of rounding
+    # In f32 as well: into which of two bins an element falls is a matter of rounding.
+    at = np.floor((x - low) / (high - low) * np.float32(count)).astype(np.int64)
     counts = np.bincount(at[(at >= 0) & (at < count)], minlength=count)
     return counts, counts
 

@@ -10,7 +10,9 @@ from gallery import check
 
 
 @ts.kernel
-def mandelbrot(re: ts.Tensor["W", ts.f64], im: ts.Tensor["H", ts.f64], limit: ts.int32, count: ts.Out["H", "W", ts.int32]):
+def mandelbrot(
+    re: ts.Tensor["W", ts.f64], im: ts.Tensor["H", ts.f64], limit: ts.int32, count: ts.Out["H", "W", ts.int32]
+):
     i = ts.tile.linear_id()
     if i < H * W:
         cx = re[i % W]

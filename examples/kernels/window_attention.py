@@ -46,6 +46,8 @@ def window_attention(
 
 TOLERANCE = 1e-2  # the weights are rounded to bf16
 
+run = window_attention
+
 
 def reference(Q, K, V, window):
     q, k, v = (x.astype(np.float64) for x in (Q, K, V))
@@ -56,12 +58,10 @@ def reference(Q, K, V, window):
     return weights / weights.sum(-1, keepdims=True) @ v
 
 
-run = window_attention
-
-
 def cases():
     rng = np.random.default_rng(0)
-    for bh, s, d, window in ((1, 0, 8, 4), (1, 1, 16, 1), (2, 31, 32, 5), (1, 65, 16, 64), (2, 200, 8, 40), (1, 100, 16, 1000)):
+    sizes = ((1, 0, 8, 4), (1, 1, 16, 1), (2, 31, 32, 5), (1, 65, 16, 64), (2, 200, 8, 40), (1, 100, 16, 1000))
+    for bh, s, d, window in sizes:
         yield (*(ts.array(rng.standard_normal((bh, s, d)), "bf16") for _ in range(3)), window)
 
 

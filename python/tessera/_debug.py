@@ -147,14 +147,16 @@ def _mask(active: Any) -> numpy.ndarray | None:
 
 
 def _debugger(frame: Frame) -> None:
+    """Python's debugger, in a frame whose variables are the kernel's."""
+    import bdb
     import pdb
 
     print(f"> {frame}")
     print("  variables: " + ", ".join(frame.locals))
-    variables = {**frame.locals, "frame": frame}
+    variables = {**frame.locals, "frame": frame, "__stop": pdb.Pdb().set_trace}
     try:
-        exec(compile("import pdb as _pdb; _pdb.set_trace()", "<tessera>", "exec"), variables, variables)
-    except pdb.bdb.BdbQuit:
+        exec(compile("__stop()\npass", "<kernel>", "exec"), variables, variables)
+    except bdb.BdbQuit:
         raise KeyboardInterrupt("the debugger was left") from None
 
 

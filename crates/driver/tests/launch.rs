@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tessera_diag::{Code, Diagnostics, SourceFile};
 use tessera_driver::frontend::{Capture, FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables};
 use tessera_driver::{
-    Arg, ArrayArg, Backends, BufferArg, Call, Compiled, Constraint, KernelHandle, Number, Options,
-    Place,
+    Arg, ArrayArg, Ask, Backends, BufferArg, Call, Compiled, Constraint, KernelHandle, Number,
+    Options, Place, Purpose,
 };
-use tessera_numerics::{DType, NumType};
+use tessera_numerics::{DType, NumType, Profile};
 
 const SCALE: &str = "\
 @ts.kernel
@@ -57,7 +57,8 @@ fn call(x: &mut [f32], writable: bool) -> Call {
 }
 
 fn run(kernel: &KernelHandle, call: Call, grid: Option<&[i64]>) -> Result<(), Diagnostics> {
-    kernel.launch(kernel.prepare(&Backends::default(), call)?, grid)
+    let ask = Ask { grid: grid.map(<[i64]>::to_vec), ..Ask::default() };
+    kernel.launch(kernel.prepare(&Backends::default(), call, ask)?)
 }
 
 fn code(result: Result<(), Diagnostics>) -> Option<Code> {
@@ -93,11 +94,41 @@ fn a_refused_call_writes_nothing() {
 fn a_compiled_kernel_takes_only_its_sizes() {
     let kernel = scale(Options::default());
     let given = BTreeMap::from([("n".to_string(), Capture::Int(2))]);
-    let compiled = Compiled::new(&kernel, &Backends::default(), &given, None);
+    let compiled = Compiled::new(&kernel, &Backends::default(), &given, None, Profile::Default);
     let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
     let mut x = [1.0, 2.0, 3.0];
-    assert!(compiled.prepare(call(&mut x, true)).is_err());
-    let prepared = compiled.prepare(call(&mut x[..2], true)).unwrap_or_else(|e| panic!("{e}"));
-    kernel.launch(prepared, None).unwrap_or_else(|e| panic!("{e}"));
+    assert!(compiled.prepare(call(&mut x, true), Ask::default()).is_err());
+    let prepared = compiled.prepare(call(&mut x[..2], true), Ask::default());
+    kernel.launch(prepared.unwrap_or_else(|e| panic!("{e}"))).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(x, [3.0, 6.0, 3.0]);
+}
+
+#[test]
+fn nothing_that_rests_on_the_kernels_grid_is_used_for_the_callers() {
+    let kernel = scale(Options::default());
+    let given = BTreeMap::from([("n".to_string(), Capture::Int(2))]);
+    let backends = Backends::default();
+    let compiled = Compiled::new(&kernel, &backends, &given, None, Profile::Default);
+    let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
+    let tile = |c: &Compiled| c.inspect_ir("tile", false).unwrap_or_default();
+    assert!(tile(&compiled).contains("bounds = [inside]"), "{}", tile(&compiled));
+    // With more lanes than elements the surplus ones must write nothing.
+    let mut x = [1.0, 2.0, 3.0];
+    let ask = Ask { grid: Some(vec![3]), ..Ask::default() };
+    let prepared = compiled.prepare(call(&mut x[..2], true), ask);
+    kernel.launch(prepared.unwrap_or_else(|e| panic!("{e}"))).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(x, [3.0, 6.0, 3.0]);
+    let text = kernel.explain().text;
+    assert!(text.contains("compiled: now") && text.contains("from the caller"), "{text}");
+}
+
+#[test]
+fn a_check_finds_nothing_here_and_writes_nothing() {
+    let kernel = scale(Options::default());
+    let mut x = [1.0, 2.0];
+    let ask = Ask { purpose: Purpose::Check, ..Ask::default() };
+    let prepared = kernel.prepare(&Backends::default(), call(&mut x, true), ask);
+    let report = kernel.check(prepared.unwrap_or_else(|e| panic!("{e}")));
+    assert!(report.is_ok_and(|r| r.findings.is_empty()));
+    assert_eq!(x, [1.0, 2.0]);
 }

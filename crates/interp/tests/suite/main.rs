@@ -10,6 +10,7 @@ mod lanes;
 mod memory;
 mod print;
 mod values;
+mod watch;
 
 use tessera_diag::Diagnostics;
 use tessera_interp::HostArray;
