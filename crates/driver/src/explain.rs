@@ -62,7 +62,11 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
     }
     let entries = config::entries(&spec.config);
     let shown: Vec<_> = entries.iter().map(|(n, v)| format!("{n}={}", config::show(v))).collect();
-    let mut text = format!("kernel {kernel}\n  backend: {} ({})\n", spec.choice.backend.name(), spec.choice.why);
+    let mut text = format!(
+        "kernel {kernel}\n  backend: {} ({})\n",
+        spec.choice.backend.name(),
+        spec.choice.why
+    );
     let _ = writeln!(
         text,
         "  configuration: {}",

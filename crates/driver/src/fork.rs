@@ -49,8 +49,7 @@ impl<T: Default> ForkLock<T> {
                 node.generation.store(now, Ordering::Relaxed);
                 return guard;
             }
-            let fresh =
-                || Box::new(Node { generation: AtomicU64::new(now), ..Node::default() });
+            let fresh = || Box::new(Node { generation: AtomicU64::new(now), ..Node::default() });
             node = node.next.get_or_init(fresh);
         }
     }

@@ -81,6 +81,13 @@ pub fn portable(
 pub fn specialised(spec: &Specialised, level_name: &str, locs: bool) -> Result<String, LevelError> {
     Ok(match level(level_name)? {
         "target" => spec.artifact.target_text(),
-        level => portable(&spec.func, &spec.config, level, spec.choice.backend.name(), spec.lanes(), locs),
+        level => portable(
+            &spec.func,
+            &spec.config,
+            level,
+            spec.choice.backend.name(),
+            spec.lanes(),
+            locs,
+        ),
     })
 }

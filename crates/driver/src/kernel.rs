@@ -107,8 +107,7 @@ impl KernelHandle {
             return Ok((spec.clone(), true));
         }
         let candidates = self.candidates(pinned);
-        let spec =
-            first_legal(&self.kernel, config, &candidates, choice, mode, &self.params.loc)?;
+        let spec = first_legal(&self.kernel, config, &candidates, choice, mode, &self.params.loc)?;
         let spec = Arc::new(spec);
         state.warnings.add(&spec.notes);
         state.warnings.count_values(&self.params, config);
@@ -161,7 +160,8 @@ impl KernelHandle {
         if let Some(last) = self.last() {
             return inspect::specialised(&last.spec, level, locs);
         }
-        let compiled = self.open(&BTreeMap::new(), &backend, Profile::Default).map_err(LevelError::Failed)?;
+        let compiled =
+            self.open(&BTreeMap::new(), &backend, Profile::Default).map_err(LevelError::Failed)?;
         inspect::specialised(&compiled.0, level, locs)
     }
 

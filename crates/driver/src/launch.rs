@@ -146,12 +146,7 @@ impl KernelHandle {
     }
 
     /// Runs a call by the lines of its source and tells what was asked for.
-    pub fn watch(
-        &self,
-        call: Prepared,
-        wanted: &Watch,
-        sink: Sink<'_>,
-    ) -> Result<(), Diagnostics> {
+    pub fn watch(&self, call: Prepared, wanted: &Watch, sink: Sink<'_>) -> Result<(), Diagnostics> {
         let ready = self.ready(call)?;
         self.run(ready, |spec, args| tessera_interp::watch(&spec.func, args, wanted, sink))
     }

@@ -39,8 +39,8 @@ pub use bind::Call;
 pub use compiled::Compiled;
 pub use constraint::Constraint;
 pub use explain::{Explanation, Field};
-pub use inspect::LevelError;
 pub use fork::forked;
+pub use inspect::LevelError;
 pub use kernel::{KernelHandle, Options};
 pub use launch::{Ask, Prepared, Purpose, grid_of};
 // What the binding needs of the crates below.

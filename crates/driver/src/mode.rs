@@ -53,7 +53,9 @@ impl Mode {
         let mut manager = PassManager::new(options);
         for (name, make) in TILE_PASSES {
             manager = match (*name, self.grid) {
-                ("tile-geometry", GridFrom::Caller { several }) => manager.with(CallerGrid(several)),
+                ("tile-geometry", GridFrom::Caller { several }) => {
+                    manager.with(CallerGrid(several))
+                }
                 _ if self.form == Form::Source && OPTIMISING.contains(name) => manager,
                 _ => manager.with(Boxed(make())),
             };

@@ -5,11 +5,12 @@
 use tessera_ir::{Attr, OpId};
 use tessera_tile::{Linear, TileFunc, TileOp, linear_of};
 
-/// One access: the positions as linear forms, and the extents.
+/// One access: the positions as linear forms, the extents and the steps.
 #[derive(PartialEq)]
 struct Access {
     at: Vec<Linear>,
     extent: Option<Vec<i64>>,
+    step: Option<Vec<i64>>,
 }
 
 /// `read` and `written` are places among the parameters of `func`.
@@ -23,9 +24,11 @@ pub fn is_pointwise(func: &TileFunc, read: usize, written: usize) -> bool {
             continue;
         };
         let Some(access) = access(func, id) else { return false };
-        if first
-            .get_or_insert_with(|| Access { at: access.at.clone(), extent: access.extent.clone() })
-            != &access
+        if first.get_or_insert_with(|| Access {
+            at: access.at.clone(),
+            extent: access.extent.clone(),
+            step: access.step.clone(),
+        }) != &access
         {
             return false;
         }
@@ -45,6 +48,7 @@ fn access(func: &TileFunc, id: OpId) -> Option<Access> {
         TileOp::Load | TileOp::Store | TileOp::Accumulate => Some(Access {
             at: op.group("at").iter().map(|&v| linear_of(func, v)).collect(),
             extent: op.attr("extent").and_then(Attr::as_ints),
+            step: op.attr("step").and_then(Attr::as_ints),
         }),
         _ => None,
     }

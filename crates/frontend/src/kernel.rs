@@ -301,6 +301,27 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
     }
     for (place, p) in decl.params.iter().enumerate() {
         e.loc = locs.get(&p.name).cloned().unwrap_or(Loc::unknown());
+        // The host would not know which of the two an expression of the launch means.
+        let run_time = match &p.kind {
+            ParamKind::Scalar(dtype) => dtype.is_int(),
+            ParamKind::Any => {
+                matches!(e.config.args.get(&p.name), Some(ArgType::Scalar(d)) if d.is_int())
+            }
+            ParamKind::Tensor { .. } | ParamKind::Const(_) | ParamKind::Function => false,
+        };
+        if run_time && e.symbols.contains(&p.name) {
+            e.error_help(
+                Code::E_NAME,
+                format!(
+                    "expected different names, got `{}` for a parameter and for a dimension",
+                    p.name
+                ),
+                format!(
+                    "leave the parameter out: `{}` is the size of the dimension; or rename one of them",
+                    p.name
+                ),
+            );
+        }
         let body = e.func.body;
         let val = match &p.kind {
             ParamKind::Tensor { dims, elem, privilege, .. } => {

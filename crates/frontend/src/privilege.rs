@@ -13,6 +13,8 @@ struct Uses {
     read: Option<Loc>,
     write: Option<Loc>,
     accumulate: Option<Loc>,
+    /// The operator of each accumulation, and where it is.
+    folds: Vec<(String, Loc)>,
     /// The operator, whether the old value is used, and where.
     atomics: Vec<(String, bool, Loc)>,
 }
@@ -57,7 +59,11 @@ fn uses_of(e: &Elab<'_>, view: Value) -> Uses {
             TileOp::Load | TileOp::Gather if op.operands[0] == view => &mut uses.read,
             TileOp::CopyAsync if op.operands[1] == view => &mut uses.read,
             TileOp::Store | TileOp::Scatter if op.operands[0] == view => &mut uses.write,
-            TileOp::Accumulate if op.operands[0] == view => &mut uses.accumulate,
+            TileOp::Accumulate if op.operands[0] == view => {
+                let name = op.attr("op").and_then(Attr::as_word).unwrap_or_default();
+                uses.folds.push((name.to_string(), op.loc.clone()));
+                &mut uses.accumulate
+            }
             TileOp::Atomic if op.operands[0] == view => {
                 let name = op.attr("op").and_then(Attr::as_word).unwrap_or_default();
                 uses.atomics.push((name.to_string(), is_used(&e.func, id), op.loc.clone()));
@@ -122,6 +128,14 @@ fn check(e: &mut Elab<'_>, name: &str, privilege: Privilege, uses: &Uses) {
         | Privilege::ReduceProd => {
             refuse(&uses.read, "read", suggest("read_write"));
             refuse(&uses.write, "assigned", suggest("read_write"));
+            let own = privilege.name().trim_start_matches("reduce_");
+            for (_, loc) in uses.folds.iter().filter(|(op, _)| op != own) {
+                let help = format!(
+                    "fold with its own operator: `ts.tile.accumulate({name}[…], v)`, or declare it \
+                     `{name}: ts.Region[ts.reduce_sum]`"
+                );
+                refuse(&Some(loc.clone()), "added to", help);
+            }
         }
     }
 }

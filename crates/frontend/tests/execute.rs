@@ -284,3 +284,77 @@ fn while_loops_run_in_both_kinds() {
     );
     assert_eq!(out[1], "[0, 1, 3, 2, 0]");
 }
+
+#[test]
+fn slices_may_have_a_step() {
+    let x: Vec<f64> = (0..8).map(f64::from).collect();
+    let out = run(
+        "y[0:4] = x[1:8:2]\nz[::3] = x[0:3]\nz[1:8:3] += x[0:3]",
+        "x: n f32; y: m f32; z: n f32",
+        vec![array(&[8], &x), zeros(&[4]), zeros(&[8])],
+    );
+    assert_eq!(out[1], "[1.0, 3.0, 5.0, 7.0]");
+    assert_eq!(out[2], "[0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 2.0, 2.0]");
+    // The grid is that of the whole slice, and a copy with gaps is read and put there.
+    let out = run(
+        "p = ts.tile.program_id(0)\nb = ts.tile.alloc_shared((2,), ts.f32)\nts.tile.cp_async(b, x[p*4:p*4+4:2])\n\
+         y[p*4:p*4+4:2] = b * 10.0",
+        "x: n f32; y: n f32",
+        vec![array(&[8], &x), zeros(&[8])],
+    );
+    assert_eq!(out[1], "[0.0, 0.0, 20.0, 0.0, 40.0, 0.0, 60.0, 0.0]");
+}
+
+#[test]
+fn parameters_are_accessed_transposed() {
+    let x: Vec<f64> = (0..6).map(f64::from).collect();
+    let out = run(
+        "y[:, :] = A.T[:, :]\nz[0:2] = A.T[1, 0:2]\nB.T[0:3, 0:2] = A.T[0:3, 0:2]\nB.T[2, 1] += 100.0\n\
+         B.T[:, :] += ts.tile.ones((3, 2), ts.f32)\nw[0] = ts.tile.load(A.T, (2, 1))\nw[1] = A.T.shape[0]",
+        "A: M,N f32; y: N,M f32; z: M f32; B: M,N f32; w: k f32",
+        vec![array(&[2, 3], &x), zeros(&[3, 2]), zeros(&[2]), zeros(&[2, 3]), zeros(&[2])],
+    );
+    assert_eq!(out[1], "[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]");
+    assert_eq!(out[2], "[1.0, 4.0]");
+    assert_eq!(out[3], "[1.0, 2.0, 3.0, 4.0, 5.0, 106.0]");
+    assert_eq!(out[4], "[5.0, 3.0]");
+}
+
+#[test]
+fn subscripts_count_from_the_end_and_leave_out_axes() {
+    let x: Vec<f64> = (0..6).map(f64::from).collect();
+    let out = run(
+        "y[0] = A[-1, -2]\nz[...] = A[..., -1]\nt = A[:, :]\nv = t[..., None]\nu = t[None, ...]\n\
+         B[:, :] = ts.tile.reshape(v + ts.tile.reshape(u, (2, 3, 1)), (2, 3))\ny[1] = ts.tile.sum(A[-1, -2:])",
+        "A: M,N f32; y: k f32; z: M f32; B: M,N f32",
+        vec![array(&[2, 3], &x), zeros(&[2]), zeros(&[2]), zeros(&[2, 3])],
+    );
+    assert_eq!(out[1..], ["[4.0, 9.0]", "[2.0, 5.0]", "[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]"]);
+}
+
+#[test]
+fn hints_change_nothing() {
+    let out = run(
+        "i = ts.tile.load(x, (ts.tile.arange(4),), inbounds=True)\nts.tile.store(y, (i,), i * 2, unique=True)",
+        "x: n i32; y: n i32",
+        vec![array(&[4], &[3.0, 2.0, 1.0, 0.0]), zeros(&[4])],
+    );
+    assert_eq!(out[1], "[0, 2, 4, 6]");
+}
+
+#[test]
+fn reductions_into_parameters_fold_with_their_operator() {
+    let out = run(
+        "p = ts.tile.grid(n)\ns[0] += x[p]\nts.tile.accumulate(hi[0], x[p])\nts.tile.accumulate(lo[0], x[p])\n\
+         ts.tile.accumulate(pr[0], x[p])",
+        "x: n f32; s: k f32 reduce_sum; hi: k f32 reduce_max; lo: k f32 reduce_min; pr: k f32 reduce_prod",
+        vec![
+            array(&[3], &[2.0, -3.0, 4.0]),
+            array(&[1], &[1.0]),
+            array(&[1], &[1.0]),
+            array(&[1], &[1.0]),
+            array(&[1], &[1.0]),
+        ],
+    );
+    assert_eq!(out[1..], ["[4.0]", "[4.0]", "[-3.0]", "[-24.0]"]);
+}

@@ -346,3 +346,42 @@ fn dropout_and_waits_are_checked() {
     refuses("assert a > 0.0, a", &["E_TYPE", "expected a string to tell"]);
     accepts("ts.tile.print(\"x\", x[0:4], a, T)\nprint(a)".replace("T", "3").as_str());
 }
+
+#[test]
+fn steps_hints_and_subscripts_are_checked() {
+    refuses("t = x[0:16:0]", &["E_ARGUMENT", "positive compile-time integer, got the integer 0"]);
+    refuses("t = x[16:0:-1]", &["E_ARGUMENT", "ts.tile.arange(n)"]);
+    refuses("t = x[tile_i:tile_i+4:2]", &["E_UNSUPPORTED", "without a step"]);
+    refuses("y[0:4] = x[0:8:3]", &["E_SHAPE_MISMATCH", "(4,)"]);
+    refuses("t = A[..., ...]", &["E_SYNTAX", "`...` once"]);
+    refuses(
+        "t = ts.tile.load(x, (0,), inbounds=a)",
+        &["E_ARGUMENT", "expected `inbounds` to be True or False"],
+    );
+    refuses("t = A.T + 1.0", &["E_TYPE", "the transposed parameter `A`"]);
+    refuses("i = ts.tile.linear_id()\ny[0:8:2] = 0.0", &["E_STYLE_MIX"]);
+}
+
+#[test]
+fn reduction_parameters_take_their_own_operator_only() {
+    let refused = |body: &str, spec: &str| {
+        let text = format!("def k(x):\n    {body}\n");
+        codes(&kernel(&text, spec, &[]).err().expect("refused"))
+    };
+    assert_eq!(refused("x[0] += 1.0", "x: n f32 reduce_max"), ["E_PRIVILEGE 2:5"]);
+    assert_eq!(refused("x[0] = 1.0", "x: n f32 reduce_sum"), ["E_PRIVILEGE 2:5"]);
+    assert_eq!(
+        refused("x[0] *= 2.0", "x: n f32 reduce_prod"),
+        ["E_PRIVILEGE 2:5", "E_PRIVILEGE 2:5"]
+    );
+    assert_eq!(refused("x[0] += x[1]", "x: n f32 reduce_sum"), ["E_PRIVILEGE 2:5"]);
+}
+
+#[test]
+fn a_name_is_not_both_a_parameter_and_a_dimension() {
+    let text = "def k(x, n):\n    i = ts.tile.linear_id()\n    if i < n:\n        x[i] = 0.0\n";
+    let errors = kernel(text, "x: n f32; n: i64", &[]).err().expect("refused");
+    assert_eq!(codes(&errors), ["E_NAME 1:10"]);
+    assert!(kernel(text, "x: m f32; n: i64", &[]).is_ok());
+    assert!(kernel(text, "x: n f32; n: const int", &[]).is_ok());
+}

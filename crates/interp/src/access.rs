@@ -19,7 +19,13 @@ impl Machine<'_> {
         self.program.kind == KernelKind::Lane
     }
 
-    pub(crate) fn load(&mut self, inst: &Inst, extent: &[i64], dtype: DType) -> Outcome<Tile> {
+    pub(crate) fn load(
+        &mut self,
+        inst: &Inst,
+        extent: &[i64],
+        step: &[i64],
+        dtype: DType,
+    ) -> Outcome<Tile> {
         let rank = extent.len();
         if self.by_lane() {
             let at = self.indices(inst, 1, rank)?;
@@ -33,11 +39,11 @@ impl Machine<'_> {
             Some(other) => other.at(0).ok_or_else(|| broken("an empty value", &inst.loc))?,
             None => Scalar::zero(dtype),
         };
-        let data = self.memory(inst, 0)?.load(&at, extent, None, other);
+        let data = self.memory(inst, 0)?.load_by(&at, extent, step, None, other);
         data.map(Arc::new).map_err(|e| unwritten(e, &inst.loc))
     }
 
-    pub(crate) fn store(&mut self, inst: &Inst, extent: &[i64]) -> Outcome<()> {
+    pub(crate) fn store(&mut self, inst: &Inst, extent: &[i64], step: &[i64]) -> Outcome<()> {
         let rank = extent.len();
         if self.by_lane() {
             return self.write_indexed(inst, rank);
@@ -45,7 +51,7 @@ impl Machine<'_> {
         let (value, at) = (self.take(inst, 1)?, self.positions(inst, 2, rank)?);
         let mask = self.optional(inst, 2 + rank).cloned();
         if let Some(mask) = block_mask(mask.as_ref(), value.len(), &inst.loc)? {
-            self.memory_mut(inst, 0)?.store(&at, extent, mask, &value);
+            self.memory_mut(inst, 0)?.store_by(&at, extent, step, mask, &value);
         }
         Ok(())
     }
@@ -69,7 +75,13 @@ impl Machine<'_> {
     }
 
     /// Reads what is there, brings it to the value's dtype, combines, brings it back, writes.
-    pub(crate) fn accumulate(&mut self, inst: &Inst, extent: &[i64], fold: Fold) -> Outcome<()> {
+    pub(crate) fn accumulate(
+        &mut self,
+        inst: &Inst,
+        extent: &[i64],
+        step: &[i64],
+        fold: Fold,
+    ) -> Outcome<()> {
         let rank = extent.len();
         let odd = || broken("operands of an unexpected type", &inst.loc);
         let value = self.take(inst, 1)?;
@@ -84,13 +96,13 @@ impl Machine<'_> {
         let Some(mask) = block_mask(mask.as_ref(), value.len(), &inst.loc)? else { return Ok(()) };
         let memory = self.memory_mut(inst, 0)?;
         let dtype = memory.dtype;
-        let old = memory.load(&at, extent, mask, Scalar::zero(dtype));
+        let old = memory.load_by(&at, extent, step, mask, Scalar::zero(dtype));
         let old = Arc::new(old.map_err(|e| unwritten(e, &inst.loc))?);
         let default = fold.compute.saturates_by_default();
         let old = cast(old, dtype, fold.compute, tessera_numerics::Rounding::Rne, default);
         let new = apply(fold.f, fold.kernel, vec![old.ok_or_else(odd)?, value]).ok_or_else(odd)?;
         let new = cast(new, fold.compute, dtype, fold.round, fold.saturate).ok_or_else(odd)?;
-        memory.store(&at, extent, mask, &new);
+        memory.store_by(&at, extent, step, mask, &new);
         Ok(())
     }
 

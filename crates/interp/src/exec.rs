@@ -73,12 +73,14 @@ impl Machine<'_> {
             Action::Rearrange { shape, strides } => {
                 Arc::new(rearrange(self.value(inst, 0)?, shape, strides))
             }
-            Action::Load { extent, dtype } => self.load(inst, extent, *dtype)?,
-            Action::Store { extent } => return self.store(inst, extent).map(|()| None),
+            Action::Load { extent, step, dtype } => self.load(inst, extent, step, *dtype)?,
+            Action::Store { extent, step } => {
+                return self.store(inst, extent, step).map(|()| None);
+            }
             Action::Gather { rank, dtype } => self.gather(inst, *rank, *dtype)?,
             Action::Scatter { rank } => return self.scatter(inst, *rank).map(|()| None),
-            Action::Accumulate { extent, fold } => {
-                return self.accumulate(inst, extent, *fold).map(|()| None);
+            Action::Accumulate { extent, step, fold } => {
+                return self.accumulate(inst, extent, step, *fold).map(|()| None);
             }
             Action::BufAlloc { dims, dtype } => {
                 // Each run of the op gives a new buffer that was never written.

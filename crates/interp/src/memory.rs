@@ -68,8 +68,20 @@ impl Memory {
         mask: Option<&[bool]>,
         other: Scalar,
     ) -> Result<Data, Unwritten> {
+        self.load_by(at, extent, &[], mask, other)
+    }
+
+    /// The same with a step along each axis; 1 where there is none.
+    pub fn load_by(
+        &self,
+        at: &[i64],
+        extent: &[i64],
+        step: &[i64],
+        mask: Option<&[bool]>,
+        other: Scalar,
+    ) -> Result<Data, Unwritten> {
         let mut out = Data::fill(other, extent.iter().map(|&e| e.max(1) as usize).product());
-        each_data!(&mut out, xs => self.load_into(at, extent, mask, xs)?);
+        each_data!(&mut out, xs => self.load_into(at, extent, step, mask, xs)?);
         Ok(out)
     }
 
@@ -77,12 +89,13 @@ impl Memory {
         &self,
         at: &[i64],
         extent: &[i64],
+        step: &[i64],
         mask: Option<&[bool]>,
         out: &mut [T],
     ) -> Result<(), Unwritten> {
         let width = self.dtype.bytes();
         let mut packed = Vec::new();
-        self.rows(at, extent, |row| {
+        self.rows(at, extent, step, |row| {
             let mask = mask.map(|m| &m[row.first..row.first + row.len]);
             self.check_written(row, mask)?;
             let out = &mut out[row.first..row.first + row.len];
@@ -101,14 +114,33 @@ impl Memory {
 
     /// Writes a block. Positions outside, and elements where the mask is false, are left alone.
     pub fn store(&mut self, at: &[i64], extent: &[i64], mask: Option<&[bool]>, value: &Data) {
-        each_data!(value, xs => self.store_from(at, extent, mask, xs));
+        self.store_by(at, extent, &[], mask, value);
     }
 
-    fn store_from<T: Elem>(&mut self, at: &[i64], extent: &[i64], mask: Option<&[bool]>, xs: &[T]) {
+    /// The same with a step along each axis; 1 where there is none.
+    pub fn store_by(
+        &mut self,
+        at: &[i64],
+        extent: &[i64],
+        step: &[i64],
+        mask: Option<&[bool]>,
+        value: &Data,
+    ) {
+        each_data!(value, xs => self.store_from(at, extent, step, mask, xs));
+    }
+
+    fn store_from<T: Elem>(
+        &mut self,
+        at: &[i64],
+        extent: &[i64],
+        step: &[i64],
+        mask: Option<&[bool]>,
+        xs: &[T],
+    ) {
         let width = self.dtype.bytes();
         let mut packed = Vec::new();
         let mut rows = Vec::new();
-        let Ok(()) = self.rows(at, extent, |row| {
+        let Ok(()) = self.rows(at, extent, step, |row| {
             rows.push(row);
             Ok::<(), Infallible>(())
         });
@@ -176,6 +208,7 @@ impl Memory {
         &self,
         at: &[i64],
         extent: &[i64],
+        step: &[i64],
         mut f: impl FnMut(Row) -> Result<(), E>,
     ) -> Result<(), E> {
         // Along each axis: how many positions are inside, and the strides in tile and memory.
@@ -183,16 +216,20 @@ impl Memory {
         let (mut first, mut offset, mut tile_stride) = (0, 0i64, 1);
         for (axis, &e) in extent.iter().enumerate().rev() {
             let (len, start, dim) = (e.max(1), at[axis], self.dims[axis]);
-            // In 128 bits, where no position overflows.
-            let low = (-i128::from(start)).clamp(0, len.into()) as i64;
-            let high = (i128::from(dim) - i128::from(start)).clamp(0, len.into()) as i64;
+            let step = step.get(axis).copied().unwrap_or(1);
+            // In 128 bits, where no position overflows. Steps are counted up to the next whole one.
+            let steps = |to: i128| {
+                let far = to - i128::from(start) + i128::from(step) - 1;
+                far.div_euclid(step.into()).clamp(0, len.into()) as i64
+            };
+            let (low, high) = (steps(0), steps(dim.into()));
             if low >= high {
                 return Ok(());
             }
             first += low * tile_stride;
-            offset = (start + low).wrapping_mul(self.strides[axis]).wrapping_add(offset);
+            offset = (start + low * step).wrapping_mul(self.strides[axis]).wrapping_add(offset);
             if len > 1 {
-                axes.push((high - low, tile_stride, self.strides[axis]));
+                axes.push((high - low, tile_stride, self.strides[axis].wrapping_mul(step)));
             }
             tile_stride *= len;
         }

@@ -163,12 +163,15 @@ impl Preparer<'_> {
                 shape: extents(result()),
                 strides: stretched(&extents(ty(0)), result().rank()),
             },
-            TileOp::Load => Action::Load { extent: ints(op, "extent")?, dtype: dtype(0) },
-            TileOp::Store => Action::Store { extent: ints(op, "extent")? },
+            TileOp::Load => {
+                Action::Load { extent: ints(op, "extent")?, step: steps(op), dtype: dtype(0) }
+            }
+            TileOp::Store => Action::Store { extent: ints(op, "extent")?, step: steps(op) },
             TileOp::Gather => Action::Gather { rank: ty(0).rank(), dtype: dtype(0) },
             TileOp::Scatter => Action::Scatter { rank: ty(0).rank() },
             TileOp::Accumulate => {
-                Action::Accumulate { extent: ints(op, "extent")?, fold: self.fold(op)? }
+                let extent = ints(op, "extent")?;
+                Action::Accumulate { extent, step: steps(op), fold: self.fold(op)? }
             }
             TileOp::BufAlloc => Action::BufAlloc {
                 dims: result().static_shape().unwrap_or_default(),
@@ -358,6 +361,10 @@ fn stretched(from: &[usize], rank: usize) -> Vec<usize> {
 
 fn int(op: &Op<Tile>, name: &str) -> Outcome<i64> {
     op.attr(name).and_then(Attr::as_int).ok_or_else(|| broken("an op without its integer", &op.loc))
+}
+
+fn steps(op: &Op<Tile>) -> Vec<i64> {
+    op.attr("step").and_then(Attr::as_ints).unwrap_or_default()
 }
 
 fn flag(op: &Op<Tile>, name: &str) -> bool {

@@ -115,10 +115,13 @@ pub(crate) enum Action {
     },
     Load {
         extent: Vec<i64>,
+        /// Along each axis; empty where all are 1.
+        step: Vec<i64>,
         dtype: DType,
     },
     Store {
         extent: Vec<i64>,
+        step: Vec<i64>,
     },
     Gather {
         rank: usize,
@@ -129,6 +132,7 @@ pub(crate) enum Action {
     },
     Accumulate {
         extent: Vec<i64>,
+        step: Vec<i64>,
         fold: Fold,
     },
     BufAlloc {

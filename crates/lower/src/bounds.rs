@@ -7,7 +7,7 @@
 //! launch with another grid than the function's needs this pass anew.
 //! Must not: change what is read or written, or trust sizes known only at run time.
 
-use crate::facts::extents;
+use crate::facts::reach;
 use crate::interval::interval_of;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, Changed, OpId, Opcode, Pass, PassContext};
@@ -42,11 +42,10 @@ impl Pass<Tile> for Bounds {
 fn bounds_of(func: &TileFunc, id: OpId) -> Attr {
     let op = &func.ops[id];
     let shape = func.ty(op.operands[0]).shape();
-    let axes = op.group("at").iter().zip(extents(op)).zip(shape);
-    Attr::words(axes.map(|((&at, extent), dim)| {
+    let axes = op.group("at").iter().zip(shape).enumerate();
+    Attr::words(axes.map(|(axis, (&at, dim))| {
         let start = interval_of(func, at);
-        // An extent of 0 is one position.
-        let end = start.hi.and_then(|h| h.checked_add(extent.max(1)));
+        let end = start.hi.and_then(|h| h.checked_add(reach(op, axis)?));
         let inside = start.lo.is_some_and(|lo| lo >= 0)
             && end.zip(dim.as_static()).is_some_and(|(end, size)| end <= size);
         if inside { "inside" } else { "checked" }

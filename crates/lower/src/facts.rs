@@ -28,6 +28,17 @@ pub(crate) fn extents(op: &Op<Tile>) -> Vec<i64> {
     op.attr("extent").and_then(Attr::as_ints).unwrap_or_default()
 }
 
+/// How far apart the positions of a block are along an axis.
+pub(crate) fn step(op: &Op<Tile>, axis: usize) -> i64 {
+    op.attr("step").and_then(Attr::as_ints).and_then(|s| s.get(axis).copied()).unwrap_or(1)
+}
+
+/// How many positions of memory a block reaches over along an axis: one where it keeps none.
+pub(crate) fn reach(op: &Op<Tile>, axis: usize) -> Option<i64> {
+    let extent = extents(op).get(axis).copied().unwrap_or(0).max(1);
+    (extent - 1).checked_mul(step(op, axis))?.checked_add(1)
+}
+
 /// The axes of memory that a block keeps, in the order of the block's own axes.
 pub(crate) fn kept_axes(extent: &[i64]) -> impl Iterator<Item = usize> {
     extent.iter().enumerate().filter(|(_, e)| **e != 0).map(|(axis, _)| axis)

@@ -6,7 +6,9 @@
 //! Must not: fail, or replace a geometry the kernel states. A launch that has no grid from
 //! elsewhere gets [`geometry_error`].
 
-use crate::facts::{dim_expr, extents, is_view, positioned, python, quoted, user_name, written};
+use crate::facts::{
+    dim_expr, extents, is_view, positioned, python, quoted, step, user_name, written,
+};
 use crate::taint::{Taint, taint};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -176,7 +178,8 @@ fn candidates(func: &TileFunc) -> Result<Answers, Failure> {
                 return Err(other_use(func, id, at));
             };
             let form = linear_of(func, at);
-            let block = extent.get(dim).copied().unwrap_or(0);
+            // A slice with a step is as long as what it takes its positions from.
+            let block = extent.get(dim).copied().unwrap_or(0) * step(op, dim);
             let alone = form.constant == 0 && form.terms.len() == 1;
             let factor = form.terms.get(&Atom::Program(axis)).copied();
             let size = dim_expr(&func.ty(memory).shape()[dim]);

@@ -311,7 +311,9 @@ impl Emitter<'_> {
                 .map_or_else(|| Attr::Float(identity.as_f64()), |v| Attr::Int(v as i64));
             b.constant(value_ty.with_dtype(dtype), value)
         } else {
-            let old = b.load(target, &at, &extents(op));
+            let ty = Type::value(value_ty.shape().to_vec(), self.old.ty(memory).dtype());
+            let spec = OpSpec::new(TileOp::Load, &[target]).group("at", &at).result(ty);
+            let old = b.value(as_block(spec, op)).expect("the result type is given");
             b.cast(old, dtype)
         };
         self.carried.insert(reduction, start);
@@ -328,11 +330,21 @@ impl Emitter<'_> {
         if reduces(self.old, memory) {
             let spec = OpSpec::new(TileOp::Accumulate, &[target, total]).group("at", &at);
             let spec = spec.attr("op", Attr::word(reduce_op(op).name()));
-            b.op(spec.attr("extent", Attr::ints(extents(op)))).expect("the op has no results");
+            b.op(as_block(spec, op)).expect("the op has no results");
         } else if let Type::View { elem, .. } = self.old.ty(memory) {
             let stored = to_storage(&mut b, total, elem);
-            b.store(target, stored, &at, &extents(op));
+            let spec = OpSpec::new(TileOp::Store, &[target, stored]).group("at", &at);
+            b.op(as_block(spec, op)).expect("the op has no results");
         }
+    }
+}
+
+/// The same block of memory as another op's.
+fn as_block(spec: OpSpec<Tile>, op: &tessera_ir::Op<Tile>) -> OpSpec<Tile> {
+    let spec = spec.attr("extent", Attr::ints(extents(op)));
+    match op.attr("step") {
+        Some(step) => spec.attr("step", step.clone()),
+        None => spec,
     }
 }
 

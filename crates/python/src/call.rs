@@ -90,11 +90,7 @@ impl<'py> Converted<'py> {
     }
 
     /// Puts in the arrays that the caller left out.
-    pub fn fill(
-        &mut self,
-        prepared: &mut Prepared,
-        allocate: &Bound<'py, PyAny>,
-    ) -> PyResult<()> {
+    pub fn fill(&mut self, prepared: &mut Prepared, allocate: &Bound<'py, PyAny>) -> PyResult<()> {
         for (place, dims, elem) in prepared.missing() {
             let dims = PyTuple::new(allocate.py(), dims)?;
             let made = allocate.call1((dims, crate::dtype::DType(elem)))?;

@@ -8,8 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tessera_driver::{Arg, BufferArg};
 use tessera_numerics::{
-    BlockFormat, DType as Storage, Quantized, Rounding, Scalar, decode, decode_slice_f32, dequantize,
-    encode, encode_slice_f32, quantize,
+    BlockFormat, DType as Storage, Quantized, Rounding, Scalar, decode, decode_slice_f32,
+    dequantize, encode, encode_slice_f32, quantize,
 };
 
 /// The codes of values (f32, f64, i64 or u64), rounded once.

@@ -159,12 +159,13 @@ define_ops! {
         example: "%r = tile.expand %t {axis = 0} : tile<1x8x2xf32>",
     }
     /// Reads the block of memory that begins at `at`; an extent of 0 takes one position and drops
-    /// the axis. Positions outside read as zero, or as `other`. `bounds` says for each axis whether
-    /// the access is known to be `inside`.
+    /// the axis, and `step` takes every so manyth position along each axis. Positions outside read as
+    /// zero, or as `other`. `bounds` says for each axis whether the access is known to be `inside`;
+    /// `inbounds` that the user says so.
     Load = 0x40 "load" since "0.1" {
         operands: [mem: Memory],
         groups: [at: Index [0, usize::MAX], other: Scalar [0, 1]],
-        attrs: [extent: Ints required, bounds: Words optional], regions: [],
+        attrs: [extent: Ints required, step: Ints optional, bounds: Words optional, inbounds: Bool optional], regions: [],
         results: Some(1), effects: Read, infer: Some(memory::infer_load), verify: Some(memory::verify_access),
         example: "%r = tile.load %v at(%lo) {extent = [64]} : tile<64xf32>",
     }
@@ -172,7 +173,7 @@ define_ops! {
     Store = 0x41 "store" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Index [0, usize::MAX], mask: Value [0, 1]],
-        attrs: [extent: Ints required, bounds: Words optional], regions: [],
+        attrs: [extent: Ints required, step: Ints optional, bounds: Words optional], regions: [],
         results: Some(0), effects: Write, infer: None, verify: Some(memory::verify_access),
         example: "tile.store %v, %x at(%lo) {extent = [0]}",
     }
@@ -180,15 +181,16 @@ define_ops! {
     Gather = 0x42 "gather" since "0.1" {
         operands: [mem: Memory],
         groups: [at: Indices [1, usize::MAX], other: Scalar [0, 1]],
-        attrs: [], regions: [],
+        attrs: [inbounds: Bool optional], regions: [],
         results: Some(1), effects: Read, infer: Some(memory::infer_gather), verify: Some(memory::verify_indexed),
         example: "%r = tile.gather %v at(%ix) : tile<8xf32>",
     }
-    /// Writes one element for each position of the index tiles, in row-major order.
+    /// Writes one element for each position of the index tiles, in row-major order. `unique`: the
+    /// user says that no element is named twice.
     Scatter = 0x43 "scatter" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Indices [1, usize::MAX], mask: Value [0, 1]],
-        attrs: [], regions: [],
+        attrs: [unique: Bool optional], regions: [],
         results: Some(0), effects: Write, infer: None, verify: Some(memory::verify_indexed),
         example: "%t8 = tile.const {value = 1.0} : tile<8xf32>\ntile.scatter %v, %t8 at(%ix)",
     }
@@ -197,7 +199,7 @@ define_ops! {
     Accumulate = 0x44 "accumulate" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Index [0, usize::MAX], mask: Value [0, 1]],
-        attrs: [op: Word required, extent: Ints required, bounds: Words optional], regions: [],
+        attrs: [op: Word required, extent: Ints required, step: Ints optional, bounds: Words optional], regions: [],
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(memory::verify_access),
         example: "tile.accumulate %v, %x at(%lo) {op = sum, extent = [0]}",
     }

@@ -1,5 +1,6 @@
 //! Memory: shared buffers, copies, explicit loads and stores.
 
+use super::reduce::flag;
 use super::{Args, Handler::*, Rows, create, rows};
 use crate::elab::val::{BlockRef, Const, Reach, Val};
 use crate::elab::{Elab, show_shape};
@@ -15,10 +16,10 @@ pub const ROWS: Rows = rows! {
         "Copies a slice of a parameter over a whole shared buffer; elements outside the tensor become zero. A read waits by itself.";
     Any "tile.barrier" "()" Call(barrier),
         "All lanes of the group meet and see each other's writes. In group kernels it is a hint.";
-    Any "tile.load" "(t, index=None, mask=None, other=None)" Call(load),
-        "Reads `t[index]`; elements outside, or where the mask is false, are `other` (0).";
-    Any "tile.store" "(t, index=None, value=None, mask=None)" Call(store),
-        "Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too.";
+    Any "tile.load" "(t, index=None, mask=None, other=None, inbounds=False)" Call(load),
+        "Reads `t[index]`; elements outside, or where the mask is false, are `other` (0). `inbounds` says that none is outside.";
+    Any "tile.store" "(t, index=None, value=None, mask=None, unique=False)" Call(store),
+        "Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too. `unique` says that no element is written twice.";
     Group "tile.accumulate" "(t, value)" Call(accumulate),
         "Folds a value into a slice with the parameter's own operator: `ts.tile.accumulate(C[i, :], v)`.";
     Group "tile.cp_commit_group" "()" Call(commit),
@@ -92,6 +93,7 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
         return e.error(Code::E_UNSUPPORTED, "expected a slice to copy from, got index tiles");
     }
     let Some(block) = matching_block(e, args, buf, block) else { return Val::Poison };
+    let plain = block.is_plain();
     let (to, from) = (e.ty(buf).dtype(), e.ty(block.mem).dtype());
     if to != from {
         return e.report(
@@ -102,6 +104,13 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
             .at(args.loc("src"))
             .help(format!("allocate the buffer with dtype ts.{from}, and cast when you use it")),
         );
+    }
+    if !plain {
+        // What lies with gaps or the other way round is read and put there.
+        if let (Some(value), Some(into)) = (e.load_block(&block), whole(e, buf)) {
+            e.store_block(&into, &Val::Rt(value), None);
+        }
+        return Val::None;
     }
     let extents = block.reach.iter().map(|r| match r {
         Reach::Span(d) => d.as_static().unwrap_or(-1),
@@ -171,13 +180,12 @@ fn matching_block(
 /// A whole parameter as a block.
 fn whole(e: &mut Elab<'_>, view: Value) -> Option<BlockRef> {
     let dims = e.ty(view).shape().to_vec();
-    let mut block = BlockRef { mem: view, at: Vec::new(), reach: Vec::new() };
+    let mut block = BlockRef::new(view);
     for dim in dims {
         let v = crate::elab::names::dim_val(&dim);
         let extent = e.extent(&v, "the extent of the parameter")?;
         let zero = e.b().index(0);
-        block.at.push(zero);
-        block.reach.push(Reach::Span(extent));
+        block.push(zero, Reach::Span(extent), 1);
     }
     Some(block)
 }
@@ -210,9 +218,10 @@ fn barrier(e: &mut Elab<'_>, _: &mut Args) -> Val {
 
 /// `t` with an index, or an already indexed place.
 fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
+    let transposed = matches!(args.get("t"), Val::ViewT(_));
     let mem = match args.get("t") {
         Val::Block(b) => return Some(*b),
-        Val::View(v) => v,
+        Val::View(v) | Val::ViewT(v) => v,
         Val::Buf { buf, transposed: false } => buf,
         other => {
             let what = e.describe(&other);
@@ -228,7 +237,10 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
         }
         one => vec![one],
     };
-    let dims = e.ty(mem).shape().to_vec();
+    let mut dims = e.ty(mem).shape().to_vec();
+    if transposed {
+        dims.reverse();
+    }
     if items.len() != dims.len() {
         e.error(
             Code::E_SHAPE_MISMATCH,
@@ -241,11 +253,13 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
         );
         return None;
     }
-    let mut block = BlockRef { mem, at: Vec::new(), reach: Vec::new() };
+    let mut block = BlockRef::new(mem);
     for (v, dim) in items.iter().zip(&dims) {
         let (at, reach) = e.point_value(v, dim)?;
-        block.at.push(at);
-        block.reach.push(reach);
+        block.push(at, reach, 1);
+    }
+    if transposed {
+        block.reverse();
     }
     // Index tiles of several axes meet like operands do.
     let tiles: Vec<usize> =
@@ -271,7 +285,10 @@ fn mask_of(e: &mut Elab<'_>, args: &Args) -> Option<Option<Value>> {
 }
 
 fn load(e: &mut Elab<'_>, args: &mut Args) -> Val {
-    let Some(block) = place(e, args) else { return Val::Poison };
+    let (Some(mut block), Some(inbounds)) = (place(e, args), flag(e, args, "inbounds")) else {
+        return Val::Poison;
+    };
+    block.hint = inbounds.then_some("inbounds");
     let dtype = e.ty(block.mem).dtype();
     let other = match args.get("other") {
         Val::None => None,
@@ -305,7 +322,10 @@ fn store(e: &mut Elab<'_>, args: &mut Args) -> Val {
     if value == Val::None {
         return e.error(Code::E_ARGUMENT, "expected a value to store");
     }
-    let Some(block) = place(e, args) else { return Val::Poison };
+    let (Some(mut block), Some(unique)) = (place(e, args), flag(e, args, "unique")) else {
+        return Val::Poison;
+    };
+    block.hint = unique.then_some("unique");
     let Some(mut mask) = mask_of(e, args) else { return Val::Poison };
     if let Some(m) = mask
         && !e.ty(m).shape().is_empty()

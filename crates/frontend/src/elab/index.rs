@@ -18,8 +18,9 @@ impl Elab<'_> {
         };
         match base {
             Val::Poison => Val::Poison,
-            Val::View(v) => self.block_of(v, &items),
-            Val::Buf { buf, transposed: false } => self.block_of(buf, &items),
+            Val::View(v) => self.block_of(v, &items, false),
+            Val::ViewT(v) => self.block_of(v, &items, true),
+            Val::Buf { buf, transposed: false } => self.block_of(buf, &items, false),
             Val::Tuple(parts) => {
                 let index = items.first().map(|e| self.expr(e));
                 let len = parts.len() as i64;
@@ -52,12 +53,23 @@ impl Elab<'_> {
         let rank = self.ty(value).rank();
         let mut kept = 0;
         let mut axes = Vec::new();
-        for (place, item) in items.iter().enumerate() {
+        // `...` stands for the axes that are not written out.
+        let written = items.iter().filter(|e| matches!(e, Expr::Slice(_))).count();
+        let mut place = 0;
+        let mut dots = 0;
+        for item in items {
+            place += 1;
             match item {
+                Expr::EllipsisLiteral(_) if dots == 0 => {
+                    dots = 1;
+                    let rest = rank.saturating_sub(written);
+                    kept += rest;
+                    place = place + rest - 1;
+                }
                 Expr::Slice(s) if s.lower.is_none() && s.upper.is_none() && s.step.is_none() => {
                     kept += 1
                 }
-                Expr::NoneLiteral(_) => axes.push(place),
+                Expr::NoneLiteral(_) => axes.push(place - 1),
                 _ => {
                     return self.error_help(
                         Code::E_UNSUPPORTED,
@@ -83,11 +95,20 @@ impl Elab<'_> {
     }
 
     /// The place in memory that a subscript names.
-    fn block_of(&mut self, mem: Value, items: &[&Expr]) -> Val {
+    fn block_of(&mut self, mem: Value, items: &[&Expr], transposed: bool) -> Val {
         let ty = self.ty(mem).clone();
         let name = self.func.name_of(mem).unwrap_or("buffer").to_string();
-        let items: Vec<&Expr> =
-            items.iter().copied().filter(|e| !matches!(e, Expr::EllipsisLiteral(_))).collect();
+        let is_dots = |e: &&Expr| matches!(e, Expr::EllipsisLiteral(_));
+        let dots = items.iter().position(is_dots);
+        if items.iter().filter(|e| is_dots(e)).count() > 1 {
+            return self.error(Code::E_SYNTAX, "expected `...` once in a subscript, got it again");
+        }
+        // `...` stands for as many whole axes as are not written out.
+        let mut items: Vec<Option<&Expr>> = items.iter().copied().map(Some).collect();
+        if let Some(dots) = dots {
+            let rest = ty.rank().saturating_sub(items.len() - 1);
+            items.splice(dots..=dots, std::iter::repeat_n(None, rest));
+        }
         if items.len() > ty.rank() {
             return self.error(
                 Code::E_SHAPE_MISMATCH,
@@ -99,25 +120,36 @@ impl Elab<'_> {
                 ),
             );
         }
-        let mut block = BlockRef { mem, at: Vec::new(), reach: Vec::new() };
-        for (axis, dim) in ty.shape().iter().enumerate() {
-            let placed = match items.get(axis) {
+        let mut block = BlockRef::new(mem);
+        let mut dims = ty.shape().to_vec();
+        if transposed {
+            dims.reverse();
+        }
+        for (axis, dim) in dims.iter().enumerate() {
+            let mut step = 1;
+            let placed = match items.get(axis).copied().flatten() {
                 None => self.whole_axis(dim, &name),
-                Some(Expr::Slice(s))
+                Some(item @ Expr::Slice(s))
                     if s.lower.is_none() && s.upper.is_none() && s.step.is_none() =>
                 {
-                    self.loc = self.place(items[axis].range());
+                    self.loc = self.place(item.range());
                     self.whole_axis(dim, &name)
                 }
                 Some(Expr::Slice(s)) => {
                     self.loc = self.place(s.range());
-                    self.slice_axis(s, dim)
+                    match self.slice_step(s) {
+                        Some(by) => step = by,
+                        None => return Val::Poison,
+                    }
+                    self.slice_axis(s, dim, step)
                 }
                 Some(item) => self.point_axis(item, dim),
             };
             let Some((at, reach)) = placed else { return Val::Poison };
-            block.at.push(at);
-            block.reach.push(reach);
+            block.push(at, reach, step);
+        }
+        if transposed {
+            block.reverse();
         }
         if self.kind == KernelKind::Lane && block.reach.iter().any(|r| *r != Reach::Point) {
             return self.error_help(
@@ -189,16 +221,43 @@ impl Elab<'_> {
         }
     }
 
-    fn slice_axis(&mut self, s: &ruff_python_ast::ExprSlice, dim: &Dim) -> Option<(Value, Reach)> {
-        if let Some(step) = &s.step {
-            let step = self.expr(step);
-            if step.as_const_int() != Some(1) {
-                self.error(Code::E_UNSUPPORTED, "slices with a step are not supported");
-                return None;
-            }
+    /// The step of a slice: a positive compile-time integer.
+    fn slice_step(&mut self, s: &ruff_python_ast::ExprSlice) -> Option<i64> {
+        let Some(step) = &s.step else { return Some(1) };
+        let v = self.expr(step);
+        match v {
+            Val::Open(_) => Some(1),
+            _ => match v.as_const_int().filter(|v| *v > 0) {
+                Some(by) => Some(by),
+                None => {
+                    let what = self.describe(&v);
+                    self.error_help(
+                        Code::E_ARGUMENT,
+                        format!("expected a step that is a positive compile-time integer, got {what}"),
+                        "write `x[a:b:2]`; to run backwards, gather: `x[n - 1 - ts.tile.arange(n)]`",
+                    );
+                    None
+                }
+            },
         }
+    }
+
+    fn slice_axis(
+        &mut self,
+        s: &ruff_python_ast::ExprSlice,
+        dim: &Dim,
+        step: i64,
+    ) -> Option<(Value, Reach)> {
         let lower = s.lower.as_deref().map(|e| self.expr(e)).unwrap_or(Val::int(0));
         if let Val::Origin(name) = &lower {
+            if step != 1 {
+                self.error_help(
+                    Code::E_UNSUPPORTED,
+                    format!("expected `{name}:{name}+T` without a step, got a step of {step}"),
+                    "the explicit form is a loop over ts.tile.range and ts.tile.program_id",
+                );
+                return None;
+            }
             return self.origin_axis(name, s, dim);
         }
         let upper = match s.upper.as_deref() {
@@ -229,6 +288,11 @@ impl Elab<'_> {
             return None;
         }
         let at = self.index_value(&lower)?;
+        let extent = match extent {
+            Dim::Static(v) => Dim::Static((v + step - 1) / step),
+            Dim::Expr(e) if step != 1 => Dim::Expr(e.ceil_div(step)),
+            other => other,
+        };
         Some((at, Reach::Span(extent)))
     }
 
@@ -378,8 +442,26 @@ impl Elab<'_> {
         block.reach.iter().map(extent).collect()
     }
 
+    /// The attributes that say which block of memory an op means.
+    fn as_block(spec: OpSpec<tessera_tile::Tile>, block: &BlockRef) -> OpSpec<tessera_tile::Tile> {
+        let spec = spec.attr("extent", Attr::ints(Self::extents(block)));
+        if block.step.iter().all(|&s| s == 1) {
+            return spec;
+        }
+        spec.attr("step", Attr::ints(block.step.iter().copied()))
+    }
+
     /// The shape of the value that a block holds.
     pub fn block_shape(&self, block: &BlockRef) -> Shape {
+        let mut shape = self.stored_shape(block);
+        if block.transposed {
+            shape.reverse();
+        }
+        shape
+    }
+
+    /// The same in the order of the memory's axes.
+    fn stored_shape(&self, block: &BlockRef) -> Shape {
         let gather = block.reach.iter().zip(&block.at).find(|(r, _)| **r == Reach::Gather);
         if let Some((_, at)) = gather {
             return self.ty(*at).shape().to_vec();
@@ -397,7 +479,7 @@ impl Elab<'_> {
 
     pub fn load_block_other(&mut self, block: &BlockRef, other: Option<Value>) -> Option<Value> {
         let dtype = self.ty(block.mem).dtype();
-        let ty = Type::value(self.block_shape(block), dtype);
+        let ty = Type::value(self.stored_shape(block), dtype);
         let gather = block.reach.contains(&Reach::Gather);
         if gather && !self.gather_is_legal(block) {
             return None;
@@ -408,9 +490,25 @@ impl Elab<'_> {
             spec = spec.group("other", &[other]);
         }
         if !gather {
-            spec = spec.attr("extent", Attr::ints(Self::extents(block)));
+            spec = Self::as_block(spec, block);
         }
-        self.b().value(spec).ok()
+        if block.hint == Some("inbounds") {
+            spec = spec.attr("inbounds", Attr::Bool(true));
+        }
+        let value = self.b().value(spec).ok()?;
+        self.in_order(block, value)
+    }
+
+    /// Between the order of the memory's axes and that of the block's, which are each other's
+    /// reverse or the same.
+    fn in_order(&mut self, block: &BlockRef, value: Value) -> Option<Value> {
+        if !block.transposed || self.ty(value).rank() < 2 {
+            return Some(value);
+        }
+        match self.transpose(value) {
+            Val::Rt(v) => Some(v),
+            _ => None,
+        }
     }
 
     fn gather_is_legal(&mut self, block: &BlockRef) -> bool {
@@ -465,23 +563,31 @@ impl Elab<'_> {
     /// Writes a value into a block, converted by the memory's policy.
     pub fn store_block(&mut self, block: &BlockRef, value: &Val, mask: Option<Value>) {
         let Some(value) = self.fit_block(block, value, None) else { return };
+        let Some(value) = self.in_order(block, value) else { return };
         let gather = block.reach.contains(&Reach::Gather);
         if gather && !self.gather_is_legal(block) {
             return;
         }
         let code = if gather { TileOp::Scatter } else { TileOp::Store };
         let mut spec = OpSpec::new(code, &[block.mem, value]).group("at", &block.at);
-        if let Some(mask) = mask {
+        if let Some(mask) = mask.and_then(|m| self.in_order(block, m)) {
             spec = spec.group("mask", &[mask]);
         }
         if !gather {
-            spec = spec.attr("extent", Attr::ints(Self::extents(block)));
+            spec = Self::as_block(spec, block);
+        } else if block.hint == Some("unique") {
+            spec = spec.attr("unique", Attr::Bool(true));
         }
         let _ = self.b().op(spec);
     }
 
     /// A value of the block's shape, in `dtype` or converted to the memory's storage.
-    pub fn fit_block(&mut self, block: &BlockRef, value: &Val, dtype: Option<DType>) -> Option<Value> {
+    pub fn fit_block(
+        &mut self,
+        block: &BlockRef,
+        value: &Val,
+        dtype: Option<DType>,
+    ) -> Option<Value> {
         let shape = self.block_shape(block);
         let mem = self.ty(block.mem).clone();
         let target = dtype.unwrap_or(mem.dtype());
@@ -558,11 +664,11 @@ impl Elab<'_> {
             other => other.dtype().compute(),
         };
         let Some(value) = self.fit_block(block, value, Some(dtype)) else { return };
+        let Some(value) = self.in_order(block, value) else { return };
         let spec = OpSpec::new(TileOp::Accumulate, &[block.mem, value])
             .group("at", &block.at)
-            .attr("op", Attr::word(op))
-            .attr("extent", Attr::ints(Self::extents(block)));
-        let _ = self.b().op(spec);
+            .attr("op", Attr::word(op));
+        let _ = self.b().op(Self::as_block(spec, block));
     }
 }
 

@@ -342,6 +342,9 @@ impl Elab<'_> {
             Val::View(value) => {
                 format!("the whole parameter `{}`", self.func.name_of(*value).unwrap_or("?"))
             }
+            Val::ViewT(value) => {
+                format!("the transposed parameter `{}`", self.func.name_of(*value).unwrap_or("?"))
+            }
             Val::Block(b) => format!("a slice of `{}`", self.func.name_of(b.mem).unwrap_or("?")),
             Val::Buf { buf, .. } => {
                 let ty = self.func.ty(*buf);

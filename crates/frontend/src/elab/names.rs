@@ -75,7 +75,8 @@ impl Elab<'_> {
     /// A dimension symbol: an integer in scope (LANGUAGE 10).
     fn symbol(&mut self, id: &str) -> Option<Val> {
         let known = self.config.dims.get(id);
-        if !self.symbols.contains(id) && !(self.factors.contains(id) && known.is_some()) {
+        let bound_factor = self.factors.contains(id) && known.is_some();
+        if !self.symbols.contains(id) && !bound_factor {
             return None;
         }
         Some(match known {
@@ -122,13 +123,13 @@ impl Elab<'_> {
                 }
                 Val::Tuple(ty.shape().iter().map(dim_val).collect())
             }
-            Val::View(v) if attr == "T" => {
-                let name = self.func.name_of(v).unwrap_or("x").to_string();
-                self.error_help(
-                    Code::E_UNSUPPORTED,
-                    format!("expected a slice before `.T`, got the whole parameter `{name}`"),
-                    format!("transpose the tile: ts.tile.transpose({name}[...])"),
-                )
+            Val::View(v) if attr == "T" => Val::ViewT(v),
+            Val::ViewT(v) if attr == "T" => Val::View(v),
+            Val::ViewT(v) if matches!(attr, "shape" | "dtype") => {
+                match self.member(Val::View(v), attr) {
+                    Val::Tuple(dims) => Val::Tuple(dims.into_iter().rev().collect()),
+                    other => other,
+                }
             }
             other => {
                 let what = self.describe(&other);

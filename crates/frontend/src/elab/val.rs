@@ -43,6 +43,39 @@ pub struct BlockRef {
     pub mem: Value,
     pub at: Vec<Value>,
     pub reach: Vec<Reach>,
+    /// How far apart the positions of each span are.
+    pub step: Vec<i64>,
+    /// The value has the axes of the memory in reverse: `A.T[…]`.
+    pub transposed: bool,
+    /// `load(…, inbounds=True)` and `store(…, unique=True)`.
+    pub hint: Option<&'static str>,
+}
+
+impl BlockRef {
+    pub fn new(mem: Value) -> Self {
+        let (at, reach, step) = (Vec::new(), Vec::new(), Vec::new());
+        Self { mem, at, reach, step, transposed: false, hint: None }
+    }
+
+    pub fn push(&mut self, at: Value, reach: Reach, step: i64) {
+        self.at.push(at);
+        self.reach.push(reach);
+        self.step.push(step);
+    }
+
+    /// Axes were given in the reverse order of the memory's.
+    pub fn reverse(&mut self) {
+        self.at.reverse();
+        self.reach.reverse();
+        self.step.reverse();
+        // Index tiles have an order of their own.
+        let spans = self.reach.iter().filter(|r| matches!(r, Reach::Span(_))).count();
+        self.transposed = spans > 1;
+    }
+
+    pub fn is_plain(&self) -> bool {
+        !self.transposed && self.step.iter().all(|&s| s == 1)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +90,8 @@ pub enum Val {
     /// A scalar or tile in the function.
     Rt(Value),
     View(Value),
+    /// A whole parameter with its axes in reverse.
+    ViewT(Value),
     Block(Box<BlockRef>),
     Buf {
         buf: Value,

@@ -42,6 +42,8 @@ pub(crate) struct Access<'i> {
     /// The block's extents, 0 for an axis with one position; `None` where each element (lane) has
     /// a position of its own.
     pub extent: Option<&'i [i64]>,
+    /// The block's steps; empty where all are 1.
+    pub step: &'i [i64],
     /// The whole of the memory, wherever the positions point.
     pub whole: bool,
     pub value: Option<usize>,
@@ -63,6 +65,7 @@ pub(crate) fn accesses<'i>(
         at,
         rank,
         extent,
+        step: &[],
         whole: false,
         value: None,
         mask: None,
@@ -76,14 +79,18 @@ pub(crate) fn accesses<'i>(
         ..read(2, rank, extent)
     };
     match &inst.action {
-        Action::Load { extent, .. } => vec![read(1, extent.len(), block(extent))],
+        Action::Load { extent, step, .. } => {
+            vec![Access { step, ..read(1, extent.len(), block(extent)) }]
+        }
         Action::Gather { rank, .. } => vec![read(1, *rank, None)],
-        Action::Store { extent } => vec![write(Touch::Write, extent.len(), block(extent))],
+        Action::Store { extent, step } => {
+            vec![Access { step, ..write(Touch::Write, extent.len(), block(extent)) }]
+        }
         Action::Scatter { rank } => vec![write(Touch::Write, *rank, None)],
-        Action::Accumulate { extent, .. } => {
+        Action::Accumulate { extent, step, .. } => {
             let place = inst.args.first().and_then(|a| memory.get(a.slot)?.as_ref());
             let touch = place.and_then(|p| p.reduces).map_or(Touch::Update, Touch::Fold);
-            vec![write(touch, extent.len(), block(extent))]
+            vec![Access { step, ..write(touch, extent.len(), block(extent)) }]
         }
         Action::Atomic { rank, wide, .. } => {
             // Atomic among the lanes of one group, it is for other groups a plain update.
@@ -151,7 +158,7 @@ pub(crate) fn touched(
         guarded && mask.is_none_or(|k| k[if k.len() == 1 { 0 } else { i }])
     };
     match access.extent {
-        Some(extent) => block(memory, &at?, extent, happens, want),
+        Some(extent) => block(memory, &at?, (extent, access.step), happens, want),
         None => {
             let lanes = (m.program.kind == KernelKind::Lane).then(|| m.mask.lanes());
             let happens = |i: usize| lanes.is_none_or(|l| l[i]) && happens(i);
@@ -183,7 +190,7 @@ pub(crate) fn position(dims: &[i64], mut element: usize) -> Vec<i64> {
 fn block(
     memory: &Memory,
     at: &[&Tile],
-    extent: &[i64],
+    (extent, step): (&[i64], &[i64]),
     happens: impl Fn(usize) -> bool,
     want: bool,
 ) -> Option<Touched> {
@@ -199,11 +206,14 @@ fn block(
         }
         return Some(out);
     }
+    let by = |axis: usize| step.get(axis).copied().unwrap_or(1);
     // For each axis the positions of the block that are inside, counted from its start.
     let inside: Vec<(i64, i64)> = (0..extent.len())
         .map(|a| {
-            let lo = at[a].saturating_neg().max(0);
-            (lo, dims[a].saturating_sub(at[a]).min(extent[a].max(1)).max(lo))
+            // Steps are counted up to the next whole one.
+            let steps = |far: i64| far.saturating_add(by(a) - 1).div_euclid(by(a));
+            let lo = steps(at[a].saturating_neg()).max(0);
+            (lo, steps(dims[a].saturating_sub(at[a])).min(extent[a].max(1)).max(lo))
         })
         .collect();
     if !want || inside.iter().any(|(lo, hi)| lo >= hi) {
@@ -211,14 +221,15 @@ fn block(
     }
     let mut place: Vec<i64> = inside.iter().map(|r| r.0).collect();
     let row = inside.last().map_or(1, |r| (r.1 - r.0) as usize);
+    let last = by(extent.len().saturating_sub(1)) as usize;
     loop {
         let (mut i, mut element) = (0i64, 0i64);
         for a in 0..extent.len() {
             i = i * extent[a].max(1) + place[a];
-            element = element * dims[a] + at[a] + place[a];
+            element = element * dims[a] + at[a] + place[a] * by(a);
         }
         for j in 0..row {
-            let spot = Spot { i: i as usize + j, element: element as usize + j };
+            let spot = Spot { i: i as usize + j, element: element as usize + j * last };
             if happens(spot.i) {
                 out.spots.push(spot);
             }

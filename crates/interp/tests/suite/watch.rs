@@ -9,11 +9,11 @@ const LOOP: &str = r#"func @f(%x: view<[2], f32, write>, %hi: i64) {kind = group
   %lo = tile.const {value = 0} : i64 loc("k.py":3:5)
   %one = tile.const {value = 1} : i64 loc("k.py":3:9)
   %acc = tile.const {value = 0.5} : f32 loc("k.py":3:5)
-  %acc.1 = tile.for %lo, %hi, %one init(%acc) : f32 do (%k: i64, %acc.2: f32) {
+  %acc.1 = tile.for %lo, %hi, %one init(%acc) : f32 loc("k.py":4:5) do (%k: i64, %acc.2: f32) {
     %0 = tile.add %acc.2, %acc.2 : f32 loc("k.py":5:9)
     %acc.3 = tile.add %0, %acc.2 : f32 loc("k.py":5:9)
     tile.yield %acc.3 loc("k.py":4:5)
-  } loc("k.py":4:5)
+  }
   tile.store %x, %acc.1 at(%p) {extent = [0]} loc("k.py":6:5)
   tile.return
 }"#;

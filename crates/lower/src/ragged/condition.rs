@@ -1,7 +1,7 @@
 //! Bounds conditions: comparisons of a position along one axis with a scalar.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, Value};
 use tessera_numerics::ScalarFn;
 use tessera_tile::{TileFunc, TileOp};
@@ -16,39 +16,70 @@ fn burn(fuel: &Cell<usize>) -> bool {
     left > 0
 }
 
-/// The axes along which a condition says where a tile ends: it is, or has as a conjunct, a
-/// comparison of something that varies along that axis only with something that varies along none.
-/// A causal mask compares two axes and bounds neither.
-pub(super) fn bounded_axes(func: &TileFunc, condition: Value) -> BTreeSet<usize> {
+/// Which ends of an axis a condition cuts off.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Sides {
+    pub lower: bool,
+    pub upper: bool,
+}
+
+impl Sides {
+    fn flipped(self) -> Self {
+        Self { lower: self.upper, upper: self.lower }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { lower: self.lower || other.lower, upper: self.upper || other.upper }
+    }
+}
+
+type Bounds = BTreeMap<usize, Sides>;
+
+/// The axes along which a condition says where a tile ends or begins: it is, or has as a conjunct,
+/// a comparison of something that varies along that axis only with something that varies along
+/// none. A causal mask compares two axes and bounds neither.
+pub(super) fn bounded_axes(func: &TileFunc, condition: Value) -> Bounds {
     bounded(func, condition, &Cell::new(FUEL))
 }
 
-fn bounded(func: &TileFunc, condition: Value, fuel: &Cell<usize>) -> BTreeSet<usize> {
-    let Some(op) = func.def(condition).filter(|_| burn(fuel)) else { return BTreeSet::new() };
+fn bounded(func: &TileFunc, condition: Value, fuel: &Cell<usize>) -> Bounds {
+    let Some(op) = func.def(condition).filter(|_| burn(fuel)) else { return Bounds::new() };
     match op.code {
         TileOp::Ew(ScalarFn::And) => {
             let mut axes = bounded(func, op.operands[0], fuel);
-            axes.extend(bounded(func, op.operands[1], fuel));
+            for (axis, sides) in bounded(func, op.operands[1], fuel) {
+                let both = axes.get(&axis).copied().unwrap_or_default().and(sides);
+                axes.insert(axis, both);
+            }
             axes
         }
         TileOp::Ew(ScalarFn::Not) => match func.def(op.operands[0]).map(|inner| inner.code) {
             // The complement of one comparison is one; of a conjunction it is not.
             Some(TileOp::Ew(ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge)) => {
-                bounded(func, op.operands[0], fuel)
+                let inner = bounded(func, op.operands[0], fuel);
+                inner.into_iter().map(|(axis, sides)| (axis, sides.flipped())).collect()
             }
-            _ => BTreeSet::new(),
+            _ => Bounds::new(),
         },
-        TileOp::Ew(ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge) => {
+        TileOp::Ew(f @ (ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge)) => {
+            let below = matches!(f, ScalarFn::Lt | ScalarFn::Le);
+            let one = |axes: BTreeSet<usize>, upper: bool| {
+                axes.into_iter().map(|a| (a, Sides { lower: !upper, upper })).collect()
+            };
             match (varies(func, op.operands[0], fuel), varies(func, op.operands[1], fuel)) {
-                (Some(a), Some(b)) if a.len() == 1 && b.is_empty() => a,
-                (Some(a), Some(b)) if a.is_empty() && b.len() == 1 => b,
-                _ => BTreeSet::new(),
+                (Some(a), Some(b)) if a.len() == 1 && b.is_empty() => one(a, below),
+                (Some(a), Some(b)) if a.is_empty() && b.len() == 1 => one(b, !below),
+                _ => Bounds::new(),
             }
         }
         // Conditions made on one axis and spread over the others.
         TileOp::Broadcast => bounded(func, op.operands[0], fuel),
-        TileOp::Expand => shifted(&bounded(func, op.operands[0], fuel), op.attr("axis")),
-        _ => BTreeSet::new(),
+        TileOp::Expand => {
+            let at = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+            let inner = bounded(func, op.operands[0], fuel);
+            inner.into_iter().map(|(a, sides)| (if a >= at { a + 1 } else { a }, sides)).collect()
+        }
+        _ => Bounds::new(),
     }
 }
 

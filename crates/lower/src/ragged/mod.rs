@@ -58,7 +58,12 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
                 && op.attr("whole").is_none();
             let root = state.root().filter(|_| !harmless)?;
             let what = format!("a {name} along");
-            Some((root, error(func, id, op.operands[0], axis, root, &what, state, filler(name))))
+            let found = error(func, id, op.operands[0], axis, root, &what, state, filler(name));
+            if op.attr("whole").is_some() {
+                let help = "a mean counts every element: divide ts.tile.sum by the number of elements that are there";
+                return Some((root, found.help(help)));
+            }
+            Some((root, found))
         }
         TileOp::Scan => {
             let axis = op.attr("axis").and_then(Attr::as_int)? as usize;
@@ -89,6 +94,20 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
                 root,
                 error(func, id, value, axis, root, "a matrix product over", state, Some("0.0")),
             ))
+        }
+        // Padding of an index tile is a position like any other: the first element.
+        TileOp::Scatter | TileOp::Atomic => {
+            let masked = op.group("mask").first().map(|&m| condition::bounded_axes(func, m));
+            op.group("at").iter().filter(|&&at| func.ty(at).rank() > 0).find_map(|&at| {
+                flow.state(at).iter().enumerate().find_map(|(axis, state)| {
+                    let root = state.root()?;
+                    if masked.as_ref().is_some_and(|m| m.contains_key(&axis)) {
+                        return None;
+                    }
+                    let what = "the positions along";
+                    Some((root, error(func, id, at, axis, root, what, *state, Some("-1"))))
+                })
+            })
         }
         _ => None,
     }
@@ -135,6 +154,20 @@ fn error(
         (Some(d), Some(at)) => format!("{d} - {}", user_name(func, at).unwrap_or("start")),
         _ => "…".to_string(),
     };
+    if root.front {
+        let fill = fill.unwrap_or("-math.inf");
+        let size = left.split(" - ").next().unwrap_or("n").to_string();
+        return Diagnostic::new(Code::E_RAGGED, message)
+            .at(func.ops[id].loc.clone())
+            .label(
+                access.loc.clone(),
+                "this slice may begin before the tensor and leave it at the end",
+            )
+            .help(format!(
+                "mask both ends: with `p` the positions of the slice, \
+                 `ts.tile.where((p >= 0) & (p < {size}), {name}, {fill})`"
+            ));
+    }
     let rank = func.ty(value).rank();
     let value_arg = fill.map_or(String::new(), |f| format!(", value={f}"));
     let help = if axis + 1 == rank {

@@ -8,6 +8,8 @@ use tessera_numerics::ScalarFn;
 pub(super) struct Root {
     pub access: OpId,
     pub axis: usize,
+    /// The block may begin before the tensor, too.
+    pub front: bool,
 }
 
 /// One axis, from the most to the least that is known.

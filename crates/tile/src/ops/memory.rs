@@ -36,6 +36,12 @@ pub fn verify_access(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         errors.shape(format!("expected extents of 0 or more, got {extent:?}"));
         return;
     }
+    if let Some(step) = op.attr("step").and_then(Attr::as_ints)
+        && (step.len() != rank || step.iter().any(|&s| s < 1))
+    {
+        errors.shape(format!("expected a step of 1 or more for each of {rank} axes, got {step:?}"));
+        return;
+    }
     if let Some(bounds) = op.attr("bounds").and_then(Attr::as_list) {
         let known = bounds.iter().all(|b| matches!(b.as_word(), Some("inside" | "checked")));
         if bounds.len() != rank || !known {

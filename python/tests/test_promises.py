@@ -1,0 +1,129 @@
+"""Claims of the guides that are about privileges, fallbacks, warps and grids."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from kernels import gemm, saxpy
+
+
+def test_writing_a_read_region_is_refused_at_decoration():
+    with pytest.raises(ts.PrivilegeError) as e:
+
+        @ts.kernel
+        def bad(x: ts.Region[ts.read, ts.Tensor["n", ts.f32]]):
+            i = ts.tile.linear_id()
+            x[i] = 1.0
+
+    assert e.value.code == "E_PRIVILEGE" and "x[i] = 1.0" in str(e.value)
+
+
+@ts.kernel
+def both(x: ts.Tensor["n", ts.f32], a: ts.Region[ts.write, ts.Tensor["n", ts.f32]],
+         b: ts.Region[ts.write, ts.Tensor["n", ts.f32]]):
+    i = ts.tile.linear_id()
+    a[i] = x[i]
+    b[i] = x[i] + 1.0
+
+
+def test_one_array_for_two_written_regions_is_refused():
+    x, out = np.ones(4, np.float32), np.zeros(6, np.float32)
+    for a, b in [(out, out), (out[:4], out[2:]), (out[:4], out[3::-1])]:
+        with pytest.raises(ts.PrivilegeError, match="overlap") as e:
+            both(x, a[:4], b[:4])
+        assert "both are written" in str(e.value)
+    assert (out == 0).all()
+    pair = np.zeros(8, np.float32)
+    both(x, pair[::2], pair[1::2])
+    assert (pair == [1, 2] * 4).all()
+
+
+@pytest.mark.parametrize("name", ["fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1", "bf16", "f16"])
+def test_no_dtype_falls_back_on_the_interpreter(name):
+    """The warning of a fallback is told where one happens. The interpreter has every dtype: none is told, and
+    results have the bits of the dtype itself."""
+    elem = ts.dtype(name)
+
+    @ts.kernel
+    def third(x: ts.Tensor["n", elem], y: ts.Tensor["n", elem]):
+        i = ts.tile.linear_id()
+        y[i] = x[i] / 3.0
+
+    values = np.array([1, 1.5, 2, 3, 4, 6], np.float32)
+    x = ts.array(values, name)
+    y = ts.zeros(6, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ts.TesseraWarning)
+        third(x, y)
+    wanted = ts.numerics.encode(x.astype(np.float32) / np.float32(3), name)
+    assert (y.view(wanted.dtype) == wanted).all()
+    assert "W_DTYPE_FALLBACK" not in third.explain()
+
+
+@ts.kernel(lanes=128)
+def group_sums(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], z: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    y[i] = ts.tile.group.reduce(x[i], "sum")
+    z[i] = ts.tile.group.scan(x[i], "sum")
+
+
+def test_group_reductions_do_not_depend_on_the_width_of_a_warp(monkeypatch):
+    x = np.random.default_rng(0).standard_normal(300).astype(np.float32)
+    results = []
+    for width in (16, 32, 64):
+        monkeypatch.setenv("TESSERA_INTERP_WARP", str(width))
+        assert ts.runtime.capabilities()["warp_size"] == width
+        group_sums.cache_clear()
+        y, z = np.zeros_like(x), np.zeros_like(x)
+        group_sums(x, y, z)
+        results.append((y.tobytes(), z.tobytes()))
+    assert results[0] == results[1] == results[2]
+    sums = [x[i : i + 128].sum(dtype=np.float64) for i in (0, 128, 256)]
+    assert np.allclose(np.frombuffer(results[0][0], np.float32), np.repeat(sums, 128)[:300], rtol=1e-5)
+    monkeypatch.setenv("TESSERA_INTERP_WARP", "33")
+    with pytest.raises(ts.LaunchError, match="16, 32 or 64"):
+        ts.runtime.capabilities()
+
+
+@ts.kernel
+def blocks(x: ts.Tensor[64, ts.f32], y: ts.Tensor[64, ts.f32]):
+    p = ts.tile.program_id(0)
+    y[p * 16 : p * 16 + 16] = x[p * 16 : p * 16 + 16] + 1.0
+
+
+def test_more_groups_than_the_kernels_own_write_nothing_outside():
+    memory = np.zeros(96, np.float32)
+    x, y = np.ones(64, np.float32), memory[:64]
+    blocks(x, y)
+    assert "inside" in blocks.jit().inspect_ir("tile")
+    for launch in (blocks[6], blocks.jit()[6]):
+        y[:] = 0
+        launch(x, y)
+        assert (memory[:64] == 2).all() and (memory[64:] == 0).all()
+        assert "from the caller" in blocks.explain()
+    # Fewer are the caller's choice.
+    y[:] = 0
+    blocks[2](x, y)
+    assert (memory[:32] == 2).all() and (memory[32:] == 0).all()
+
+
+def test_a_grid_whose_groups_write_one_place_is_refused():
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+    with pytest.raises(ts.TesseraError) as e:
+        blocks[4, 2](x, y)
+    assert e.value.code == "E_RACE" and "program_id(1)" in str(e.value) and (y == 0).all()
+    blocks[4, 1](x, y)
+    assert (y == 2).all()
+    a = ts.ones((64, 64), "bf16")
+    with pytest.raises(ts.TesseraError, match="E_RACE"):
+        gemm[1, 1, 2](a, a, ts.zeros((64, 64)))
+
+
+def test_a_grid_of_lanes_is_the_callers_too():
+    x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
+    saxpy[5](x, y, 2.0)
+    assert (y == [2] * 5 + [0] * 3).all()
+    saxpy[500](x, y, 2.0)
+    assert (y == [4] * 5 + [2] * 3).all()

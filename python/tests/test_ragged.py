@@ -1,0 +1,64 @@
+"""Padding never slips into a result: what would let it is refused, and the repair works."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tessera as ts
+
+
+def test_scatter_at_a_ragged_index_tile_is_refused_and_its_repair_is_right():
+    with pytest.raises(ts.ShapeError) as caught:
+
+        @ts.kernel
+        def broken(index: ts.Tensor["m", ts.i32], v: ts.Tensor["m", ts.f32], y: ts.Tensor["n", ts.f32]):
+            s = ts.tile.program_id(0) * 8
+            y[index[s : s + 8]] = v[s : s + 8]
+
+    assert caught.value.code == "E_RAGGED"
+    assert "value=-1" in caught.value.help
+
+    @ts.kernel
+    def scatter(index: ts.Tensor["m", ts.i32], v: ts.Tensor["m", ts.f32], y: ts.Tensor["n", ts.f32]):
+        s = ts.tile.grid(ts.cdiv(m, 8)) * 8
+        at = ts.tile.bounds_mask(index[s : s + 8], cols=m - s, value=-1)
+        y[at] = v[s : s + 8]
+        return y
+
+    y = scatter(np.array([3, 1, 4], np.int32), np.array([1, 2, 3], np.float32), np.zeros(6, np.float32))
+    np.testing.assert_array_equal(y, [0, 2, 0, 1, 3, 0])
+
+
+def test_slice_that_may_begin_before_the_tensor_needs_a_mask_of_both_ends():
+    with pytest.raises(ts.ShapeError) as caught:
+
+        @ts.kernel
+        def broken(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+            s = ts.tile.program_id(0)
+            t = ts.tile.bounds_mask(x[s - 1 : s + 2], cols=n - s + 1)
+            y[s] = ts.tile.max(t)
+
+    assert caught.value.code == "E_RAGGED"
+    assert "both ends" in caught.value.help
+
+    @ts.kernel
+    def pool(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+        s = ts.tile.program_id(0)
+        p = s - 1 + ts.tile.arange(3)
+        t = ts.tile.where((p >= 0) & (p < n), x[s - 1 : s + 2], -math.inf)
+        y[s] = ts.tile.max(t)
+        return y
+
+    x = np.array([-3, -1, -2, -5], np.float32)
+    np.testing.assert_array_equal(pool(x, np.zeros_like(x)), [-1, -1, -1, -2])
+
+
+def test_mean_of_a_ragged_slice_says_how_to_count():
+    with pytest.raises(ts.ShapeError) as caught:
+
+        @ts.kernel
+        def broken(x: ts.Tensor["n", ts.f32], y: ts.Tensor["k", ts.f32]):
+            y[0] = ts.tile.mean(x[0:64])
+
+    assert "divide ts.tile.sum" in caught.value.help
