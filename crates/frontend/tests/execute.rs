@@ -141,7 +141,7 @@ fn atomics_give_the_old_value_and_every_contribution_counts() {
     assert_eq!(out[1..], ["[3.0, 3.0]", "[2.0, 1.0, 3.0, 0.0]"]);
     // A reduction parameter takes them from any number of groups.
     let out = run(
-        "p = ts.tile.grid(ts.cdiv(n, T))\nidx = x[p * T : p * T + T]\nh[idx] += 1"
+        "p = ts.tile.grid(ts.cdiv(n, T))\nidx = ts.tile.bounds_mask(x[p * T : p * T + T], cols=n - p * T, value=-1)\nh[idx] += 1"
             .replace("T", "4")
             .as_str(),
         "x: n i32; h: m i32 reduce_sum",

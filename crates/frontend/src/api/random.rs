@@ -72,6 +72,17 @@ fn per_axis(e: &mut Elab<'_>, args: &Args, name: &str, rank: usize) -> Option<Ve
 fn coordinates(e: &mut Elab<'_>, args: &Args, x: Value) -> Option<Val> {
     let tile = e.ty(x).shape().to_vec();
     let rank = tile.len();
+    let grouped = e.func.walk().into_iter().any(|id| {
+        matches!(e.func.ops[id].code, TileOp::ProgramId | TileOp::Origin)
+    });
+    if grouped && !args.has("at") {
+        e.error_help(
+            Code::E_ARGUMENT,
+            "expected `at=`: without it every group would drop the same elements of its tile",
+            "say where the tile is: ts.tile.dropout(x, p, seed, at=(m0, n0), shape=(M, N))",
+        );
+        return None;
+    }
     let at = match args.has("at") {
         true => per_axis(e, args, "at", rank)?,
         false => vec![Val::int(0); rank],
