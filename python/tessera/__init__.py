@@ -109,12 +109,13 @@ from ._errors import (
     ToolError,
     UnsupportedError,
 )
-from ._func import func, identity
+from ._func import func
 from ._inspect import inspect_ir
 from ._report import CheckReport
 from ._require import require
 
 cdiv = _api.FUNCTIONS["cdiv"]
+identity = _api.FUNCTIONS["identity"]
 
 # A lock that another thread holds at a fork would stay locked in the child for ever.
 if hasattr(_os, "register_at_fork"):

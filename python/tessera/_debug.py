@@ -127,9 +127,9 @@ def _stop(kernel: KernelFn, place: Any, lines: dict[str, list[int]]) -> tuple[st
     statement = _statement(kernel, file, line)
     first, last = (statement.first, statement.last) if statement else (line, line)
     at = bisect.bisect_left(able, first)
-    if at == len(able) or line < able[0] and statement is None and line < kernel.spec.source.line:
+    if at == len(able) or line < min(able[0], kernel.spec.source.line):
         shown = ", ".join(map(str, able))
-        raise _core.error("E_ARGUMENT", f"the kernel runs nothing at line {line} of {file} or after it", f"it can stop at the lines {shown}")
+        raise _core.error("E_ARGUMENT", f"the kernel runs nothing at line {line} of {file}", f"it can stop at the lines {shown}")
     if able[at] <= last:
         return file, first, last
     moved = _statement(kernel, file, able[at])

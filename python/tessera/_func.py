@@ -69,9 +69,3 @@ def func(fn: Callable | None = None, *, source: str | None = None) -> Any:
     if fn is None:
         return functools.partial(func, source=source)
     return Func(fn, source_of(fn, source, "ts.func"))
-
-
-@func
-def identity(x):  # type: ignore[no-untyped-def]
-    """Gives back what it gets: the default of a function parameter."""
-    return x

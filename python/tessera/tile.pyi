@@ -34,14 +34,50 @@ def apply_causal_mask(scores: Any, q_start: Any, kv_start: Any, value: Any = ...
 def arange(start: Any, stop: Any = ...) -> Any:
     """`start … stop - 1` (or `0 … start - 1`) as a rank-1 tile of i32."""
 
+def argmax(x: Any, axis: Any = ...) -> Any:
+    """Where the maximum is, as i32: along an axis, or in row-major order over all elements. Of equal elements the first; NaN counts as the largest."""
+
+def argmin(x: Any, axis: Any = ...) -> Any:
+    """Where the minimum is, as i32: along an axis, or in row-major order over all elements. Of equal elements the first; NaN counts as the smallest."""
+
 def asin(x: Any) -> Any:
     """Inverse sine, in radians."""
+
+def assert_(cond: Any, text: Any = ...) -> Any:
+    """Stops the launch with an error here where the condition does not hold. `assert cond, text` is the same."""
 
 def atan(x: Any) -> Any:
     """Inverse tangent, in radians."""
 
 def atan2(a: Any, b: Any) -> Any:
     """Angle of the point `(x, y)`; the operands come in the order y, x."""
+
+def atomic_add(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Adds to `t[i]` in one step and gives the old value; `i` may be a tile."""
+
+def atomic_and(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Bitwise and into `t[i]` in one step; gives the old value."""
+
+def atomic_cas(ref: Any, expected: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Puts the value into `t[i]` where `expected` stands (the same bits); gives what stood there."""
+
+def atomic_exchange(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Puts the value into `t[i]` and gives the old one."""
+
+def atomic_max(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Raises `t[i]` to the value in one step and gives the old value."""
+
+def atomic_min(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Lowers `t[i]` to the value in one step and gives the old value."""
+
+def atomic_or(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Bitwise or into `t[i]` in one step; gives the old value."""
+
+def atomic_sub(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Subtracts from `t[i]` in one step and gives the old value."""
+
+def atomic_xor(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
+    """Bitwise exclusive or into `t[i]` in one step; gives the old value."""
 
 def barrier() -> Any:
     """All lanes of the group meet and see each other's writes. In group kernels it is a hint."""
@@ -83,10 +119,10 @@ def cp_async(dst: Any, src: Any, stage: Any = ...) -> Any:
     """Copies a slice of a parameter over a whole shared buffer; elements outside the tensor become zero. A read waits by itself."""
 
 def cp_commit_group() -> Any:
-    """Reserved."""
+    """Ends a group of `cp_async` copies. A kernel that calls it waits for its copies itself: neither a read nor `barrier()` does."""
 
 def cp_wait_group(n: Any) -> Any:
-    """Reserved."""
+    """Waits until at most the `n` newest groups of copies are on their way."""
 
 def create_mbarrier(count: Any) -> Any:
     """Reserved."""
@@ -94,11 +130,20 @@ def create_mbarrier(count: Any) -> Any:
 def create_tma_descriptor(tensor: Any) -> Any:
     """Reserved."""
 
+def cumprod(x: Any, axis: Any = ..., exclusive: Any = ...) -> Any:
+    """The running product along an axis."""
+
+def cumsum(x: Any, axis: Any = ..., exclusive: Any = ...) -> Any:
+    """The running sum along an axis."""
+
 def div(a: Any, b: Any) -> Any:
     """IEEE quotient of floats; integers are converted first, since `/` on them gives a float."""
 
 def dot(a: Any, b: Any, accumulator: Any = ..., transpose_a: Any = ..., transpose_b: Any = ..., accum: Any = ..., precision: Any = ...) -> Any:
     """Another name for `mma`."""
+
+def dropout(x: Any, p: Any, seed: Any, at: Any = ..., shape: Any = ...) -> Any:
+    """Sets elements to zero with probability `p` and scales the others by 1/(1-p). What is dropped depends on the seed and the element's place in the whole tensor: `at` is where the tile begins, `shape` the tensor's shape."""
 
 def erf(x: Any) -> Any:
     """Error function."""
@@ -151,8 +196,8 @@ def lane_id() -> Any:
 def linear_id() -> Any:
     """The lane's index over the whole launch, from 0."""
 
-def load(t: Any, index: Any = ..., mask: Any = ..., other: Any = ...) -> Any:
-    """Reads `t[index]`; elements outside, or where the mask is false, are `other` (0)."""
+def load(t: Any, index: Any = ..., mask: Any = ..., other: Any = ..., inbounds: Any = ...) -> Any:
+    """Reads `t[index]`; elements outside, or where the mask is false, are `other` (0). `inbounds` says that none is outside."""
 
 def local_id() -> Any:
     """The lane's index in its group."""
@@ -199,8 +244,17 @@ def num_programs(axis: Any) -> Any:
 def ones(shape: Any, dtype: Any = ...) -> Any:
     """A tile of ones."""
 
+def philox(seed: Any, counter: Any) -> Any:
+    """One random uint32 for each counter (Philox4x32-10): the same for the same seed and counter, everywhere."""
+
+def philox4(seed: Any, counter: Any) -> Any:
+    """All four random uint32 words for each counter."""
+
 def pow(a: Any, b: Any) -> Any:
     """First operand to the power of the second, with C's special cases."""
+
+def print(*values: Any) -> Any:
+    """Prints strings, scalars and tiles on one line, with the group's coordinates; in a lane kernel one line for each lane."""
 
 def prod(x: Any, axis: Any = ...) -> Any:
     """The product along an axis, or of all elements."""
@@ -241,6 +295,9 @@ def row_sum(x: Any) -> Any:
 def rsqrt(x: Any) -> Any:
     """Reciprocal of the square root."""
 
+def scan(x: Any, op: Any, axis: Any = ..., exclusive: Any = ...) -> Any:
+    """Combines elements along an axis one after another and keeps every step; `exclusive` leaves out the element itself. A rank-1 tile needs no axis."""
+
 def select(cond: Any, a: Any, b: Any) -> Any:
     """Another name for `where`."""
 
@@ -259,8 +316,8 @@ def sinh(x: Any) -> Any:
 def sqrt(x: Any) -> Any:
     """Square root, correctly rounded."""
 
-def store(t: Any, index: Any = ..., value: Any = ..., mask: Any = ...) -> Any:
-    """Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too."""
+def store(t: Any, index: Any = ..., value: Any = ..., mask: Any = ..., unique: Any = ...) -> Any:
+    """Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too. `unique` says that no element is written twice."""
 
 def sub(a: Any, b: Any) -> Any:
     """Difference. Integers wrap."""
@@ -290,7 +347,7 @@ def trunc(x: Any) -> Any:
     """Whole part of x."""
 
 def wait_async(stage: Any) -> Any:
-    """Reserved."""
+    """Waits for the copies begun with `cp_async(…, stage=stage)`."""
 
 def warp_id() -> Any:
     """Reserved: the warp's index in its group."""

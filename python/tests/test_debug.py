@@ -45,6 +45,7 @@ def test_a_run_by_lines_computes_what_a_call_does():
     (x, y), z = data(10), np.zeros(10, np.float32)
     rows(x, z)
     assert rows.interpret(x, y) is None and (y == z).all()
+    assert "by the lines" in rows.explain().ran
     a = ts.array(np.random.default_rng(0).standard_normal((2, 70, 16)), "bf16")
     one, two = ts.zeros(a.shape, "bf16"), ts.zeros(a.shape, "bf16")
     assert attention.interpret(a, a, a, one) is one
@@ -90,6 +91,8 @@ def test_a_line_without_code_moves_on_and_one_beyond_the_end_is_refused():
     assert frames[0].line == line(rows, "p = ts.tile")
     with pytest.raises(ts.LaunchError, match="runs nothing at line"):
         rows.interpret(x, y, break_at=10**6)
+    with pytest.raises(ts.LaunchError, match="runs nothing at line 1 "):
+        rows.interpret(x, y, break_at=1)
     with pytest.raises(ts.LaunchError, match="no line in other.py"):
         rows.interpret(x, y, break_at="other.py:3")
     with pytest.raises(ts.LaunchError, match="line number"):

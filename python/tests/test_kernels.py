@@ -171,7 +171,10 @@ def test_explain_tells_what_ran():
     assert pickle.loads(pickle.dumps(first)).fields == first.fields
     saxpy[4](x, x.copy(), 1)
     second = saxpy.explain()
-    assert second.cache_hit and second.lanes == (4, 256) and "from the caller" in second
+    # What is known of the kernel's own grid does not hold for the caller's.
+    assert not second.cache_hit and second.lanes == (4, 256) and "from the caller" in second
+    saxpy[7](x, x.copy(), 1)
+    assert saxpy.explain().cache_hit
     gemm(np.ones((1, 1), BF16), np.ones((1, 1), BF16), np.zeros((1, 1), np.float32))
     assert "N_IMPLICIT_TILE" in gemm.explain() and gemm.explain().grid == (1, 1, 1)
 

@@ -171,3 +171,22 @@ def test_the_profile_is_part_of_what_is_compiled():
     assert saxpy.explain().profile == "strict"
     saxpy(x, x.copy(), 1.0)
     assert saxpy.explain().profile == "default" and saxpy.explain().cache_hit
+
+
+@ts.kernel
+def histogram(x: ts.Tensor["n", ts.f32], y: ts.Tensor["m", ts.f32], z: ts.Tensor["m", ts.i32]):
+    i = ts.tile.linear_id()
+    if i < n:
+        ts.tile.atomic_add(z[0], 1)
+        ts.tile.atomic_add(y[0], x[i])
+
+
+def test_atomic_sums_of_floats_are_refused_where_the_same_bits_are_promised():
+    x, y, z = np.ones(4, np.float32), np.zeros(1, np.float32), np.zeros(1, np.int32)
+    histogram(x, y, z)
+    assert y[0] == 4 == z[0]
+    for name in ("deterministic", "strict"):
+        with N.profile(name), pytest.raises(ts.TesseraError) as e:
+            histogram(x, y, z)
+        assert e.value.code == "E_NONDETERMINISTIC" and "x[i]" in str(e.value) and len(e.value.diagnostics) == 1
+    assert y[0] == 4

@@ -127,3 +127,20 @@ def test_a_grid_of_lanes_is_the_callers_too():
     assert (y == [2] * 5 + [0] * 3).all()
     saxpy[500](x, y, 2.0)
     assert (y == [4] * 5 + [2] * 3).all()
+
+
+@ts.kernel
+def mapped(x: ts.Tensor["n", ts.f32], f: ts.Fn = ts.identity):
+    i = ts.tile.linear_id()
+    x[i] = f(x[i])
+    return x
+
+
+def test_functions_of_the_language_may_be_given_for_function_parameters():
+    x = np.array([4.0, 9.0], np.float32)
+    assert mapped(x).tolist() == [4, 9]
+    assert mapped(x, ts.tile.sqrt).tolist() == [2, 3]
+    assert mapped(x, f=ts.tile.neg).tolist() == [-2, -3]
+    assert mapped.jit(f=ts.tile.abs)(x).tolist() == [2, 3]
+    with pytest.raises(ts.LaunchError, match="expected a function"):
+        mapped(x, np.sqrt)

@@ -62,3 +62,25 @@ def test_mean_of_a_ragged_slice_says_how_to_count():
             y[0] = ts.tile.mean(x[0:64])
 
     assert "divide ts.tile.sum" in caught.value.help
+
+
+def test_rows_are_picked_by_an_index_tile():
+    @ts.kernel
+    def pick(W: ts.Tensor["V", "D", ts.f32], ids: ts.Tensor["n", ts.i32], y: ts.Tensor["n", "D", ts.f32]):
+        s = ts.tile.grid(ts.cdiv(n, 4)) * 4
+        y[s : s + 4, :] = W[ids[s : s + 4], :]
+        return y
+
+    W = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
+    ids = np.array([6, 0, 3, 3, 1, 2], np.int32)
+    np.testing.assert_array_equal(pick(W, ids, np.zeros((6, 5), np.float32)), W[ids])
+
+
+def test_index_tiles_of_several_axes_broadcast():
+    @ts.kernel
+    def corner(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor[3, 2, ts.f32]):
+        y[:, :] = x[ts.tile.arange(3)[:, None] * 2, ts.tile.arange(2)[None, :]]
+        return y
+
+    x = np.arange(30, dtype=np.float32).reshape(6, 5)
+    np.testing.assert_array_equal(corner(x, np.zeros((3, 2), np.float32)), x[0:6:2, 0:2])

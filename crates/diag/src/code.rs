@@ -95,6 +95,7 @@ codes! {
     E_OVERFLOW Check "Integer arithmetic that makes an index leaves the range of its dtype."
     E_DIV_ZERO Check "An integer is divided by zero."
     E_NAN_INF Check "An op makes NaN or an infinity of finite numbers, and it is stored."
+    E_NONDETERMINISTIC Unsupported "A kernel cannot promise the same bits from run to run, as the profile asks."
     E_DRIVER Device "A device or its driver is missing or failed."
     E_UNKNOWN Internal "The compiler failed in a way it should not."
     W_RESPECIALISE Type "A compile-time parameter takes many values, and each is compiled anew."

@@ -41,6 +41,8 @@ pub enum Arg {
     Str(String),
     None,
     Func(Arc<FuncSource>),
+    /// A function of the language, by its name there.
+    Builtin(String),
     /// Anything else: the name of its type.
     Other(String),
 }
@@ -64,6 +66,7 @@ impl Arg {
             Arg::Str(s) => format!("the string {s:?}"),
             Arg::None => "None".into(),
             Arg::Func(f) => format!("the function `{}`", f.name),
+            Arg::Builtin(name) => format!("the function `ts.{name}`"),
             Arg::Other(name) => format!("a value of type {name}"),
         }
     }
@@ -80,7 +83,7 @@ impl Arg {
             Capture::DType(t) => Arg::Other(format!("dtype {t}")),
             Capture::Tuple(_) => Arg::Other("tuple".into()),
             Capture::Namespace(n) => Arg::Other(format!("module {n}")),
-            Capture::Builtin(n) => Arg::Other(format!("function {n}")),
+            Capture::Builtin(n) => Arg::Builtin(n.clone()),
             Capture::Opaque(n) => Arg::Other(n.clone()),
         }
     }

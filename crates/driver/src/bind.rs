@@ -171,17 +171,18 @@ impl<'a> Binder<'a> {
                 Slot::Static
             }
             Kind::Function => {
-                if let Arg::Func(f) = arg {
-                    self.config.consts.insert(param.name.clone(), Capture::Func(f));
-                } else {
-                    let message =
-                        format!("`{}`: expected a function, got {}", param.name, arg.describe());
-                    self.errors.push(
-                        param
-                            .error(Code::E_ARGUMENT, message)
-                            .help("decorate the function with `@ts.func`"),
-                    );
-                }
+                let function = match arg {
+                    Arg::Func(f) => Capture::Func(f),
+                    Arg::Builtin(name) => Capture::Builtin(name),
+                    other => {
+                        let (name, got) = (&param.name, other.describe());
+                        let message = format!("`{name}`: expected a function, got {got}");
+                        let help = "decorate the function with `@ts.func`";
+                        self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
+                        return Slot::Static;
+                    }
+                };
+                self.config.consts.insert(param.name.clone(), function);
                 Slot::Static
             }
             Kind::Any => match arg {

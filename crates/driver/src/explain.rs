@@ -22,6 +22,25 @@ pub struct Record {
 pub struct Launch {
     pub geometry: Geometry,
     pub time: Duration,
+    pub how: How,
+}
+
+/// What a launch ran on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    Backend,
+    Checked,
+    Watched,
+}
+
+impl How {
+    fn text(self) -> &'static str {
+        match self {
+            How::Backend => "on the backend",
+            How::Checked => "on the interpreter, checked",
+            How::Watched => "on the interpreter, by the lines of the source",
+        }
+    }
 }
 
 /// A field of the explanation, for programs.
@@ -78,6 +97,10 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
     }
     let grid = record.launch.as_ref().map(|l| &l.geometry);
     let _ = writeln!(text, "  {}", geometry(spec, grid));
+    let ran = record.launch.as_ref().map(|l| l.how.text());
+    if let Some(ran) = ran {
+        let _ = writeln!(text, "  ran: {ran}");
+    }
     let _ = writeln!(
         text,
         "  tile hash: {}\n  target hash: {}",
@@ -112,6 +135,7 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
         ),
         ("tile_hash", Field::Text(spec.func.hash().to_string())),
         ("target_hash", Field::Text(spec.artifact.hash().to_string())),
+        ("ran", ran.map_or(Field::None, |r| Field::Text(r.into()))),
         ("cache_hit", Field::Flag(record.cache_hit)),
         ("times", Field::Times(times)),
         ("notes", Field::Lines(notes.clone())),

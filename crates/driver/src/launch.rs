@@ -5,7 +5,7 @@ use crate::args::{Arg, ArrayArg, Number};
 use crate::backends::Backends;
 use crate::bind::{Bound, Call, Slot, bind};
 use crate::copies::Copies;
-use crate::explain::{Launch, Record};
+use crate::explain::{How, Launch, Record};
 use crate::geometry::{Geometry, geometry};
 use crate::kernel::KernelHandle;
 use crate::knobs;
@@ -125,9 +125,9 @@ impl KernelHandle {
     pub fn launch(&self, call: Prepared) -> Result<(), Diagnostics> {
         let ready = self.ready(call)?;
         if !knobs::CHECK.is_on() {
-            return self.run(ready, |spec, args| spec.artifact.launch(args));
+            return self.run(ready, How::Backend, |spec, args| spec.artifact.launch(args));
         }
-        self.run(ready, |spec, args| {
+        self.run(ready, How::Checked, |spec, args| {
             let report = Checked::new(&spec.func, &CheckOptions::default())?.check(args)?;
             report.into_result()
         })
@@ -138,7 +138,7 @@ impl KernelHandle {
         let mut ready = self.ready(call)?;
         let _copies = Copies::of_written(&ready.spec, &mut ready.args);
         let mut report = CheckReport::default();
-        self.run(ready, |spec, args| {
+        self.run(ready, How::Checked, |spec, args| {
             report = Checked::new(&spec.func, &CheckOptions::default())?.check(args)?;
             Ok(())
         })?;
@@ -148,7 +148,9 @@ impl KernelHandle {
     /// Runs a call by the lines of its source and tells what was asked for.
     pub fn watch(&self, call: Prepared, wanted: &Watch, sink: Sink<'_>) -> Result<(), Diagnostics> {
         let ready = self.ready(call)?;
-        self.run(ready, |spec, args| tessera_interp::watch(&spec.func, args, wanted, sink))
+        self.run(ready, How::Watched, |spec, args| {
+            tessera_interp::watch(&spec.func, args, wanted, sink)
+        })
     }
 
     fn ready(&self, call: Prepared) -> Result<Ready, Diagnostics> {
@@ -176,6 +178,7 @@ impl KernelHandle {
     fn run(
         &self,
         ready: Ready,
+        how: How,
         work: impl FnOnce(&Specialised, &LaunchArgs) -> Result<(), Diagnostics>,
     ) -> Result<(), Diagnostics> {
         let Ready { spec, cache_hit, geometry, args } = ready;
@@ -183,7 +186,7 @@ impl KernelHandle {
         if !geometry.is_empty() {
             work(&spec, &args)?;
         }
-        let launch = Some(Launch { geometry, time: start.elapsed() });
+        let launch = Some(Launch { geometry, time: start.elapsed(), how });
         self.record(Record { spec, cache_hit, launch });
         Ok(())
     }

@@ -29,6 +29,7 @@ mod overlap;
 mod params;
 mod place;
 mod pointwise;
+mod reproducible;
 mod request;
 mod specialise;
 mod warnings;

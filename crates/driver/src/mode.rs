@@ -1,5 +1,6 @@
 //! What a kernel is compiled for beside its configuration.
 
+use crate::reproducible::Reproducible;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Changed, DimExpr, Pass, PassContext, PassManager, PassOptions};
 use tessera_lower::{TILE_PASSES, races, tile_pipeline};
@@ -47,7 +48,7 @@ const OPTIMISING: [&str; 2] = ["tile-bounds", "tile-canonicalise"];
 
 impl Mode {
     pub fn pipeline(&self, options: PassOptions) -> PassManager<Tile> {
-        if *self == (Mode { profile: self.profile, ..Mode::default() }) {
+        if *self == Mode::default() {
             return tile_pipeline(options);
         }
         let mut manager = PassManager::new(options);
@@ -60,7 +61,10 @@ impl Mode {
                 _ => manager.with(Boxed(make())),
             };
         }
-        manager
+        match self.profile {
+            Profile::Default => manager,
+            Profile::Deterministic | Profile::Strict => manager.with(Reproducible(self.profile)),
+        }
     }
 
     /// Distinct for distinct modes.

@@ -41,7 +41,7 @@ pub fn read(
                 }
                 Err(why) => fail(Code::E_ARGUMENT, format!("`{name}`: {why}")),
             },
-            (Some(Kind::Function), Capture::Func(_)) => {
+            (Some(Kind::Function), Capture::Func(_) | Capture::Builtin(_)) => {
                 out.config.consts.insert(name.clone(), value.clone());
             }
             (_, _) if tunables.contains(name) => {

@@ -62,6 +62,9 @@ pub fn argument<'py>(
     {
         return Ok(Arg::Func(func.get().source.clone()));
     }
+    if let Ok(name) = value.getattr(intern!(py, "api_name")) {
+        return Ok(Arg::Builtin(name.extract()?));
+    }
     if value.hasattr(intern!(py, "__dlpack__"))? {
         return dlpack::argument(value, keep);
     }

@@ -261,12 +261,8 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
     if transposed {
         block.reverse();
     }
-    // Index tiles of several axes meet like operands do.
-    let tiles: Vec<usize> =
-        (0..block.at.len()).filter(|&i| block.reach[i] == Reach::Gather).collect();
-    let values: Vec<Value> = tiles.iter().map(|&i| block.at[i]).collect();
-    for (place, v) in tiles.into_iter().zip(e.unify_shapes(&values)?) {
-        block.at[place] = v;
+    if block.reach.contains(&Reach::Gather) && !e.join_indices(&mut block) {
+        return None;
     }
     Some(block)
 }

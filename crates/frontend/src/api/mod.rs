@@ -121,6 +121,11 @@ fn elementwise() -> impl Iterator<Item = ApiRow> {
     })
 }
 
+/// `0 … n-1` as a tile.
+pub fn iota(e: &mut Elab<'_>, extent: &tessera_ir::Dim) -> Val {
+    create::iota(e, 0, extent)
+}
+
 pub fn find(name: &str) -> Option<&'static ApiRow> {
     static BY_NAME: OnceLock<BTreeMap<&'static str, &'static ApiRow>> = OnceLock::new();
     BY_NAME.get_or_init(|| all().iter().map(|r| (r.name, r)).collect()).get(name).copied()

@@ -72,9 +72,11 @@ fn per_axis(e: &mut Elab<'_>, args: &Args, name: &str, rank: usize) -> Option<Ve
 fn coordinates(e: &mut Elab<'_>, args: &Args, x: Value) -> Option<Val> {
     let tile = e.ty(x).shape().to_vec();
     let rank = tile.len();
-    let grouped = e.func.walk().into_iter().any(|id| {
-        matches!(e.func.ops[id].code, TileOp::ProgramId | TileOp::Origin)
-    });
+    let grouped = e
+        .func
+        .walk()
+        .into_iter()
+        .any(|id| matches!(e.func.ops[id].code, TileOp::ProgramId | TileOp::Origin));
     if grouped && !args.has("at") {
         e.error_help(
             Code::E_ARGUMENT,

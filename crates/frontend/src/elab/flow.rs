@@ -199,7 +199,14 @@ impl Elab<'_> {
     }
 
     /// The value of the side that goes on; the other hands over anything of its type.
-    fn one_side(&mut self, join: &mut Join, name: &str, live: &Val, dead: &Val, side: usize) -> Val {
+    fn one_side(
+        &mut self,
+        join: &mut Join,
+        name: &str,
+        live: &Val,
+        dead: &Val,
+        side: usize,
+    ) -> Val {
         let Val::Rt(v) = *live else { return live.clone() };
         if !self.func.block_within(self.def_block(v), join.regions[side]) {
             return Val::Rt(v);
@@ -209,7 +216,8 @@ impl Elab<'_> {
         let other = match dead {
             Val::Rt(d) if *self.ty(*d) == ty => *d,
             _ => {
-                let zero = Self::const_attr(&Const::Int(0), ty.dtype()).unwrap_or(Attr::Bool(false));
+                let zero =
+                    Self::const_attr(&Const::Int(0), ty.dtype()).unwrap_or(Attr::Bool(false));
                 self.b().constant(ty, zero)
             }
         };
@@ -657,8 +665,18 @@ impl Elab<'_> {
         let init = op.group("init");
         match (op.code, index) {
             (TileOp::For, 0) => vec![op.operands[0], op.operands[2]],
-            (TileOp::For, n) => init.get(n - 1).copied().into_iter().chain(self.yielded(op.regions[0], n - 1)).collect(),
-            (_, n) => init.get(n).copied().into_iter().chain(self.yielded(op.regions[op.regions.len() - 1], n)).collect(),
+            (TileOp::For, n) => init
+                .get(n - 1)
+                .copied()
+                .into_iter()
+                .chain(self.yielded(op.regions[0], n - 1))
+                .collect(),
+            (_, n) => init
+                .get(n)
+                .copied()
+                .into_iter()
+                .chain(self.yielded(op.regions[op.regions.len() - 1], n))
+                .collect(),
         }
     }
 }

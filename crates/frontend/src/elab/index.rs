@@ -158,7 +158,68 @@ impl Elab<'_> {
                 "a lane kernel handles one element per lane; for tiles, use ts.tile.program_id instead of lane ids",
             );
         }
+        if block.reach.contains(&Reach::Gather) && !self.join_indices(&mut block) {
+            return Val::Poison;
+        }
         Val::Block(Box::new(block))
+    }
+
+    /// Index tiles of several axes meet like operands do; beside a whole axis (`W[ids, :]`) one of
+    /// rank 1 picks rows.
+    pub fn join_indices(&mut self, block: &mut BlockRef) -> bool {
+        let tiles: Vec<usize> =
+            (0..block.at.len()).filter(|&i| block.reach[i] == Reach::Gather).collect();
+        let spans: Vec<usize> =
+            (0..block.at.len()).filter(|&i| matches!(block.reach[i], Reach::Span(_))).collect();
+        if spans.is_empty() {
+            let values: Vec<Value> = tiles.iter().map(|&i| block.at[i]).collect();
+            let Some(joined) = self.unify_shapes(&values) else { return false };
+            for (place, v) in tiles.into_iter().zip(joined) {
+                block.at[place] = v;
+            }
+            return true;
+        }
+        let dims = self.ty(block.mem).shape().to_vec();
+        let whole = spans.iter().all(|&i| match &block.reach[i] {
+            Reach::Span(d) => {
+                let from_start = self
+                    .func
+                    .def(block.at[i])
+                    .is_some_and(|op| op.attr("value") == Some(&Attr::Int(0)));
+                from_start && (dims[i] == *d || self.mode == Mode::Check)
+            }
+            _ => false,
+        });
+        if !whole || tiles.len() != 1 || self.ty(block.at[tiles[0]]).rank() != 1 {
+            self.error_help(
+                Code::E_UNSUPPORTED,
+                "expected one rank-1 index tile beside whole axes (`W[ids, :]`), or index tiles and scalars only",
+                "give a tile for each axis: rows[:, None] and ts.tile.arange(n)[None, :]",
+            );
+            return false;
+        }
+        let kept: Vec<usize> =
+            (0..block.at.len()).filter(|&i| block.reach[i] != Reach::Point).collect();
+        let mut values = Vec::new();
+        for (place, &axis) in kept.iter().enumerate() {
+            let mut tile = match &block.reach[axis] {
+                Reach::Span(d) => match crate::api::iota(self, d) {
+                    Val::Rt(v) => v,
+                    _ => return false,
+                },
+                _ => block.at[axis],
+            };
+            for other in (0..kept.len()).filter(|o| *o != place) {
+                tile = self.b().expand(tile, other);
+            }
+            values.push(tile);
+        }
+        let Some(joined) = self.unify_shapes(&values) else { return false };
+        for (axis, v) in kept.into_iter().zip(joined) {
+            block.at[axis] = v;
+            block.reach[axis] = Reach::Gather;
+        }
+        true
     }
 
     fn whole_axis(&mut self, dim: &Dim, name: &str) -> Option<(Value, Reach)> {
@@ -481,9 +542,6 @@ impl Elab<'_> {
         let dtype = self.ty(block.mem).dtype();
         let ty = Type::value(self.stored_shape(block), dtype);
         let gather = block.reach.contains(&Reach::Gather);
-        if gather && !self.gather_is_legal(block) {
-            return None;
-        }
         let code = if gather { TileOp::Gather } else { TileOp::Load };
         let mut spec = OpSpec::new(code, &[block.mem]).group("at", &block.at).result(ty);
         if let Some(other) = other {
@@ -509,18 +567,6 @@ impl Elab<'_> {
             Val::Rt(v) => Some(v),
             _ => None,
         }
-    }
-
-    fn gather_is_legal(&mut self, block: &BlockRef) -> bool {
-        if block.reach.iter().any(|r| matches!(r, Reach::Span(_))) {
-            self.error_help(
-                Code::E_UNSUPPORTED,
-                "expected index tiles and scalars only, got an index tile beside a slice",
-                "give a tile for each axis: rows[:, None] and ts.tile.arange(n)[None, :] of one shape",
-            );
-            return false;
-        }
-        true
     }
 
     /// The whole of a shared buffer as a tile.
@@ -565,9 +611,6 @@ impl Elab<'_> {
         let Some(value) = self.fit_block(block, value, None) else { return };
         let Some(value) = self.in_order(block, value) else { return };
         let gather = block.reach.contains(&Reach::Gather);
-        if gather && !self.gather_is_legal(block) {
-            return;
-        }
         let code = if gather { TileOp::Scatter } else { TileOp::Store };
         let mut spec = OpSpec::new(code, &[block.mem, value]).group("at", &block.at);
         if let Some(mask) = mask.and_then(|m| self.in_order(block, m)) {

@@ -135,7 +135,9 @@ impl Elab<'_> {
             DimExpr::Sym(name) => self.b().dim(name),
             // A product that a parameter has as one dimension is bound as a whole, not its factors.
             DimExpr::Bin(..) if self.is_product_dim(e) => {
-                let spec = OpSpec::new(TileOp::Dim, &[]).attr("name", Attr::from(e.clone())).result(Type::INDEX);
+                let spec = OpSpec::new(TileOp::Dim, &[])
+                    .attr("name", Attr::from(e.clone()))
+                    .result(Type::INDEX);
                 self.b().value(spec).expect("the result type is given")
             }
             DimExpr::Bin(op, a, b) => {
@@ -214,12 +216,17 @@ impl Elab<'_> {
             }
             other => {
                 let what = self.describe(other);
-                let d = Diagnostic::new(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
+                let d = Diagnostic::new(
+                    Code::E_TYPE,
+                    format!("expected a number or a tile, got {what}"),
+                );
                 self.report(match other {
                     Val::Opaque(name) if name == "ndarray" => {
                         d.help("pass the array as a parameter: arrays cannot be captured")
                     }
-                    Val::View(_) => d.help("take a slice of it: `x[i0:i0 + T]`, or `x[:]` for a static size"),
+                    Val::View(_) => {
+                        d.help("take a slice of it: `x[i0:i0 + T]`, or `x[:]` for a static size")
+                    }
                     _ => d,
                 });
                 None

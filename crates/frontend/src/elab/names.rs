@@ -12,6 +12,26 @@ use tessera_ir::DimExpr;
 const BUILTINS: [&str; 10] =
     ["range", "min", "max", "abs", "float", "int", "bool", "len", "round", "pow"];
 
+/// Built-in functions of Python that people try and kernels do not have.
+const PYTHONS_OWN: [&str; 16] = [
+    "divmod",
+    "enumerate",
+    "zip",
+    "map",
+    "filter",
+    "sum",
+    "any",
+    "all",
+    "sorted",
+    "reversed",
+    "list",
+    "tuple",
+    "dict",
+    "isinstance",
+    "type",
+    "open",
+];
+
 impl Elab<'_> {
     pub fn name(&mut self, id: &str) -> Val {
         match self.frame().env.get(id) {
@@ -57,6 +77,13 @@ impl Elab<'_> {
             && let Some(row) = api::find("tile.print")
         {
             return Val::Api(row);
+        }
+        if PYTHONS_OWN.contains(&id) {
+            return self.error_help(
+                Code::E_NAME,
+                format!("`{id}` is Python's and is not part of the kernel language"),
+                "kernels have arithmetic, slices, the functions of ts.tile, and range, min, max, abs, len, int, float",
+            );
         }
         let mut known: Vec<String> = self.frame().env.keys().cloned().collect();
         known.extend(self.symbols.iter().cloned());
@@ -135,7 +162,9 @@ impl Elab<'_> {
                 let what = self.describe(&other);
                 let d = Diagnostic::new(Code::E_NAME, format!("{what} has no attribute `{attr}`"));
                 let d = match api::find(&format!("tile.{attr}")) {
-                    Some(_) => d.help(format!("tiles have functions, not methods: ts.tile.{attr}(x)")),
+                    Some(_) => {
+                        d.help(format!("tiles have functions, not methods: ts.tile.{attr}(x)"))
+                    }
                     None => d,
                 };
                 self.report(d)
