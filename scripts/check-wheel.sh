@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the wheel in dist/ into a fresh environment and imports it there.
+# Installs the wheel in dist/ into a fresh environment, imports it there and runs a kernel.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -10,3 +10,4 @@ trap 'rm -rf "$scratch"' EXIT
 # From elsewhere than the checkout, so that only the wheel can be what is imported.
 cd "$scratch"
 venv/bin/python -c 'import tessera; print(tessera.__version__, tessera.__file__)'
+venv/bin/tessera doctor

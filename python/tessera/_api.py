@@ -68,6 +68,40 @@ def members(prefix: str) -> dict[str, ApiFunction]:
     return out
 
 
+class ApiNamespace:
+    """A name of the language that functions stand below, such as ``ts.tile.group``."""
+
+    def __init__(self, api_name: str) -> None:
+        self.api_path = api_name
+        self.__name__ = f"tessera.{api_name}"
+        self.__doc__ = f"Functions: {', '.join(members(api_name))}."
+        self.__dict__.update(members(api_name))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        unknown(self.api_path, name)
+
+    def __repr__(self) -> str:
+        return f"<tessera namespace {self.api_path}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return namespace, (self.api_path,)
+
+
+NAMESPACES: dict[str, ApiNamespace] = {}
+
+
+def namespace(api_name: str) -> ApiNamespace:
+    return NAMESPACES[api_name]
+
+
+for _name in FUNCTIONS:
+    _above = _name.rpartition(".")[0]
+    if _above.count(".") == 1 and _above not in NAMESPACES:
+        NAMESPACES[_above] = ApiNamespace(_above)
+
+
 def unknown(namespace: str, name: str) -> NoReturn:
     """``ts.tile.foo``: an AttributeError that names what is near."""
     import difflib

@@ -9,7 +9,7 @@ from typing import Any, Callable
 import numpy
 
 from . import _core
-from ._api import ApiFunction
+from ._api import ApiFunction, ApiNamespace
 from ._source import Source, closure_of
 
 _MISSING = object()
@@ -69,6 +69,8 @@ def capture(value: object) -> Any:
         return tuple(capture(v) for v in value)
     if isinstance(value, ApiFunction):
         return _core.Name("builtin", value.api_name)
+    if isinstance(value, ApiNamespace):
+        return _core.Name("namespace", value.__name__)
     if isinstance(value, Func):
         return value.handle
     if _is_namespace(value):

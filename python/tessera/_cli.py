@@ -59,10 +59,10 @@ def check_file(options: argparse.Namespace) -> int:
         print(f"failed  {name}\n{error}\n")
     if loaded.stopped:
         print(f"the file could not be run to its end:\n{loaded.stopped}")
-    count = len(loaded.errors) + bool(loaded.stopped)
     kernels = len(loaded.kernels) + len(loaded.errors)
-    print(f"{kernels} kernel{'s' * (kernels != 1)}, {count} with errors" if count else f"{kernels} kernel{'s' * (kernels != 1)}, no errors")
-    return 1 if count else 0
+    wrong = f"{len(loaded.errors)} with errors" if loaded.errors else "no errors"
+    print(f"{kernels} kernel{'s' * (kernels != 1)}, {wrong}")
+    return 1 if loaded.errors or loaded.stopped else 0
 
 
 def print_ir(options: argparse.Namespace) -> int:
@@ -104,8 +104,8 @@ def _missing(name: str, file: str, loaded: Loaded) -> str:
     if not names:
         return f"{file} has no kernels"
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean `{near[0]}`?" if near else ""
-    return f"{file} has no kernel `{name}`{hint} It has: {', '.join(names)}"
+    hint = f"; did you mean `{near[0]}`?" if near else "."
+    return f"{file} has no kernel `{name}`{hint} Its kernels: {', '.join(names)}"
 
 
 def _value(item: str) -> tuple[str, Any]:

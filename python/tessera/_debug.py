@@ -81,6 +81,9 @@ def trace(kernel: KernelFn, line: int | str, args: tuple, kwargs: dict, grid: An
         if statement is None or not statement.names:
             raise _core.error("E_ARGUMENT", f"line {number} assigns no variable", "name a line such as `s = a * b`", file, number)
         name = next((f for f in lines if same_file(f, file)), file)
+        if not any(statement.first <= able <= statement.last for able in lines.get(name, ())):
+            help = "it names a constant, or a value that has a name already: trace the line that computes it"
+            raise _core.error("E_ARGUMENT", f"line {number} computes nothing when the kernel runs", help, file, number)
         return [(name, statement.first, statement.last)], list(statement.names)
 
     def tell(file: str, line: int, group: tuple, values: list[tuple], active: Any) -> None:

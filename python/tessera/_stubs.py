@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
-from ._api import members
+from ._api import NAMESPACES, ApiFunction, members
 
 HEAD = '''"""The tile language: the functions that kernels are written with."""
 
@@ -20,9 +21,17 @@ def tile_stub() -> str:
     """The text of ``tile.pyi``."""
     out = [HEAD]
     for name, function in sorted(members("tile").items()):
-        doc = (function.__doc__ or "").partition("\n\n")[2]
-        out.append(f'def {name}{_typed(function.signature)} -> Any:\n    """{_quoted(doc)}"""\n\n')
+        out.append(_function(name, function) + "\n\n")
+    for path, space in sorted(NAMESPACES.items()):
+        if path.startswith("tile."):
+            inner = "\n\n".join("@staticmethod\n" + _function(n, f) for n, f in sorted(members(path).items()))
+            out.append(f'class {path.partition(".")[2]}:\n    """{space.__doc__}"""\n\n{textwrap.indent(inner, "    ")}\n\n')
     return "".join(out).rstrip("\n") + "\n"
+
+
+def _function(name: str, function: ApiFunction) -> str:
+    doc = (function.__doc__ or "").partition("\n\n")[2]
+    return f'def {name}{_typed(function.signature)} -> Any:\n    """{_quoted(doc)}"""'
 
 
 def _typed(signature: str) -> str:

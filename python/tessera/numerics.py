@@ -37,7 +37,7 @@ def encode(x: Any, dtype: DType | str, round: str = "rne", saturate: bool | None
 def decode(codes: Any, dtype: DType | str) -> numpy.ndarray:
     """The values of storage codes of ``dtype``: f32, f64 for f64, and integers for integers."""
     of = _dtype(dtype)
-    codes = numpy.ascontiguousarray(codes)
+    codes = numpy.ascontiguousarray(codes).reshape(numpy.shape(codes))
     if codes.dtype.itemsize != of.itemsize:
         raise _core.error(
             "E_TYPE", f"expected codes of {of.itemsize} bytes for {of}, got {codes.dtype}", f"give an array of uint{8 * of.itemsize}"
@@ -131,13 +131,14 @@ def _wide(x: Any) -> numpy.ndarray:
     """``x`` in a dtype that holds it exactly and that the codec takes."""
     values = numpy.asarray(x)
     kind, size = values.dtype.kind, values.dtype.itemsize
-    if kind == "f" and size == 8 or kind in "u" and size == 8:
-        wide = values.dtype.newbyteorder("=")
+    if kind == "u" and size == 8:
+        wide: type = numpy.uint64
     elif kind in "iub":
-        wide = numpy.dtype(numpy.int64)
+        wide = numpy.int64
     else:
-        wide = numpy.dtype(numpy.float32)
-    return numpy.ascontiguousarray(values, wide)
+        wide = numpy.float64 if kind == "f" and size >= 8 else numpy.float32
+    # NumPy would make an array of a single number.
+    return numpy.ascontiguousarray(values, wide).reshape(values.shape)
 
 
 __all__ = ["FORMATS", "Profile", "Quantized", "decode", "dequantize", "encode", "profile", "quantize"]

@@ -357,3 +357,26 @@ def where(cond: Any, a: Any, b: Any) -> Any:
 
 def zeros(shape: Any, dtype: Any = ...) -> Any:
     """A tile of zeros."""
+
+class group:
+    """Functions: sync, reduce, scan, broadcast, shuffle."""
+
+    @staticmethod
+    def broadcast(x: Any, src: Any) -> Any:
+        """The value of lane `src`, for every lane."""
+
+    @staticmethod
+    def reduce(x: Any, op: Any) -> Any:
+        """Combines the values of all lanes of the group; every lane gets the result."""
+
+    @staticmethod
+    def scan(x: Any, op: Any, exclusive: Any = ...) -> Any:
+        """Combines the values of the lanes up to each lane; `exclusive` leaves out its own."""
+
+    @staticmethod
+    def shuffle(x: Any, src: Any) -> Any:
+        """The value of the lane that each lane asks for; zero where there is none."""
+
+    @staticmethod
+    def sync() -> Any:
+        """All lanes of the group meet and see each other's writes."""

@@ -156,3 +156,29 @@ def test_a_trace_gives_each_assignment_in_order():
 def test_a_line_that_assigns_nothing_cannot_be_traced():
     with pytest.raises(ts.LaunchError, match="assigns no variable"):
         rows.trace(line(rows, "y[p * 4"), *data())
+
+
+@ts.kernel(lanes=64)
+def reverse(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    buffer = ts.tile.alloc_shared((64,), ts.f32)
+    i = ts.tile.linear_id()
+    j = ts.tile.local_id()
+    buffer[j] = x[i]
+    ts.tile.barrier()
+    same = j
+    y[i] = buffer[63 - same]
+
+
+def test_shared_memory_is_shown_once_it_was_written():
+    x = np.arange(64, dtype=np.float32)
+    y, frames = np.zeros_like(x), []
+    places = [line(reverse, "buffer[j] = x[i]"), line(reverse, "y[i] = buffer")]
+    reverse.interpret(x, y, break_at=places, on_stop=frames.append)
+    assert "buffer" not in frames[0].locals and (frames[1].locals["buffer"] == x).all()
+    assert (y == x[::-1]).all()
+
+
+def test_another_name_for_a_value_cannot_be_traced():
+    x = np.arange(64, dtype=np.float32)
+    with pytest.raises(ts.LaunchError, match="computes nothing when the kernel runs"):
+        reverse.trace(line(reverse, "same = j"), x, x.copy())

@@ -77,6 +77,7 @@ def test_rounding_and_saturation_can_be_chosen():
     assert np.isnan(values(saturate=False)[2:]).all()
     # Rounded once from f64: by way of f32 this would be the tie.
     assert N.decode(N.encode(np.float64(1.0625 + 2**-40), "fp8_e4m3"), "fp8_e4m3") == 1.125
+    assert N.encode(1.0, "bf16").shape == () and N.encode(np.ones((2, 0)), "bf16").shape == (2, 0)
     with pytest.raises(ts.LaunchError, match="rne, rtz, up, down"):
         N.encode([1.0], "bf16", round="stochastic")
     with pytest.raises(ts.KernelTypeError, match="codes of 2 bytes"):

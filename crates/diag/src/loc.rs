@@ -46,7 +46,13 @@ impl Loc {
         Self(None)
     }
 
-    pub fn span(file: &Arc<SourceFile>, line: u32, column: u32, end_line: u32, end_column: u32) -> Self {
+    pub fn span(
+        file: &Arc<SourceFile>,
+        line: u32,
+        column: u32,
+        end_line: u32,
+        end_column: u32,
+    ) -> Self {
         Self(Some(Arc::new(LocData {
             file: file.clone(),
             line,

@@ -65,7 +65,8 @@ fn excerpt(out: &mut String, loc: &Loc, text: &str) {
     let end = if end_line == loc.line() { (end_column as usize).saturating_sub(1) } else { length };
     let carets = end.clamp(start + 1, length.max(start + 1)) - start;
     // Tabs keep their width, so that the carets stand under what they point at.
-    let pad: String = line.chars().take(start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let pad: String =
+        line.chars().take(start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let _ = writeln!(out, "{number:>4} | {line}");
     let tail = if text.is_empty() { String::new() } else { format!(" {text}") };
     let _ = writeln!(out, "     | {pad}{}{tail}", "^".repeat(carets));
@@ -81,7 +82,10 @@ mod tests {
         let file = SourceFile::new("k.py", "def f(x):\n    return x + y\nz = f(1)\n", 5);
         let call = Loc::span(&file, 7, 5, 7, 9);
         let inner = Loc::span(&file, 6, 16, 6, 17).inside(&Arc::from("f"), &call);
-        let d = Diagnostic::new(Code::E_NAME, "`y` is not defined").at(inner).note("a\nb").help("define `y`");
+        let d = Diagnostic::new(Code::E_NAME, "`y` is not defined")
+            .at(inner)
+            .note("a\nb")
+            .help("define `y`");
         let expected = "\
 error[E_NAME]: `y` is not defined
   --> k.py:6:16 in `f`

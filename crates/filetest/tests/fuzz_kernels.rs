@@ -23,7 +23,9 @@ fn arrays(r: &mut Random) -> (BTreeMap<&'static str, HostArray>, i64, i64) {
     let (n, m) = ([0, 1, 5, 9, 16][r.below(5)], [0, 1, 4, 6, 9][r.below(5)]);
     let mut values = |count: usize| -> Vec<f64> {
         let pick = [0.0, -0.0, 1.0, -1.5, 0.5, 3.0, 1e30, -7.0, f64::INFINITY, f64::NAN, 1e-40];
-        (0..count).map(|_| pick[r.below(if r.0 % 3 == 0 { pick.len() } else { 8 })]).collect()
+        (0..count)
+            .map(|_| pick[r.below(if r.0.is_multiple_of(3) { pick.len() } else { 8 })])
+            .collect()
     };
     let mut out = BTreeMap::new();
     for (name, dims, dtype) in [

@@ -35,7 +35,8 @@ fn main() {
         }
         lower.push(start.elapsed());
     }
-    let total = decorate.iter().zip(&elaborate).zip(&lower).map(|((a, b), c)| *a + *b + *c).collect();
+    let total =
+        decorate.iter().zip(&elaborate).zip(&lower).map(|((a, b), c)| *a + *b + *c).collect();
     report("attention: decoration, with its checks", decorate);
     report("attention: one configuration to Tile IR", elaborate);
     report("attention: the tile passes", lower);

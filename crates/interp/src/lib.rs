@@ -69,6 +69,6 @@ mod watch;
 pub use backend::{Interp, run};
 pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
 pub use host::HostArray;
-pub use print::set_print;
 pub use interrupt::{is_interrupt, set_interrupt_check};
+pub use print::set_print;
 pub use watch::{Lines, Moment, Observed, Sink, Watch, lines_of, watch};

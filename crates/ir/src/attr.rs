@@ -27,10 +27,12 @@ impl PartialEq for Attr {
             (Attr::Bool(a), Attr::Bool(b)) => a == b,
             (Attr::Int(a), Attr::Int(b)) => a == b,
             // By bits: -0.0 and 0.0 are different constants, and NaN equals itself.
-            (Attr::Float(a), Attr::Float(b)) => a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()),
-            (Attr::Str(a), Attr::Str(b)) | (Attr::Word(a), Attr::Word(b)) | (Attr::Ref(a), Attr::Ref(b)) => {
-                a == b
+            (Attr::Float(a), Attr::Float(b)) => {
+                a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
             }
+            (Attr::Str(a), Attr::Str(b))
+            | (Attr::Word(a), Attr::Word(b))
+            | (Attr::Ref(a), Attr::Ref(b)) => a == b,
             (Attr::Expr(a), Attr::Expr(b)) => a == b,
             (Attr::Type(a), Attr::Type(b)) => a == b,
             (Attr::List(a), Attr::List(b)) => a == b,

@@ -1,7 +1,10 @@
 //! Making ops. An [`OpSpec`] says what the op is; a [`Builder`] puts it where it stands and gives
 //! its results their types, by the row's inference where none are written.
 
-use crate::{Attr, Attrs, BlockId, Func, InferContext, Level, Op, OpId, Opcode, Type, Value, ValueData, ValueDef};
+use crate::{
+    Attr, Attrs, BlockId, Func, InferContext, Level, Op, OpId, Opcode, Type, Value, ValueData,
+    ValueDef,
+};
 use std::sync::Arc;
 use tessera_diag::Loc;
 
@@ -17,7 +20,13 @@ pub struct OpSpec<L: Level> {
 
 impl<L: Level> OpSpec<L> {
     pub fn new(code: L::Op, operands: &[Value]) -> Self {
-        Self { code, operands: operands.to_vec(), groups: Vec::new(), attrs: Attrs::new(), results: None }
+        Self {
+            code,
+            operands: operands.to_vec(),
+            groups: Vec::new(),
+            attrs: Attrs::new(),
+            results: None,
+        }
     }
 
     pub fn group(mut self, name: &'static str, values: &[Value]) -> Self {
@@ -52,8 +61,14 @@ impl<L: Level> Func<L> {
         loc: Loc,
     ) -> Result<OpId, String> {
         let info = spec.code.info();
-        if let Some((name, _)) = spec.groups.iter().find(|(n, _)| !info.groups.iter().any(|g| g.name == *n)) {
-            return Err(format!("expected a group of `{}.{}`, got `{name}`", L::PREFIX, spec.code.mnemonic()));
+        if let Some((name, _)) =
+            spec.groups.iter().find(|(n, _)| !info.groups.iter().any(|g| g.name == *n))
+        {
+            return Err(format!(
+                "expected a group of `{}.{}`, got `{name}`",
+                L::PREFIX,
+                spec.code.mnemonic()
+            ));
         }
         let mut attrs = spec.attrs;
         let names: Vec<_> = info.attrs.iter().map(|a| a.name).collect();
@@ -88,8 +103,12 @@ impl<L: Level> Func<L> {
         let mut operands = spec.operands;
         let mut group_lens = Vec::with_capacity(info.groups.len());
         for row in info.groups {
-            let given: Vec<Value> =
-                spec.groups.iter().filter(|(n, _)| *n == row.name).flat_map(|(_, v)| v.clone()).collect();
+            let given: Vec<Value> = spec
+                .groups
+                .iter()
+                .filter(|(n, _)| *n == row.name)
+                .flat_map(|(_, v)| v.clone())
+                .collect();
             group_lens.push(given.len());
             operands.extend(given);
         }
@@ -104,7 +123,8 @@ impl<L: Level> Func<L> {
             block,
         });
         for (index, ty) in types.into_iter().enumerate() {
-            let value = self.values.push(ValueData { ty, name: None, def: ValueDef::Result(id, index) });
+            let value =
+                self.values.push(ValueData { ty, name: None, def: ValueDef::Result(id, index) });
             self.ops[id].results.push(value);
         }
         for _ in info.regions {

@@ -19,7 +19,8 @@ fn is_word_start(c: char) -> bool {
 
 impl<'s> Cursor<'s> {
     pub fn new(text: &'s str, file: Arc<SourceFile>) -> Self {
-        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
+        let lines =
+            std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
         Self { file, text, pos: 0, lines }
     }
 
@@ -62,7 +63,8 @@ impl<'s> Cursor<'s> {
         match rest.chars().next() {
             None => "the end of the text".into(),
             Some(c) if is_word_start(c) || c.is_ascii_digit() => {
-                let word: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                let word: String =
+                    rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 format!("`{word}`")
             }
             Some(c) => format!("`{c}`"),
@@ -109,7 +111,9 @@ impl<'s> Cursor<'s> {
     pub fn eat_word(&mut self, text: &str) -> bool {
         self.skip_space();
         let rest = self.rest();
-        let ends = rest.get(text.len()..).is_some_and(|r| !r.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
+        let ends = rest
+            .get(text.len()..)
+            .is_some_and(|r| !r.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
         let found = rest.starts_with(text) && ends;
         if found {
             self.pos += text.len();
@@ -145,7 +149,9 @@ impl<'s> Cursor<'s> {
     pub fn value_name(&mut self) -> Parsed<&'s str> {
         self.expect("%")?;
         let rest = self.rest();
-        let len = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(rest.len());
+        let len = rest
+            .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'))
+            .unwrap_or(rest.len());
         if len == 0 {
             return self.expected("a value name after `%`");
         }

@@ -57,7 +57,9 @@ impl DimOp {
             DimOp::Mul => a.checked_mul(b),
             DimOp::FloorDiv => floor_div(a, b),
             DimOp::CeilDiv => floor_div(a.checked_neg()?, b)?.checked_neg(),
-            DimOp::Mod => Some(if b == 0 { 0 } else { a.checked_sub(floor_div(a, b)?.checked_mul(b)?)? }),
+            DimOp::Mod => {
+                Some(if b == 0 { 0 } else { a.checked_sub(floor_div(a, b)?.checked_mul(b)?)? })
+            }
             DimOp::Min => Some(a.min(b)),
             DimOp::Max => Some(a.max(b)),
         }

@@ -174,8 +174,11 @@ impl<L: Level> Func<L> {
 
     pub fn add_arg(&mut self, block: BlockId, ty: Type, name: Option<&str>) -> Value {
         let index = self.blocks[block].args.len();
-        let value =
-            self.values.push(ValueData { ty, name: name.map(Arc::from), def: ValueDef::Arg(block, index) });
+        let value = self.values.push(ValueData {
+            ty,
+            name: name.map(Arc::from),
+            def: ValueDef::Arg(block, index),
+        });
         self.blocks[block].args.push(value);
         value
     }

@@ -67,7 +67,13 @@ impl<L: Level> Func<L> {
         }
     }
 
-    fn number(&self, value: Value, numbers: &mut SideTable<Value, u64>, next: &mut u64, h: &mut StableHasher) {
+    fn number(
+        &self,
+        value: Value,
+        numbers: &mut SideTable<Value, u64>,
+        next: &mut u64,
+        h: &mut StableHasher,
+    ) {
         numbers.set(value, *next);
         *next += 1;
         h.write_str(&self.ty(value).to_string());
@@ -85,7 +91,12 @@ fn symbols_of(attr: &Attr, out: &mut BTreeSet<String>) {
         }
         Attr::List(items) => items.iter().for_each(|a| symbols_of(a, out)),
         Attr::Dict(items) => items.iter().for_each(|(_, a)| symbols_of(a, out)),
-        Attr::Bool(_) | Attr::Int(_) | Attr::Float(_) | Attr::Str(_) | Attr::Ref(_) | Attr::Type(_) => {}
+        Attr::Bool(_)
+        | Attr::Int(_)
+        | Attr::Float(_)
+        | Attr::Str(_)
+        | Attr::Ref(_)
+        | Attr::Type(_) => {}
     }
 }
 

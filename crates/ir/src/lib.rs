@@ -40,7 +40,10 @@ pub use parse::{module_level, parse_func, parse_module, parse_module_as};
 pub use pass::{Changed, Pass, PassContext, PassManager, PassOptions, PassReport};
 pub use print::PrintOptions;
 pub use rewrite::Rewriter;
-pub use table::{AttrKind, AttrSpec, Effects, GroupSpec, InferContext, OpInfo, Opcode, OperandSpec, RegionSpec, TypeClass};
+pub use table::{
+    AttrKind, AttrSpec, Effects, GroupSpec, InferContext, OpInfo, Opcode, OperandSpec, RegionSpec,
+    TypeClass,
+};
 pub use types::{Dim, Privilege, Shape, Type};
 pub use verify::{OpErrors, render_in_place, verify};
 

@@ -3,9 +3,7 @@
 
 use crate::cursor::{Cursor, Parsed};
 use crate::table::BARE_GROUP;
-use crate::{
-    Attr, Attrs, BlockId, Func, IR_VERSION, Level, Module, OpSpec, Opcode, Value,
-};
+use crate::{Attr, Attrs, BlockId, Func, IR_VERSION, Level, Module, OpSpec, Opcode, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
@@ -37,8 +35,11 @@ pub fn parse_module_as<L: Level>(
     while !cursor.at_end() {
         match (Parser { c: &mut cursor, depth: 0 }).func::<L>() {
             Ok(func) if module.func(&func.name).is_some() => errors.push(
-                Diagnostic::new(Code::E_GRAPH_INVALID, format!("expected one function @{}, got two", func.name))
-                    .at(func.loc.clone()),
+                Diagnostic::new(
+                    Code::E_GRAPH_INVALID,
+                    format!("expected one function @{}, got two", func.name),
+                )
+                .at(func.loc.clone()),
             ),
             Ok(func) => module.funcs.push(func),
             Err(e) => {
@@ -136,7 +137,9 @@ impl<'s> Parser<'_, 's> {
         // Both attributes and the body begin with a brace: attributes are `{name = …`.
         let mark = self.c.pos();
         let is_attrs = self.c.peek() == Some('}')
-            || (self.c.word().is_some() && self.c.peek() == Some('=') && !self.c.rest().starts_with("=="));
+            || (self.c.word().is_some()
+                && self.c.peek() == Some('=')
+                && !self.c.rest().starts_with("=="));
         self.c.set_pos(mark);
         if is_attrs && self.looks_like_attrs() {
             func.attrs = self.attr_items()?;
@@ -191,10 +194,11 @@ impl<'s> Parser<'_, 's> {
     ) -> Parsed<()> {
         match scope.insert(name, value) {
             None => Ok(()),
-            Some(_) => {
-                Err(Diagnostic::new(Code::E_NAME, format!("expected a new name, got %{name} again"))
-                    .at(self.c.loc_at(at.0, at.1)))
-            }
+            Some(_) => Err(Diagnostic::new(
+                Code::E_NAME,
+                format!("expected a new name, got %{name} again"),
+            )
+            .at(self.c.loc_at(at.0, at.1))),
         }
     }
 
@@ -344,8 +348,11 @@ impl<'s> Parser<'_, 's> {
             match scope.get(name) {
                 Some(&value) => out.push(value),
                 None => {
-                    return Err(Diagnostic::new(Code::E_NAME, format!("%{name} is not defined before this use"))
-                        .at(self.c.loc_at(start, self.c.pos())));
+                    return Err(Diagnostic::new(
+                        Code::E_NAME,
+                        format!("%{name} is not defined before this use"),
+                    )
+                    .at(self.c.loc_at(start, self.c.pos())));
                 }
             }
             if !self.c.eat(",") {
@@ -384,7 +391,9 @@ impl<'s> Parser<'_, 's> {
         loop {
             let Some(name) = self.c.word() else { return self.c.expected("an attribute name") };
             if attrs.get(name).is_some() {
-                return Err(self.c.error(format!("expected attribute `{name}` once, got it twice")));
+                return Err(self
+                    .c
+                    .error(format!("expected attribute `{name}` once, got it twice")));
             }
             self.c.expect("=")?;
             let value = self.attr()?;
@@ -446,7 +455,9 @@ impl<'s> Parser<'_, 's> {
             }
             _ => {
                 let mark = self.c.pos();
-                let Some(word) = self.c.word() else { return self.c.expected("an attribute value") };
+                let Some(word) = self.c.word() else {
+                    return self.c.expected("an attribute value");
+                };
                 let next = self.c.rest().chars().next();
                 self.c.set_pos(mark);
                 match (word, next) {

@@ -36,7 +36,9 @@ impl Parser<'_, '_> {
             return Ok(DimExpr::sym(word));
         }
         let Some(&op) = DimOp::ALL[3..].iter().find(|op| op.text() == word) else {
-            return Err(self.c.error(format!("expected one of cdiv floordiv mod min max, got `{word}`")));
+            return Err(self
+                .c
+                .error(format!("expected one of cdiv floordiv mod min max, got `{word}`")));
         };
         self.c.expect("(")?;
         let a = self.expr()?;
@@ -59,7 +61,11 @@ impl Parser<'_, '_> {
                     self.sized()?
                 };
                 self.c.expect(">")?;
-                Ok(if word == "tile" { Type::Tile { shape, dtype } } else { Type::Buf { shape, dtype } })
+                Ok(if word == "tile" {
+                    Type::Tile { shape, dtype }
+                } else {
+                    Type::Buf { shape, dtype }
+                })
             }
             "view" | "tensor" => {
                 self.c.expect("<")?;

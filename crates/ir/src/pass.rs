@@ -58,7 +58,11 @@ impl<L: Level> PassManager<L> {
     }
 
     /// Runs all passes in order. The first that fails ends the run; what it reported is the error.
-    pub fn run(&self, func: &mut Func<L>, context: &mut PassContext) -> Result<Vec<PassReport>, Diagnostics> {
+    pub fn run(
+        &self,
+        func: &mut Func<L>,
+        context: &mut PassContext,
+    ) -> Result<Vec<PassReport>, Diagnostics> {
         self.dump(func, 0, "input", context);
         let mut reports = Vec::new();
         for (index, pass) in self.passes.iter().enumerate() {

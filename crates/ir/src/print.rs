@@ -132,7 +132,12 @@ impl<L: Level> Printer<'_, L> {
     fn args(&mut self, block: BlockId) {
         for (i, &arg) in self.func.blocks[block].args.iter().enumerate() {
             let name = self.define(arg);
-            let _ = write!(self.out, "{}%{name}: {}", if i == 0 { "" } else { ", " }, self.func.ty(arg));
+            let _ = write!(
+                self.out,
+                "{}%{name}: {}",
+                if i == 0 { "" } else { ", " },
+                self.func.ty(arg)
+            );
         }
     }
 
@@ -187,7 +192,8 @@ impl<L: Level> Printer<'_, L> {
             let _ = write!(self.out, " {}", op.attrs_in_order());
         }
         for (i, &result) in op.results.iter().enumerate() {
-            let _ = write!(self.out, "{}{}", if i == 0 { " : " } else { ", " }, self.func.ty(result));
+            let _ =
+                write!(self.out, "{}{}", if i == 0 { " : " } else { ", " }, self.func.ty(result));
         }
         if self.options.locs && op.loc.is_known() {
             let file = op.loc.file().map_or("", |f| &f.name);

@@ -31,7 +31,9 @@ impl TypeClass {
             TypeClass::Tile => matches!(ty, Type::Tile { .. }),
             TypeClass::Bool => *ty == Type::BOOL,
             TypeClass::Index => *ty == Type::INDEX,
-            TypeClass::Indices => *ty == Type::INDEX || matches!(ty, Type::Tile { dtype, .. } if dtype.is_int()),
+            TypeClass::Indices => {
+                *ty == Type::INDEX || matches!(ty, Type::Tile { dtype, .. } if dtype.is_int())
+            }
             TypeClass::View => matches!(ty, Type::View { .. }),
             TypeClass::Buf => matches!(ty, Type::Buf { .. }),
             TypeClass::Memory => ty.is_memory(),
@@ -154,7 +156,9 @@ pub struct OpInfo<L: Level> {
 }
 
 /// The closed set of a level's ops.
-pub trait Opcode<L: Level>: Copy + Eq + Ord + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static {
+pub trait Opcode<L: Level>:
+    Copy + Eq + Ord + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static
+{
     /// Without the level's prefix.
     fn mnemonic(self) -> &'static str;
     /// Also takes accepted old or foreign spellings.

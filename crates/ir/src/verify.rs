@@ -94,7 +94,12 @@ fn collect<L: Level>(func: &Func<L>) -> OpErrors {
     errors
 }
 
-fn block<L: Level>(func: &Func<L>, id: BlockId, defined: &mut BTreeSet<Value>, errors: &mut OpErrors) {
+fn block<L: Level>(
+    func: &Func<L>,
+    id: BlockId,
+    defined: &mut BTreeSet<Value>,
+    errors: &mut OpErrors,
+) {
     let mut here = func.blocks[id].args.clone();
     defined.extend(&here);
     let ops = &func.blocks[id].ops;
@@ -104,7 +109,9 @@ fn block<L: Level>(func: &Func<L>, id: BlockId, defined: &mut BTreeSet<Value>, e
         structure(func, op, defined, errors);
         let last = place + 1 == ops.len();
         match (func.ops[op].is_terminator(), last) {
-            (true, false) => errors.structure("expected the terminator to be the last op of its block"),
+            (true, false) => {
+                errors.structure("expected the terminator to be the last op of its block")
+            }
             (false, true) => errors.structure("expected the block to end in a terminator"),
             _ => {}
         }
@@ -157,7 +164,12 @@ fn structure<L: Level>(func: &Func<L>, id: OpId, defined: &BTreeSet<Value>, erro
     }
     for (spec, &value) in info.operands.iter().zip(positional) {
         if !spec.class.admits(func.ty(value)) {
-            errors.ty(format!("expected `{}` to be {}, got {}", spec.name, spec.class.describe(), func.ty(value)));
+            errors.ty(format!(
+                "expected `{}` to be {}, got {}",
+                spec.name,
+                spec.class.describe(),
+                func.ty(value)
+            ));
         }
     }
     for spec in info.groups {
@@ -168,7 +180,11 @@ fn structure<L: Level>(func: &Func<L>, id: OpId, defined: &BTreeSet<Value>, erro
                 (a, b) if a == b => a.to_string(),
                 (a, b) => format!("{a} to {b}"),
             };
-            errors.structure(format!("expected {wanted} operands in `{}(…)`, got {}", spec.name, group.len()));
+            errors.structure(format!(
+                "expected {wanted} operands in `{}(…)`, got {}",
+                spec.name,
+                group.len()
+            ));
         }
         for &value in group {
             if !spec.class.admits(func.ty(value)) {
@@ -183,7 +199,9 @@ fn structure<L: Level>(func: &Func<L>, id: OpId, defined: &BTreeSet<Value>, erro
     }
     for spec in info.attrs {
         match op.attrs.get(spec.name) {
-            None if spec.required => errors.structure(format!("expected attribute `{}`", spec.name)),
+            None if spec.required => {
+                errors.structure(format!("expected attribute `{}`", spec.name))
+            }
             Some(value) if !fits(spec.kind, value) => errors.structure(format!(
                 "expected attribute `{}` to be {}, got {value}",
                 spec.name,
@@ -198,10 +216,18 @@ fn structure<L: Level>(func: &Func<L>, id: OpId, defined: &BTreeSet<Value>, erro
         }
     }
     if op.regions.len() != info.regions.len() {
-        errors.structure(format!("expected {} regions, got {}", info.regions.len(), op.regions.len()));
+        errors.structure(format!(
+            "expected {} regions, got {}",
+            info.regions.len(),
+            op.regions.len()
+        ));
     }
     if info.results.is_some_and(|n| n != op.results.len()) {
-        errors.structure(format!("expected {} results, got {}", info.results.unwrap_or(0), op.results.len()));
+        errors.structure(format!(
+            "expected {} results, got {}",
+            info.results.unwrap_or(0),
+            op.results.len()
+        ));
     }
 }
 
@@ -214,9 +240,12 @@ fn types<L: Level>(func: &Func<L>, id: OpId, errors: &mut OpErrors) {
         }
     }
     let Some(infer) = op.code.info().infer else { return };
-    let of = |values: &[Value]| -> Vec<Type> { values.iter().map(|&v| func.ty(v).clone()).collect() };
-    let groups: Vec<_> = op.code.info().groups.iter().map(|g| (g.name, of(op.group(g.name)))).collect();
-    let context = InferContext { operands: &of(op.positional()), groups: &groups, attrs: &op.attrs };
+    let of =
+        |values: &[Value]| -> Vec<Type> { values.iter().map(|&v| func.ty(v).clone()).collect() };
+    let groups: Vec<_> =
+        op.code.info().groups.iter().map(|g| (g.name, of(op.group(g.name)))).collect();
+    let context =
+        InferContext { operands: &of(op.positional()), groups: &groups, attrs: &op.attrs };
     match infer(&context) {
         // The op's own verify says it better where it has one.
         Err(why) if op.code.info().verify.is_none() => errors.ty(why),

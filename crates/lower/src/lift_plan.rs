@@ -81,7 +81,9 @@ pub(crate) fn covers_whole(func: &TileFunc, id: OpId) -> bool {
     let op = &func.ops[id];
     let whole = func.ty(op.operands[0]).static_shape();
     let plain = op.attr("step").is_none();
-    plain && whole == Some(extents(op)) && op.group("at").iter().all(|&at| int_const(func, at) == Some(0))
+    plain
+        && whole == Some(extents(op))
+        && op.group("at").iter().all(|&at| int_const(func, at) == Some(0))
 }
 
 impl Planner<'_> {

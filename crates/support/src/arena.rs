@@ -146,6 +146,9 @@ mod tests {
     fn side_table_reads_default_until_written() {
         let mut table: SideTable<Id, u8> = SideTable::new(7);
         table.set(Id::from_index(2), 9);
-        assert_eq!((table[Id::from_index(0)], table[Id::from_index(2)], table[Id::from_index(50)]), (7, 9, 7));
+        assert_eq!(
+            (table[Id::from_index(0)], table[Id::from_index(2)], table[Id::from_index(50)]),
+            (7, 9, 7)
+        );
     }
 }

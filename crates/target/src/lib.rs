@@ -50,5 +50,9 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
     fn caps(&self) -> Caps;
     /// `func` has been through the tile pipeline and is valid.
-    fn compile(&self, func: &TileFunc, options: &CompileOptions) -> Result<Box<dyn Artifact>, Diagnostics>;
+    fn compile(
+        &self,
+        func: &TileFunc,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn Artifact>, Diagnostics>;
 }

@@ -15,7 +15,9 @@ fn keeps(from: DType, to: DType) -> bool {
     match (from.is_signed_int(), to.is_signed_int()) {
         (true, true) => from.bits() <= to.bits(),
         (false, true) => from.is_unsigned_int() && from.bits() < to.bits(),
-        (false, false) => from.is_unsigned_int() && to.is_unsigned_int() && from.bits() <= to.bits(),
+        (false, false) => {
+            from.is_unsigned_int() && to.is_unsigned_int() && from.bits() <= to.bits()
+        }
         (true, false) => false,
     }
 }
@@ -108,7 +110,11 @@ impl Linear {
         out.constant = out.constant.checked_add(other.constant)?;
         for (atom, c) in &other.terms {
             let sum = out.terms.get(atom).copied().unwrap_or(0).checked_add(*c)?;
-            if sum == 0 { out.terms.remove(atom) } else { out.terms.insert(atom.clone(), sum) };
+            if sum == 0 {
+                out.terms.remove(atom)
+            } else {
+                out.terms.insert(atom.clone(), sum)
+            };
         }
         Some(out)
     }
@@ -133,19 +139,21 @@ fn linear(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<Linear> {
     match op.code {
         TileOp::Const => op.attr("value").and_then(Attr::as_int).map(Linear::constant),
         TileOp::Dim => op.attr("name").map(|n| Linear::atom(Atom::Dim(n.to_string()))),
-        TileOp::ProgramId => op.attr("axis").and_then(Attr::as_int).map(|a| Linear::atom(Atom::Program(a))),
+        TileOp::ProgramId => {
+            op.attr("axis").and_then(Attr::as_int).map(|a| Linear::atom(Atom::Program(a)))
+        }
         // Widening keeps the number; narrowing may not.
         TileOp::Cast => {
             let widens = keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype());
             widens.then(|| linear_or_atom(func, op.operands[0], fuel))
         }
         TileOp::Ew(f) if func.ty(value) == &Type::INDEX => {
-            let known =
-                matches!(f, ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul);
+            let known = matches!(f, ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul);
             if !known {
                 return None;
             }
-            let forms: Vec<_> = op.operands.iter().map(|&v| linear_or_atom(func, v, fuel)).collect();
+            let forms: Vec<_> =
+                op.operands.iter().map(|&v| linear_or_atom(func, v, fuel)).collect();
             match (f, forms.as_slice()) {
                 (ScalarFn::Add, [a, b]) => a.plus(b),
                 (ScalarFn::Sub, [a, b]) => a.minus(b),

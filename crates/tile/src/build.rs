@@ -33,7 +33,10 @@ impl TileBuild for Builder<'_, Tile> {
     }
 
     fn dim(&mut self, name: &str) -> Value {
-        let v = emit(self, OpSpec::new(TileOp::Dim, &[]).attr("name", Attr::word(name)).result(Type::INDEX));
+        let v = emit(
+            self,
+            OpSpec::new(TileOp::Dim, &[]).attr("name", Attr::word(name)).result(Type::INDEX),
+        );
         self.name(v, name);
         v
     }
@@ -64,7 +67,10 @@ impl TileBuild for Builder<'_, Tile> {
         let mut shape = self.func.ty(x).shape().to_vec();
         shape.insert(axis, 1.into());
         let ty = Type::value(shape, self.func.ty(x).dtype());
-        emit(self, OpSpec::new(TileOp::Expand, &[x]).attr("axis", Attr::Int(axis as i64)).result(ty))
+        emit(
+            self,
+            OpSpec::new(TileOp::Expand, &[x]).attr("axis", Attr::Int(axis as i64)).result(ty),
+        )
     }
 
     fn iota(&mut self, start: i64, len: i64) -> Value {

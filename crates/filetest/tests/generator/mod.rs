@@ -155,7 +155,11 @@ impl Generator {
             return self.line(&format!("y[i] {op} {value}"));
         }
         let op = self.r.pick(&["=", "=", "+="]);
-        match self.r.below(4) {
+        match self.r.below(5) {
+            4 => {
+                let value = self.expr((Num::Float, 1), 2);
+                self.line(&format!("y[ts.tile.arange(4) * 2 + i] {op} {value}"));
+            }
             0 => {
                 let value = self.expr((Num::Float, 0), 2);
                 self.line(&format!("y[i] {op} {value}"));
@@ -277,7 +281,15 @@ impl Generator {
                 .into(),
             (Num::Float, 1) => self
                 .r
-                .pick(&["x[i * 4:i * 4 + 4]", "h[0:4]", "W[:, 3]", "ts.tile.zeros((4,), ts.f32)"])
+                .pick(&[
+                    "x[i * 4:i * 4 + 4]",
+                    "h[0:4]",
+                    "W[:, 3]",
+                    "ts.tile.zeros((4,), ts.f32)",
+                    "x[i * 2:i * 2 + 8:2]",
+                    "W.T[2, :]",
+                    "x[ts.tile.arange(4) * 2]",
+                ])
                 .into(),
             (Num::Float, _) => self
                 .r
@@ -306,7 +318,21 @@ impl Generator {
     }
 
     fn float(&mut self, ty: Ty, depth: usize) -> String {
-        match self.r.below(9) {
+        match self.r.below(11) {
+            9 if ty.1 > 0 => {
+                let a = self.expr(ty, depth);
+                let f = self.r.pick(&["cumsum", "cumprod"]);
+                format!("ts.tile.{f}({a}, axis={})", ty.1 - 1)
+            }
+            9 if self.lane && self.indent == 1 => {
+                let a = self.expr(ty, depth);
+                let op = self.r.pick(&["sum", "max", "min"]);
+                format!("ts.tile.group.reduce({a}, \"{op}\")")
+            }
+            10 if ty.1 > 0 => {
+                let a = self.expr(ty, depth);
+                format!("ts.tile.clamp({a}, -2.0, 3.0)")
+            }
             0..=2 => {
                 let (a, b) = self.two(ty, depth);
                 let op = self.r.pick(&["+", "-", "*", "/"]);
@@ -360,7 +386,12 @@ impl Generator {
     }
 
     fn int(&mut self, ty: Ty, depth: usize) -> String {
-        match self.r.below(4) {
+        match self.r.below(5) {
+            4 if ty.1 < 2 && !self.lane => {
+                let a = self.expr((Num::Float, ty.1 + 1), depth);
+                let f = self.r.pick(&["argmax", "argmin"]);
+                format!("ts.tile.{f}({a}, axis={})", ty.1)
+            }
             0 | 1 => {
                 let (a, b) = self.two(ty, depth);
                 let op = self.r.pick(&["+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"]);
