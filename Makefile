@@ -25,8 +25,10 @@ bench: ## Set up, build, then run bench/run.py
 fmt: ## Format the Rust sources
 	@cargo fmt --all
 
-bless: ## Rewrite the expectations in tests from what the code does now
+bless: ## Rewrite the expectations in tests and documentation from what the code does now
 	@TESSERA_BLESS=1 cargo test --workspace
+	@scripts/build-extension.sh
+	@TESSERA_BLESS=1 .venv/bin/python -m pytest -q python/tests/test_docs.py python/tests/test_error_pages.py
 
 clean: ## Remove everything that was built or installed here
 	rm -rf target build dist .venv .pytest_cache python/tessera/*.so

@@ -3,7 +3,7 @@
 A block may end in a refusal: every line that carries ``# refused: CODE`` (several codes are separated by
 commas) must be the place of an error with that code, and there must be no other error. A ``text`` block
 right after a Python block is what the block prints or, for a refusal, the error as it is shown;
-``TESSERA_BLESS=1`` rewrites it.
+``TESSERA_BLESS=1`` rewrites it. What a block sets in ``os.environ`` ends with the block.
 """
 
 from __future__ import annotations
@@ -87,11 +87,15 @@ def run(block: Block, namespace: dict[str, Any] | None = None) -> str:
     linecache.cache[FILE] = (len(text), None, text.splitlines(keepends=True), FILE)
     out = io.StringIO()
     error: ts.TesseraError | None = None
+    environment = dict(os.environ)
     try:
         with contextlib.redirect_stdout(out):
             exec(compile(text, FILE, "exec", dont_inherit=True), namespace)
     except ts.TesseraError as raised:
         error = raised
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
     if error is None:
         assert not block.marks, f"{block.id}: nothing was refused, expected {block.marks}"
         return out.getvalue()

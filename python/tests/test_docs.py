@@ -10,13 +10,14 @@ from doc_blocks import BLESS, ROOT, Block, blocks_of, check_text, fresh_namespac
 import tessera as ts
 
 LANGUAGE = ROOT / "docs" / "language.md"
+DEBUGGING = ROOT / "docs" / "debugging.md"
 FUNCTIONS = ROOT / "docs" / "functions.md"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("block", python_blocks(LANGUAGE), ids=lambda b: b.id)
-def test_language_block(block: Block) -> None:
+@pytest.mark.parametrize("block", [*python_blocks(LANGUAGE), *python_blocks(DEBUGGING)], ids=lambda b: b.id)
+def test_block(block: Block) -> None:
     check_text(block, run(block))
 
 

@@ -84,3 +84,20 @@ def test_index_tiles_of_several_axes_broadcast():
 
     x = np.arange(30, dtype=np.float32).reshape(6, 5)
     np.testing.assert_array_equal(corner(x, np.zeros((3, 2), np.float32)), x[0:6:2, 0:2])
+
+
+def test_index_tiles_into_a_transposed_parameter_keep_the_order_of_the_subscript():
+    @ts.kernel
+    def columns(W: ts.Tensor["V", "D", ts.f32], ids: ts.Tensor["n", ts.i32], y: ts.Tensor["D", "n", ts.f32]):
+        y[:, :] = W.T[:, ids[:]]
+        return y
+
+    @ts.kernel
+    def rows(W: ts.Tensor["V", "D", ts.f32], ids: ts.Tensor["n", ts.i32], y: ts.Tensor["n", "V", ts.f32]):
+        y[:, :] = W.T[ids[:], :]
+        return y
+
+    W = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
+    ids = np.array([3, 1, 4], np.int32)
+    np.testing.assert_array_equal(columns(W, ids, np.zeros((5, 3), np.float32)), W.T[:, ids])
+    np.testing.assert_array_equal(rows(W, ids, np.zeros((3, 7), np.float32)), W.T[ids, :])

@@ -258,11 +258,11 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
         let (at, reach) = e.point_value(v, dim)?;
         block.push(at, reach, 1);
     }
+    if block.reach.contains(&Reach::Gather) && !e.join_indices(&mut block, &dims) {
+        return None;
+    }
     if transposed {
         block.reverse();
-    }
-    if block.reach.contains(&Reach::Gather) && !e.join_indices(&mut block) {
-        return None;
     }
     Some(block)
 }

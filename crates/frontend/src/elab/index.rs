@@ -148,9 +148,6 @@ impl Elab<'_> {
             let Some((at, reach)) = placed else { return Val::Poison };
             block.push(at, reach, step);
         }
-        if transposed {
-            block.reverse();
-        }
         if self.kind == KernelKind::Lane && block.reach.iter().any(|r| *r != Reach::Point) {
             return self.error_help(
                 Code::E_STYLE_MIX,
@@ -158,15 +155,18 @@ impl Elab<'_> {
                 "a lane kernel handles one element per lane; for tiles, use ts.tile.program_id instead of lane ids",
             );
         }
-        if block.reach.contains(&Reach::Gather) && !self.join_indices(&mut block) {
+        if block.reach.contains(&Reach::Gather) && !self.join_indices(&mut block, &dims) {
             return Val::Poison;
+        }
+        if transposed {
+            block.reverse();
         }
         Val::Block(Box::new(block))
     }
 
     /// Index tiles of several axes meet like operands do; beside a whole axis (`W[ids, :]`) one of
-    /// rank 1 picks rows.
-    pub fn join_indices(&mut self, block: &mut BlockRef) -> bool {
+    /// rank 1 picks rows. `dims` are the memory's in the order of the subscript.
+    pub fn join_indices(&mut self, block: &mut BlockRef, dims: &[Dim]) -> bool {
         let tiles: Vec<usize> =
             (0..block.at.len()).filter(|&i| block.reach[i] == Reach::Gather).collect();
         let spans: Vec<usize> =
@@ -179,7 +179,6 @@ impl Elab<'_> {
             }
             return true;
         }
-        let dims = self.ty(block.mem).shape().to_vec();
         let whole = spans.iter().all(|&i| match &block.reach[i] {
             Reach::Span(d) => {
                 let from_start = self
