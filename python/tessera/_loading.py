@@ -40,7 +40,8 @@ def load(file: str) -> Loaded:
     Raises `OSError` for a file that cannot be read and `SyntaxError` for one that is no Python.
     """
     path = os.path.abspath(file)
-    code = compile(Path(path).read_bytes(), path, "exec")
+    # Under the name that the user gave, which is what errors then show.
+    code = compile(Path(path).read_bytes(), file, "exec")
     loaded = Loaded()
     made: list[KernelFn] = []
     plain = _kernel.make
@@ -63,16 +64,16 @@ def load(file: str) -> Loaded:
         except KeyboardInterrupt:
             raise
         except BaseException:
-            loaded.stopped = _trace(path)
+            loaded.stopped = _trace(file)
     # Kernels of other files that this one imports are not its own.
     own = [k for k in made if os.path.abspath(k.spec.source.file) == path]
     loaded.kernels = {k.name: k for k in own}
     return loaded
 
 
-def _trace(path: str) -> str:
+def _trace(file: str) -> str:
     """The traceback from the user's file on."""
     kind, error, tb = sys.exc_info()
-    while tb is not None and tb.tb_frame.f_code.co_filename != path:
+    while tb is not None and tb.tb_frame.f_code.co_filename != file:
         tb = tb.tb_next
     return "".join(traceback.format_exception(kind, error, tb)).rstrip()

@@ -144,3 +144,16 @@ def test_functions_of_the_language_may_be_given_for_function_parameters():
     assert mapped.jit(f=ts.tile.abs)(x).tolist() == [2, 3]
     with pytest.raises(ts.LaunchError, match="expected a function"):
         mapped(x, np.sqrt)
+
+
+@ts.kernel
+def talkative(x: ts.Tensor["n", ts.f32]):
+    p = ts.tile.program_id(0)
+    t = x[p * 2 : p * 2 + 2]
+    ts.tile.print("t =", t)
+    x[p * 2 : p * 2 + 2] = t + 1.0
+
+
+def test_what_a_kernel_prints_goes_where_python_prints(capsys):
+    talkative(np.array([1, 2, 3, 4], np.float32))
+    assert capsys.readouterr().out == "talkative[0]: t = [1.0, 2.0]\ntalkative[1]: t = [3.0, 4.0]\n"

@@ -47,6 +47,6 @@ pub use launch::{Ask, Prepared, Purpose, grid_of};
 // What the binding needs of the crates below.
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{
-    CheckReport, Lines, Moment, Observed, Watch, is_interrupt, set_interrupt_check,
+    CheckReport, Lines, Moment, Observed, Watch, is_interrupt, set_interrupt_check, set_print,
 };
 pub use tessera_target::BufferArg;

@@ -51,6 +51,20 @@ pub fn interrupted() -> bool {
     })
 }
 
+/// A line that a kernel prints, to where Python prints. A notebook or a test may have put something
+/// else in its place; what fails there is no reason to end the launch.
+pub fn print(line: &str) {
+    Python::attach(|py| {
+        let written = py
+            .import("builtins")
+            .and_then(|m| m.getattr("print"))
+            .and_then(|print| print.call1((line,)));
+        if let Err(error) = written {
+            error.write_unraisable(py, None);
+        }
+    });
+}
+
 /// Keeps what a callback raised; the launch that it ends then raises it.
 pub fn hold(error: PyErr) {
     INTERRUPT.set(Some(error));

@@ -39,6 +39,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         tessera_driver::set_interrupt_check(crate::enter::interrupted);
+        tessera_driver::set_print(crate::enter::print);
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
