@@ -33,6 +33,24 @@ def empty(shape: int | tuple[int, ...], dtype: DType | str = "f32") -> numpy.nda
     return numpy.empty(_shape(shape, dtype), numpy_dtype(dtype))
 
 
+def for_result(shape: tuple[int, ...], dtype: DType, privilege: str) -> numpy.ndarray:
+    """The array for an ``Out`` that a caller left out. One that a kernel folds into begins with the
+    identity of its operator."""
+    made = empty(shape, dtype)
+    if privilege == "reduce_sum":
+        made.fill(0)
+    elif privilege == "reduce_prod":
+        made.fill(1)
+    elif privilege in ("reduce_max", "reduce_min"):
+        low = privilege == "reduce_max"
+        if made.dtype.kind in "iu":
+            limits = numpy.iinfo(made.dtype)
+            made.fill(limits.min if low else limits.max)
+        else:
+            made.fill(-numpy.inf if low else numpy.inf)
+    return made
+
+
 def zeros(shape: int | tuple[int, ...], dtype: DType | str = "f32") -> numpy.ndarray:
     """An array of zeros."""
     return numpy.zeros(_shape(shape, dtype), numpy_dtype(dtype))

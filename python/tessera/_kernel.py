@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
 from . import _core
-from ._arrays import empty
+from ._arrays import for_result
 from ._capture import capture, captures_of
 from ._debug import Frame, Traced, interpret, trace
 from ._profile import current as profile_now
@@ -67,7 +67,7 @@ class KernelFn:
         self.spec = spec
         self._kernel = _core.Kernel(
             s.name, s.file, s.text, s.line, spec.captures, spec.params, spec.candidates, spec.lanes,
-            spec.target, list(spec.require), empty,
+            spec.target, list(spec.require), for_result,
         )  # fmt: skip
         # Looked up once: a call is short enough to feel it.
         self._call = self._kernel.call

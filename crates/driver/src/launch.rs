@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_interp::{CheckOptions, CheckReport, Checked, Sink, Watch};
+use tessera_ir::Privilege;
 use tessera_numerics::{NumType, Profile};
 use tessera_target::{ArgValue, LaunchArgs};
 
@@ -53,12 +54,17 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The arrays to allocate: parameter, shape, type.
-    pub fn missing(&self) -> Vec<(usize, Vec<i64>, NumType)> {
+    /// The arrays to allocate: parameter, shape, type, and the privilege they are used with. One that
+    /// a kernel folds into begins with the identity of its operator.
+    pub fn missing(&self) -> Vec<(usize, Vec<i64>, NumType, Privilege)> {
         let slots = self.bound.slots.iter().enumerate();
         slots
             .filter_map(|(i, slot)| match slot {
-                Slot::Missing { dims, elem } => Some((i, dims.clone(), *elem)),
+                Slot::Missing { dims, elem } => {
+                    let place = self.spec.params.iter().position(|&p| p == i);
+                    let privilege = place.map_or(Privilege::Write, |p| self.spec.privilege(p));
+                    Some((i, dims.clone(), *elem, privilege))
+                }
                 Slot::Array(_) | Slot::Scalar(_) | Slot::Static => None,
             })
             .collect()
@@ -68,9 +74,13 @@ impl Prepared {
         self.bound.slots[param] = Slot::Array(array);
     }
 
-    /// The parameters the call gives back.
-    pub fn returns(&self) -> &[usize] {
-        &self.spec.returns
+    /// The parameters the call gives back: those the kernel returns, and those left to us.
+    pub fn returns(&self) -> Vec<usize> {
+        let mut out = self.spec.returns.clone();
+        out.extend(
+            self.missing().into_iter().map(|m| m.0).filter(|p| !self.spec.returns.contains(p)),
+        );
+        out
     }
 
     /// Sizes of dims, and integers of the caller, by name.

@@ -43,7 +43,7 @@ impl<'py> Given<'_, 'py> {
         // One way in and out where nothing has to be allocated in between.
         let first = enter(py, || {
             let prepared = prepare(call, ask)?;
-            let returns = prepared.returns().to_vec();
+            let returns = prepared.returns();
             if prepared.missing().is_empty() {
                 kernel.launch(prepared).map(|()| (returns, None))
             } else {
@@ -91,9 +91,9 @@ impl<'py> Converted<'py> {
 
     /// Puts in the arrays that the caller left out.
     pub fn fill(&mut self, prepared: &mut Prepared, allocate: &Bound<'py, PyAny>) -> PyResult<()> {
-        for (place, dims, elem) in prepared.missing() {
+        for (place, dims, elem, privilege) in prepared.missing() {
             let dims = PyTuple::new(allocate.py(), dims)?;
-            let made = allocate.call1((dims, crate::dtype::DType(elem)))?;
+            let made = allocate.call1((dims, crate::dtype::DType(elem), privilege.name()))?;
             if let Arg::Array(array) = argument(&made, &mut self.keep)? {
                 prepared.fill(place, array);
             }

@@ -60,7 +60,7 @@ pub fn watch<'py>(
             Watch::Before(places)
         }
     };
-    let returns = prepared.returns().to_vec();
+    let returns = prepared.returns();
     let tell = tell.clone().unbind();
     let mut sink = |moment: Moment| {
         Python::attach(|py| match moment_args(py, moment).and_then(|args| tell.call1(py, args)) {
