@@ -21,6 +21,14 @@ def test_block(block: Block) -> None:
     check_text(block, run(block))
 
 
+def test_a_kernel_prints_what_the_page_tells(capfd) -> None:
+    """What a kernel prints does not go through Python, so the page tells it in its text."""
+    (block,) = [b for b in python_blocks(DEBUGGING) if 'print("row"' in b.text]
+    shown = run(block) + capfd.readouterr().out
+    told = re.findall(r"`(sums\[\d\]: .*?)`", DEBUGGING.read_text(encoding="utf-8").replace("\n", " "))
+    assert told and shown.splitlines() == told
+
+
 def test_every_rule_of_the_language_has_an_example_and_a_refusal() -> None:
     sections = re.split(r"^## ", LANGUAGE.read_text(encoding="utf-8"), flags=re.M)[1:]
     for section in sections:

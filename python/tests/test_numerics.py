@@ -63,7 +63,7 @@ def test_ten_million_random_floats_encode_as_ml_dtypes_does():
     # Random bits seldom fall into the narrow formats' range.
     narrow = np.random.default_rng(1).standard_normal(2_000_000).astype(np.float32) * 8
     for name in SMALL:
-        agree(name, x if name not in NO_NAN else x[:2_000_000])
+        agree(name, x)
         agree(name, narrow)
 
 

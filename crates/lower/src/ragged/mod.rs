@@ -140,13 +140,16 @@ fn error(
     let memory = positioned(access).unwrap_or(access.operands[0]);
     let dim = dim_expr(&func.ty(memory).shape()[root.axis]).map(|e| python(&e));
     let tensor = quoted(func, memory, "a tensor");
-    let name = user_name(func, value).unwrap_or("x");
+    // A value without a name is shown as what stands in the call.
+    let named = user_name(func, value);
+    let name = named.unwrap_or("…");
     let beyond =
         dim.clone().map_or(format!("the end of {tensor}"), |d| format!("`{d}` of {tensor}"));
     let held =
         if matches!(state, Axis::Zero(_)) { "padding zeros" } else { "values made from padding" };
+    let of = named.map_or(String::new(), |n| format!(" of `{n}`"));
     let message = format!(
-        "expected {what} axis {axis} of `{name}` to take in no padding, got {held} from beyond {beyond}"
+        "expected {what} axis {axis}{of} to take in no padding, got {held} from beyond {beyond}"
     );
     let start = access.group("at").get(root.axis).copied();
     let left = match (dim, start) {
@@ -170,10 +173,17 @@ fn error(
     }
     let rank = func.ty(value).rank();
     let value_arg = fill.map_or(String::new(), |f| format!(", value={f}"));
+    let masked = |which: &str| {
+        let call = format!("ts.tile.bounds_mask({name}, {which}={left}{value_arg})");
+        match named {
+            Some(n) => format!("write `{n} = {call}` before it"),
+            None => format!("mask what is given to it: `{call}`"),
+        }
+    };
     let help = if axis + 1 == rank {
-        format!("write `{name} = ts.tile.bounds_mask({name}, cols={left}{value_arg})` before it")
+        masked("cols")
     } else if axis + 2 == rank {
-        format!("write `{name} = ts.tile.bounds_mask({name}, rows={left}{value_arg})` before it")
+        masked("rows")
     } else {
         let fill = fill.unwrap_or("-math.inf");
         format!(
