@@ -83,3 +83,28 @@ def test_all_findings_of_a_launch_are_raised_together(monkeypatch):
     with pytest.raises(ts.CheckError) as e:
         two(np.ones(4, np.int32), np.zeros(4, np.int32))
     assert {d.code for d in e.value.diagnostics} == {"E_DIV_ZERO", "E_OOB"}
+
+
+def test_positions_that_a_mask_put_outside_are_no_findings():
+    @ts.kernel
+    def scatter(index: ts.Tensor["m", ts.i32], v: ts.Tensor["m", ts.f32], y: ts.Tensor["n", ts.f32]):
+        s = ts.tile.grid(ts.cdiv(m, 8)) * 8
+        at = ts.tile.bounds_mask(index[s : s + 8], cols=m - s, value=-1)
+        y[at] = v[s : s + 8]
+
+    index = np.array([3, 1, 4], np.int32)
+    report = scatter.check(index, np.ones(3, np.float32), np.zeros(6, np.float32))
+    assert report, str(report)
+
+
+def test_races_found_by_the_environment_variable_are_check_errors(monkeypatch):
+    @ts.kernel
+    def shift(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        if i + 1 < n:
+            x[i] = x[i + 1]
+
+    monkeypatch.setenv("TESSERA_CHECK", "1")
+    with pytest.raises(ts.CheckError) as caught:
+        shift(np.ones(8, np.float32))
+    assert caught.value.code == "E_RACE"

@@ -1,6 +1,6 @@
 //! One diagnostic, and a list of them.
 
-use crate::{Code, Loc, Severity};
+use crate::{Code, Kind, Loc, Severity};
 
 /// A second place that matters, with a word on why.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +68,8 @@ impl std::fmt::Display for Diagnostic {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnostics {
     items: Vec<Diagnostic>,
+    /// How a host raises them, where it is not by the first error's code.
+    kind: Option<Kind>,
 }
 
 impl Diagnostics {
@@ -98,6 +100,18 @@ impl Diagnostics {
         self.items.iter()
     }
 
+    /// The same diagnostics, raised as another kind: what a checker found is a check's error,
+    /// whatever each finding's code.
+    pub fn raised_as(mut self, kind: Kind) -> Self {
+        self.kind = Some(kind);
+        self
+    }
+
+    /// How a host raises them: the first error tells, unless it was said.
+    pub fn kind(&self) -> Option<Kind> {
+        self.kind.or_else(|| self.errors().next().map(|d| d.code.kind()))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -124,7 +138,7 @@ impl Diagnostics {
 
 impl From<Diagnostic> for Diagnostics {
     fn from(diagnostic: Diagnostic) -> Self {
-        Self { items: vec![diagnostic] }
+        Self { items: vec![diagnostic], kind: None }
     }
 }
 

@@ -83,7 +83,8 @@ fn build(py: Python<'_>, found: &Diagnostics) -> PyResult<PyErr> {
     let rows: Vec<_> = found.iter().map(|d| row(py, d)).collect::<PyResult<_>>()?;
     let errors: Vec<String> = found.errors().map(Diagnostic::render).collect();
     let text = if errors.is_empty() { found.render() } else { errors.join("\n") };
-    let class = module.getattr(first.code.kind().class_name())?;
+    let kind = found.kind().unwrap_or(first.code.kind());
+    let class = module.getattr(kind.class_name())?;
     Ok(PyErr::from_value(class.call1((text, PyTuple::new(py, rows)?))?))
 }
 

@@ -72,7 +72,7 @@ impl CheckReport {
 
     /// The findings as errors, for a caller that raises them.
     pub fn into_result(self) -> Result<(), Diagnostics> {
-        if self.is_clean() { Ok(()) } else { Err(self.findings) }
+        if self.is_clean() { Ok(()) } else { Err(self.findings.raised_as(Kind::Check)) }
     }
 }
 

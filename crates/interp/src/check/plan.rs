@@ -4,10 +4,10 @@
 use super::access::{Touch, accesses};
 use crate::program::{Action, Inst, ParamKind, Program};
 use tessera_diag::Loc;
-use tessera_ir::Privilege;
+use tessera_ir::{Attr, Privilege, Value};
 use tessera_numerics::ReduceOp;
 use tessera_support::Entity;
-use tessera_tile::{KernelKind, TileFunc};
+use tessera_tile::{KernelKind, TileFunc, TileOp};
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -20,6 +20,9 @@ pub(crate) struct Plan {
     pub shapes: Vec<Vec<i64>>,
     /// By slot: whether the value reaches an index through integer arithmetic.
     pub feeds: Vec<bool>,
+    /// By slot: positions among which the program itself put ones outside, as a mask with a negative
+    /// constant does.
+    pub names_outside: Vec<bool>,
 }
 
 #[derive(Debug)]
@@ -74,7 +77,15 @@ impl Plan {
                 memory[slot] = Some(Place { name, written: true, reduces: None });
             }
         }
-        let mut plan = Self { kind: program.kind, sites: vec![], memory, shapes, feeds: vec![] };
+        let names_outside = func.values.ids().map(|v| names_outside(func, v)).collect();
+        let mut plan = Self {
+            kind: program.kind,
+            sites: vec![],
+            memory,
+            shapes,
+            feeds: vec![],
+            names_outside,
+        };
         plan.sites.resize_with(program.sites, Site::nowhere);
         for inst in insts(program) {
             let site = &mut plan.sites[inst.site];
@@ -131,6 +142,26 @@ impl Plan {
 impl Site {
     fn nowhere() -> Self {
         Self { loc: Loc::unknown(), name: "", result: None, writes: Touch::Write, guard: None }
+    }
+}
+
+/// Whether a value, but for conversion and shape, is a selection that gives a negative constant.
+fn names_outside(func: &TileFunc, value: Value) -> bool {
+    let Some(op) = func.def(value) else { return false };
+    let negative = |v: Value| {
+        let mut v = v;
+        while let Some(op) = func.def(v)
+            && matches!(op.code, TileOp::Broadcast | TileOp::Cast | TileOp::Expand)
+        {
+            v = op.operands[0];
+        }
+        let constant = func.def(v).and_then(|op| op.attr("value")).and_then(Attr::as_int);
+        constant.is_some_and(|c| c < 0)
+    };
+    match op.code {
+        TileOp::Select => negative(op.operands[1]) || negative(op.operands[2]),
+        TileOp::Broadcast | TileOp::Cast | TileOp::Expand => names_outside(func, op.operands[0]),
+        _ => false,
     }
 }
 

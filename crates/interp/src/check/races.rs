@@ -19,6 +19,10 @@ impl Checker {
         touched: &Touched,
     ) {
         let Some(outside) = touched.outside.as_ref().filter(|_| !access.other) else { return };
+        let positions = inst.args.iter().skip(access.at).take(access.rank);
+        if positions.into_iter().any(|a| self.plan.names_outside[a.slot]) {
+            return;
+        }
         let (name, who) = (self.name(slot), self.who(self.number, Some(outside.i)));
         self.findings.report((Code::E_OOB, inst.site, &inst.loc), outside.count, || {
             let (axis, p) = (outside.axis, outside.index[outside.axis]);
