@@ -28,9 +28,8 @@ impl Pass<Tile> for Reproducible {
                 "expected sums in a fixed order in the {} profile, got atomic additions of floats to `{name}`",
                 self.0
             );
-            let help = format!(
-                "declare `{name}: Region[reduce_sum]` and write `+=` to a slice, or use the default profile"
-            );
+            let help = "fold whole slices of a `ts.Region[ts.reduce_sum]` parameter instead of single elements, or \
+                        use the default profile";
             let error = Diagnostic::new(Code::E_NONDETERMINISTIC, message);
             errors.push(error.at(op.loc.clone()).help(help));
         }

@@ -144,7 +144,7 @@ fn race(func: &TileFunc, axis: i64, id: OpId) -> Diagnostic {
             Some(other) => other,
         };
         format!(
-            "declare `{plain}: Region[reduce_{operator}]`, or use program_id({axis}) in the index"
+            "declare `{plain}: ts.Region[ts.reduce_{operator}]`, or use program_id({axis}) in the index"
         )
     } else {
         format!(

@@ -62,6 +62,16 @@ impl Elab<'_> {
                 None => self.error(Code::E_ARGUMENT, format!("expected a value to convert to {t}")),
             },
             Val::Poison => Val::Poison,
+            Val::Opaque(name) if name.contains("kernel") => self.error_help(
+                Code::E_GRAPH_INVALID,
+                "expected no call of a kernel inside a kernel",
+                "put what both need into a @ts.func, which is inlined where it is called",
+            ),
+            Val::Opaque(name) if name.contains("calls itself") => self.error_help(
+                Code::E_GRAPH_INVALID,
+                "expected no recursion: functions are inlined where they are called",
+                "write a loop",
+            ),
             other => {
                 let what = self.describe(&other);
                 let last = crate::names::dotted_path(&c.func)

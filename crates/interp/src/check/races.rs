@@ -109,7 +109,7 @@ impl Checker {
             .note("groups run in no order");
             match touch {
                 Touch::Update => found.help(format!(
-                    "if every group shall add to it, declare `{name}: Region[reduce_sum]`"
+                    "if every group shall add to it, declare `{name}: ts.Region[ts.reduce_sum]`"
                 )),
                 _ => found.help("let each element be written by one group, and read by no other"),
             }
