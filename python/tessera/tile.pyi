@@ -163,6 +163,9 @@ def expm1(x: Any) -> Any:
 def fence() -> Any:
     """Reserved."""
 
+def fill(t: Any, value: Any) -> Any:
+    """A tile of the shape and dtype of `t` with one value everywhere: tiles are values, so assign it."""
+
 def floor(x: Any) -> Any:
     """Largest whole number not above x."""
 
@@ -191,7 +194,7 @@ def isnan(x: Any) -> Any:
     """Whether x is NaN."""
 
 def lane_id() -> Any:
-    """Reserved: the lane's index in its warp."""
+    """The lane's index in its warp. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group."""
 
 def linear_id() -> Any:
     """The lane's index over the whole launch, from 0."""
@@ -313,6 +316,15 @@ def sin(x: Any) -> Any:
 def sinh(x: Any) -> Any:
     """Hyperbolic sine."""
 
+def softmax_accumulate(acc: Any, alpha: Any, p: Any, v: Any) -> Any:
+    """`alpha[:, None] * acc + p @ v`, with `p` rounded to the dtype of `v`."""
+
+def softmax_finish(acc: Any, l: Any) -> Any:
+    """`acc / l[:, None]`, and zeros for rows that are wholly masked."""
+
+def softmax_online(m: Any, l: Any, s: Any) -> Any:
+    """One step of a streaming softmax over blocks of scores `s` (rows, columns), with the running row maximum `m` and sum `l`: gives `m, l, p, alpha` with the new maximum and sum, the weights `p`, and the factor `alpha` for what was accumulated before. A row that is masked so far gives zeros, not NaN."""
+
 def sqrt(x: Any) -> Any:
     """Square root, correctly rounded."""
 
@@ -350,7 +362,7 @@ def wait_async(stage: Any) -> Any:
     """Waits for the copies begun with `cp_async(…, stage=stage)`."""
 
 def warp_id() -> Any:
-    """Reserved: the warp's index in its group."""
+    """The warp's index in its group. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group."""
 
 def where(cond: Any, a: Any, b: Any) -> Any:
     """Takes `a` where the condition holds and `b` elsewhere."""

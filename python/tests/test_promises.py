@@ -157,3 +157,18 @@ def talkative(x: ts.Tensor["n", ts.f32]):
 def test_what_a_kernel_prints_goes_where_python_prints(capsys):
     talkative(np.array([1, 2, 3, 4], np.float32))
     assert capsys.readouterr().out == "talkative[0]: t = [1.0, 2.0]\ntalkative[1]: t = [3.0, 4.0]\n"
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_lane_ids_follow_the_emulated_warp_width(width, monkeypatch):
+    @ts.kernel(lanes=64)
+    def places(lane: ts.Tensor["n", ts.i32], warp: ts.Tensor["n", ts.i32]):
+        i = ts.tile.linear_id()
+        lane[i] = ts.tile.lane_id()
+        warp[i] = ts.tile.warp_id()
+
+    monkeypatch.setenv("TESSERA_INTERP_WARP", str(width))
+    lane, warp = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    places(lane, warp)
+    np.testing.assert_array_equal(lane, np.arange(64) % width)
+    np.testing.assert_array_equal(warp, np.arange(64) // width)

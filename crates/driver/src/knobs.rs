@@ -36,7 +36,7 @@ pub const CHECK: Knob = Knob {
 pub const INTERP_WARP: Knob = Knob {
     name: "TESSERA_INTERP_WARP",
     alias: None,
-    doc: "The warp width that the interpreter says it has: 16, 32 or 64. Results do not depend on it.",
+    doc: "The warp width that the interpreter emulates: 16, 32 or 64. Only `lane_id` and `warp_id` show it.",
 };
 pub const DEBUG_PANIC: Knob = Knob {
     name: "TESSERA_DEBUG_PANIC",

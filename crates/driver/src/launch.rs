@@ -167,6 +167,9 @@ impl KernelHandle {
         let Prepared { bound, spec, cache_hit, grid } = call;
         let geometry = geometry(&spec, &bound.sizes, grid.as_deref(), &self.params.loc)?;
         self.check_memory(&spec, &bound)?;
+        if spec.is_lane() {
+            tessera_interp::set_warp_size(knobs::interp_warp()?.unwrap_or(32));
+        }
         let mut slots = bound.slots;
         let params = spec.params.iter().filter_map(|&place| {
             match std::mem::replace(&mut slots[place], Slot::Static) {

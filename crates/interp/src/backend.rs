@@ -3,6 +3,7 @@
 use crate::launch::{MAX_LANES, launch};
 use crate::prepare::prepare;
 use crate::program::{Action, Program};
+use std::sync::atomic::{AtomicU32, Ordering};
 use tessera_diag::Diagnostics;
 use tessera_support::{Hash128, StableHasher};
 use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs};
@@ -25,7 +26,7 @@ impl Backend for Interp {
             backend: "interp",
             arch: "host".into(),
             matrix_units: Vec::new(),
-            warp_size: 32,
+            warp_size: warp_size(),
             async_copy: false,
             // As much as the largest GPU block has, so that what runs here can run there.
             shared_bytes_per_block: 228 << 10,
@@ -101,4 +102,16 @@ impl Artifact for Prepared {
             .sum();
         vec![("ops", insts().count().to_string()), ("shared_bytes", shared.to_string())]
     }
+}
+
+/// The emulated width of a warp. It is the process's, as a device's would be the machine's.
+static WARP_SIZE: AtomicU32 = AtomicU32::new(32);
+
+pub(crate) fn warp_size() -> u32 {
+    WARP_SIZE.load(Ordering::Relaxed)
+}
+
+/// Sets the width that kernels see: 16, 32 or 64 stand for what targets have.
+pub fn set_warp_size(lanes: u32) {
+    WARP_SIZE.store(lanes.max(1), Ordering::Relaxed);
 }

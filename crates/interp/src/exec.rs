@@ -55,6 +55,7 @@ impl Machine<'_> {
             Action::LinearId => self.lane_ids(self.first_lane),
             Action::LocalId => self.lane_ids(0),
             Action::GroupSize => self.uniform(self.lanes),
+            Action::WarpSize => self.uniform(crate::backend::warp_size().into()),
             Action::Dim(number) => self.uniform(self.dims[*number]),
             Action::Const(number) => self.consts[*number].clone(),
             Action::Iota { start, len } => {

@@ -66,7 +66,7 @@ mod shape;
 mod value;
 mod watch;
 
-pub use backend::{Interp, run};
+pub use backend::{Interp, run, set_warp_size};
 pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
 pub use host::HostArray;
 pub use interrupt::{is_interrupt, set_interrupt_check};

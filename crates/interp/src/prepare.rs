@@ -133,6 +133,7 @@ impl Preparer<'_> {
             TileOp::LinearId => Action::LinearId,
             TileOp::LocalId => Action::LocalId,
             TileOp::GroupSize => Action::GroupSize,
+            TileOp::WarpSize => Action::WarpSize,
             TileOp::Dim => {
                 let name = op.attr("name").map(Attr::to_string).unwrap_or_default();
                 Action::Dim(self.dim(&name))

@@ -89,6 +89,7 @@ pub(crate) enum Action {
     LinearId,
     LocalId,
     GroupSize,
+    WarpSize,
     Dim(usize),
     Const(usize),
     Iota {

@@ -99,7 +99,9 @@ fn interval(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
         }
         TileOp::LinearId => below(static_attr(func.attrs.get("domain"))),
         TileOp::LocalId => below(func.attrs.get("lanes").and_then(Attr::as_int)),
-        TileOp::NumPrograms | TileOp::GroupSize | TileOp::Dim => Interval::bounded(Some(0), None),
+        TileOp::NumPrograms | TileOp::GroupSize | TileOp::WarpSize | TileOp::Dim => {
+            Interval::bounded(Some(0), None)
+        }
         TileOp::Select => of(op.operands[1]).union(of(op.operands[2])),
         TileOp::If => {
             let place = op.results.iter().position(|&r| r == value).unwrap_or(0);

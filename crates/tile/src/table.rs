@@ -89,6 +89,13 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
         example: "%i = tile.group_size : i64",
     }
+    /// How many lanes run in lock step on the target. Differs between targets: what a kernel computes
+    /// should not depend on it.
+    WarpSize = 0x17 "warp_size" since "0.1" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
+        example: "%i = tile.warp_size : i64",
+    }
     /// The run-time value of a dimension: a symbol, or a product that a parameter has as one.
     Dim = 0x15 "dim" since "0.1" {
         operands: [], groups: [], attrs: [name: Expr required], regions: [],

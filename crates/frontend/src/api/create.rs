@@ -12,6 +12,7 @@ pub const ROWS: Rows = rows! {
     Group "tile.zeros" "(shape, dtype=f32)" Call(zeros), "A tile of zeros.";
     Group "tile.ones" "(shape, dtype=f32)" Call(ones), "A tile of ones.";
     Group "tile.full" "(shape, value, dtype=f32)" Call(full), "A tile with one value everywhere; the value may be `-math.inf`.";
+    Group "tile.fill" "(t, value)" Call(fill), "A tile of the shape and dtype of `t` with one value everywhere: tiles are values, so assign it.";
     Group "tile.alloc_register" "(shape, dtype=f32)" Call(zeros), "A tile of zeros, held by the group.";
     Group "tile.arange" "(start, stop=None)" Call(arange), "`start … stop - 1` (or `0 … start - 1`) as a rank-1 tile of i32.";
 };
@@ -65,6 +66,15 @@ fn filled(e: &mut Elab<'_>, args: &Args, value: &Val) -> Val {
             Some(v) => Val::Rt(v),
             None => Val::Poison,
         },
+    }
+}
+
+fn fill(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let Some(t) = e.runtime(&args.get("t")) else { return Val::Poison };
+    let ty = e.ty(t).clone();
+    match e.convert(&args.get("value"), ty.dtype(), ty.shape()) {
+        Some(v) => Val::Rt(v),
+        None => Val::Poison,
     }
 }
 

@@ -5,16 +5,17 @@ use crate::elab::Elab;
 use crate::elab::val::Val;
 use tessera_diag::Code;
 use tessera_ir::{Attr, OpSpec, Type};
+use tessera_numerics::ScalarFn;
 use tessera_tile::{TileOp, dim_expr_of};
 
 pub const ROWS: Rows = rows! {
     Lane "tile.linear_id" "()" Call(linear_id), "The lane's index over the whole launch, from 0.";
     Lane "tile.local_id" "()" Call(local_id), "The lane's index in its group.";
     Lane "tile.thread_id" "()" Call(local_id), "The lane's index in its group.";
-    Lane "tile.lane_id" "()" Reserved("the width of a warp differs between targets; use ts.tile.local_id"),
-        "Reserved: the lane's index in its warp.";
-    Lane "tile.warp_id" "()" Reserved("the width of a warp differs between targets; use ts.tile.local_id"),
-        "Reserved: the warp's index in its group.";
+    Lane "tile.lane_id" "()" Call(lane_id),
+        "The lane's index in its warp. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group.";
+    Lane "tile.warp_id" "()" Call(warp_id),
+        "The warp's index in its group. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group.";
     Any "tile.group_size" "()" Call(group_size), "How many lanes form a group.";
     Any "tile.group_id" "()" Call(group_id), "The group's coordinate along the first axis of the grid.";
     Any "tile.block_id" "()" Call(group_id), "The group's coordinate along the first axis of the grid.";
@@ -50,6 +51,20 @@ fn linear_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
 
 fn local_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
     index(e, OpSpec::new(TileOp::LocalId, &[]))
+}
+
+fn in_warps(e: &mut Elab<'_>, f: ScalarFn) -> Val {
+    let local = index(e, OpSpec::new(TileOp::LocalId, &[]));
+    let width = index(e, OpSpec::new(TileOp::WarpSize, &[]));
+    e.apply(f, &[local, width])
+}
+
+fn lane_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    in_warps(e, ScalarFn::Mod)
+}
+
+fn warp_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
+    in_warps(e, ScalarFn::FloorDiv)
 }
 
 fn group_size(e: &mut Elab<'_>, _: &mut Args) -> Val {

@@ -109,6 +109,32 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
     }
 }
 
+/// A plain product of two tiles that fit, for functions made of one.
+pub(super) fn product(e: &mut Elab<'_>, a: Value, b: Value) -> Val {
+    let (ta, tb) = (e.ty(a).clone(), e.ty(b).clone());
+    let (k, kb) = (&ta.shape()[1], &tb.shape()[0]);
+    if !k.may_equal(kb) {
+        let (sa, sb) = (show_shape(ta.shape()), show_shape(tb.shape()));
+        return e.error(
+            Code::E_SHAPE_MISMATCH,
+            format!("expected shapes (M, K) and (K, N), got {sa} and {sb}: {k} is not {kb}"),
+        );
+    }
+    let Some(dtype) = accumulator(ta.dtype(), tb.dtype()) else {
+        return e.error(
+            Code::E_TYPE,
+            format!("expected a dtype that products are made of, got {}", tb.dtype()),
+        );
+    };
+    let zero = Elab::const_attr(&Const::Int(0), dtype).unwrap_or(tessera_ir::Attr::Float(0.0));
+    let ty = Type::Tile { shape: vec![ta.shape()[0].clone(), tb.shape()[1].clone()], dtype };
+    let acc = e.b().constant(ty.clone(), zero);
+    match e.b().value(OpSpec::new(TileOp::Mma, &[a, b, acc]).result(ty)) {
+        Ok(v) => Val::Rt(v),
+        Err(_) => Val::Poison,
+    }
+}
+
 /// Operands of one legal row. A mismatch is reported with the cast to write, and elaboration goes
 /// on as if it stood there.
 fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(Value, Value)> {

@@ -13,6 +13,7 @@ mod python;
 mod random;
 mod reduce;
 mod shape;
+mod softmax;
 
 use crate::elab::Elab;
 use crate::elab::call::Given;
@@ -78,7 +79,7 @@ pub(crate) use rows;
 pub fn all() -> &'static [ApiRow] {
     static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let files: [Rows; 12] = [
+        let files: [Rows; 13] = [
             ids::ROWS,
             create::ROWS,
             memory::ROWS,
@@ -86,6 +87,7 @@ pub fn all() -> &'static [ApiRow] {
             reduce::ROWS,
             shape::ROWS,
             mask::ROWS,
+            softmax::ROWS,
             python::ROWS,
             atomic::ROWS,
             random::ROWS,
