@@ -134,7 +134,7 @@ fn folding_into_a_plain_parameter_from_many_groups_races() {
     let shown = broken(&text, "E_RACE 5 < 5", ("read_write", "reduce_sum"), || {
         args(vec![c.as_arg()], [3, 1, 1])
     });
-    assert!(shown.contains("Region[reduce_sum]"), "{shown}");
+    assert!(shown.contains("ts.Region[ts.reduce_sum]"), "{shown}");
     assert_eq!(c.values(), [6.0]);
 }
 
