@@ -24,7 +24,7 @@ def shift(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     return y
 
 
-# As the seeds print it.
+# With unbound `tile_*` names, as the overview prints it.
 @ts.kernel
 def gemm(A: ts.Tensor["M", "K", ts.bf16],
          B: ts.Tensor["K", "N", ts.bf16],
