@@ -12,7 +12,7 @@
 
 import os as _os
 
-from . import _api, _core, constraint, ir, numerics, runtime, tile
+from . import _api, _core, constraint, ir, numerics, op, runtime, tile
 from ._annotations import (
     Fn,
     Out,
@@ -113,6 +113,9 @@ from ._func import func
 from ._inspect import inspect_ir
 from ._report import CheckReport
 from ._require import require
+from .op import gelu_safe, layernorm_safe, logsumexp_safe, rmsnorm_safe, softmax_safe
+
+ops = op
 
 cdiv = _api.FUNCTIONS["cdiv"]
 identity = _api.FUNCTIONS["identity"]
