@@ -1,26 +1,16 @@
 //! Damaged text never panics and never hangs the parser, the verifier or the printer.
 
 mod budget;
+mod random;
 
 use budget::Budget;
+use random::{Random, damaged};
 use std::path::Path;
 use tessera_filetest::files_under;
 use tessera_graph::Graph;
 use tessera_ir::{Level, parse_module, render_in_place, verify};
 use tessera_schedule::Schedule;
 use tessera_tile::Tile;
-
-/// xorshift64*: the same cases on every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
-    }
-}
 
 const PIECES: [&str; 24] = [
     "%",
@@ -65,37 +55,6 @@ fn survive<L: Level>(text: &str) {
     assert_eq!(again.hash(), module.hash(), "from\n{text}");
 }
 
-fn damage(text: &str, r: &mut Random) -> String {
-    let mut bytes = text.as_bytes().to_vec();
-    for _ in 0..r.below(3) + 1 {
-        let at = r.below(bytes.len());
-        match r.below(5) {
-            0 => {
-                bytes.remove(at);
-            }
-            1 => bytes[at] = r.below(256) as u8,
-            2 => {
-                let piece = PIECES[r.below(PIECES.len())].bytes();
-                bytes.splice(at..at, piece);
-            }
-            3 => {
-                let end = (at + r.below(40)).min(bytes.len());
-                bytes.drain(at..end);
-            }
-            _ => {
-                let end = (at + r.below(40)).min(bytes.len());
-                let copy = bytes[at..end].to_vec();
-                let to = r.below(bytes.len());
-                bytes.splice(to..to, copy);
-            }
-        }
-        if bytes.is_empty() {
-            break;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 /// Short texts, so that a few thousand cases take a second: one function of a file at a time.
 fn corpus() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests");
@@ -116,7 +75,7 @@ fn damaged_text_never_panics() {
     let mut cases = 0u64;
     while budget.left() {
         cases += 1;
-        let text = damage(&corpus[r.below(corpus.len())], &mut r);
+        let text = damaged(&corpus[r.below(corpus.len())], &PIECES, &mut r);
         survive::<Tile>(&text);
         survive::<Graph>(&text);
         survive::<Schedule>(&text);

@@ -6,9 +6,11 @@ mod budget;
 #[path = "../../frontend/tests/common/mod.rs"]
 mod common;
 mod generator;
+mod random;
 
 use budget::Budget;
-use generator::{PARAMS, Random, kernel};
+use generator::{PARAMS, kernel};
+use random::Random;
 use std::collections::BTreeMap;
 use tessera_diag::Code;
 use tessera_frontend::Kernel;
@@ -187,33 +189,7 @@ fn damaged(r: &mut Random) -> String {
         "{",
         "*",
     ];
-    let mut bytes = text.into_bytes();
-    for _ in 0..1 + r.below(4) {
-        let at = r.below(bytes.len());
-        match r.below(4) {
-            0 => {
-                bytes.remove(at);
-            }
-            1 => {
-                let piece = r.pick(&pieces);
-                bytes.splice(at..at, piece.bytes());
-            }
-            2 => {
-                let end = (at + r.below(30)).min(bytes.len());
-                bytes.drain(at..end);
-            }
-            _ => {
-                let end = (at + r.below(30)).min(bytes.len());
-                let copy = bytes[at..end].to_vec();
-                let to = r.below(bytes.len());
-                bytes.splice(to..to, copy);
-            }
-        }
-        if bytes.is_empty() {
-            break;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    random::damaged(&text, &pieces, r)
 }
 
 #[test]

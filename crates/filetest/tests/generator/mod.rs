@@ -1,25 +1,7 @@
 //! Random kernels in Python: mostly well typed, so that they reach the passes and the interpreter;
 //! now and then not, so that the refusals are reached too.
 
-/// xorshift64*: a seed gives the same cases on every machine.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
-    }
-
-    pub fn pick<'a>(&mut self, items: &[&'a str]) -> &'a str {
-        items[self.below(items.len())]
-    }
-
-    pub fn chance(&mut self, one_in: usize) -> bool {
-        self.below(one_in) == 0
-    }
-}
+use crate::random::Random;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Num {
