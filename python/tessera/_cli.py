@@ -1,4 +1,4 @@
-"""The command ``tessera``: ``doctor``, ``ir`` and ``check``."""
+"""The command ``tessera``: ``doctor``, ``ir``, ``check`` and ``cache``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import __version__
+from ._cache import clear_cache, list_cache
 from ._doctor import doctor
 from ._errors import TesseraError
 from ._loading import Loaded, load
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Failure as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
+    except TesseraError as e:
+        print(e, file=sys.stderr)
+        return 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,6 +52,14 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser("check", help="report the errors of all kernels of a file")
     one.add_argument("file", metavar="FILE.py")
     one.set_defaults(run=check_file)
+
+    one = commands.add_parser("cache", help="the compiled kernels that are kept on disk")
+    what = one.add_subparsers(title="what to do", metavar="ls|clear", required=True)
+    one = what.add_parser("ls", help="list them, last used first")
+    one.add_argument("--json", action="store_true", help="as JSON")
+    one.set_defaults(run=lambda options: list_cache(options.json))
+    one = what.add_parser("clear", help="remove them")
+    one.set_defaults(run=lambda options: clear_cache())
     return top
 
 
@@ -77,9 +89,8 @@ def print_ir(options: argparse.Namespace) -> int:
     try:
         subject = kernel.jit(**values) if values else kernel
         print(subject.inspect_ir(options.level, options.locs), end="")
-    except TesseraError as e:
-        print(e, file=sys.stderr)
-        return 1
+    except TesseraError:
+        raise  # Some are a `ValueError` too.
     except ValueError as e:
         raise Failure(e) from None
     return 0

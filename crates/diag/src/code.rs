@@ -100,6 +100,7 @@ codes! {
     E_UNKNOWN Internal "The compiler failed in a way it should not."
     W_RESPECIALISE Type "A compile-time parameter takes many values, and each is compiled anew."
     W_DTYPE_FALLBACK Type "A dtype the target lacks was widened."
+    W_CACHE_IO Tool "The cache of compiled kernels could not be read or written."
     W_DUMP_IO Tool "A dump of the IR could not be written."
     N_IMPLICIT_TILE Syntax "Unbound `tile_*` names were read as tile origins."
     N_NOT_PIPELINED Syntax "A shared buffer stays memory and is not pipelined."

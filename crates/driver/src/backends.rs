@@ -1,9 +1,9 @@
 //! Which backends there are, and which one a call runs on (LANGUAGE 12).
 
-use crate::fork::ForkLock;
 use crate::knobs;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_support::ForkLock;
 use tessera_target::{Backend, Caps};
 
 enum State {
@@ -37,11 +37,23 @@ impl Default for Backends {
     fn default() -> Self {
         let mut entries =
             vec![Entry { name: "interp", state: State::Ready(Arc::new(tessera_interp::Interp)) }];
-        for name in ["cpu", "ptx", "rocm", "level_zero", "cudatile"] {
+        entries.push(Entry { name: "cpu", state: cpu() });
+        for name in ["ptx", "rocm", "level_zero", "cudatile"] {
             entries.push(Entry { name, state: State::Missing(NOT_IN_BUILD) });
         }
         Self { entries, selected: ForkLock::new(None) }
     }
+}
+
+#[cfg(feature = "cpu")]
+fn cpu() -> State {
+    let isa = knobs::cpu().ok().flatten().unwrap_or_else(tessera_cpu::Isa::host);
+    State::Ready(Arc::new(tessera_cpu::Cpu::new(isa)))
+}
+
+#[cfg(not(feature = "cpu"))]
+fn cpu() -> State {
+    State::Missing(NOT_IN_BUILD)
 }
 
 impl Choice {
@@ -50,6 +62,13 @@ impl Choice {
         let mut caps = self.backend.caps();
         if caps.backend == "interp" {
             caps.warp_size = knobs::interp_warp()?.unwrap_or(caps.warp_size);
+        }
+        #[cfg(feature = "cpu")]
+        if caps.backend == "cpu" {
+            knobs::cpu()?;
+            if let Some(threads) = knobs::threads()? {
+                tessera_cpu::set_threads(threads);
+            }
         }
         Ok(caps)
     }

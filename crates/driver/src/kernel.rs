@@ -5,7 +5,6 @@ use crate::config::key;
 use crate::constraint::{self, Constraint};
 use crate::dims::Sizes;
 use crate::explain::{Explanation, Record, explain};
-use crate::fork::ForkLock;
 use crate::inspect::{self, LevelError};
 use crate::mode::Mode;
 use crate::params::Params;
@@ -17,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tessera_diag::Diagnostics;
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
 use tessera_numerics::Profile;
-use tessera_support::Hash128;
+use tessera_support::{ForkLock, Hash128};
 
 /// What stands beside the declaration: how the kernel is to be used.
 #[derive(Clone, Debug, Default)]

@@ -25,6 +25,21 @@ pub const DEBUG_IR: Knob = Knob {
     alias: None,
     doc: "Levels whose text is printed when a kernel is compiled: graph, schedule, tile, target, separated by commas; or all.",
 };
+pub const CACHE: Knob = Knob {
+    name: "TESSERA_CACHE",
+    alias: None,
+    doc: "0 keeps no compiled kernels between processes, and uses none that were kept.",
+};
+pub const CACHE_DIR: Knob = Knob {
+    name: "TESSERA_CACHE_DIR",
+    alias: None,
+    doc: "The directory that compiled kernels are kept in; ~/.tessera where it is not set.",
+};
+pub const CACHE_MB: Knob = Knob {
+    name: "TESSERA_CACHE_MB",
+    alias: None,
+    doc: "The most that kept kernels may take, in MiB: 1024 where it is not set. Those not used for longest go first.",
+};
 pub const VERIFY: Knob =
     Knob { name: "TESSERA_VERIFY", alias: None, doc: "1 verifies the IR after every pass." };
 
@@ -38,13 +53,34 @@ pub const INTERP_WARP: Knob = Knob {
     alias: None,
     doc: "The warp width that the interpreter emulates: 16, 32 or 64. Only `lane_id` and `warp_id` show it.",
 };
+pub const CPU: Knob = Knob {
+    name: "TESSERA_CPU",
+    alias: None,
+    doc: "The instructions that the CPU backend uses: generic, avx2, avx512 or amx; the most the processor has where it is not set. Read once, when Tessera starts.",
+};
+pub const THREADS: Knob = Knob {
+    name: "TESSERA_THREADS",
+    alias: None,
+    doc: "How many threads a launch on the CPU may use; as many as there are cores where it is not set.",
+};
 pub const DEBUG_PANIC: Knob = Knob {
     name: "TESSERA_DEBUG_PANIC",
     alias: None,
     doc: "For tests of Tessera itself: 1 makes the compiler fail as a fault of its own would.",
 };
 
-pub const ALL: &[Knob] = &[BACKEND, CHECK, INTERP_WARP, DUMP_DIR, DEBUG_IR, VERIFY, DEBUG_PANIC];
+pub const ALL: &[Knob] = &[
+    BACKEND,
+    CHECK,
+    INTERP_WARP,
+    CACHE,
+    CACHE_DIR,
+    CACHE_MB,
+    DUMP_DIR,
+    DEBUG_IR,
+    VERIFY,
+    DEBUG_PANIC,
+];
 
 impl Knob {
     /// What it is set to; an empty value counts as not set.
@@ -54,7 +90,32 @@ impl Knob {
     }
 
     pub fn is_on(&self) -> bool {
-        self.get().is_some_and(|v| !matches!(v.as_str(), "0" | "false" | "off"))
+        self.get().is_some() && !self.is_off()
+    }
+
+    /// Set to say no: what is on by itself asks for this.
+    pub fn is_off(&self) -> bool {
+        self.get().is_some_and(|v| matches!(v.as_str(), "0" | "false" | "off"))
+    }
+}
+
+/// Where compiled kernels are kept; nowhere if that is not said and the user has no home.
+pub fn cache_dir() -> Option<PathBuf> {
+    let given = CACHE_DIR.get().map(PathBuf::from);
+    let dir = given.or_else(|| Some(std::env::home_dir()?.join(".tessera")))?;
+    // The program may change its directory later.
+    std::path::absolute(dir).ok()
+}
+
+/// The most bytes that kept kernels may take.
+pub fn cache_bytes() -> Result<u64, Diagnostics> {
+    let Some(text) = CACHE_MB.get() else { return Ok(1 << 30) };
+    match text.parse::<u64>() {
+        Ok(mib) => Ok(mib.saturating_mul(1 << 20)),
+        Err(_) => {
+            let message = format!("expected a number of MiB in {}, got {text:?}", CACHE_MB.name);
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
+        }
     }
 }
 
@@ -69,6 +130,39 @@ pub fn interp_warp() -> Result<Option<u32>, Diagnostics> {
         Ok(width @ (16 | 32 | 64)) => Ok(Some(width)),
         _ => {
             let message = format!("expected 16, 32 or 64 in {}, got {text:?}", INTERP_WARP.name);
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
+        }
+    }
+}
+
+/// The instruction set that the environment names.
+#[cfg(feature = "cpu")]
+pub fn cpu() -> Result<Option<tessera_cpu::Isa>, Diagnostics> {
+    use tessera_cpu::Isa;
+    let Some(text) = CPU.get() else { return Ok(None) };
+    let host = Isa::host();
+    match Isa::from_name(&text) {
+        Some(isa) if isa <= host => Ok(Some(isa)),
+        Some(isa) => {
+            let message = format!("{} asks for {isa}, and this processor has {host}", CPU.name);
+            Err(Diagnostic::new(Code::E_DRIVER, message).help(format!("set it to {host}")).into())
+        }
+        None => {
+            let names: Vec<_> = Isa::ALL.iter().map(|i| i.name()).collect();
+            let message = format!("expected one of {} in {}, got {text:?}", names.join(", "), CPU.name);
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
+        }
+    }
+}
+
+/// The threads that the environment allows a launch.
+#[cfg(feature = "cpu")]
+pub fn threads() -> Result<Option<usize>, Diagnostics> {
+    let Some(text) = THREADS.get() else { return Ok(None) };
+    match text.parse() {
+        Ok(n @ 1..=1024) => Ok(Some(n)),
+        _ => {
+            let message = format!("expected 1 to 1024 in {}, got {text:?}", THREADS.name);
             Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
         }
     }

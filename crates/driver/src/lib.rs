@@ -4,19 +4,19 @@
 //!
 //! - [`KernelHandle`] is a kernel with its cache; [`Compiled`] one compiled without data.
 //! - [`Backends`] says what there is and what a call runs on; [`knobs`] what the environment sets.
-//! - [`module::parse`] reads IR text of any level.
+//! - [`module::parse`] reads IR text of any level; [`cache`] holds what was compiled on disk.
 
 mod alias;
 mod args;
 mod backends;
 mod bind;
+pub mod cache;
 mod compiled;
 mod config;
 mod constraint;
 mod copies;
 mod dims;
 mod explain;
-mod fork;
 mod geometry;
 mod inspect;
 mod kernel;
@@ -40,7 +40,6 @@ pub use bind::Call;
 pub use compiled::Compiled;
 pub use constraint::Constraint;
 pub use explain::{Explanation, Field};
-pub use fork::forked;
 pub use inspect::LevelError;
 pub use kernel::{KernelHandle, Options};
 pub use launch::{Ask, Prepared, Purpose, grid_of};
@@ -49,4 +48,5 @@ pub use tessera_frontend as frontend;
 pub use tessera_interp::{
     CheckReport, Lines, Moment, Observed, Watch, is_interrupt, set_interrupt_check, set_print,
 };
+pub use tessera_support::forked;
 pub use tessera_target::BufferArg;

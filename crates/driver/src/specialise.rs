@@ -2,7 +2,7 @@
 
 use crate::backends::Choice;
 use crate::mode::Mode;
-use crate::{config, inspect, knobs};
+use crate::{cache, config, inspect, knobs};
 use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
 use tessera_frontend::{Config, Kernel};
@@ -79,7 +79,9 @@ fn compile(
         stages.push((report.name.to_string(), report.time));
     }
     let start = Instant::now();
-    let artifact = choice.backend.compile(&func, &CompileOptions { profile: mode.profile })?;
+    let options = CompileOptions { profile: mode.profile, store: cache::store()? };
+    let artifact = choice.backend.compile(&func, &options)?;
+    context.notes.extend(cache::take_warnings());
     stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
     let spec = Specialised {
         config: config.clone(),

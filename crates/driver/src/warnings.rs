@@ -19,13 +19,8 @@ impl Warnings {
     /// Notes among them are for `explain()` only.
     pub fn add(&mut self, found: &Diagnostics) {
         for d in found.iter().filter(|d| d.severity() == Severity::Warning) {
-            // The code leads, so that Python's filters can match it.
-            let text = format!("{}: {}", d.code, d.message);
-            if self.told.insert(text.clone()) {
-                let rest = d.render();
-                let rest =
-                    rest.split_once('\n').map(|(_, rest)| format!("\n{rest}")).unwrap_or_default();
-                self.pending.push(text + &rest);
+            if self.told.insert(first_line(d)) {
+                self.pending.push(text(d));
             }
         }
     }
@@ -53,4 +48,16 @@ impl Warnings {
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.pending)
     }
+}
+
+/// A warning as Python shows it.
+pub fn text(d: &Diagnostic) -> String {
+    let whole = d.render();
+    let rest = whole.split_once('\n').map(|(_, rest)| format!("\n{rest}")).unwrap_or_default();
+    first_line(d) + &rest
+}
+
+/// The code leads, so that Python's filters can match it.
+fn first_line(d: &Diagnostic) -> String {
+    format!("{}: {}", d.code, d.message)
 }

@@ -2,18 +2,26 @@
 
 use std::path::{Path, PathBuf};
 use tessera_filetest::{Tools, files_under, run_all};
+use tessera_cpu::{Cpu, Isa};
 use tessera_interp::Interp;
 use tessera_ir::{Opcode, PassOptions};
 use tessera_lower::{pass_by_name, tile_pipeline};
+use tessera_target::Backend;
 use tessera_tile::TileOp;
 
 /// The passes of the tile level, and every backend that runs here.
 fn tools() -> Tools {
+    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(Interp)];
+    for isa in Isa::ALL.into_iter().filter(|&isa| isa <= Isa::host()) {
+        for threads in [1, 2] {
+            backends.push(Box::new(Cpu { isa, threads }));
+        }
+    }
     let pipeline = tile_pipeline(PassOptions { verify_each: true, ..PassOptions::default() });
     Tools {
         pass: Box::new(pass_by_name),
         pipeline: Box::new(move |func, context| pipeline.run(func, context).map(drop)),
-        backends: vec![Box::new(Interp)],
+        backends,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::value::Data;
 use tessera_numerics::{DType, Scalar, cast};
-use tessera_target::{ArgValue, BufferArg};
+use tessera_target::{ArgValue, BufferArg, show};
 
 /// A row-major array of any dtype, unpacked.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,20 +82,6 @@ impl HostArray {
 
 fn count(dims: &[i64]) -> usize {
     dims.iter().map(|&d| d.max(0) as usize).product()
-}
-
-pub(crate) fn show(s: Scalar) -> String {
-    match s {
-        Scalar::Bool(x) => x.to_string(),
-        Scalar::I32(x) => x.to_string(),
-        Scalar::I64(x) => x.to_string(),
-        Scalar::U32(x) => x.to_string(),
-        Scalar::U64(x) => x.to_string(),
-        Scalar::F32(x) if x.is_nan() => "nan".into(),
-        Scalar::F64(x) if x.is_nan() => "nan".into(),
-        Scalar::F32(x) => format!("{x:?}"),
-        Scalar::F64(x) => format!("{x:?}"),
-    }
 }
 
 #[cfg(test)]

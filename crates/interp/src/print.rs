@@ -1,33 +1,11 @@
 //! What a kernel tells the host: lines of text, and assertions that fail.
 
 use crate::fault::{Outcome, broken};
-use crate::host::show;
 use crate::machine::Machine;
 use crate::program::Inst;
-use crate::value::Data;
-use std::sync::{PoisonError, RwLock};
 use tessera_diag::{Code, Diagnostic};
+use tessera_target::{show_tile, tell};
 use tessera_tile::KernelKind;
-
-static PRINT: RwLock<Option<fn(&str)>> = RwLock::new(None);
-
-/// Tiles with more elements are shown by their edges.
-const MANY: usize = 1000;
-/// How much of each edge is shown.
-const EDGE: usize = 3;
-
-/// Names the function that gets each printed line; without one they go to standard output. It is
-/// called on the thread of the launch.
-pub fn set_print(print: fn(&str)) {
-    *PRINT.write().unwrap_or_else(PoisonError::into_inner) = Some(print);
-}
-
-fn tell(line: &str) {
-    match *PRINT.read().unwrap_or_else(PoisonError::into_inner) {
-        Some(print) => print(line),
-        None => println!("{line}"),
-    }
-}
 
 impl Machine<'_> {
     /// `k[1, 2]`: the kernel and the group's coordinates, without trailing axes of extent 1.
@@ -57,9 +35,9 @@ impl Machine<'_> {
                 line.push_str(piece);
                 if let (Some(value), Some(shape)) = (values.get(n), shapes.get(n)) {
                     let odd = || broken("a value of another shape", &inst.loc);
-                    let many = shape.iter().product::<usize>() > MANY;
                     let first = if lane { i } else { 0 };
-                    line.push_str(&shown(value, shape, first, many).ok_or_else(odd)?);
+                    let text = show_tile(shape, &|j| value.at(first + j));
+                    line.push_str(&text.ok_or_else(odd)?);
                 }
             }
             tell(&line);
@@ -82,21 +60,4 @@ impl Machine<'_> {
         };
         Err(Box::new(Diagnostic::new(Code::E_ASSERT, message).at(inst.loc.clone()).note(place)))
     }
-}
-
-/// Nested lists, as Python writes them.
-fn shown(data: &Data, shape: &[usize], first: usize, many: bool) -> Option<String> {
-    let Some((&len, inner)) = shape.split_first() else { return data.at(first).map(show) };
-    let step: usize = inner.iter().product();
-    let mut items = Vec::new();
-    for i in 0..len {
-        if many && len > 2 * EDGE && (EDGE..len - EDGE).contains(&i) {
-            if i == EDGE {
-                items.push("...".to_string());
-            }
-            continue;
-        }
-        items.push(shown(data, inner, first + i * step, many)?);
-    }
-    Some(format!("[{}]", items.join(", ")))
 }

@@ -2,6 +2,7 @@
 //! into the compiler through [`enter::enter`].
 
 mod arrays;
+mod cache;
 mod call;
 mod declare;
 mod dlpack;
@@ -18,6 +19,8 @@ mod values;
 mod _core {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::cache::{cache_clear, cache_entries, cache_get, cache_put};
     #[pymodule_export]
     use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
     #[pymodule_export]

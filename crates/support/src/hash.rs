@@ -47,6 +47,11 @@ impl StableHasher {
         hasher.write_str(text);
         hasher.finish()
     }
+
+    /// Of bytes as they stand, with nothing before or after them.
+    pub fn of_bytes(bytes: &[u8]) -> Hash128 {
+        siphash_128(KEY.0, KEY.1, bytes)
+    }
 }
 
 impl Default for StableHasher {

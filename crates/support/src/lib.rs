@@ -1,5 +1,6 @@
-//! What every other crate stands on: typed ids and arenas, insertion-ordered maps, and a
-//! 128-bit hash that is the same in every process and on every machine.
+//! What every other crate stands on: typed ids and arenas, insertion-ordered maps, a
+//! 128-bit hash that is the same in every process and on every machine, and locks that survive a
+//! fork.
 //!
 //! ```
 //! use tessera_support::{entity, Arena, StableHasher};
@@ -14,9 +15,11 @@
 //! ```
 
 mod arena;
+mod fork;
 mod hash;
 mod ordered;
 
 pub use arena::{Arena, Entity, SideTable};
+pub use fork::{ForkLock, forked};
 pub use hash::{Hash128, StableHasher};
 pub use ordered::OrderedMap;

@@ -2,10 +2,16 @@
 //! Tile IR, and launches the artifact it gives back.
 
 mod launch;
+mod print;
+mod store;
 
 pub use launch::{ArgValue, BufferArg, LaunchArgs};
+pub use print::{set_print, show, show_elements, show_tile, tell};
+pub use store::{NoStore, ObjectStore};
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_numerics::{DType, Profile};
 use tessera_support::Hash128;
@@ -30,9 +36,24 @@ pub struct Caps {
     pub emulated: BTreeMap<&'static str, &'static str>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct CompileOptions {
     pub profile: Profile,
+    /// Asked before code is generated, and given what was; changes no result.
+    pub store: Arc<dyn ObjectStore>,
+}
+
+impl CompileOptions {
+    /// With no store: everything is compiled.
+    pub fn new(profile: Profile) -> Self {
+        Self { profile, store: Arc::new(NoStore) }
+    }
+}
+
+impl fmt::Debug for CompileOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompileOptions").field("profile", &self.profile).finish_non_exhaustive()
+    }
 }
 
 /// A kernel compiled for one target.

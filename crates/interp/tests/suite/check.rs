@@ -305,7 +305,7 @@ fn the_checked_backend_fails_with_the_findings_and_writes_the_results() {
          tile.store %x, %v at(%zero) {extent = [1]} loc(\"k.py\":2:1)",
     );
     let func = tessera_tile::parse(&text).unwrap();
-    let options = CompileOptions { profile: Profile::Default };
+    let options = CompileOptions::new(Profile::Default);
     let artifact = CheckedInterp::default().compile(&func, &options).unwrap();
     let mut x = HostArray::zeros(&[1], DType::F32);
     let launched = artifact.launch(&args(vec![x.as_arg()], [2, 1, 1]));

@@ -13,7 +13,7 @@ const COPY: &str =
 ";
 
 fn compile(text: &str) -> Result<Box<dyn tessera_target::Artifact>, tessera_diag::Diagnostics> {
-    let options = CompileOptions { profile: Profile::Default };
+    let options = CompileOptions::new(Profile::Default);
     Interp.compile(&tessera_tile::parse(text).unwrap(), &options)
 }
 

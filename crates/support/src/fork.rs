@@ -28,8 +28,9 @@ struct Node<T> {
 }
 
 impl<T: Default> ForkLock<T> {
-    pub fn new(value: T) -> Self {
-        Self { first: Node { lock: Mutex::new(value), ..Node::default() } }
+    pub const fn new(value: T) -> Self {
+        let generation = AtomicU64::new(0);
+        Self { first: Node { generation, lock: Mutex::new(value), next: OnceLock::new() } }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {

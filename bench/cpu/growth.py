@@ -1,0 +1,60 @@
+"""Time for each element as sizes grow, and whether odd sizes fall off a cliff beside their even neighbours."""
+
+import numpy as np
+
+from . import arrays, cases
+from .case import Must, check
+from .report import Row
+from .timing import alternate, calls_for, quiet, seconds
+
+#: An odd size may take this much of its even neighbour's time for each element.
+MUST = Must(1.15, at_most=True)
+#: Samples are short here: the least of many counts, not their middle.
+SAMPLE_SECONDS = 2e-4
+#: The largest size whose upper neighbour is timed too; beyond it they cost minutes.
+LARGEST_WITH_BOTH = {"saxpy": 2**28, "f32 gemm": 2048, "bf16 gemm": 2048}
+
+WORKS = {
+    "saxpy": ("growth_saxpy", cases.saxpy, lambda n: n, "element"),
+    "f32 gemm": ("growth_gemm", lambda n: cases.gemm(n, n, n, np.dtype(np.float32)), lambda n: n**3, "multiply-add"),
+    "bf16 gemm": ("growth_gemm", lambda n: cases.gemm(n, n, n, arrays.BF16), lambda n: n**3, "multiply-add"),
+}
+
+
+def run(report, works, sizes, runs):
+    """Gives, for each work, the points to plot: size and nanoseconds for each element."""
+    report.heading(
+        f"Growth: even sizes and their odd neighbours, least of {runs} runs in turns",
+        "figure: the worst odd neighbour's time for each element over the even size's",
+    )
+    curves = {}
+    for work in works:
+        field, make, elements, unit = WORKS[work]
+        points = curves[work] = {"unit": unit, "points": []}
+        for n in getattr(sizes, field):
+            group = [n - 1, n] + [n + 1] * (n <= LARGEST_WITH_BOTH[work])
+            name = f"{work} {n}"
+            try:
+                least, samples = measure([make(size) for size in group], runs)
+            except Exception as error:
+                report.fail(name, "", error)
+                continue
+            per_element = {size: 1e9 * t / elements(size) for size, t in zip(group, least)}
+            points["points"] += per_element.items()
+            worst, ratio = max(((s, t / per_element[n]) for s, t in per_element.items() if s != n), key=lambda p: p[1])
+            remark = f"{per_element[n]:.3g} ns an {unit}" if unit == "element" else f"{per_element[n]:.3g} ns a {unit}"
+            data = {"sizes": group, "least_s": least, "samples_s": samples, "ns_per_element": per_element}
+            report.add(Row("growth", name, f"{worst}", ratio, "x", None, None, remark, MUST, data))
+    return curves
+
+
+def measure(group, runs):
+    """The least seconds of each case, and all samples; every result is checked first."""
+    problems = [case.build() for case in group]
+    for problem in problems:
+        check(problem.ours, problem)
+    with quiet():
+        calls = [p.ours.run for p in problems]
+        counts = [calls_for(call, SAMPLE_SECONDS) for call in calls]
+        samples = alternate([lambda r=r, c=c: seconds(r, c) for r, c in zip(calls, counts)], runs)
+    return [min(s) for s in samples], samples

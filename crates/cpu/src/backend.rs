@@ -1,0 +1,186 @@
+//! The CPU as a backend.
+
+use crate::build::{Target, Variant, is_serial};
+use crate::code::supported;
+use crate::frame::{Frame, Layouts};
+use crate::isa::Isa;
+use crate::launch;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tessera_diag::Diagnostics;
+use tessera_numerics::{DType, Profile};
+use tessera_support::{Hash128, StableHasher};
+use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore};
+use tessera_tile::TileFunc;
+
+/// The host's processor; `isa` says which of its instructions are used.
+#[derive(Copy, Clone, Debug)]
+pub struct Cpu {
+    pub isa: Isa,
+    /// Threads of a launch; 0 for as many as [`set_threads`] says.
+    pub threads: usize,
+}
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Threads of every launch from here on; 0 for as many as there are cores.
+pub fn set_threads(threads: usize) {
+    THREADS.store(threads, Ordering::Relaxed);
+}
+
+/// How many threads a launch may use.
+pub fn threads() -> usize {
+    match THREADS.load(Ordering::Relaxed) {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    }
+}
+
+impl Cpu {
+    pub fn new(isa: Isa) -> Self {
+        Self { isa, threads: 0 }
+    }
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn caps(&self) -> Caps {
+        let matrix_units =
+            if self.isa == Isa::Amx { vec![DType::BF16, DType::I8, DType::U8] } else { Vec::new() };
+        Caps {
+            backend: "cpu",
+            arch: self.isa.name().into(),
+            matrix_units,
+            warp_size: crate::WARP,
+            async_copy: false,
+            // As much as the largest GPU block has, so that what runs here can run there.
+            shared_bytes_per_block: 228 << 10,
+            max_threads_per_block: 1 << 16,
+            regs_per_thread: 0,
+            device_count: 1,
+            memory_bytes: 0,
+            emulated: [
+                ("async_copy", "a copy that is done at once"),
+                ("lanes", "vectors with a mask"),
+            ]
+            .into(),
+        }
+    }
+
+    fn compile(
+        &self,
+        func: &TileFunc,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn Artifact>, Diagnostics> {
+        tessera_ir::verify(func)?;
+        supported(func)?;
+        let kernel = Kernel {
+            func: func.clone(),
+            frame: Frame::new(func)?,
+            cpu: *self,
+            profile: options.profile,
+            serial: is_serial(func, options.profile),
+            store: options.store.clone(),
+            variants: RwLock::default(),
+            building: Mutex::default(),
+        };
+        // Most arrays are laid out so; others get code of their own when they come.
+        kernel.variant(&kernel.frame.usual_layouts())?;
+        Ok(Box::new(kernel))
+    }
+}
+
+/// A kernel with code for the layouts that were met.
+pub struct Kernel {
+    pub func: TileFunc,
+    pub frame: Frame,
+    pub cpu: Cpu,
+    pub profile: Profile,
+    pub serial: bool,
+    store: Arc<dyn ObjectStore>,
+    variants: RwLock<BTreeMap<Layouts, Arc<Variant>>>,
+    /// One thread builds at a time; the others find what it made.
+    building: Mutex<()>,
+}
+
+impl Kernel {
+    fn target(&self) -> Target<'_> {
+        Target { func: &self.func, frame: &self.frame, isa: self.cpu.isa, profile: self.profile }
+    }
+
+    fn found(&self, layouts: &Layouts) -> Option<Arc<Variant>> {
+        self.variants.read().unwrap_or_else(PoisonError::into_inner).get(layouts).cloned()
+    }
+
+    pub fn variant(&self, layouts: &Layouts) -> Result<Arc<Variant>, Diagnostics> {
+        if let Some(variant) = self.found(layouts) {
+            return Ok(variant);
+        }
+        let _one = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(variant) = self.found(layouts) {
+            return Ok(variant);
+        }
+        let variant = Arc::new(self.target().build(layouts, &*self.store)?);
+        let mut variants = self.variants.write().unwrap_or_else(PoisonError::into_inner);
+        variants.insert(layouts.clone(), variant.clone());
+        Ok(variant)
+    }
+
+    /// How many threads a launch of this kernel may use.
+    pub fn threads(&self) -> usize {
+        match (self.serial, self.cpu.threads) {
+            (true, _) => 1,
+            (false, 0) => threads(),
+            (false, n) => n,
+        }
+    }
+}
+
+impl Artifact for Kernel {
+    fn target_text(&self) -> String {
+        self.target().text(&self.frame.usual_layouts())
+    }
+
+    fn hash(&self) -> Hash128 {
+        let mut h = StableHasher::new();
+        h.write_str("target.cpu");
+        h.write_str(self.cpu.isa.name());
+        h.write_str(self.profile.name());
+        h.write_str(&self.func.hash().to_string());
+        h.finish()
+    }
+
+    fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
+        launch::launch(self, args)
+    }
+
+    fn resources(&self) -> Vec<(&'static str, String)> {
+        let mut out = vec![
+            ("isa", self.cpu.isa.to_string()),
+            ("vector_bits", (8 * self.cpu.isa.vector_bytes()).to_string()),
+            ("threads", self.threads().to_string()),
+        ];
+        let variants = self.variants.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(variant) = variants.get(&self.frame.usual_layouts()) {
+            out.push(("llvm_instructions", variant.instructions.to_string()));
+            out.push(("object_bytes", variant.object_bytes.to_string()));
+            out.push(("scratch_bytes", variant.scratch_bytes.to_string()));
+            out.push(("from_disk_cache", variant.from_cache.to_string()));
+            for (stage, time) in &variant.stages {
+                let name = match *stage {
+                    "emit LLVM IR" => "emit_ms",
+                    "LLVM" => "llvm_ms",
+                    "find in cache" => "cache_ms",
+                    _ => "load_ms",
+                };
+                out.push((name, format!("{:.1}", time.as_secs_f64() * 1e3)));
+            }
+            out.extend(variant.notes.iter().cloned());
+        }
+        out
+    }
+}

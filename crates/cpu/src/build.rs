@@ -1,0 +1,168 @@
+//! From a Tile IR function to machine code in memory, for one set of layouts.
+
+use crate::code::{self, Code, Printing, Site};
+use crate::frame::{Frame, Layouts};
+use crate::isa::Isa;
+use crate::llvm::{Ir, Loaded, Machine, version};
+use crate::{group, lane};
+use std::time::{Duration, Instant};
+use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
+use tessera_ir::Type;
+use tessera_numerics::Profile;
+use tessera_support::{Hash128, StableHasher};
+use tessera_target::ObjectStore;
+use tessera_tile::{KernelKind, TileFunc, TileOp, kind_of};
+
+/// Raised when the same Tile IR may give other code than before.
+const VERSION: u64 = 1;
+const ENTRY: &str = "kernel";
+
+/// Words of arguments, scratch memory, and which groups (or parts) to run; gives the number of the
+/// site where it stopped, or 0.
+pub type Entry = unsafe extern "C" fn(*const u64, *mut u8, i64, i64) -> i64;
+
+/// Code for one set of layouts.
+pub struct Variant {
+    pub entry: Entry,
+    pub scratch_bytes: u64,
+    /// 8-byte places that each lane of a group has in memory.
+    pub slots: u64,
+    /// The kernel divides its work itself, into as many parts as it is told.
+    pub parts: bool,
+    pub sites: Vec<Site>,
+    pub prints: Vec<Printing>,
+    pub notes: Vec<(&'static str, String)>,
+    pub instructions: usize,
+    pub object_bytes: usize,
+    pub from_cache: bool,
+    pub stages: Vec<(&'static str, Duration)>,
+    _loaded: Loaded,
+}
+
+pub struct Target<'a> {
+    pub func: &'a TileFunc,
+    pub frame: &'a Frame,
+    pub isa: Isa,
+    pub profile: Profile,
+}
+
+impl Target<'_> {
+    /// The module, and what came with it.
+    fn emit(&self, layouts: &Layouts) -> (Ir, Code) {
+        let ir = Ir::new(&self.func.name);
+        let mut code = Code::default();
+        let params = [ir.ptr(), ir.ptr(), ir.i64(), ir.i64()];
+        let f = ir.function(ENTRY, ir.i64(), &params);
+        ir.function_attr(f, "prefer-vector-width", Some("512"));
+        ir.function_attr(f, "min-legal-vector-width", Some("512"));
+        ir.no_alias(f, 0);
+        ir.no_alias(f, 1);
+        let args = [0, 1, 2, 3].map(|i| ir.param(f, i));
+        let (func, frame) = (self.func, self.frame);
+        let emit = match kind_of(func) {
+            Some(KernelKind::Lane) => lane::emit,
+            Some(KernelKind::Group) | None => group::emit,
+        };
+        emit(&ir, self.isa, self.profile, func, frame, layouts, &mut code, args);
+        (ir, code)
+    }
+
+    /// The module as text.
+    pub fn text(&self, layouts: &Layouts) -> String {
+        self.emit(layouts).0.text()
+    }
+
+    pub fn assembly(&self, layouts: &Layouts) -> Result<String, String> {
+        let (ir, _) = self.emit(layouts);
+        let (cpu, features) = self.isa.llvm();
+        let machine = Machine::new(cpu, features)?;
+        machine.run_passes(&ir, PASSES)?;
+        machine.assembly(&ir)
+    }
+
+    /// What names the code: everything it depends on beside this compiler's own build.
+    fn key(&self, layouts: &Layouts) -> Hash128 {
+        let mut h = StableHasher::new();
+        h.write_str("target.cpu");
+        h.write_u64(VERSION);
+        h.write_str(&version());
+        h.write_str(self.isa.name());
+        h.write_str(self.profile.name());
+        h.write_str(&self.func.hash().to_string());
+        layouts.iter().for_each(|&l| h.write_u64(l.into()));
+        h.finish()
+    }
+
+    pub fn build(&self, layouts: &Layouts, store: &dyn ObjectStore) -> Result<Variant, Diagnostics> {
+        let broken = |why: String| -> Diagnostics {
+            Diagnostic::new(ErrorCode::E_UNKNOWN, format!("the code generator refused the kernel: {why}"))
+                .at(self.func.loc.clone())
+                .into()
+        };
+        let mut stages = Vec::new();
+        let start = Instant::now();
+        let (ir, code) = self.emit(layouts);
+        let instructions = ir.instructions();
+        stages.push(("emit LLVM IR", start.elapsed()));
+        let key = self.key(layouts);
+        let start = Instant::now();
+        let found = store.get(key);
+        let from_cache = found.is_some();
+        let object = match found {
+            Some(object) => object,
+            None => {
+                let (cpu, features) = self.isa.llvm();
+                let machine = Machine::new(cpu, features).map_err(broken)?;
+                if cfg!(debug_assertions) {
+                    machine.verify(&ir).map_err(broken)?;
+                }
+                machine.run_passes(&ir, PASSES).map_err(broken)?;
+                let object = machine.object(&ir).map_err(broken)?;
+                let about = format!("{} for {} ({})", self.func.name, self.isa, self.profile.name());
+                store.put(key, &about, &object);
+                object
+            }
+        };
+        stages.push((if from_cache { "find in cache" } else { "LLVM" }, start.elapsed()));
+        let start = Instant::now();
+        let loaded = Loaded::new(&object, &code::symbols()).map_err(broken)?;
+        let address = loaded.address(ENTRY).map_err(broken)?;
+        stages.push(("load", start.elapsed()));
+        // SAFETY: the function was emitted with this signature, and is there while `loaded` is.
+        let entry = unsafe { std::mem::transmute::<usize, Entry>(address) };
+        Ok(Variant {
+            entry,
+            scratch_bytes: code.scratch_bytes(),
+            slots: code.slots,
+            parts: code.parts,
+            sites: code.sites,
+            prints: code.prints,
+            notes: code.notes,
+            instructions,
+            object_bytes: object.len(),
+            from_cache,
+            stages,
+            _loaded: loaded,
+        })
+    }
+}
+
+/// Code comes in SSA form with its vectors written out; what is left to do for LLVM is to find
+/// what was emitted twice and to take addresses out of loops.
+const PASSES: &str = "function(early-cse,loop-mssa(licm),instsimplify)";
+
+/// Whether groups must run one after another, in order: where they fold into the same elements, or
+/// tell the host something.
+pub fn is_serial(func: &TileFunc, profile: Profile) -> bool {
+    func.walk().into_iter().any(|id| {
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::Print => true,
+            TileOp::Accumulate => {
+                matches!(func.ty(op.operands[0]), Type::View { privilege, .. } if privilege.reduces())
+            }
+            TileOp::Atomic => profile != Profile::Default,
+            _ => false,
+        }
+    })
+}

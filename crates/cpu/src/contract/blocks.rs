@@ -1,0 +1,209 @@
+//! The loops around one block of sums. From the outside: blocks of columns whose packed right operand
+//! the second cache holds; blocks of rows (one, unless the depth takes several passes); passes over
+//! the depth; panels of rows of the left operand; panels of columns of the packed right one.
+//!
+//! Nearly always there is one pass. When there are more, the sums of a block of rows wait in the
+//! workspace between them, as they are, so that the order of additions stays the same.
+
+use super::plan::{Budget, Shape};
+use super::{Contraction, Left, pack, registers, tiles};
+use crate::isa::Isa;
+use crate::llvm::{IntCmp, Ir, Val};
+
+/// What stays the same over the whole product.
+pub(super) struct Frame<'a> {
+    pub ir: &'a Ir,
+    pub c: &'a Contraction<'a>,
+    pub shape: Shape,
+    pub sums: Val,
+    pub left: Val,
+    pub right: Val,
+}
+
+/// One pass over a part of the depth, for a block of rows and a block of columns.
+#[derive(Copy, Clone)]
+pub(super) struct Pass {
+    pub m0: Val,
+    pub rows: Val,
+    pub n0: Val,
+    pub cols: Val,
+    pub k0: Val,
+    pub depth: Val,
+    pub first: Val,
+    pub last: Val,
+}
+
+/// Left rows of the panel that is being used. Row `i` of a block begins at `base + i * row_bytes`,
+/// and what follows `step` elements later at `step_bytes` further.
+#[derive(Copy, Clone)]
+pub(super) struct Panel {
+    pub base: Val,
+    pub row_bytes: Val,
+    pub step_bytes: Val,
+    /// Rows that there are, up to those of a block.
+    pub live: Val,
+    /// The first row.
+    pub m: Val,
+}
+
+/// One block of sums.
+#[derive(Copy, Clone)]
+pub(super) struct Block {
+    pub panel: Panel,
+    pub n: Val,
+    /// Columns that there are, up to those of a block.
+    pub width: Val,
+    /// Its part of the packed right operand.
+    pub right: Val,
+    /// Its sums in the workspace.
+    pub sums: Val,
+}
+
+impl Frame<'_> {
+    pub fn c64(&self, v: impl Into<i64>) -> Val {
+        self.ir.c64(v.into())
+    }
+    /// The quotient, rounded up; sizes are not negative.
+    pub fn parts(&self, a: Val, of: Val) -> Val {
+        let ir = self.ir;
+        ir.udiv(ir.add_const(ir.add(a, of), -1), of)
+    }
+    pub fn round_up(&self, a: Val, to: i64) -> Val {
+        if to == 1 { a } else { self.ir.mul_const(self.parts(a, self.c64(to)), to) }
+    }
+    pub fn is(&self, a: Val, how: IntCmp, b: Val) -> Val {
+        self.ir.icmp(how, a, b)
+    }
+    /// Bytes of one panel of the packed right operand.
+    pub fn panel_bytes(&self, pass: &Pass) -> Val {
+        let depth = self.round_up(pass.depth, self.shape.step.into());
+        self.ir.mul_const(depth, self.shape.panel_bytes())
+    }
+}
+
+pub(super) fn emit(ir: &Ir, isa: Isa, c: &Contraction, budget: Budget) {
+    let shape = Shape::of(isa, c.kind);
+    let room = budget.room(shape);
+    let part = |at| ir.offset_const(c.workspace, at);
+    let (sums, left, right) = (part(room.sums), part(room.left), part(room.right));
+    let f = Frame { ir, c, shape, sums, left, right };
+    let any = |size| f.is(size, IntCmp::LLVMIntSGT, f.c64(0));
+    ir.when(ir.and(any(c.rows), any(c.cols)), |_| {
+        if shape.is_tiles() {
+            tiles::configure(ir);
+        }
+        passes(&f, budget);
+        if shape.is_tiles() {
+            tiles::release(ir);
+        }
+    });
+}
+
+/// Divides `size` evenly into parts of at most `most`, each but the last a multiple of `unit`: gives
+/// a part's size and their number.
+fn divide(f: &Frame, size: Val, most: Val, unit: u32) -> (Val, Val) {
+    let even = f.parts(size, f.parts(size, most));
+    let part = f.round_up(even, unit.into());
+    (part, f.parts(size, part))
+}
+
+fn passes(f: &Frame, budget: Budget) {
+    let (ir, c, shape) = (f.ir, f.c, f.shape);
+    let columns = i64::from(shape.columns());
+    // No depth at all is one pass over nothing.
+    let depth_or_one = ir.smax(c.depth, f.c64(1));
+    let (kc, passes) = divide(f, depth_or_one, f.c64(budget.depth), shape.step);
+    let single = f.is(passes, IntCmp::LLVMIntEQ, f.c64(1));
+    let panels = ir.udiv(f.c64(budget.right), ir.mul_const(kc, shape.panel_bytes()));
+    let most = ir.mul_const(ir.smax(panels, f.c64(1)), columns);
+    let (nc, col_blocks) = divide(f, c.cols, most, shape.columns());
+    let waiting = ir.udiv(f.c64(budget.sums / shape.block_bytes()), f.parts(nc, f.c64(columns)));
+    let waiting = ir.mul_const(ir.smax(waiting, f.c64(1)), shape.rows.into());
+    let most = ir.select(single, c.rows, waiting);
+    let (mc, row_blocks) = divide(f, c.rows, most, shape.rows);
+
+    let each = |count: Val, body: &dyn Fn(Val)| {
+        ir.for_range(f.c64(0), count, 1, &[], |_, i, _| {
+            body(i);
+            vec![]
+        });
+    };
+    each(col_blocks, &|j| {
+        let n0 = ir.mul(j, nc);
+        let cols = ir.smin(nc, ir.sub(c.cols, n0));
+        each(row_blocks, &|i| {
+            let m0 = ir.mul(i, mc);
+            let rows = ir.smin(mc, ir.sub(c.rows, m0));
+            each(passes, &|p| {
+                let k0 = ir.mul(p, kc);
+                let depth = ir.smin(kc, ir.sub(c.depth, k0));
+                let first = f.is(p, IntCmp::LLVMIntEQ, f.c64(0));
+                let last = f.is(ir.add_const(p, 1), IntCmp::LLVMIntEQ, passes);
+                let pass = Pass { m0, rows, n0, cols, k0, depth, first, last };
+                pack::right(f, &pass);
+                panels_of_rows(f, &pass, single);
+            });
+        });
+    });
+}
+
+fn panels_of_rows(f: &Frame, pass: &Pass, single: Val) {
+    let (ir, shape) = (f.ir, f.shape);
+    let columns = i64::from(shape.columns());
+    let count = f.parts(pass.cols, f.c64(columns));
+    let panel_bytes = f.panel_bytes(pass);
+    // In a single pass sums have left the workspace before the next block comes: all share a place.
+    let block_bytes = ir.select(single, f.c64(0), f.c64(shape.block_bytes()));
+    let rows_bytes = ir.mul(count, block_bytes);
+    let start = [f.sums];
+    ir.for_range(f.c64(0), pass.rows, shape.rows.into(), &start, |ir, i, at| {
+        let m = ir.add(pass.m0, i);
+        let live = ir.smin(f.c64(shape.rows), ir.sub(pass.rows, i));
+        let panel = left(f, pass, m, live);
+        let start = [f.right, at[0]];
+        ir.for_range(f.c64(0), pass.cols, columns, &start, |ir, j, at| {
+            let n = ir.add(pass.n0, j);
+            let width = ir.smin(f.c64(columns), ir.sub(pass.cols, j));
+            let block = Block { panel, n, width, right: at[0], sums: at[1] };
+            if shape.is_tiles() {
+                tiles::block(f, pass, &block);
+            } else {
+                registers::block(f, pass, &block);
+            }
+            vec![ir.offset(at[0], panel_bytes), ir.offset(at[1], block_bytes)]
+        });
+        vec![ir.offset(at[0], rows_bytes)]
+    });
+}
+
+/// The rows of the left operand from `m`, packed first where they cannot be used as they lie.
+fn left(f: &Frame, pass: &Pass, m: Val, live: Val) -> Panel {
+    let (ir, shape) = (f.ir, f.shape);
+    let (base, row_bytes) = match f.c.a {
+        Left::Computed(a) => return pack::left(f, pass, m, live, a),
+        Left::InPlace { base, row_bytes } => (base, row_bytes),
+    };
+    let size = i64::from(shape.operand);
+    let place = |m, k| {
+        let row = ir.offset(base, ir.mul(m, row_bytes));
+        ir.offset(row, ir.mul_const(k, size))
+    };
+    let copy = |ir: &Ir, m, k, lanes, mask| {
+        let ty = ir.vec(shape.operand_type(ir), lanes);
+        match mask {
+            None => ir.load(ty, place(m, k), shape.operand),
+            Some(mask) => ir.masked_load(ty, place(m, k), shape.operand, mask, ir.zero(ty)),
+        }
+    };
+    let mut fits = f.is(live, IntCmp::LLVMIntEQ, f.c64(shape.rows));
+    if shape.is_tiles() {
+        fits = ir.and(fits, tiles::fits_in_place(f, base, row_bytes));
+    }
+    let given = |_: &Ir| vec![place(m, pass.k0), row_bytes, f.c64(shape.step * shape.operand)];
+    let packed = |_: &Ir| {
+        let p = pack::left(f, pass, m, live, &copy);
+        vec![p.base, p.row_bytes, p.step_bytes]
+    };
+    let is = ir.if_else(fits, given, packed);
+    Panel { base: is[0], row_bytes: is[1], step_bytes: is[2], live, m }
+}

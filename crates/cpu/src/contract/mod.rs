@@ -1,0 +1,104 @@
+//! Matrix products: the whole blocked product with sizes known at run time, emitted where the builder
+//! stands, and the small product of tiles that lie in memory.
+//!
+//! Operands come from closures and sums go to one, so that the compiler can put any expression into
+//! the packing and after the sums. Sums of [`Kind::F32`] and [`Kind::F64`] are one fused
+//! multiply-add for each `k` in ascending order from the start value, in every block and on every
+//! processor: the same bits as three plain loops. Those of [`Kind::I32`] wrap. Tiles of the matrix
+//! unit add in an order of their own.
+
+mod blocks;
+mod pack;
+mod plan;
+mod registers;
+mod small;
+#[cfg(test)]
+mod tests;
+mod tiles;
+mod transpose;
+
+use crate::isa::Isa;
+use crate::llvm::{Ir, Val};
+use plan::{Budget, Shape};
+
+pub use small::tile_product;
+
+/// Types of operands and sums, and by what they are multiplied.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    F32,
+    F64,
+    I32,
+    /// bf16 operands in the tiles of the matrix unit, f32 sums.
+    Bf16Amx,
+    /// Bytes in the tiles of the matrix unit, i32 sums; both signed.
+    I8Amx,
+    /// Both unsigned.
+    U8Amx,
+    /// The left one signed, the right one not.
+    I8U8Amx,
+    /// The left one unsigned, the right one signed.
+    U8I8Amx,
+}
+
+/// `lanes` elements of an operand from (first index, second index). Lanes where the mask is off lie
+/// outside of the matrix: nothing may be read there, and what is given for them does not matter.
+pub type Elements<'a> = dyn Fn(&Ir, Val, Val, u32, Option<Val>) -> Val + 'a;
+
+/// Takes the sums of row `m`, columns from `n`; lanes where the mask is off are to be left alone.
+pub type Finish<'a> = dyn Fn(&Ir, Val, Val, Val, Option<Val>) + 'a;
+
+/// Where the left operand is.
+pub enum Left<'a> {
+    /// Row `m` begins at `base + m * row_bytes` and is contiguous, in the kind's operand type.
+    InPlace { base: Val, row_bytes: Val },
+    /// Element `(m, k + lane)`: a panel of rows is put into the workspace before it is used, once
+    /// for every block of columns.
+    Computed(&'a Elements<'a>),
+}
+
+/// A product of `rows` x `depth` by `depth` x `cols`. Sizes are i64 and may be 0.
+pub struct Contraction<'a> {
+    pub kind: Kind,
+    pub rows: Val,
+    pub cols: Val,
+    pub depth: Val,
+    pub a: Left<'a>,
+    /// Element `(k, n + lane)` of the right operand, in the operand type: i16 for the bits of bf16.
+    pub b: &'a Elements<'a>,
+    /// Element `(k + lane, n)`, indices in this order: given where the right operand lies
+    /// transposed, so that rows follow one another in memory and columns do not. `b` is then unused.
+    pub b_along_k: Option<&'a Elements<'a>>,
+    /// What the sums of row `m`, columns from `n` begin with, in the type of the sums; zero
+    /// otherwise.
+    pub start: Option<&'a Elements<'a>>,
+    pub finish: &'a Finish<'a>,
+    /// At least [`workspace_bytes`], on a multiple of 64 bytes; this thread's alone.
+    pub workspace: Val,
+}
+
+/// Emits the product. The closures are called several times each.
+///
+/// Between its first and last instruction a product in tiles owns the matrix unit's state: `finish`
+/// must not call what uses it.
+pub fn emit(ir: &Ir, isa: Isa, c: &Contraction) {
+    blocks::emit(ir, isa, c, Budget::of(Shape::of(isa, c.kind)));
+}
+
+/// Bytes of workspace that suffice for every size.
+pub fn workspace_bytes(isa: Isa, kind: Kind) -> u64 {
+    let shape = Shape::of(isa, kind);
+    Budget::of(shape).room(shape).bytes as u64
+}
+
+/// The block of sums and by what it is computed, for people.
+pub fn describe(isa: Isa, kind: Kind) -> String {
+    let shape = Shape::of(isa, kind);
+    let by = match kind {
+        Kind::F32 | Kind::F64 => "fma",
+        Kind::I32 => "multiply and add",
+        Kind::Bf16Amx => "tdpbf16ps",
+        Kind::I8Amx | Kind::U8Amx | Kind::I8U8Amx | Kind::U8I8Amx => "tdpb",
+    };
+    format!("{}x{} {by}", shape.rows, shape.columns())
+}

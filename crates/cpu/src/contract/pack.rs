@@ -1,0 +1,122 @@
+//! Packing. The right operand lies in panels as wide as a block of sums; in a panel each element of
+//! the depth has the panel's columns side by side, on a multiple of a vector. The left operand lies
+//! in rows. Columns that the matrix does not have hold anything; no sum of theirs is given away.
+
+use super::blocks::{Frame, Panel, Pass};
+use super::{Elements, tiles, transpose};
+use crate::llvm::{IntCmp, Ir, Val};
+
+/// Rows of the right operand that are packed of one panel before the next: so few that the panels'
+/// pages stay known to the processor, so many that they fill lines one after the other.
+const ROWS: i64 = 8;
+
+/// Packs the right operand of a pass.
+pub(super) fn right(f: &Frame, pass: &Pass) {
+    match f.c.b_along_k {
+        _ if f.shape.is_tiles() => tiles::pack_right(f, pass),
+        Some(b) => transposed(f, pass, b),
+        None => plain(f, pass, f.c.b),
+    }
+}
+
+/// Calls `body` for every vector of columns: with the first column, how many there are from it, and
+/// where its first element of the depth is to lie.
+fn strips(f: &Frame, pass: &Pass, body: impl FnOnce(&Ir, Val, Val, Val)) {
+    let (ir, shape) = (f.ir, f.shape);
+    let columns = i64::from(shape.columns());
+    let panel_bytes = f.panel_bytes(pass);
+    ir.for_range(f.c64(0), pass.cols, columns, &[f.right], |ir, j, at| {
+        let end = ir.smin(ir.add_const(j, columns), pass.cols);
+        ir.for_range(j, end, shape.lanes.into(), &[at[0]], |ir, j, at| {
+            body(ir, ir.add(pass.n0, j), ir.sub(pass.cols, j), at[0]);
+            vec![ir.offset_const(at[0], i64::from(shape.lanes * shape.operand))]
+        });
+        vec![ir.offset(at[0], panel_bytes)]
+    });
+}
+
+fn plain(f: &Frame, pass: &Pass, b: &Elements) {
+    let (ir, shape) = (f.ir, f.shape);
+    ir.for_range(f.c64(0), pass.depth, ROWS, &[], |ir, k0, _| {
+        let k1 = ir.smin(ir.add_const(k0, ROWS), pass.depth);
+        let done = ir.mul_const(k0, shape.panel_bytes());
+        strips(f, pass, |ir, n, there, at| {
+            let rows = |mask: Option<Val>| {
+                ir.for_range(k0, k1, 1, &[ir.offset(at, done)], |ir, k, at| {
+                    let v = b(ir, ir.add(pass.k0, k), n, shape.lanes, mask);
+                    ir.store(v, at[0], shape.lanes * shape.operand);
+                    vec![ir.offset_const(at[0], shape.panel_bytes())]
+                })
+            };
+            let whole = f.is(there, IntCmp::LLVMIntSGE, f.c64(shape.lanes));
+            ir.if_else(whole, |_| rows(None), |_| rows(Some(ir.first_lanes(there, shape.lanes))));
+        });
+        vec![]
+    });
+}
+
+/// Reads along the depth, and turns squares of as many elements as a vector has lanes.
+fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
+    let (lanes, size) = (f.shape.lanes, f.shape.operand);
+    let ty = f.ir.vec(f.shape.operand_type(f.ir), lanes);
+    let square = f.ir.alloca(f.ir.array(ty, lanes.into()), 64);
+    strips(f, pass, |ir, n, there, at| {
+        let there = ir.smin(there, f.c64(lanes));
+        ir.for_range(f.c64(0), pass.depth, lanes.into(), &[at], |ir, k, at| {
+            let left = ir.sub(pass.depth, k);
+            let columns = |mask: Option<Val>| {
+                ir.for_range(f.c64(0), there, 1, &[square], |ir, j, to| {
+                    let v = b(ir, ir.add(pass.k0, k), ir.add(n, j), lanes, mask);
+                    ir.store(v, to[0], lanes * size);
+                    vec![ir.offset_const(to[0], i64::from(lanes * size))]
+                })
+            };
+            let whole = f.is(left, IntCmp::LLVMIntSGE, f.c64(lanes));
+            ir.if_else(whole, |_| columns(None), |_| columns(Some(ir.first_lanes(left, lanes))));
+            let load = |j| {
+                let from = ir.offset_const(square, i64::from(j * lanes * size));
+                ir.load(ty, from, lanes * size)
+            };
+            let turned = transpose::square(ir, (0..lanes).map(load).collect());
+            // What is beyond the depth falls into the next panel before that is packed, or behind
+            // the last one.
+            let mut to = at[0];
+            for v in turned {
+                ir.store(v, to, lanes * size);
+                to = ir.offset_const(to, f.shape.panel_bytes());
+            }
+            vec![to]
+        });
+    });
+}
+
+/// Puts rows of the left operand from `m` into the workspace, `live` of them. Rows that a block has
+/// beyond them are the last one again: their sums are computed and not given away.
+pub(super) fn left(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> Panel {
+    if f.shape.is_tiles() {
+        return tiles::pack_left(f, pass, m, live, a);
+    }
+    let (ir, shape) = (f.ir, f.shape);
+    let (lanes, size) = (shape.lanes, i64::from(shape.operand));
+    let vector = i64::from(lanes) * size;
+    // One vector more than needed, so that the rows of a panel do not share one set of the cache.
+    let row_bytes = ir.mul_const(f.round_up(pass.depth, lanes.into()), size);
+    let row_bytes = ir.add_const(row_bytes, vector);
+    let whole = ir.and(pass.depth, f.c64(-i64::from(lanes)));
+    let rest = ir.sub(pass.depth, whole);
+    let last = ir.add_const(live, -1);
+    ir.for_range(f.c64(0), f.c64(shape.rows), 1, &[f.left], |ir, i, row| {
+        let m = ir.add(m, ir.smin(i, last));
+        let end = ir.for_range(f.c64(0), whole, lanes.into(), row, |ir, k, at| {
+            ir.store(a(ir, m, ir.add(pass.k0, k), lanes, None), at[0], vector as u32);
+            vec![ir.offset_const(at[0], vector)]
+        });
+        ir.when(f.is(rest, IntCmp::LLVMIntSGT, f.c64(0)), |ir| {
+            let mask = ir.first_lanes(rest, lanes);
+            let v = a(ir, m, ir.add(pass.k0, whole), lanes, Some(mask));
+            ir.store(v, end[0], vector as u32);
+        });
+        vec![ir.offset(row[0], row_bytes)]
+    });
+    Panel { base: f.left, row_bytes, step_bytes: f.c64(size), live, m }
+}

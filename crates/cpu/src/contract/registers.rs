@@ -1,0 +1,158 @@
+//! One block of sums in vector registers: `rows` x `vectors` of them, the depth innermost.
+
+use super::Kind;
+use super::blocks::{Block, Frame, Pass};
+use super::plan::Shape;
+use crate::llvm::{IntCmp, Ir, Val};
+
+/// Instructions that giving away one vector of sums may take for it to be repeated for every register
+/// of a block. Longer ones are emitted once, in a loop over the sums in the workspace.
+const SHORT: usize = 16;
+
+/// How often a step of the depth is repeated in the loop over it.
+const UNROLL: u32 = 2;
+
+pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
+    let (ir, shape) = (f.ir, f.shape);
+    let vectors = f.parts(block.width, f.c64(shape.lanes));
+    if let Some(start) = f.c.start {
+        ir.when(pass.first, |_| {
+            each_vector(f, block, |ir, m, n, at, mask| {
+                let v = start(ir, m, n, shape.lanes, Some(mask));
+                ir.store(v, at, shape.lanes * shape.sum);
+            });
+        });
+    }
+    // The loop that gives away sums from the workspace comes first, to see how long it is.
+    let (here, finish, next) = (ir.here(), ir.block("finish"), ir.block("next"));
+    let mut length = 0;
+    ir.goto(finish);
+    each_vector(f, block, |ir, m, n, at, mask| {
+        let sums = ir.load(shape.sums_type(ir), at, shape.lanes * shape.sum);
+        let before = ir.instructions();
+        (f.c.finish)(ir, m, n, sums, Some(mask));
+        length = ir.instructions() - before;
+    });
+    ir.jump(next);
+    ir.goto(here);
+
+    for count in (1..=shape.vectors).rev() {
+        let other = (count > 1).then(|| ir.block("narrower"));
+        if let Some(other) = other {
+            let this = ir.block("block");
+            ir.branch(f.is(vectors, IntCmp::LLVMIntEQ, f.c64(count)), this, other);
+            ir.goto(this);
+        }
+        let sums = start_of(f, pass, block, count);
+        let sums = products(f, pass, block, count, sums);
+        if count == shape.vectors && length <= SHORT {
+            let whole = ir.and(
+                f.is(block.width, IntCmp::LLVMIntEQ, f.c64(shape.columns())),
+                f.is(block.panel.live, IntCmp::LLVMIntEQ, f.c64(shape.rows)),
+            );
+            let (at_once, parked) = (ir.block("at_once"), ir.block("parked"));
+            ir.branch(ir.and(whole, pass.last), at_once, parked);
+            ir.goto(at_once);
+            for (i, &v) in sums.iter().enumerate() {
+                let (r, c) = (i as u32 / count, i as u32 % count);
+                let m = ir.add_const(block.panel.m, r.into());
+                let n = ir.add_const(block.n, (c * shape.lanes).into());
+                (f.c.finish)(ir, m, n, v, None);
+            }
+            ir.jump(next);
+            ir.goto(parked);
+        }
+        for (i, &v) in sums.iter().enumerate() {
+            let at = place(ir, shape, block.sums, i as u32, count);
+            ir.store(v, at, shape.lanes * shape.sum);
+        }
+        ir.branch(pass.last, finish, next);
+        other.into_iter().for_each(|b| ir.goto(b));
+    }
+    ir.goto(next);
+}
+
+/// Where the `i`-th vector of sums is, `count` of them in a row.
+fn place(ir: &Ir, shape: Shape, sums: Val, i: u32, count: u32) -> Val {
+    let (r, c) = (i / count, i % count);
+    ir.offset_const(sums, i64::from(r) * shape.row_bytes() + i64::from(c * shape.lanes * shape.sum))
+}
+
+/// Calls `body` for every vector of sums that the matrix has: with its row and first column, its
+/// place in the workspace, and which of its lanes there are.
+fn each_vector(f: &Frame, block: &Block, body: impl FnOnce(&Ir, Val, Val, Val, Val)) {
+    let shape = f.shape;
+    let size = i64::from(shape.lanes * shape.sum);
+    f.ir.for_range(f.c64(0), block.width, shape.lanes.into(), &[block.sums], |ir, j, at| {
+        let mask = ir.first_lanes(ir.sub(block.width, j), shape.lanes);
+        let n = ir.add(block.n, j);
+        ir.for_range(f.c64(0), block.panel.live, 1, &[at[0]], |ir, i, at| {
+            body(ir, ir.add(block.panel.m, i), n, at[0], mask);
+            vec![ir.offset_const(at[0], shape.row_bytes())]
+        });
+        vec![ir.offset_const(at[0], size)]
+    });
+}
+
+fn start_of(f: &Frame, pass: &Pass, block: &Block, count: u32) -> Vec<Val> {
+    let (ir, shape) = (f.ir, f.shape);
+    let ty = shape.sums_type(ir);
+    let total = shape.rows * count;
+    let load = |i| {
+        ir.load(ty, place(ir, shape, block.sums, i, count), shape.lanes * shape.sum)
+    };
+    let stored = |_: &Ir| (0..total).map(load).collect();
+    let zeros = |_: &Ir| vec![ir.zero(ty); total as usize];
+    if f.c.start.is_some() { stored(ir) } else { ir.if_else(pass.first, zeros, stored) }
+}
+
+/// Adds the products over the depth of the pass.
+fn products(f: &Frame, pass: &Pass, block: &Block, count: u32, sums: Vec<Val>) -> Vec<Val> {
+    let (ir, shape) = (f.ir, f.shape);
+    let run = |from: Val, to: Val, unroll: u32, carried: Vec<Val>| {
+        ir.for_range(from, to, unroll.into(), &carried, |ir, _, carried| {
+            let (mut left, mut right) = (carried[0], carried[1]);
+            let mut sums = carried[2..].to_vec();
+            for _ in 0..unroll {
+                one_step(ir, shape, left, block.panel.row_bytes, right, &mut sums);
+                left = ir.offset_const(left, shape.operand.into());
+                right = ir.offset_const(right, shape.panel_bytes());
+            }
+            [vec![left, right], sums].concat()
+        })
+    };
+    let unroll = if count == shape.vectors { UNROLL } else { 1 };
+    let whole = ir.and(pass.depth, f.c64(-i64::from(unroll)));
+    let start = [vec![block.panel.base, block.right], sums].concat();
+    let mut carried = run(f.c64(0), whole, unroll, start);
+    if unroll > 1 {
+        carried = run(whole, pass.depth, 1, carried);
+    }
+    carried.split_off(2)
+}
+
+/// One element of the depth.
+fn one_step(ir: &Ir, shape: Shape, left: Val, row_bytes: Val, right: Val, sums: &mut [Val]) {
+    let bytes = shape.lanes * shape.operand;
+    let elem = shape.operand_type(ir);
+    let count = sums.len() / shape.rows as usize;
+    let load = |c| ir.load(ir.vec(elem, shape.lanes), ir.offset_const(right, c), bytes);
+    let b: Vec<_> = (0..count).map(|c| load(i64::from(bytes) * c as i64)).collect();
+    let mut row = left;
+    for (r, sums) in sums.chunks_mut(count).enumerate() {
+        if r > 0 {
+            row = ir.offset(row, row_bytes);
+        }
+        let a = ir.splat(ir.load(elem, row, shape.operand), shape.lanes);
+        for (sum, &b) in sums.iter_mut().zip(&b) {
+            *sum = multiply_add(ir, shape.kind, a, b, *sum);
+        }
+    }
+}
+
+pub(super) fn multiply_add(ir: &Ir, kind: Kind, a: Val, b: Val, sum: Val) -> Val {
+    match kind {
+        Kind::I32 => ir.add(ir.mul(a, b), sum),
+        _ => ir.fma(a, b, sum),
+    }
+}

@@ -1,0 +1,253 @@
+//! Products compared with three plain loops, bit by bit.
+
+mod plain;
+
+use super::plan::{Budget, Shape};
+use super::{Kind, workspace_bytes};
+use crate::isa::Isa;
+use plain::{Compiled, Way, compile};
+
+/// Memory on a multiple of 64 bytes.
+struct Aligned(Vec<u8>);
+
+impl Aligned {
+    fn new(bytes: usize) -> Self {
+        Self(vec![0xA5; bytes + 64])
+    }
+    fn ptr(&mut self) -> *mut u8 {
+        let at = self.0.as_ptr().align_offset(64);
+        self.0[at..].as_mut_ptr()
+    }
+}
+
+/// What the sums of a kind are made of.
+trait Number: Copy + PartialEq + std::fmt::Debug + 'static {
+    const KIND: Kind;
+    fn some(r: u64) -> Self;
+    fn add(a: Self, b: Self, sum: Self) -> Self;
+    const ZERO: Self;
+    fn bits(self) -> u64;
+}
+
+macro_rules! float {
+    ($t:ty, $kind:expr) => {
+        impl Number for $t {
+            const KIND: Kind = $kind;
+            const ZERO: Self = 0.0;
+            fn some(r: u64) -> Self {
+                (r as i64 >> 40) as $t / 4099.0
+            }
+            fn add(a: Self, b: Self, sum: Self) -> Self {
+                a.mul_add(b, sum)
+            }
+            fn bits(self) -> u64 {
+                self.to_bits() as u64
+            }
+        }
+    };
+}
+float!(f32, Kind::F32);
+float!(f64, Kind::F64);
+impl Number for i32 {
+    const KIND: Kind = Kind::I32;
+    const ZERO: Self = 0;
+    fn some(r: u64) -> Self {
+        (r >> 32) as i32
+    }
+    fn add(a: Self, b: Self, sum: Self) -> Self {
+        a.wrapping_mul(b).wrapping_add(sum)
+    }
+    fn bits(self) -> u64 {
+        self as u32 as u64
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let x = self.0 ^ self.0 >> 29;
+        x.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+    fn fill<T: Number>(&mut self, n: usize) -> Vec<T> {
+        (0..n).map(|_| T::some(self.next())).collect()
+    }
+}
+
+/// Rows of C end in this many elements that nothing may touch.
+const BORDER: usize = 5;
+
+fn check<T: Number>(gemm: &Compiled, way: Way, size: [usize; 3], room: &mut Aligned) {
+    let [m, n, k] = size;
+    let mut random = Random((m * 1_000_003 + n * 1009 + k) as u64);
+    // Rows are longer than the matrix, and nothing behind the last row may be read.
+    let (lda, ldc) = (k + 3, n + BORDER);
+    let (brows, bcols) = if way.transposed_right { (n, k) } else { (k, n) };
+    let ldb = bcols + 1;
+    let a: Vec<T> = random.fill(lda * m);
+    let b: Vec<T> = random.fill(ldb * brows);
+    let mut c: Vec<T> = random.fill(ldc * (m + 2));
+    let mut want = c.clone();
+    for i in 0..m {
+        let row = &mut want[(i + 1) * ldc..][..n];
+        if !way.start {
+            row.fill(T::ZERO);
+        }
+        for p in 0..k {
+            for (j, sum) in row.iter_mut().enumerate() {
+                let y = if way.transposed_right { b[j * ldb + p] } else { b[p * ldb + j] };
+                *sum = T::add(a[i * lda + p], y, *sum);
+            }
+        }
+    }
+    let sizes = [m, n, k, lda, ldb, ldc].map(|x| x as i64);
+    // SAFETY: the arrays have these sizes.
+    unsafe {
+        let c = c[ldc..].as_mut_ptr().cast();
+        (gemm.call)(a.as_ptr().cast(), b.as_ptr().cast(), c, &sizes, room.ptr());
+    }
+    for (at, (x, y)) in c.iter().zip(&want).enumerate() {
+        let (i, j) = (at / ldc, at % ldc);
+        assert_eq!(x.bits(), y.bits(), "{way:?} {size:?} at row {i} - 1, column {j}: {x:?} {y:?}");
+    }
+}
+
+/// Steps of the instruction set that can be run here.
+fn here() -> impl Iterator<Item = Isa> {
+    Isa::ALL.into_iter().filter(|&isa| isa <= Isa::host())
+}
+
+fn odd_shapes<T: Number>() {
+    const SIZES: [[usize; 3]; 30] = [
+        [1, 1, 1],
+        [0, 5, 3],
+        [5, 0, 3],
+        [5, 3, 0],
+        [0, 0, 0],
+        [2, 7, 1],
+        [7, 2, 2],
+        [8, 48, 4],
+        [8, 8, 8],
+        [9, 9, 9],
+        [6, 16, 5],
+        [7, 17, 15],
+        [15, 15, 16],
+        [16, 47, 17],
+        [17, 49, 31],
+        [4, 48, 3],
+        [8, 16, 2],
+        [8, 32, 7],
+        [3, 31, 33],
+        [63, 33, 64],
+        [64, 65, 63],
+        [65, 63, 65],
+        [1, 100, 129],
+        [129, 1, 100],
+        [100, 129, 1],
+        [24, 96, 48],
+        [25, 97, 47],
+        [2, 3, 3000],
+        [9, 49, 1025],
+        [48, 144, 10],
+    ];
+    for isa in here() {
+        // On the smallest step every product is a call.
+        let most = if isa == Isa::Generic { 40_000 } else { 1_000_000 };
+        let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
+        for way in Way::ALL {
+            let gemm = compile(isa, T::KIND, way, None);
+            for size in SIZES.into_iter().filter(|s| s.iter().product::<usize>() < most) {
+                check::<T>(&gemm, way, size, &mut room);
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_odd_shapes_equal_plain_loops() {
+    odd_shapes::<f32>();
+}
+#[test]
+fn f64_odd_shapes_equal_plain_loops() {
+    odd_shapes::<f64>();
+}
+#[test]
+fn i32_odd_shapes_equal_plain_loops() {
+    odd_shapes::<i32>();
+}
+
+/// Small budgets make many blocks of columns and rows and several passes over the depth.
+#[test]
+fn many_blocks_and_passes_equal_plain_loops() {
+    for isa in here().filter(|&isa| isa != Isa::Generic) {
+        let shape = Shape::of(isa, Kind::F32);
+        let (depth, sums) = (32, 6 * shape.block_bytes());
+        let budget = Budget { depth, right: 3 * depth * shape.panel_bytes(), sums };
+        let mut room = Aligned::new(budget.room(shape).bytes as usize);
+        for way in Way::ALL {
+            let gemm = compile(isa, Kind::F32, way, Some((depth, budget.right, sums)));
+            for size in [[70, 300, 100], [33, 145, 32], [33, 145, 33], [9, 7, 1000], [64, 96, 64]] {
+                check::<f32>(&gemm, way, size, &mut room);
+            }
+        }
+    }
+}
+
+fn tiles<T: Number>() {
+    const SIZES: [[u32; 3]; 10] = [
+        [1, 1, 1],
+        [3, 5, 0],
+        [8, 48, 16],
+        [64, 64, 64],
+        [16, 100, 9],
+        [7, 31, 5],
+        [13, 129, 2],
+        [33, 16, 33],
+        [5, 47, 8],
+        [2, 300, 3],
+    ];
+    let size = std::mem::size_of::<T>();
+    for isa in here() {
+        for (sizes, zero) in SIZES.into_iter().flat_map(|s| [(s, false), (s, true)]) {
+            let [m, n, k] = sizes.map(|x| x as usize);
+            let (lda, ldb, ldc) = (k + 1, n + 2, n + BORDER);
+            let ir = crate::llvm::Ir::new("tiles");
+            let fun = ir.function("product", ir.void(), &[ir.ptr(); 3]);
+            let tile = |i, ld| (ir.param(fun, i), (ld * size) as i64);
+            let (a, b, c) = (tile(0, lda), tile(1, ldb), tile(2, ldc));
+            super::tile_product(&ir, isa, T::KIND, sizes, a, b, c, zero);
+            ir.ret(None);
+            let (address, _, _code) = plain::load(&ir, isa, "product");
+            let mut random = Random(7);
+            let (a, b) = (random.fill::<T>(lda * m), random.fill::<T>(ldb * k));
+            let mut c: Vec<T> = random.fill(ldc * m);
+            let mut want = c.clone();
+            for (i, row) in want.chunks_mut(ldc).enumerate() {
+                if zero {
+                    row[..n].fill(T::ZERO);
+                }
+                for p in 0..k {
+                    for (j, sum) in row[..n].iter_mut().enumerate() {
+                        *sum = T::add(a[i * lda + p], b[p * ldb + j], *sum);
+                    }
+                }
+            }
+            type Product = unsafe extern "C" fn(*const u8, *const u8, *mut u8);
+            // SAFETY: emitted with this signature for arrays of these sizes.
+            unsafe {
+                let call = std::mem::transmute::<usize, Product>(address);
+                call(a.as_ptr().cast(), b.as_ptr().cast(), c.as_mut_ptr().cast());
+            }
+            let bits = |v: &[T]| v.iter().map(|x| x.bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&c), bits(&want), "{isa} {sizes:?} {zero}");
+        }
+    }
+}
+
+#[test]
+fn tile_products_equal_plain_loops() {
+    tiles::<f32>();
+    tiles::<f64>();
+    tiles::<i32>();
+}

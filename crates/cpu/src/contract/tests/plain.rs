@@ -1,0 +1,133 @@
+//! A plain matrix product over arrays, compiled: what the tests call.
+
+use crate::contract::blocks;
+use crate::contract::plan::{Budget, Shape};
+use crate::contract::{Contraction, Kind, Left};
+use crate::isa::Isa;
+use crate::llvm::{Ir, Loaded, Machine, Ty, Val};
+
+/// How the operands are given.
+#[derive(Copy, Clone, Default, Debug)]
+pub struct Way {
+    pub computed_left: bool,
+    pub transposed_right: bool,
+    pub start: bool,
+}
+
+/// `c = a b` or `c = c + a b`, sizes and row strides in elements.
+pub type Gemm = unsafe extern "C" fn(
+    a: *const u8,
+    b: *const u8,
+    c: *mut u8,
+    sizes: *const [i64; 6],
+    workspace: *mut u8,
+);
+
+pub struct Compiled {
+    pub call: Gemm,
+    pub instructions: usize,
+    pub object_ms: f64,
+    _code: Loaded,
+}
+
+impl Way {
+    pub const ALL: [Way; 8] = {
+        let mut all = [Way { computed_left: false, transposed_right: false, start: false }; 8];
+        let mut i = 0;
+        while i < 8 {
+            all[i] = Way {
+                computed_left: i & 1 != 0,
+                transposed_right: i & 2 != 0,
+                start: i & 4 != 0,
+            };
+            i += 1;
+        }
+        all
+    };
+}
+
+fn element(ir: &Ir, base: Val, row: Val, stride: Val, col: Val, bytes: u32) -> Val {
+    let at = ir.add(ir.mul(row, stride), col);
+    ir.offset(base, ir.mul_const(at, bytes.into()))
+}
+
+fn read(ir: &Ir, ty: Ty, at: Val, bytes: u32, mask: Option<Val>) -> Val {
+    match mask {
+        None => ir.load(ty, at, bytes),
+        Some(mask) => ir.masked_load(ty, at, bytes, mask, ir.undef(ty)),
+    }
+}
+
+/// Emits the function `gemm` into a module of its own.
+pub fn module(isa: Isa, kind: Kind, way: Way, budget: Option<(i64, i64, i64)>) -> Ir {
+    let ir = Ir::new("plain");
+    let shape = Shape::of(isa, kind);
+    let fun = ir.function("gemm", ir.void(), &[ir.ptr(); 5]);
+    (0..5).for_each(|i| ir.no_alias(fun, i));
+    let param = |i| ir.param(fun, i);
+    let size = |i: i64| ir.load(ir.i64(), ir.offset_const(param(3), 8 * i), 8);
+    let [rows, cols, depth, lda, ldb, ldc] = [0, 1, 2, 3, 4, 5].map(size);
+    let operand = shape.operand_type(&ir);
+    let sum = ir.elem(shape.sums_type(&ir));
+    let from = |base: Val, row, stride, col, lanes, mask: Option<Val>| {
+        let at = element(&ir, base, row, stride, col, shape.operand);
+        read(&ir, ir.vec(operand, lanes), at, shape.operand, mask)
+    };
+    let a = |_: &Ir, m, k, lanes, mask| from(param(0), m, lda, k, lanes, mask);
+    let b = |_: &Ir, k, n, lanes, mask| from(param(1), k, ldb, n, lanes, mask);
+    let b_along_k = |_: &Ir, k, n, lanes, mask| from(param(1), n, ldb, k, lanes, mask);
+    let start = |ir: &Ir, m, n, lanes, mask| {
+        let at = element(ir, param(2), m, ldc, n, shape.sum);
+        read(ir, ir.vec(sum, lanes), at, shape.sum, mask)
+    };
+    let finish = |ir: &Ir, m, n, sums, mask: Option<Val>| {
+        let at = element(ir, param(2), m, ldc, n, shape.sum);
+        match mask {
+            None => _ = ir.store(sums, at, shape.sum),
+            Some(mask) => ir.masked_store(sums, at, shape.sum, mask),
+        }
+    };
+    let row_bytes = ir.mul_const(lda, shape.operand.into());
+    let contraction = Contraction {
+        kind,
+        rows,
+        cols,
+        depth,
+        a: if way.computed_left {
+            Left::Computed(&a)
+        } else {
+            Left::InPlace { base: param(0), row_bytes }
+        },
+        b: &b,
+        b_along_k: way.transposed_right.then_some(&b_along_k),
+        start: way.start.then_some(&start),
+        finish: &finish,
+        workspace: param(4),
+    };
+    let budget = match budget {
+        Some((depth, right, sums)) => Budget { depth, right, sums },
+        None => Budget::of(shape),
+    };
+    blocks::emit(&ir, isa, &contraction, budget);
+    ir.ret(None);
+    ir
+}
+
+pub fn load(ir: &Ir, isa: Isa, name: &str) -> (usize, f64, Loaded) {
+    let (cpu, features) = isa.llvm();
+    let machine = Machine::new(cpu, features).unwrap();
+    machine.verify(ir).unwrap();
+    let t = std::time::Instant::now();
+    let object = machine.object(ir).unwrap();
+    let ms = t.elapsed().as_secs_f64() * 1e3;
+    let code = Loaded::new(&object, &[]).unwrap();
+    (code.address(name).unwrap(), ms, code)
+}
+
+pub fn compile(isa: Isa, kind: Kind, way: Way, budget: Option<(i64, i64, i64)>) -> Compiled {
+    let ir = module(isa, kind, way, budget);
+    let (address, object_ms, code) = load(&ir, isa, "gemm");
+    // SAFETY: the function was emitted with this signature.
+    let call = unsafe { std::mem::transmute::<usize, Gemm>(address) };
+    Compiled { call, instructions: ir.instructions(), object_ms, _code: code }
+}

@@ -1,0 +1,351 @@
+//! Group kernels: a loop over groups, in it the ops of the kernel one after another, each that has
+//! an effect or keeps a tile as a loop nest of its own.
+
+mod control;
+mod nest;
+mod plan;
+mod product;
+mod reduce;
+mod sequence;
+mod sink;
+
+use crate::code::{Code, Site};
+use crate::frame::Frame;
+use crate::isa::Isa;
+use crate::llvm::{Ir, Val};
+use crate::memory::Mem;
+use crate::scalar::Scalars;
+use nest::{Nest, shape_of};
+use plan::{Plan, is_expression};
+use sink::Sink;
+use std::collections::BTreeSet;
+use tessera_ir::{Attr, BlockId, Op, OpId, Type, Value};
+use tessera_numerics::{DType, Profile, Scalar, cast, decode};
+use tessera_support::Entity;
+use tessera_tile::{Tile, TileFunc, TileOp};
+
+/// What a value of the function is in the generated code.
+#[derive(Clone)]
+pub enum Repr {
+    Scalar(Val),
+    /// A tile in scratch memory.
+    Buffer(Buffer),
+    Memory(Mem),
+    /// A tile that is computed where it is used.
+    Expression,
+}
+
+/// A tile in memory, row by row without gaps, in its carrier.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    pub ptr: Val,
+    pub dtype: DType,
+    pub shape: Vec<i64>,
+}
+
+pub struct Group<'a> {
+    pub func: &'a TileFunc,
+    pub ir: &'a Ir,
+    pub s: Scalars<'a>,
+    pub isa: Isa,
+    pub profile: Profile,
+    /// Lanes of a full vector.
+    pub lanes: u32,
+    plan: Plan,
+    env: Vec<Repr>,
+    /// Kept tiles whose op is behind us and that are not in memory yet.
+    pending: BTreeSet<Value>,
+    code: &'a mut Code,
+    frame: &'a Frame,
+    words: Val,
+    scratch: Val,
+    /// An address that can always be read.
+    safe: Val,
+    ids: [Val; 3],
+}
+
+/// Emits the loop over the groups `begin..end` into the function that was begun, up to its return.
+#[allow(clippy::too_many_arguments)]
+pub fn emit(
+    ir: &Ir,
+    isa: Isa,
+    profile: Profile,
+    func: &TileFunc,
+    frame: &Frame,
+    layouts: &[u32],
+    code: &mut Code,
+    [words, scratch, begin, end]: [Val; 4],
+) {
+    let mut group = Group {
+        func,
+        ir,
+        s: Scalars { ir, isa },
+        isa,
+        profile,
+        lanes: isa.lanes(),
+        plan: Plan::new(func),
+        env: vec![Repr::Expression; func.values.len()],
+        pending: BTreeSet::new(),
+        code,
+        frame,
+        words,
+        scratch,
+        safe: scratch,
+        ids: [ir.c64(0); 3],
+    };
+    // The first line of the scratch memory is what `safe` points to.
+    group.code.reserve(64);
+    group.bind_params(layouts);
+    let [_, ny, nz] = [0, 1, 2].map(|axis| group.word(crate::frame::GRID + axis));
+    let start = group.code.mark();
+    ir.for_range(begin, end, 1, &[], |ir, at, _| {
+        // Group numbers count along the last axis first, as the grid is walked.
+        let (z, rest) = (ir.urem(at, nz), ir.udiv(at, nz));
+        group.ids = [ir.udiv(rest, ny), ir.urem(rest, ny), z];
+        group.block(func.body);
+        group.code.release(start);
+        Vec::new()
+    });
+    ir.ret(Some(ir.c64(0)));
+}
+
+impl<'a> Group<'a> {
+    fn word(&self, place: usize) -> Val {
+        let p = self.ir.offset_const(self.words, 8 * place as i64);
+        self.ir.load(self.ir.i64(), p, 8)
+    }
+
+    fn bind_params(&mut self, layouts: &[u32]) {
+        let func = self.func;
+        for (i, &v) in func.params().iter().enumerate() {
+            let first = self.frame.params[i].word;
+            let repr = match func.ty(v) {
+                Type::Scalar(dtype) => Repr::Scalar(crate::code::scalar_word(
+                    &self.s,
+                    self.word(first),
+                    *dtype,
+                )),
+                ty => Repr::Memory(crate::code::array(self.ir, self.words, first, ty, layouts[i])),
+            };
+            self.set(v, repr);
+        }
+    }
+
+    pub fn repr(&self, v: Value) -> Repr {
+        self.env[v.index()].clone()
+    }
+
+    fn set(&mut self, v: Value, repr: Repr) {
+        self.env[v.index()] = repr;
+    }
+
+    /// The value of a scalar.
+    fn scalar(&self, v: Value) -> Val {
+        match &self.env[v.index()] {
+            Repr::Scalar(x) => *x,
+            _ => unreachable!("a scalar is computed where it stands"),
+        }
+    }
+
+    fn memory(&self, v: Value) -> Mem {
+        match &self.env[v.index()] {
+            Repr::Memory(m) => m.clone(),
+            _ => unreachable!("the verifier sees to it that this is a memory"),
+        }
+    }
+
+    /// The ops of a block, without its terminator. The caller gives back the scratch memory.
+    fn block(&mut self, id: BlockId) {
+        let func = self.func;
+        for &op in &func.blocks[id].ops {
+            if !func.ops[op].is_terminator() {
+                self.op(op);
+            }
+        }
+    }
+
+    fn op(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let ir = self.ir;
+        match op.code {
+            _ if is_expression(func, id) => {
+                if func.ty(op.result()).rank() == 0 {
+                    self.evaluate_scalar(id);
+                } else {
+                    // A tile of a loop's earlier round, or of another branch, is none of this one.
+                    self.set(op.result(), Repr::Expression);
+                    if self.plan.kept.contains(&op.result()) {
+                        self.pending.insert(op.result());
+                    }
+                }
+            }
+            TileOp::For => self.counted(id),
+            TileOp::If => self.branch(id),
+            TileOp::While => self.conditional(id),
+            TileOp::ProgramId => self.give(id, self.ids[axis(op)]),
+            TileOp::NumPrograms => {
+                let v = self.word(crate::frame::GRID + axis(op));
+                self.give(id, v);
+            }
+            TileOp::LinearId | TileOp::LocalId => self.give(id, ir.c64(0)),
+            TileOp::GroupSize => {
+                let lanes = self.word(crate::frame::LANES);
+                self.give(id, ir.smax(lanes, ir.c64(1)));
+            }
+            TileOp::WarpSize => self.give(id, ir.c64(crate::WARP.into())),
+            TileOp::Dim => {
+                let name = op.attr("name").map(Attr::to_string).unwrap_or_default();
+                let v = self.word(self.frame.symbol(&name));
+                self.give(id, v);
+            }
+            TileOp::Store | TileOp::Accumulate => {
+                let dims = shape_of(func.ty(op.operands[1]));
+                let sink = match op.code {
+                    TileOp::Store => Sink::Store(id),
+                    _ => Sink::Fold(id),
+                };
+                self.write(&dims, sink);
+            }
+            TileOp::Scatter => {
+                let dims = shape_of(func.ty(op.operands[1]));
+                self.write(&dims, Sink::Scatter(id));
+            }
+            TileOp::BufAlloc => self.allocate(id),
+            TileOp::CopyAsync => {
+                self.flush();
+                self.copy(id);
+            }
+            // A copy is done at once, and the ops of a group happen one after another.
+            TileOp::Barrier | TileOp::CopyCommit | TileOp::CopyWait => {}
+            TileOp::Atomic => {
+                self.flush();
+                self.atomic(id);
+            }
+            TileOp::Mma => self.product(id),
+            TileOp::Reduce => self.reduce(id),
+            TileOp::Scan => self.scan(id),
+            TileOp::ArgReduce => self.arg_reduce(id),
+            TileOp::Print => {
+                self.flush();
+                self.print(id);
+            }
+            TileOp::Assert => {
+                let failed = ir.not(self.scalar(op.operands[0]));
+                let site = self.code.site(Site::assertion(func, id));
+                self.fail(failed, site);
+            }
+            TileOp::Origin
+            | TileOp::GroupReduce
+            | TileOp::GroupScan
+            | TileOp::GroupBroadcast
+            | TileOp::GroupShuffle => {
+                unreachable!("`code::supported` refuses these in group kernels")
+            }
+            _ => unreachable!("terminators are left out, the others are expressions"),
+        }
+    }
+
+    fn give(&mut self, id: OpId, v: Val) {
+        self.set(self.func.ops[id].result(), Repr::Scalar(v));
+    }
+
+    fn evaluate_scalar(&mut self, id: OpId) {
+        let v = self.func.ops[id].result();
+        self.set(v, Repr::Expression);
+        let x = self.eval(&mut Nest::new(&[]), &(v, Vec::new()));
+        self.set(v, Repr::Scalar(x));
+    }
+
+    fn constant(&self, op: &Op<Tile>) -> Val {
+        let dtype = self.func.ty(op.result()).dtype();
+        self.s.constant(constant_of(op, dtype), 1)
+    }
+
+    /// Ends the kernel where the condition holds.
+    fn fail(&mut self, cond: Val, site: i64) {
+        // Who tells the user where it was reads the group from the context.
+        let ids = self.ids;
+        let words = self.words;
+        self.ir.when(cond, |ir| {
+            crate::code::note_group(ir, words, ids);
+            ir.ret(Some(ir.c64(site)));
+        });
+    }
+
+    fn allocate(&mut self, id: OpId) {
+        let ty = self.func.ty(self.func.ops[id].result());
+        let shape = shape_of(ty);
+        let bytes = shape.iter().product::<i64>().max(0) as u64 * ty.dtype().bytes() as u64;
+        let ptr = self.room(bytes);
+        // What was never written reads as zero, in every run alike.
+        self.ir.fill_bytes(ptr, 0, self.ir.c64(bytes as i64), 64);
+        let mem = self.buffer_mem(&Buffer { ptr, dtype: ty.dtype(), shape });
+        self.set(self.func.ops[id].result(), Repr::Memory(mem));
+    }
+
+    fn room(&mut self, bytes: u64) -> Val {
+        let at = self.code.reserve(bytes);
+        self.ir.offset_const(self.scratch, at as i64)
+    }
+
+    /// Scratch memory for a tile.
+    fn buffer_for(&mut self, v: Value) -> Buffer {
+        let ty = self.func.ty(v);
+        self.buffer_of(ty.dtype(), shape_of(ty))
+    }
+
+    fn buffer_of(&mut self, dtype: DType, shape: Vec<i64>) -> Buffer {
+        let dtype = dtype.carrier();
+        let bytes = shape.iter().product::<i64>() as u64 * dtype.bytes() as u64;
+        Buffer { ptr: self.room(bytes), dtype, shape }
+    }
+
+    /// The tile in memory, wherever it is now.
+    fn in_memory(&mut self, v: Value) -> Buffer {
+        match self.repr(v) {
+            Repr::Buffer(b) => b,
+            Repr::Expression => {
+                let to = self.buffer_for(v);
+                self.compute_into(v, to.clone());
+                to
+            }
+            Repr::Scalar(_) | Repr::Memory(_) => unreachable!("a tile is asked for"),
+        }
+    }
+
+    /// Computes a tile into memory. One that the plan keeps is there from now on; of another this is
+    /// a copy for the moment, since this place may be inside of a branch and the next use outside.
+    fn compute_into(&mut self, v: Value, to: Buffer) {
+        self.sink(&to.shape.clone(), Sink::Keep(v, to));
+    }
+
+    /// Computes what is wanted in memory and not there yet, before something that may change it.
+    fn flush(&mut self) {
+        for v in self.pending.clone() {
+            if self.pending.contains(&v) {
+                self.in_memory(v);
+            }
+        }
+    }
+
+    fn copy_tile(&mut self, from: &Buffer, to: &Buffer) {
+        let bytes = from.shape.iter().product::<i64>() * from.dtype.bytes() as i64;
+        let bytes = self.ir.c64(bytes);
+        self.ir.copy_bytes(to.ptr, from.ptr, bytes, 64);
+    }
+}
+
+fn axis(op: &Op<Tile>) -> usize {
+    op.attr("axis").and_then(Attr::as_int).unwrap_or(0).clamp(0, 2) as usize
+}
+
+pub fn constant_of(op: &Op<Tile>, dtype: DType) -> Scalar {
+    match op.attr("value") {
+        Some(Attr::Bool(b)) => Scalar::Bool(*b),
+        // Unsigned values above i64::MAX are written as the i64 with the same bits.
+        Some(Attr::Int(v)) => decode(dtype, *v as u64),
+        Some(Attr::Float(v)) => cast(Scalar::F64(*v), DType::F64, dtype),
+        _ => Scalar::zero(dtype),
+    }
+}

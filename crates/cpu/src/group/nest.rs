@@ -1,0 +1,506 @@
+//! Loop nests: the elements of expressions, computed in vectors at the places of a nest's loops.
+//!
+//! A nest runs over a shape. One of its axes is the vector axis: its loop takes a whole vector of
+//! positions at a time. An element of a tile is named by the tile and a [`Map`] that says for each
+//! of the tile's axes which axis of the nest it follows, or that it stays at 0. What does not depend
+//! on an inner loop is computed outside of it, once.
+
+use super::plan::same_but_ones;
+use super::{Buffer, Group, Repr};
+use crate::llvm::{IntCmp, Val};
+use crate::memory::{Access, Mem, Pos};
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_ir::{Attr, Op, OpId, Type, Value};
+use tessera_numerics::{DType, Rounding};
+use tessera_tile::{Tile, TileOp};
+
+/// For each axis of a tile, the axis of the nest that it follows.
+pub type Map = Vec<Option<u8>>;
+pub type Node = (Value, Map);
+
+pub struct Nest {
+    pub dims: Vec<i64>,
+    /// The axes in the order of their loops; those of extent 1 have none.
+    pub order: Vec<usize>,
+    /// The vector axis.
+    pub lane: Option<usize>,
+    /// The position of each open loop; of the vector axis, of the first lane.
+    pub index: Vec<Option<Val>>,
+    /// Lanes of the present vector, and which of them are inside the nest where not all are.
+    pub lanes: u32,
+    pub tail: Option<Val>,
+    /// All blocks are known to be inside their memory here.
+    pub inside: bool,
+    memo: Vec<BTreeMap<Node, Val>>,
+}
+
+impl Nest {
+    /// Over a shape, the last axis longer than 1 being the vector axis.
+    pub fn new(dims: &[i64]) -> Self {
+        let lane = dims.iter().rposition(|&d| d > 1);
+        Self {
+            dims: dims.to_vec(),
+            order: (0..dims.len()).filter(|&d| dims[d] > 1).collect(),
+            lane,
+            index: vec![None; dims.len()],
+            lanes: 1,
+            tail: None,
+            inside: false,
+            memo: vec![BTreeMap::new()],
+        }
+    }
+
+    /// The map of a tile with the nest's own shape.
+    pub fn identity(&self) -> Map {
+        self.dims.iter().enumerate().map(|(i, &d)| (d > 1).then_some(i as u8)).collect()
+    }
+
+    /// How many loops must be open for such an element.
+    fn depth(&self, map: &Map) -> usize {
+        let place = |axis: &Option<u8>| match axis {
+            Some(a) => self.order.iter().position(|&o| o == *a as usize).map_or(0, |p| p + 1),
+            None => 0,
+        };
+        map.iter().map(place).max().unwrap_or(0)
+    }
+
+    pub fn open(&mut self) {
+        self.memo.push(BTreeMap::new());
+    }
+
+    pub fn close(&mut self) {
+        self.memo.pop();
+    }
+
+    fn known(&self, node: &Node) -> Option<Val> {
+        self.memo.iter().rev().find_map(|level| level.get(node).copied())
+    }
+
+    pub fn pos(&self, group: &Group<'_>, axis: Option<u8>, step: i64) -> Pos {
+        let Some(axis) = axis.map(usize::from) else { return Pos::Uniform(group.ir.c64(0)) };
+        let at = self.index[axis].unwrap_or_else(|| group.ir.c64(0));
+        let first = group.ir.mul_const(at, step);
+        if self.lane == Some(axis) && self.lanes > 1 {
+            Pos::Steps { first, step }
+        } else {
+            Pos::Uniform(first)
+        }
+    }
+}
+
+impl<'a> Group<'a> {
+    /// The elements of `node` at the present place: a vector, or one value where it does not
+    /// follow the vector axis.
+    pub fn eval(&mut self, n: &mut Nest, node: &Node) -> Val {
+        if let Some(v) = n.known(node) {
+            return v;
+        }
+        let (value, map) = node;
+        let result = match self.repr(*value) {
+            Repr::Scalar(v) => v,
+            Repr::Buffer(b) => self.read_buffer(n, &b, map),
+            Repr::Memory(_) => unreachable!("a memory is no value"),
+            Repr::Expression => match self.func.def_id(*value) {
+                Some(id) => self.compute(n, id, map),
+                None => unreachable!("block arguments have a place"),
+            },
+        };
+        if let Some(top) = n.memo.last_mut() {
+            top.insert(node.clone(), result);
+        }
+        result
+    }
+
+    pub fn read_buffer(&mut self, n: &Nest, b: &Buffer, map: &Map) -> Val {
+        let mem = self.buffer_mem(b);
+        let at: Vec<_> = map.iter().map(|&axis| n.pos(self, axis, 1)).collect();
+        // Reading past the end of a row meets the next one, or the room behind the scratch memory.
+        let checked = vec![false; at.len()];
+        let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask: None };
+        access.load(&self.s, None, self.safe)
+    }
+
+    /// The nodes that an element of an expression is computed from.
+    fn inputs(&self, id: OpId, map: &Map) -> Vec<Node> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let same = |v: &Value| {
+            let map = if func.ty(*v).rank() == 0 { Map::new() } else { map.clone() };
+            (*v, map)
+        };
+        match op.code {
+            TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Philox => {
+                op.operands.iter().map(same).collect()
+            }
+            TileOp::Gather => op.operands[1..].iter().map(same).collect(),
+            TileOp::Load => op.operands[1..].iter().map(|&v| (v, Map::new())).collect(),
+            TileOp::Broadcast => {
+                let x = op.operands[0];
+                let stretched = func.ty(x).shape().iter().zip(map);
+                vec![(x, stretched.map(|(d, &m)| if d.is_one() { None } else { m }).collect())]
+            }
+            TileOp::Expand => {
+                let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                let mut map = map.clone();
+                map.remove(axis);
+                vec![(op.operands[0], map)]
+            }
+            TileOp::Transpose => {
+                let perm = op.attr("perm").and_then(Attr::as_ints).unwrap_or_default();
+                let mut inner = vec![None; map.len()];
+                perm.iter().zip(map).for_each(|(&p, &m)| inner[p as usize] = m);
+                vec![(op.operands[0], inner)]
+            }
+            TileOp::Reshape => {
+                // The long axes are the same ones, in order; else the operand is in memory.
+                let x = op.operands[0];
+                let to = func.ty(op.result()).shape();
+                let mut long = map.iter().zip(to).filter(|(_, d)| !d.is_one()).map(|(&m, _)| m);
+                let one = |d: &tessera_ir::Dim| if d.is_one() { None } else { long.next().flatten() };
+                vec![(x, func.ty(x).shape().iter().map(one).collect())]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn compute(&mut self, n: &mut Nest, id: OpId, map: &Map) -> Val {
+        let func = self.func;
+        let op = &func.ops[id];
+        let ty = func.ty(op.result());
+        let dtype = |i: usize| func.ty(op.operands[i]).dtype();
+        match op.code {
+            TileOp::Const => self.constant(op),
+            TileOp::Iota => {
+                let start = op.attr("start").and_then(Attr::as_int).unwrap_or(0);
+                let ir = self.ir;
+                match n.pos(self, map[0], 1) {
+                    Pos::Uniform(p) => ir.add_const(ir.trunc(p, ir.i32()), start),
+                    Pos::Steps { first, .. } => {
+                        let first = ir.splat(ir.trunc(first, ir.i32()), n.lanes);
+                        ir.add(first, ir.const_steps(ir.vec(ir.i32(), n.lanes), start, 1))
+                    }
+                    Pos::Each(p) => p,
+                }
+            }
+            TileOp::Reshape if !same_but_ones(func.ty(op.operands[0]), ty) => {
+                let Repr::Buffer(b) = self.repr(op.operands[0]) else {
+                    unreachable!("the plan keeps what is given another shape")
+                };
+                let b = Buffer { shape: ty.static_shape().unwrap_or_default(), ..b };
+                self.read_buffer(n, &b, map)
+            }
+            TileOp::Broadcast | TileOp::Expand | TileOp::Transpose | TileOp::Reshape => {
+                let from = self.inputs(id, map).swap_remove(0);
+                self.eval(n, &from)
+            }
+            TileOp::Load => self.load(n, id, map),
+            TileOp::Gather => self.gather(n, id, map),
+            TileOp::Ew(f) => {
+                let args = self.level_inputs(n, id, map);
+                self.s.apply(f, dtype(0), &args)
+            }
+            TileOp::Select => {
+                let args = self.level_inputs(n, id, map);
+                self.ir.select(args[0], args[1], args[2])
+            }
+            TileOp::Cast => {
+                let (round, saturate) = cast_mode(op, ty.dtype());
+                let x = self.level_inputs(n, id, map)[0];
+                self.s.cast(x, dtype(0), ty.dtype(), round, saturate)
+            }
+            TileOp::Bitcast => {
+                let x = self.level_inputs(n, id, map)[0];
+                self.s.bitcast(x, dtype(0), ty.dtype())
+            }
+            TileOp::Philox => {
+                let seed = self.eval(n, &(op.operands[0], Map::new()));
+                let counter = self.inputs(id, map).swap_remove(1);
+                let counter = self.eval(n, &counter);
+                let word = op.attr("word").and_then(Attr::as_int).unwrap_or(0) as usize;
+                self.s.philox(seed, counter, word)
+            }
+            _ => unreachable!("`is_expression` lists these ops"),
+        }
+    }
+
+    /// The operands, all with as many lanes as the widest.
+    fn level_inputs(&mut self, n: &mut Nest, id: OpId, map: &Map) -> Vec<Val> {
+        let inputs = self.inputs(id, map);
+        let args: Vec<_> = inputs.iter().map(|node| self.eval(n, node)).collect();
+        self.level(&args)
+    }
+
+    pub fn level(&self, args: &[Val]) -> Vec<Val> {
+        let ir = self.ir;
+        let lanes = args.iter().map(|&v| ir.lanes(ir.ty(v))).max().unwrap_or(1);
+        let one = |&v: &Val| if ir.lanes(ir.ty(v)) == lanes { v } else { ir.splat(v, lanes) };
+        args.iter().map(one).collect()
+    }
+
+    /// As many lanes as the nest's vectors have now.
+    pub fn widen(&self, n: &Nest, v: Val) -> Val {
+        let ir = self.ir;
+        if ir.lanes(ir.ty(v)) == n.lanes { v } else { ir.splat(v, n.lanes) }
+    }
+
+    fn load(&mut self, n: &mut Nest, id: OpId, map: &Map) -> Val {
+        let op = &self.func.ops[id];
+        let mem = self.memory(op.operands[0]);
+        let (at, checked) = self.block_positions(n, op, map);
+        let other = op.group("other").first().map(|&v| self.eval(n, &(v, Map::new())));
+        let mask = n.tail.filter(|_| at.iter().any(|p| matches!(p, Pos::Steps { .. })));
+        let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
+        access.load(&self.s, other, self.safe)
+    }
+
+    /// Where the elements of a block access are along each axis of the memory.
+    pub fn block_positions(&mut self, n: &Nest, op: &Op<Tile>, map: &Map) -> (Vec<Pos>, Vec<bool>) {
+        let ir = self.ir;
+        let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+        let steps = op.attr("step").and_then(Attr::as_ints);
+        let mut axes = map.iter();
+        let mut at = Vec::new();
+        for (axis, (&start, &e)) in op.group("at").iter().zip(&extent).enumerate() {
+            let start = self.scalar(start);
+            let step = steps.as_ref().map_or(1, |s| s[axis]);
+            let follow = if e == 0 { None } else { axes.next().copied().flatten() };
+            at.push(match n.pos(self, follow, step) {
+                Pos::Uniform(p) => Pos::Uniform(ir.add(start, p)),
+                Pos::Steps { first, step } => Pos::Steps { first: ir.add(start, first), step },
+                Pos::Each(p) => Pos::Each(p),
+            });
+        }
+        (at, if n.inside { vec![false; extent.len()] } else { checked_axes(op, extent.len()) })
+    }
+
+    fn gather(&mut self, n: &mut Nest, id: OpId, map: &Map) -> Val {
+        let op = &self.func.ops[id];
+        let mem = self.memory(op.operands[0]);
+        let at = self.each_position(n, op, map);
+        let other = op.group("other").first().map(|&v| self.eval(n, &(v, Map::new())));
+        let sure = op.attr("inbounds").and_then(Attr::as_bool) == Some(true);
+        let checked = vec![!sure; at.len()];
+        let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask: n.tail };
+        access.load(&self.s, other, self.safe)
+    }
+
+    /// The positions of an indexed access: one for each element.
+    pub fn each_position(&mut self, n: &mut Nest, op: &Op<Tile>, map: &Map) -> Vec<Pos> {
+        let func = self.func;
+        let mut out = Vec::new();
+        for &v in op.group("at") {
+            let own = if func.ty(v).rank() == 0 { Map::new() } else { map.clone() };
+            let p = self.eval(n, &(v, own));
+            let p = self.to_index(p, func.ty(v).dtype());
+            out.push(if self.ir.lanes(self.ir.ty(p)) > 1 { Pos::Each(p) } else { Pos::Uniform(p) });
+        }
+        out
+    }
+
+    /// An integer of any dtype as a signed 64-bit position.
+    pub fn to_index(&self, p: Val, dtype: DType) -> Val {
+        let ir = self.ir;
+        let wide = ir.like(ir.ty(p), ir.i64());
+        match dtype.carrier() {
+            DType::I64 | DType::U64 => p,
+            DType::U32 | DType::Bool => ir.zext(p, wide),
+            _ => ir.sext(p, wide),
+        }
+    }
+
+    /// Opens the loops one after another and calls `leaf` inside the innermost.
+    pub fn loops(
+        &mut self,
+        n: &mut Nest,
+        roots: &[Node],
+        depth: usize,
+        leaf: &mut dyn FnMut(&mut Self, &mut Nest),
+    ) {
+        self.hoist(n, roots, depth);
+        let Some(&axis) = n.order.get(depth) else { return leaf(self, n) };
+        let (ir, extent) = (self.ir, n.dims[axis]);
+        if n.lane != Some(axis) {
+            ir.for_range(ir.c64(0), ir.c64(extent), 1, &[], |_, at, _| {
+                n.index[axis] = Some(at);
+                n.open();
+                self.loops(n, roots, depth + 1, leaf);
+                n.close();
+                Vec::new()
+            });
+            return;
+        }
+        for chunk in chunks(extent, self.lanes) {
+            let (lo, hi) = (ir.c64(chunk.first), ir.c64(chunk.first + chunk.count));
+            ir.for_range(lo, hi, chunk.step(), &[], |ir, at, _| {
+                n.index[axis] = Some(at);
+                n.lanes = chunk.lanes;
+                n.tail = chunk.tail(ir);
+                n.open();
+                self.loops(n, roots, depth + 1, leaf);
+                n.close();
+                Vec::new()
+            });
+        }
+        (n.lanes, n.tail) = (1, None);
+    }
+
+    /// Computes what needs no more than the open loops.
+    pub fn hoist(&mut self, n: &mut Nest, roots: &[Node], depth: usize) {
+        if depth == n.order.len() {
+            return;
+        }
+        let (mut ready, mut seen) = (Vec::new(), BTreeSet::new());
+        for root in roots {
+            self.collect(n, root, depth, &mut ready, &mut seen);
+        }
+        for node in ready {
+            self.eval(n, &node);
+        }
+    }
+
+    fn collect(
+        &self,
+        n: &Nest,
+        node: &Node,
+        depth: usize,
+        ready: &mut Vec<Node>,
+        seen: &mut BTreeSet<Node>,
+    ) {
+        if !seen.insert(node.clone()) || n.known(node).is_some() {
+            return;
+        }
+        let repr = self.repr(node.0);
+        if matches!(repr, Repr::Scalar(_)) {
+            return;
+        }
+        if n.depth(&node.1) <= depth {
+            return ready.push(node.clone());
+        }
+        if let (Repr::Expression, Some(id)) = (repr, self.func.def_id(node.0)) {
+            for input in self.inputs(id, &node.1) {
+                self.collect(n, &input, depth, ready, seen);
+            }
+        }
+    }
+
+    /// Every node that is computed for the roots.
+    pub fn reached(&self, roots: &[Node]) -> BTreeSet<Node> {
+        let (mut list, mut seen) = (roots.to_vec(), BTreeSet::new());
+        while let Some(node) = list.pop() {
+            if !seen.insert(node.clone()) {
+                continue;
+            }
+            if let (Repr::Expression, Some(id)) = (self.repr(node.0), self.func.def_id(node.0)) {
+                list.extend(self.inputs(id, &node.1));
+            }
+        }
+        seen
+    }
+
+    /// Whether all blocks that the nest reads or writes are inside their memory; `None` where that
+    /// is known, or where not all accesses are blocks.
+    pub fn all_inside(&mut self, roots: &[Node], writes: &[OpId]) -> Option<Val> {
+        let mut ops: BTreeSet<OpId> = writes.iter().copied().collect();
+        for (v, _) in self.reached(roots) {
+            if let (Repr::Expression, Some(id)) = (self.repr(v), self.func.def_id(v))
+                && self.func.ops[id].code == TileOp::Load
+            {
+                ops.insert(id);
+            }
+        }
+        let mut all: Option<Val> = None;
+        for id in ops {
+            let op = &self.func.ops[id];
+            let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+            let step = op.attr("step").and_then(Attr::as_ints);
+            let mem = self.memory(op.operands[0]);
+            for (axis, checked) in checked_axes(op, extent.len()).into_iter().enumerate() {
+                if !checked {
+                    continue;
+                }
+                let ir = self.ir;
+                let at = self.scalar(op.group("at")[axis]);
+                let span = (extent[axis].max(1) - 1) * step.as_ref().map_or(1, |s| s[axis]);
+                // Positions are compared without a sum that could overflow: at <= dim - span - 1.
+                let last = ir.add_const(mem.dims[axis], -span - 1);
+                let low = ir.icmp(IntCmp::LLVMIntSGE, at, ir.c64(0));
+                let high = ir.icmp(IntCmp::LLVMIntSLE, at, last);
+                let both = ir.and(low, high);
+                all = Some(all.map_or(both, |a| ir.and(a, both)));
+            }
+        }
+        all.filter(|&v| self.ir.as_int(v) != Some(1))
+    }
+
+    pub fn buffer_mem(&self, b: &Buffer) -> Mem {
+        let ir = self.ir;
+        let bytes = b.dtype.bytes() as i64;
+        let mut strides = vec![bytes; b.shape.len()];
+        for axis in (0..b.shape.len().saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1] * b.shape[axis + 1];
+        }
+        Mem {
+            base: b.ptr,
+            dims: b.shape.iter().map(|&d| ir.c64(d)).collect(),
+            unit: strides.iter().map(|&s| s == bytes).collect(),
+            strides: strides.into_iter().map(|s| ir.c64(s)).collect(),
+            dtype: b.dtype,
+        }
+    }
+}
+
+/// The axes of a block access that must be held against the extents.
+pub fn checked_axes(op: &Op<Tile>, rank: usize) -> Vec<bool> {
+    if op.attr("inbounds").and_then(Attr::as_bool) == Some(true) {
+        return vec![false; rank];
+    }
+    match op.attr("bounds").and_then(Attr::as_list) {
+        Some(words) => words.iter().map(|w| w.as_word() != Some("inside")).collect(),
+        None => vec![true; rank],
+    }
+}
+
+pub fn cast_mode(op: &Op<Tile>, to: DType) -> (Rounding, bool) {
+    let round = op.attr("round").and_then(Attr::as_word).and_then(Rounding::from_name);
+    let saturate = op.attr("saturate").and_then(Attr::as_bool);
+    (round.unwrap_or(Rounding::Rne), saturate.unwrap_or(to.saturates_by_default()))
+}
+
+/// A run of vectors along the vector axis.
+pub struct Chunk {
+    pub first: i64,
+    /// Positions in all.
+    pub count: i64,
+    pub lanes: u32,
+}
+
+impl Chunk {
+    pub fn step(&self) -> i64 {
+        self.lanes.into()
+    }
+
+    /// The lanes that are inside, where not all are.
+    pub fn tail(&self, ir: &crate::llvm::Ir) -> Option<Val> {
+        let inside = self.count as u32;
+        (self.count < self.step()).then(|| ir.const_first_lanes(inside, self.lanes))
+    }
+}
+
+/// Whole vectors first, then one that is just wide enough for the rest.
+pub fn chunks(extent: i64, lanes: u32) -> Vec<Chunk> {
+    let whole = extent / i64::from(lanes) * i64::from(lanes);
+    let rest = extent - whole;
+    let mut out = Vec::new();
+    if whole > 0 {
+        out.push(Chunk { first: 0, count: whole, lanes });
+    }
+    if rest > 0 {
+        out.push(Chunk { first: whole, count: rest, lanes: (rest as u32).next_power_of_two() });
+    }
+    out
+}
+
+/// The extents of a value; none for a scalar.
+pub fn shape_of(ty: &Type) -> Vec<i64> {
+    ty.static_shape().unwrap_or_default()
+}

@@ -1,0 +1,78 @@
+//! Products of tiles.
+
+use super::plan::is_expression;
+use super::{Buffer, Group, Repr};
+use crate::contract::{Kind, tile_product};
+use tessera_ir::{OpId, Value};
+use tessera_numerics::DType;
+use tessera_tile::TileOp;
+
+impl<'a> Group<'a> {
+    pub fn product(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let (a, b) = (self.in_memory(op.operands[0]), self.in_memory(op.operands[1]));
+        let acc = op.operands[2];
+        let from_zero = self.is_zero(acc);
+        let to = match self.repr(acc) {
+            // The last use of it: the sums stay where they are.
+            Repr::Buffer(place) if self.plan.users(acc).len() == 1 => place,
+            Repr::Buffer(place) => {
+                let to = self.buffer_for(acc);
+                self.copy_tile(&place, &to);
+                to
+            }
+            _ if from_zero => self.buffer_for(acc),
+            _ => {
+                let to = self.buffer_for(acc);
+                self.compute_into(acc, to.clone());
+                self.own_copy(acc, to)
+            }
+        };
+        let kind = match a.dtype {
+            DType::F32 => Kind::F32,
+            DType::F64 => Kind::F64,
+            _ => Kind::I32,
+        };
+        let bytes = a.dtype.bytes() as i64;
+        let (m, k, n) = (a.shape[0], a.shape[1], b.shape[1]);
+        let sizes = [m as u32, n as u32, k as u32];
+        let row = |len: i64| len * bytes;
+        tile_product(
+            self.ir,
+            self.isa,
+            kind,
+            sizes,
+            (a.ptr, row(k)),
+            (b.ptr, row(n)),
+            (to.ptr, row(n)),
+            from_zero,
+        );
+        self.set(op.result(), Repr::Buffer(to));
+    }
+
+    /// A kept tile has its place for later users; the sums need one of their own.
+    fn own_copy(&mut self, acc: Value, place: Buffer) -> Buffer {
+        if self.plan.users(acc).len() == 1 {
+            return place;
+        }
+        let to = self.buffer_for(acc);
+        self.copy_tile(&place, &to);
+        to
+    }
+
+    fn is_zero(&self, v: Value) -> bool {
+        let Some(id) = self.func.def_id(v) else { return false };
+        let op = &self.func.ops[id];
+        is_expression(self.func, id)
+            && op.code == TileOp::Const
+            && crate::frame::bits(super::constant_of(op, self.func.ty(v).dtype())) == 0
+    }
+}
+
+impl<'a> Group<'a> {
+    /// Whether a loop was a product of matrices, and was emitted as one.
+    pub fn contraction(&mut self, _id: OpId) -> bool {
+        false
+    }
+}

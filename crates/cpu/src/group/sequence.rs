@@ -1,0 +1,185 @@
+//! Ops that take elements one after another: scans, the place of the largest, atomics, printing.
+
+use super::nest::{Map, Nest, shape_of};
+use super::{Buffer, Group, Repr};
+use crate::atomic::Change;
+use crate::llvm::{IntCmp, RealCmp, Val};
+use crate::memory::Pos;
+use tessera_ir::{Attr, OpId, Value};
+use tessera_numerics::{DType, ReduceOp};
+
+impl<'a> Group<'a> {
+    /// Calls `leaf` with all loops open but that of `axis`; another axis may be the vector axis.
+    fn beside(&mut self, dims: &[i64], axis: usize, leaf: &mut dyn FnMut(&mut Self, &mut Nest)) {
+        let mut n = Nest::new(dims);
+        if n.lane == Some(axis) {
+            n.lane = None;
+        }
+        n.order.retain(|&d| d != axis);
+        let outer = n.order.len();
+        n.order.push(axis);
+        self.rows(&mut n, &[], 0, outer, leaf);
+    }
+
+    pub fn scan(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let from = self.in_memory(op.operands[0]);
+        let to = self.buffer_for(op.result());
+        let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+        let name = op.attr("op").and_then(Attr::as_word).unwrap_or("sum");
+        let fold = ReduceOp::from_name(name).unwrap_or(ReduceOp::Sum);
+        let exclusive = op.attr("exclusive").and_then(Attr::as_bool) == Some(true);
+        let dtype = func.ty(op.operands[0]).dtype();
+        let (ir, dims) = (self.ir, from.shape.clone());
+        let map: Map = (0..dims.len()).map(|d| Some(d as u8)).collect();
+        self.beside(&dims, axis, &mut |group, n| {
+            n.index[axis] = Some(ir.c64(0));
+            let first = group.element(n, &from, &map);
+            let empty = group.s.identity(fold, dtype, n.lanes);
+            group.write_buffer(n, &to, &map, if exclusive { empty } else { first });
+            ir.for_range(ir.c64(1), ir.c64(dims[axis]), 1, &[first], |_, at, before| {
+                n.index[axis] = Some(at);
+                let x = group.element(n, &from, &map);
+                let with = group.s.apply(fold.combine(), dtype, &[before[0], x]);
+                group.write_buffer(n, &to, &map, if exclusive { before[0] } else { with });
+                vec![with]
+            });
+        });
+        self.set(op.result(), Repr::Buffer(to));
+    }
+
+    fn element(&mut self, n: &Nest, b: &Buffer, map: &Map) -> Val {
+        let x = self.read_buffer(n, b, map);
+        self.widen(n, x)
+    }
+
+    pub fn arg_reduce(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let from = self.in_memory(op.operands[0]);
+        let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+        let max = op.attr("op").and_then(Attr::as_word) == Some("max");
+        let dtype = func.ty(op.operands[0]).dtype();
+        let result = op.result();
+        let to = self.buffer_of(DType::I32, shape_of(func.ty(result)));
+        let (ir, dims) = (self.ir, from.shape.clone());
+        let map: Map = (0..dims.len()).map(|d| Some(d as u8)).collect();
+        self.beside(&dims, axis, &mut |group, n| {
+            n.index[axis] = Some(ir.c64(0));
+            let first = group.element(n, &from, &map);
+            let place = ir.const_int(ir.vec(ir.i32(), n.lanes), 0);
+            let end = ir.c64(dims[axis]);
+            let best = ir.for_range(ir.c64(1), end, 1, &[first, place], |_, at, best| {
+                n.index[axis] = Some(at);
+                let x = group.element(n, &from, &map);
+                let better = group.is_better(dtype, max, x, best[0]);
+                let here = ir.splat(ir.trunc(at, ir.i32()), n.lanes);
+                vec![ir.select(better, x, best[0]), ir.select(better, here, best[1])]
+            });
+            let mut out = map.clone();
+            out.remove(axis);
+            group.write_buffer(n, &to, &out, best[1]);
+        });
+        if func.ty(result).rank() == 0 {
+            let x = ir.load(ir.i32(), to.ptr, 4);
+            self.give(id, x);
+        } else {
+            self.set(result, Repr::Buffer(to));
+        }
+    }
+
+    /// Whether `x` takes the place of `best`: of equal elements the first counts, a NaN before any.
+    fn is_better(&self, dtype: DType, max: bool, x: Val, best: Val) -> Val {
+        let ir = self.ir;
+        match dtype.carrier() {
+            DType::F32 | DType::F64 => {
+                let how = if max { RealCmp::LLVMRealOGT } else { RealCmp::LLVMRealOLT };
+                let nan = |v| ir.fcmp(RealCmp::LLVMRealUNO, v, v);
+                let wins = ir.or(ir.fcmp(how, x, best), nan(x));
+                ir.and(wins, ir.not(nan(best)))
+            }
+            DType::U32 | DType::U64 | DType::Bool => {
+                let how = if max { IntCmp::LLVMIntUGT } else { IntCmp::LLVMIntULT };
+                ir.icmp(how, x, best)
+            }
+            _ => {
+                let how = if max { IntCmp::LLVMIntSGT } else { IntCmp::LLVMIntSLT };
+                ir.icmp(how, x, best)
+            }
+        }
+    }
+
+    /// One element after another, in row-major order.
+    pub fn atomic(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let (mem, change) = (self.memory(op.operands[0]), Change::of(func, op));
+        let (value, expected) = (op.operands[1], op.group("expected").first().copied());
+        let result = op.result();
+        let dims = shape_of(func.ty(result));
+        let to = self.buffer_of(func.ty(result).dtype(), dims.clone());
+        let mut n = Nest::new(&dims);
+        n.lane = None;
+        let ir = self.ir;
+        self.loops(&mut n, &[], 0, &mut |group, n| {
+            let identity = n.identity();
+            let node = |v: Value| (v, if func.ty(v).rank() == 0 { Map::new() } else { identity.clone() });
+            let x = group.eval(n, &node(value));
+            let expected = expected.map(|v| group.eval(n, &node(v)));
+            let at = group.each_position(n, op, &identity);
+            let inside = inside(group, &mem, &at);
+            let s = group.s;
+            let zero = s.constant(tessera_numerics::Scalar::zero(mem.dtype), 1);
+            let old = ir.if_then(inside, zero, |ir| {
+                let p = at.iter().zip(&mem.strides).fold(mem.base, |p, (pos, &stride)| match pos {
+                    Pos::Uniform(i) => ir.offset(p, ir.mul(*i, stride)),
+                    Pos::Steps { .. } | Pos::Each(_) => p,
+                });
+                s.decode(change.emit(&s, &mem, p, x, expected), mem.dtype)
+            });
+            group.write_buffer(n, &to, &identity, old);
+        });
+        if func.ty(result).rank() == 0 {
+            let bits = ir.load(self.s.stored(to.dtype, 1), to.ptr, 1);
+            self.give(id, self.s.decode(bits, to.dtype));
+        } else {
+            self.set(result, Repr::Buffer(to));
+        }
+    }
+
+    /// Puts the values where the host finds them, and calls it.
+    pub fn print(&mut self, id: OpId) {
+        let op = &self.func.ops[id];
+        let ir = self.ir;
+        let count = op.operands.len().max(1) as u64;
+        let list = ir.alloca(ir.array(ir.ptr(), count), 8);
+        for (i, &v) in op.operands.iter().enumerate() {
+            let place = match self.repr(v) {
+                Repr::Scalar(x) => {
+                    let to = self.buffer_of(self.func.ty(v).dtype(), Vec::new());
+                    ir.store(self.carrier_bits(x, to.dtype), to.ptr, 1);
+                    to
+                }
+                _ => self.in_memory(v),
+            };
+            ir.store(place.ptr, ir.offset_const(list, 8 * i as i64), 8);
+        }
+        let site = self.code.printing(self.func, id);
+        crate::code::note_group(ir, self.words, self.ids);
+        crate::code::print(ir, self.words, site, list);
+    }
+}
+
+/// Whether an element's position is inside on every axis.
+fn inside(group: &Group<'_>, mem: &crate::memory::Mem, at: &[Pos]) -> Val {
+    let ir = group.ir;
+    at.iter().zip(&mem.dims).fold(ir.bool(true), |all, (pos, &dim)| match pos {
+        Pos::Uniform(p) => {
+            let here = ir.icmp(IntCmp::LLVMIntULT, *p, dim);
+            if ir.as_int(all) == Some(1) || ir.is_const(all) { here } else { ir.and(all, here) }
+        }
+        Pos::Steps { .. } | Pos::Each(_) => all,
+    })
+}
+

@@ -1,0 +1,322 @@
+//! Nests that write: to arrays, to buffers, or a tile into scratch memory.
+
+use super::nest::{Map, Nest, Node, cast_mode};
+use super::{Buffer, Group, Repr};
+use crate::isa::Isa;
+use crate::llvm::Val;
+use crate::memory::{Access, Mem, Pos};
+use std::collections::BTreeSet;
+use tessera_ir::{Attr, OpId, Type, Value};
+use tessera_numerics::{DType, ReduceOp, Rounding};
+use tessera_tile::TileOp;
+
+#[derive(Clone)]
+pub enum Sink {
+    /// The op `store`.
+    Store(OpId),
+    /// The op `accumulate`.
+    Fold(OpId),
+    /// The op `scatter`.
+    Scatter(OpId),
+    /// A tile into scratch memory.
+    Keep(Value, Buffer),
+}
+
+/// Nests heavier than this are not emitted a second time for blocks at an edge, where masks cost
+/// little.
+const LIGHT: u32 = 24;
+
+impl<'a> Group<'a> {
+    /// A nest that writes to memory that the kernel can read: what must not see it comes before.
+    pub fn write(&mut self, dims: &[i64], sink: Sink) {
+        let roots = self.roots(&sink, &Nest::new(dims).identity());
+        let own = self.in_step(dims, &roots);
+        for v in self.pending.clone() {
+            if self.pending.contains(&v) && !own.contains(&v) {
+                self.in_memory(v);
+            }
+        }
+        self.sink(dims, sink);
+    }
+
+    /// Emits a nest for the sink, and with it for every pending tile that it computes anyway.
+    pub fn sink(&mut self, dims: &[i64], sink: Sink) {
+        let mut sinks = vec![sink.clone()];
+        let identity = Nest::new(dims).identity();
+        let roots = self.roots(&sink, &identity);
+        let skip = match &sink {
+            Sink::Keep(v, _) => Some(*v),
+            Sink::Store(_) | Sink::Fold(_) | Sink::Scatter(_) => None,
+        };
+        sinks.extend(self.join_pending(dims, &roots, skip));
+        let all: Vec<Node> = sinks.iter().flat_map(|s| self.roots(s, &identity)).collect();
+        self.versions(dims, &all, &written_ops(&sinks), |group, n| {
+            group.loops(n, &all, 0, &mut |group, n| group.leaf(n, &sinks));
+        });
+        self.settle(&sinks);
+    }
+
+    /// Tiles that a nest kept are in memory from here on.
+    pub fn settle(&mut self, sinks: &[Sink]) {
+        for sink in sinks {
+            if let Sink::Keep(v, b) = sink
+                && self.pending.remove(v)
+            {
+                self.set(*v, Repr::Buffer(b.clone()));
+            }
+        }
+    }
+
+    /// The pending tiles that the roots are computed from. Those whose elements are wanted at the
+    /// nest's own places are kept by the nest itself; the others are computed before.
+    pub fn join_pending(&mut self, dims: &[i64], roots: &[Node], skip: Option<Value>) -> Vec<Sink> {
+        loop {
+            let own = self.in_step(dims, roots);
+            let reached = self.reached(roots);
+            let other = reached.iter().map(|(v, _)| *v).find(|v| {
+                self.pending.contains(v) && !own.contains(v) && Some(*v) != skip
+            });
+            let Some(v) = other else {
+                let own: Vec<_> = own.into_iter().filter(|v| Some(*v) != skip).collect();
+                return own.into_iter().map(|v| Sink::Keep(v, self.buffer_for(v))).collect();
+            };
+            self.in_memory(v);
+        }
+    }
+
+    /// The pending tiles that a nest over `dims` wants only at its own places.
+    fn in_step(&self, dims: &[i64], roots: &[Node]) -> BTreeSet<Value> {
+        let identity = Nest::new(dims).identity();
+        let (mut own, mut other) = (BTreeSet::new(), BTreeSet::new());
+        for (v, map) in self.reached(roots) {
+            if self.pending.contains(&v) {
+                let same = map == identity && super::shape_of(self.func.ty(v)) == dims;
+                if same { own.insert(v) } else { other.insert(v) };
+            }
+        }
+        &own - &other
+    }
+
+    /// Emits the nest once, or where blocks may leave their memory twice: without and with a test
+    /// at each access.
+    pub fn versions(
+        &mut self,
+        dims: &[i64],
+        roots: &[Node],
+        writes: &[OpId],
+        mut emit: impl FnMut(&mut Self, &mut Nest),
+    ) {
+        let weight: u32 = roots.iter().map(|(v, _)| self.plan.weight(*v)).fold(0, u32::saturating_add);
+        let inside = self.all_inside(roots, writes);
+        let masked_only = self.isa >= Isa::Avx512 && weight > LIGHT;
+        let ir = self.ir;
+        match inside {
+            None => {
+                let mut n = Nest::new(dims);
+                n.inside = true;
+                emit(self, &mut n);
+            }
+            Some(_) if masked_only => emit(self, &mut Nest::new(dims)),
+            Some(cond) => {
+                let (yes, no, end) = (ir.block("inside"), ir.block("edge"), ir.block("end"));
+                ir.branch(cond, yes, no);
+                ir.goto(yes);
+                let mut n = Nest::new(dims);
+                n.inside = true;
+                emit(self, &mut n);
+                ir.jump(end);
+                ir.goto(no);
+                emit(self, &mut Nest::new(dims));
+                ir.jump(end);
+                ir.goto(end);
+            }
+        }
+    }
+
+    /// What a sink computes.
+    fn roots(&self, sink: &Sink, identity: &Map) -> Vec<Node> {
+        let func = self.func;
+        let node = |v: Value| (v, if func.ty(v).rank() == 0 { Map::new() } else { identity.clone() });
+        match sink {
+            Sink::Keep(v, _) => vec![node(*v)],
+            Sink::Store(id) => {
+                let op = &func.ops[*id];
+                let mut out = vec![node(self.uncast(op.operands[1]).0)];
+                out.extend(op.group("mask").iter().map(|&m| node(m)));
+                out
+            }
+            Sink::Fold(id) => {
+                let op = &func.ops[*id];
+                [&[op.operands[1]], op.group("mask")].concat().into_iter().map(node).collect()
+            }
+            Sink::Scatter(id) => func.ops[*id].operands[1..].iter().map(|&v| node(v)).collect(),
+        }
+    }
+
+    /// What a stored value is a cast of, with the dtype's own rounding: encoding it for memory
+    /// rounds by itself. Else the value, and whether it was so.
+    fn uncast(&self, v: Value) -> (Value, bool) {
+        let func = self.func;
+        let Some(op) = func.def(v).filter(|op| op.code == TileOp::Cast) else { return (v, false) };
+        let (x, to) = (op.operands[0], func.ty(v).dtype());
+        let plain = cast_mode(op, to) == (Rounding::Rne, to.saturates_by_default());
+        let computed = matches!(self.repr(v), Repr::Expression) && !self.plan.kept.contains(&v);
+        let direct = plain && computed && func.ty(x).dtype() == to.carrier();
+        if direct { (x, true) } else { (v, false) }
+    }
+
+    /// Writes the elements at the nest's present place.
+    fn leaf(&mut self, n: &mut Nest, sinks: &[Sink]) {
+        let identity = n.identity();
+        // Everything is read before anything is written.
+        for sink in sinks {
+            for root in self.roots(sink, &identity) {
+                self.eval(n, &root);
+            }
+        }
+        for sink in sinks {
+            match sink {
+                Sink::Keep(v, b) => self.keep(n, *v, b),
+                Sink::Store(id) => self.store(n, *id),
+                Sink::Fold(id) => self.fold(n, *id),
+                Sink::Scatter(id) => self.scatter(n, *id),
+            }
+        }
+    }
+
+    pub fn keep(&mut self, n: &mut Nest, v: Value, b: &Buffer) {
+        let identity = n.identity();
+        let x = self.eval(n, &(v, identity.clone()));
+        self.write_buffer(n, b, &identity, x);
+    }
+
+    /// Writes carriers into scratch memory.
+    pub fn write_buffer(&mut self, n: &Nest, b: &Buffer, map: &Map, x: Val) {
+        let x = self.carrier_bits(self.widen(n, x), b.dtype);
+        let mem = self.buffer_mem(b);
+        let at: Vec<_> = map.iter().map(|&axis| n.pos(self, axis, 1)).collect();
+        let checked = vec![false; at.len()];
+        let mask = n.tail.filter(|_| n.lanes > 1);
+        let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
+        access.store(&self.s, x);
+    }
+
+    /// The bits of a carrier as they are, NaN and all.
+    pub fn carrier_bits(&self, x: Val, dtype: DType) -> Val {
+        let ir = self.ir;
+        let ty = self.s.stored(dtype, ir.lanes(ir.ty(x)));
+        match dtype {
+            DType::Bool => ir.zext(x, ty),
+            DType::F32 | DType::F64 => ir.bitcast(x, ty),
+            _ => x,
+        }
+    }
+
+    fn store(&mut self, n: &mut Nest, id: OpId) {
+        let op = &self.func.ops[id];
+        let (value, _) = self.uncast(op.operands[1]);
+        let identity = n.identity();
+        let x = self.eval(n, &(value, self.map_for(value, &identity)));
+        let mem = self.memory(op.operands[0]);
+        let code = self.s.encode(self.widen(n, x), mem.dtype);
+        let (at, checked) = self.block_positions(n, op, &identity);
+        let mask = self.mask(n, op.group("mask").first().copied(), &identity);
+        Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask }.store(&self.s, code);
+    }
+
+    fn map_for(&self, v: Value, identity: &Map) -> Map {
+        if self.func.ty(v).rank() == 0 { Map::new() } else { identity.clone() }
+    }
+
+    /// The nest's tail and an op's own mask.
+    fn mask(&mut self, n: &mut Nest, given: Option<Value>, identity: &Map) -> Option<Val> {
+        let ir = self.ir;
+        let tail = n.tail.filter(|_| n.lanes > 1);
+        let Some(given) = given else { return tail };
+        let own = self.eval(n, &(given, self.map_for(given, identity)));
+        Some(match tail {
+            None => own,
+            Some(tail) => ir.and(tail, self.widen(n, own)),
+        })
+    }
+
+    fn scatter(&mut self, n: &mut Nest, id: OpId) {
+        let op = &self.func.ops[id];
+        let identity = n.identity();
+        let x = self.eval(n, &(op.operands[1], identity.clone()));
+        let mem = self.memory(op.operands[0]);
+        let code = self.s.encode(self.widen(n, x), mem.dtype);
+        let at = self.each_position(n, op, &identity);
+        let mask = self.mask(n, op.group("mask").first().copied(), &identity);
+        let checked = vec![true; at.len()];
+        Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask }.store(&self.s, code);
+    }
+
+    /// Reads, combines in the value's dtype, converts and writes.
+    fn fold(&mut self, n: &mut Nest, id: OpId) {
+        let op = &self.func.ops[id];
+        let identity = n.identity();
+        let x = self.eval(n, &(op.operands[1], self.map_for(op.operands[1], &identity)));
+        let (mem, compute) = (self.memory(op.operands[0]), self.func.ty(op.operands[1]).dtype());
+        let (at, checked) = self.block_positions(n, op, &identity);
+        let mask = self.mask(n, op.group("mask").first().copied(), &identity);
+        let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
+        let old = access.load(&self.s, None, self.safe);
+        let name = op.attr("op").and_then(Attr::as_word).unwrap_or("sum");
+        let f = ReduceOp::from_name(name).unwrap_or(ReduceOp::Sum).combine();
+        let code = self.combine(&mem, op.operands[0], f, compute, old, x);
+        access.store(&self.s, self.widen(n, code));
+    }
+
+    /// The code of what was there combined with a value, by the memory's own rounding.
+    pub fn combine(
+        &self,
+        mem: &Mem,
+        memory: Value,
+        f: tessera_numerics::ScalarFn,
+        compute: DType,
+        old: Val,
+        x: Val,
+    ) -> Val {
+        let (round, saturate) = match self.func.ty(memory) {
+            Type::View { elem, .. } => (elem.rounding(), elem.saturates()),
+            ty => (Rounding::Rne, ty.dtype().saturates_by_default()),
+        };
+        let default = compute.saturates_by_default();
+        let old = self.s.cast(old, mem.dtype, compute, Rounding::Rne, default);
+        let args = self.level(&[old, x]);
+        let new = self.s.apply(f, compute, &args);
+        let new = self.s.cast(new, compute, mem.dtype, round, saturate);
+        self.s.encode(new, mem.dtype)
+    }
+
+    /// A copy of a block into a whole buffer.
+    pub fn copy(&mut self, id: OpId) {
+        let op = &self.func.ops[id];
+        let (to, from) = (self.memory(op.operands[0]), self.memory(op.operands[1]));
+        let dims = super::shape_of(self.func.ty(op.operands[0]));
+        self.versions(&dims, &[], &[], |group, n| {
+            n.inside = false;
+            group.loops(n, &[], 0, &mut |group, n| {
+                let identity = n.identity();
+                let (at, checked) = group.block_positions(n, op, &identity);
+                let mask = n.tail.filter(|_| n.lanes > 1);
+                let (lanes, s) = (n.lanes, group.s);
+                let access = Access { mem: &from, at: &at, checked: &checked, lanes, mask };
+                let x = access.load(&s, None, group.safe);
+                let code = s.encode(group.widen(n, x), to.dtype);
+                let at: Vec<Pos> = identity.iter().map(|&a| n.pos(group, a, 1)).collect();
+                let checked = vec![false; at.len()];
+                Access { mem: &to, at: &at, checked: &checked, lanes, mask }.store(&s, code);
+            });
+        });
+    }
+}
+
+pub fn written_ops(sinks: &[Sink]) -> Vec<OpId> {
+    let one = |s: &Sink| match s {
+        Sink::Store(id) | Sink::Fold(id) => Some(*id),
+        Sink::Scatter(_) | Sink::Keep(..) => None,
+    };
+    sinks.iter().filter_map(one).collect()
+}

@@ -1,0 +1,26 @@
+//! The CPU backend: Tile IR to machine code of this host, through LLVM.
+//!
+//! Group kernels ([`group`]) become loop nests in vectors, lane kernels ([`lane`]) become vectors of
+//! lanes under masks, and products of matrices ([`contract`]) become packed panels and blocks of
+//! registers or matrix tiles. Scalar meaning is in [`scalar`], bit for bit that of the interpreter.
+
+mod amx;
+mod atomic;
+mod backend;
+mod build;
+mod code;
+mod contract;
+mod frame;
+mod group;
+mod isa;
+mod lane;
+mod launch;
+mod llvm;
+mod memory;
+mod scalar;
+
+pub use backend::{Cpu, set_threads, threads};
+pub use isa::Isa;
+
+/// What `warp_size` gives: lanes of a GPU's warp, so that kernels which look at it act alike.
+pub const WARP: u32 = 32;

@@ -1,0 +1,236 @@
+//! Memory as generated code sees it, and access to it in vectors.
+
+use crate::llvm::{IntCmp, Ir, Val};
+use crate::scalar::Scalars;
+use tessera_numerics::{DType, Scalar};
+
+/// An array of the caller or a buffer of the group. Extents, and strides in bytes, are i64.
+#[derive(Clone, Debug)]
+pub struct Mem {
+    pub base: Val,
+    pub dims: Vec<Val>,
+    pub strides: Vec<Val>,
+    /// Axes along which neighbours lie side by side.
+    pub unit: Vec<bool>,
+    pub dtype: DType,
+}
+
+/// Where along one axis the lanes are.
+#[derive(Copy, Clone, Debug)]
+pub enum Pos {
+    /// All at one position.
+    Uniform(Val),
+    /// `first, first + step, …`
+    Steps { first: Val, step: i64 },
+    /// Each at its own: a vector of i64.
+    Each(Val),
+}
+
+/// What the lanes of an access touch.
+enum Address {
+    One(Val),
+    /// The first of elements side by side.
+    Row(Val),
+    /// A vector of pointers.
+    Each(Val),
+}
+
+/// Arrays of the caller may lie at any byte.
+const ALIGN: u32 = 1;
+
+/// One access: positions, and which of them must be held against the extents.
+pub struct Access<'a> {
+    pub mem: &'a Mem,
+    pub at: &'a [Pos],
+    pub checked: &'a [bool],
+    pub lanes: u32,
+    /// Lanes that take part; all where there is none.
+    pub mask: Option<Val>,
+}
+
+impl Access<'_> {
+    fn address(&self, ir: &Ir) -> Address {
+        let (mut base, mut spread) = (self.mem.base, None);
+        let one_row = self.is_row();
+        for ((pos, &stride), _) in self.at.iter().zip(&self.mem.strides).zip(0..) {
+            let (first, each) = match *pos {
+                Pos::Uniform(p) => (Some(p), None),
+                Pos::Steps { first, .. } if one_row => (Some(first), None),
+                Pos::Steps { first, step } => {
+                    let ty = ir.vec(ir.i64(), self.lanes);
+                    let by = ir.splat(ir.mul_const(stride, step), self.lanes);
+                    (Some(first), Some(ir.mul(ir.const_steps(ty, 0, 1), by)))
+                }
+                Pos::Each(p) => (None, Some(ir.mul(p, ir.splat(stride, self.lanes)))),
+            };
+            if let Some(p) = first
+                && ir.as_int(p) != Some(0)
+            {
+                base = ir.offset(base, ir.mul(p, stride));
+            }
+            spread = match (spread, each) {
+                (Some(a), Some(b)) => Some(ir.add(a, b)),
+                (a, b) => a.or(b),
+            };
+        }
+        match spread {
+            Some(offsets) => Address::Each(ir.offset(base, offsets)),
+            None if one_row && self.lanes > 1 => Address::Row(base),
+            None => Address::One(base),
+        }
+    }
+
+    /// Whether the lanes are neighbours in memory.
+    fn is_row(&self) -> bool {
+        let mut rows = 0;
+        for (pos, &unit) in self.at.iter().zip(&self.mem.unit) {
+            match pos {
+                Pos::Uniform(_) => {}
+                Pos::Steps { step: 1, .. } if unit => rows += 1,
+                Pos::Steps { .. } | Pos::Each(_) => return false,
+            }
+        }
+        rows == 1
+    }
+
+    /// The lanes that may touch memory, from the extents and the mask: one for all, and one each.
+    fn guard(&self, ir: &Ir) -> (Option<Val>, Option<Val>) {
+        let (mut one, mut each) = (None, None);
+        let and = |a: &mut Option<Val>, b| *a = Some(a.map_or(b, |a| ir.and(a, b)));
+        for ((pos, &dim), &checked) in self.at.iter().zip(&self.mem.dims).zip(self.checked) {
+            if !checked {
+                continue;
+            }
+            // Extents are not negative, so one comparison without sign holds a position to both ends.
+            match *pos {
+                Pos::Uniform(p) => and(&mut one, ir.icmp(IntCmp::LLVMIntULT, p, dim)),
+                Pos::Steps { first, step } => {
+                    let ty = ir.vec(ir.i64(), self.lanes);
+                    let p = ir.add(ir.splat(first, self.lanes), ir.const_steps(ty, 0, step));
+                    and(&mut each, ir.icmp(IntCmp::LLVMIntULT, p, ir.splat(dim, self.lanes)));
+                }
+                Pos::Each(p) => {
+                    and(&mut each, ir.icmp(IntCmp::LLVMIntULT, p, ir.splat(dim, self.lanes)));
+                }
+            }
+        }
+        if let Some(mask) = self.mask {
+            match ir.lanes(ir.ty(mask)) {
+                1 => and(&mut one, mask),
+                _ => and(&mut each, mask),
+            }
+        }
+        (one, each)
+    }
+
+    /// Both guards as one of all lanes.
+    fn vector_mask(&self, ir: &Ir) -> Option<Val> {
+        match self.guard(ir) {
+            (None, None) => None,
+            (Some(one), None) => Some(ir.splat(one, self.lanes)),
+            (None, Some(each)) => Some(each),
+            (Some(one), Some(each)) => Some(ir.and(each, ir.splat(one, self.lanes))),
+        }
+    }
+
+    /// The elements in their carrier; `other` (zero where there is none) outside. One value where
+    /// all lanes are at one place.
+    ///
+    /// `safe` is an address that can be read, whatever happens.
+    pub fn load(&self, s: &Scalars<'_>, other: Option<Val>, safe: Val) -> Val {
+        let (ir, dtype) = (s.ir, self.mem.dtype);
+        let address = self.address(ir);
+        let lanes = match address {
+            Address::One(_) => 1,
+            Address::Row(_) | Address::Each(_) => self.lanes,
+        };
+        let ty = s.stored(dtype, lanes);
+        let zero = ir.zero(ty);
+        let (code, guard) = match address {
+            Address::One(p) => {
+                let (one, each) = self.guard(ir);
+                let guard = match (one, each) {
+                    (one, None) => one,
+                    // The lanes differ only in whether they read: any of them will do.
+                    (one, Some(each)) => {
+                        let value = self.load_one(s, p, one, safe);
+                        let all = ir.splat(value, self.lanes);
+                        let other = self.other(s, other, self.lanes);
+                        return ir.select(each, all, other);
+                    }
+                };
+                let code = match guard {
+                    Some(g) => ir.load(ty, ir.select(g, p, safe), ALIGN),
+                    None => ir.load(ty, p, ALIGN),
+                };
+                (code, guard)
+            }
+            Address::Row(p) => match self.vector_mask(ir) {
+                Some(mask) => (ir.masked_load(ty, p, ALIGN, mask, zero), Some(mask)),
+                None => (ir.load(ty, p, ALIGN), None),
+            },
+            Address::Each(ps) => {
+                let guard = self.vector_mask(ir);
+                let all = || ir.const_first_lanes(lanes, lanes);
+                (ir.gather(ty, ps, ALIGN, guard.unwrap_or_else(all), zero), guard)
+            }
+        };
+        let value = s.decode(code, dtype);
+        match guard {
+            // What is masked off was loaded as zero bits already, but for one place.
+            Some(g) if other.is_some() || lanes == 1 || dtype == DType::E8M0 => {
+                ir.select(g, value, self.other(s, other, lanes))
+            }
+            _ => value,
+        }
+    }
+
+    fn load_one(&self, s: &Scalars<'_>, p: Val, guard: Option<Val>, safe: Val) -> Val {
+        let p = guard.map_or(p, |g| s.ir.select(g, p, safe));
+        s.decode(s.ir.load(s.stored(self.mem.dtype, 1), p, ALIGN), self.mem.dtype)
+    }
+
+    fn other(&self, s: &Scalars<'_>, other: Option<Val>, lanes: u32) -> Val {
+        match other {
+            Some(v) if s.ir.lanes(s.ir.ty(v)) == lanes => v,
+            Some(v) => s.ir.splat(v, lanes),
+            None => s.constant(Scalar::zero(self.mem.dtype), lanes),
+        }
+    }
+
+    /// Writes codes (of as many lanes, or one for all).
+    pub fn store(&self, s: &Scalars<'_>, code: Val) {
+        let ir = s.ir;
+        let wide = |v: Val| if ir.lanes(ir.ty(v)) == self.lanes { v } else { ir.splat(v, self.lanes) };
+        match self.address(ir) {
+            Address::One(p) if self.lanes == 1 => match self.guard(ir) {
+                (None, None) => {
+                    ir.store(code, p, ALIGN);
+                }
+                (one, each) => {
+                    let guard = match (one, each) {
+                        (Some(a), Some(b)) => ir.and(a, b),
+                        (a, b) => a.or(b).unwrap_or_else(|| ir.bool(true)),
+                    };
+                    ir.masked_store(code, p, ALIGN, guard);
+                }
+            },
+            Address::Row(p) => match self.vector_mask(ir) {
+                Some(mask) => ir.masked_store(wide(code), p, ALIGN, mask),
+                None => {
+                    ir.store(wide(code), p, ALIGN);
+                }
+            },
+            // All lanes at one place: the last that takes part stays, as in memory order.
+            Address::One(p) => {
+                let ps = ir.splat(p, self.lanes);
+                let mask = self.vector_mask(ir).unwrap_or_else(|| ir.const_first_lanes(self.lanes, self.lanes));
+                ir.scatter(wide(code), ps, ALIGN, mask);
+            }
+            Address::Each(ps) => {
+                let mask = self.vector_mask(ir).unwrap_or_else(|| ir.const_first_lanes(self.lanes, self.lanes));
+                ir.scatter(wide(code), ps, ALIGN, mask);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Functions of integers and bools.
+
+use super::Scalars;
+use super::float::Whole;
+use crate::llvm::{IntCmp, Val};
+use tessera_numerics::{DType, ScalarFn};
+
+impl Scalars<'_> {
+    pub(super) fn apply_int(&self, f: ScalarFn, dtype: DType, args: &[Val]) -> Val {
+        let ir = self.ir;
+        let a = args[0];
+        let b = args.get(1).copied().unwrap_or(a);
+        let ty = ir.ty(a);
+        let c = |v: i64| ir.const_int(ty, v);
+        let signed = dtype.is_signed_int();
+        let width = i64::from(dtype.bits());
+        let min = |a, b| if signed { ir.smin(a, b) } else { ir.umin(a, b) };
+        let max = |a, b| if signed { ir.smax(a, b) } else { ir.umax(a, b) };
+        let cmp = |s: IntCmp, u: IntCmp| ir.icmp(if signed { s } else { u }, a, b);
+        match f {
+            ScalarFn::Add => ir.add(a, b),
+            ScalarFn::Sub => ir.sub(a, b),
+            ScalarFn::Mul => ir.mul(a, b),
+            ScalarFn::FloorDiv => self.floor_div(a, b, signed),
+            ScalarFn::Mod => self.modulo(a, b, signed),
+            ScalarFn::Neg => ir.sub(c(0), a),
+            ScalarFn::Abs if signed => ir.intrinsic("llvm.abs", &[ty], &[a, ir.bool(false)]),
+            ScalarFn::Abs => a,
+            ScalarFn::Fma => ir.add(ir.mul(a, b), args[2]),
+            ScalarFn::Sign if signed => ir.smin(ir.smax(a, c(-1)), c(1)),
+            ScalarFn::Sign => ir.umin(a, c(1)),
+            ScalarFn::Maximum => max(a, b),
+            ScalarFn::Minimum => min(a, b),
+            ScalarFn::Clamp => min(max(a, b), args[2]),
+            ScalarFn::And => ir.and(a, b),
+            ScalarFn::Or => ir.or(a, b),
+            ScalarFn::Xor => ir.xor(a, b),
+            ScalarFn::Not => ir.not(a),
+            ScalarFn::Shl | ScalarFn::Shr => {
+                let inside = ir.icmp(IntCmp::LLVMIntULT, b, c(width));
+                match f {
+                    ScalarFn::Shl => self.pick(inside, ir.shl(a, b), c(0)),
+                    _ if signed => ir.ashr(a, self.pick(inside, b, c(width - 1))),
+                    _ => self.pick(inside, ir.lshr(a, b), c(0)),
+                }
+            }
+            ScalarFn::Eq => ir.icmp(IntCmp::LLVMIntEQ, a, b),
+            ScalarFn::Ne => ir.icmp(IntCmp::LLVMIntNE, a, b),
+            ScalarFn::Lt => cmp(IntCmp::LLVMIntSLT, IntCmp::LLVMIntULT),
+            ScalarFn::Le => cmp(IntCmp::LLVMIntSLE, IntCmp::LLVMIntULE),
+            ScalarFn::Gt => cmp(IntCmp::LLVMIntSGT, IntCmp::LLVMIntUGT),
+            ScalarFn::Ge => cmp(IntCmp::LLVMIntSGE, IntCmp::LLVMIntUGE),
+            // Of floats only; `accepts` has said no.
+            ScalarFn::Div | ScalarFn::Sqrt | ScalarFn::Rsqrt | ScalarFn::Recip => a,
+            ScalarFn::Exp | ScalarFn::Exp2 | ScalarFn::Log | ScalarFn::Log2 => a,
+            ScalarFn::Log1p | ScalarFn::Expm1 | ScalarFn::Sin | ScalarFn::Cos => a,
+            ScalarFn::Tan | ScalarFn::Asin | ScalarFn::Acos | ScalarFn::Atan => a,
+            ScalarFn::Atan2 | ScalarFn::Sinh | ScalarFn::Cosh | ScalarFn::Tanh => a,
+            ScalarFn::Sigmoid | ScalarFn::Erf | ScalarFn::Pow | ScalarFn::Floor => a,
+            ScalarFn::Ceil | ScalarFn::Round | ScalarFn::Trunc => a,
+            ScalarFn::IsNan | ScalarFn::IsInf | ScalarFn::IsFinite => a,
+        }
+    }
+
+    pub(super) fn apply_bool(&self, f: ScalarFn, args: &[Val]) -> Val {
+        let ir = self.ir;
+        let (a, b) = (args[0], args[args.len() - 1]);
+        match f {
+            ScalarFn::And => ir.and(a, b),
+            ScalarFn::Or => ir.or(a, b),
+            ScalarFn::Xor | ScalarFn::Ne => ir.xor(a, b),
+            ScalarFn::Not => ir.not(a),
+            ScalarFn::Eq => ir.not(ir.xor(a, b)),
+            ScalarFn::Lt => ir.and(ir.not(a), b),
+            ScalarFn::Le => ir.or(ir.not(a), b),
+            ScalarFn::Gt => ir.and(a, ir.not(b)),
+            ScalarFn::Ge => ir.or(a, ir.not(b)),
+            // `accepts` has said no to everything else.
+            _ => a,
+        }
+    }
+
+    /// A selection, made here where the condition is known.
+    fn pick(&self, cond: Val, yes: Val, no: Val) -> Val {
+        match self.known(cond) {
+            Some(0) => no,
+            Some(_) => yes,
+            None => self.ir.select(cond, yes, no),
+        }
+    }
+
+    /// The value that all lanes of an integer are known to have.
+    fn known(&self, v: Val) -> Option<i64> {
+        if !self.ir.is_const(v) {
+            return None;
+        }
+        let first = self.ir.as_int(self.ir.extract(v, 0))?;
+        let same = |lane| self.ir.as_int(self.ir.extract(v, lane)) == Some(first);
+        (1..self.lanes(v)).all(same).then_some(first)
+    }
+
+    /// Rounded down; by zero gives 0.
+    fn floor_div(&self, a: Val, b: Val, signed: bool) -> Val {
+        let ir = self.ir;
+        let zero = ir.zero(ir.ty(a));
+        if let Some(power) = self.known(b).filter(|&b| b > 0 && b & (b - 1) == 0) {
+            let count = ir.const_int(ir.ty(a), power.trailing_zeros().into());
+            return if signed { ir.ashr(a, count) } else { ir.lshr(a, count) };
+        }
+        let by_zero = ir.icmp(IntCmp::LLVMIntEQ, b, zero);
+        self.pick(by_zero, zero, self.quotient(a, b, signed, by_zero))
+    }
+
+    /// With the sign of the divisor; by zero gives 0.
+    fn modulo(&self, a: Val, b: Val, signed: bool) -> Val {
+        let ir = self.ir;
+        let zero = ir.zero(ir.ty(a));
+        if let Some(power) = self.known(b).filter(|&b| b > 0 && b & (b - 1) == 0) {
+            return ir.and(a, ir.const_int(ir.ty(a), power - 1));
+        }
+        let by_zero = ir.icmp(IntCmp::LLVMIntEQ, b, zero);
+        let quotient = self.quotient(a, b, signed, by_zero);
+        self.pick(by_zero, zero, ir.sub(a, ir.mul(quotient, b)))
+    }
+
+    /// The quotient rounded down, anything where the divisor is zero. The least number divided by -1
+    /// is itself.
+    fn quotient(&self, a: Val, b: Val, signed: bool, by_zero: Val) -> Val {
+        let ir = self.ir;
+        let ty = ir.ty(a);
+        let narrow = ir.bits(ty) == 32;
+        if narrow && self.lanes(a) > 1 && !ir.is_const(b) {
+            return self.quotient_by_doubles(a, b, signed);
+        }
+        let one = ir.const_int(ty, 1);
+        if !signed {
+            return ir.udiv(a, self.pick(by_zero, one, b));
+        }
+        // What would trap is divided by 1, which is right for the least number and -1.
+        let least = ir.const_int(ty, if narrow { i32::MIN.into() } else { i64::MIN });
+        let by_minus_one = ir.icmp(IntCmp::LLVMIntEQ, b, ir.const_int(ty, -1));
+        let trap = match self.known(by_minus_one) {
+            Some(0) => by_zero,
+            _ => ir.or(ir.and(by_minus_one, ir.icmp(IntCmp::LLVMIntEQ, a, least)), by_zero),
+        };
+        let divisor = self.pick(trap, one, b);
+        let quotient = ir.sdiv(a, divisor);
+        let rest = ir.sub(a, ir.mul(quotient, divisor));
+        // One less where something is left and its sign is not the divisor's.
+        let zero = ir.zero(ty);
+        let left = ir.icmp(IntCmp::LLVMIntNE, rest, zero);
+        let apart = ir.icmp(IntCmp::LLVMIntSLT, ir.xor(rest, divisor), zero);
+        ir.add(quotient, ir.sext(ir.and(left, apart), ty))
+    }
+
+    /// Processors divide vectors of doubles, not of integers. The quotient of two numbers of 32 bits
+    /// is nowhere so near a whole number that rounding it to 53 bits could reach one.
+    fn quotient_by_doubles(&self, a: Val, b: Val, signed: bool) -> Val {
+        let ir = self.ir;
+        let real = ir.like(ir.ty(a), ir.f64());
+        let double = |v| if signed { ir.si_to_fp(v, real) } else { ir.ui_to_fp(v, real) };
+        let quotient = self.whole(ir.fdiv(double(a), double(b)), Whole::Floor);
+        self.low_bits(quotient, ir.ty(a))
+    }
+
+    /// The low bits of a whole number below 2^51 in magnitude, in two's complement; 2^31 wraps.
+    pub(super) fn low_bits(&self, whole: Val, to: crate::llvm::Ty) -> Val {
+        let ir = self.ir;
+        let real = ir.ty(whole);
+        // Added to this, the number is in the low bits of the sum.
+        let base = ir.const_float(real, 3.0 * 2f64.powi(51));
+        let bits = ir.bitcast(ir.fadd(whole, base), ir.like(real, ir.i64()));
+        if ir.bits(to) == 64 { bits } else { ir.trunc(bits, to) }
+    }
+}

@@ -1,0 +1,190 @@
+//! The bytes of one entry on disk, integers little-endian:
+//!
+//! | field | bytes |
+//! |---|---|
+//! | magic | 8 |
+//! | version of this format | 4 |
+//! | checksum of all that follows | 16 |
+//! | key | 16 |
+//! | length of the compiler's version, then it | 4 + n |
+//! | length of the line for people, then it | 4 + n |
+//! | length of the payload, then it | 8 + n |
+
+use std::fmt;
+use std::io::{self, Read};
+use tessera_support::{Hash128, StableHasher};
+
+const MAGIC: [u8; 8] = *b"TESSOBJ\n";
+/// Also in the path, so that builds with different formats do not meet.
+pub const FORMAT: u32 = 1;
+/// Up to the key: what the checksum does not cover.
+const LEAD: usize = 8 + 4 + 16;
+/// The most that a line for people or a compiler's version may take.
+const TEXT_BYTES: usize = 256;
+
+/// Why an entry is not used.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Damage {
+    Foreign,
+    Format(u32),
+    Short,
+    Checksum,
+    OtherCompiler,
+    OtherKey,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Damage::Foreign => f.write_str("it is not a compiled kernel"),
+            Damage::Format(found) => write!(f, "expected format {FORMAT}, got {found}"),
+            Damage::Short => f.write_str("it is cut short"),
+            Damage::Checksum => f.write_str("its checksum does not fit"),
+            Damage::OtherCompiler => f.write_str("another version of the compiler wrote it"),
+            Damage::OtherKey => f.write_str("it belongs under another name"),
+        }
+    }
+}
+
+pub fn encode(compiler: &str, key: Hash128, about: &str, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(LEAD + 16 + 16 + 2 * TEXT_BYTES + payload.len());
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&[0; 16]);
+    out.extend_from_slice(&key.0);
+    for text in [one_line(compiler), one_line(about)] {
+        out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+    }
+    out.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    out.extend_from_slice(payload);
+    let checksum = StableHasher::of_bytes(&out[LEAD..]);
+    out[LEAD - 16..LEAD].copy_from_slice(&checksum.0);
+    out
+}
+
+/// The payload of a whole entry that `compiler` wrote for `key`.
+pub fn decode(bytes: &[u8], compiler: &str, key: Hash128) -> Result<Vec<u8>, Damage> {
+    let mut rest = bytes;
+    let head = Head::read(&mut rest)?;
+    if head.checksum != StableHasher::of_bytes(&bytes[LEAD..]) {
+        // A file that was cut is the likeliest reason.
+        return Err(if head.payload > rest.len() as u64 {
+            Damage::Short
+        } else {
+            Damage::Checksum
+        });
+    }
+    if head.compiler != one_line(compiler) {
+        return Err(Damage::OtherCompiler);
+    }
+    if head.key != key {
+        return Err(Damage::OtherKey);
+    }
+    if head.payload != rest.len() as u64 {
+        return Err(Damage::Checksum);
+    }
+    Ok(rest.to_vec())
+}
+
+/// All but the payload.
+pub struct Head {
+    checksum: Hash128,
+    pub key: Hash128,
+    compiler: String,
+    pub about: String,
+    pub payload: u64,
+}
+
+impl Head {
+    /// Reads up to the payload. The texts are as harmless to print as those that were written,
+    /// also where nothing was compared with the checksum.
+    pub fn read(from: &mut impl Read) -> Result<Head, Damage> {
+        if array(from).map_err(|_| Damage::Foreign)? != MAGIC {
+            return Err(Damage::Foreign);
+        }
+        match u32::from_le_bytes(array(from)?) {
+            FORMAT => {}
+            other => return Err(Damage::Format(other)),
+        }
+        Ok(Head {
+            checksum: Hash128(array(from)?),
+            key: Hash128(array(from)?),
+            compiler: text(from)?,
+            about: text(from)?,
+            payload: u64::from_le_bytes(array(from)?),
+        })
+    }
+}
+
+/// A file that ends too early, or that cannot be read to where it should end, is cut short.
+impl From<io::Error> for Damage {
+    fn from(_: io::Error) -> Self {
+        Damage::Short
+    }
+}
+
+fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut out = [0; N];
+    from.read_exact(&mut out)?;
+    Ok(out)
+}
+
+fn text(from: &mut impl Read) -> Result<String, Damage> {
+    let length = u32::from_le_bytes(array(from)?) as usize;
+    if length > TEXT_BYTES {
+        return Err(Damage::Checksum);
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes)?;
+    Ok(one_line(&String::from_utf8_lossy(&bytes)))
+}
+
+/// No control characters, and no more than fits.
+fn one_line(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+        if out.len() + c.len_utf8() > TEXT_BYTES {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Hash128 = Hash128([7; 16]);
+
+    #[test]
+    fn an_entry_reads_back_only_for_its_key_and_compiler() {
+        let bytes = encode("1.0", KEY, "saxpy\nfor cpu", b"code");
+        assert_eq!(decode(&bytes, "1.0", KEY).as_deref(), Ok(&b"code"[..]));
+        assert_eq!(decode(&bytes, "1.1", KEY), Err(Damage::OtherCompiler));
+        assert_eq!(decode(&bytes, "1.0", Hash128([8; 16])), Err(Damage::OtherKey));
+        assert_eq!(Head::read(&mut &bytes[..]).map(|h| h.about), Ok("saxpy for cpu".to_string()));
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_length_but_its_own_is_noticed() {
+        let good = encode("1.0", KEY, "saxpy", b"code");
+        for place in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[place] ^= 1 << bit;
+                assert!(decode(&bad, "1.0", KEY).is_err(), "byte {place}, bit {bit}");
+            }
+            assert!(decode(&good[..place], "1.0", KEY).is_err(), "cut to {place}");
+        }
+        let longer = [&good[..], b"x"].concat();
+        assert_eq!(decode(&longer, "1.0", KEY), Err(Damage::Checksum));
+    }
+
+    #[test]
+    fn long_texts_are_cut_where_a_character_ends() {
+        let bytes = encode(&"é".repeat(300), KEY, &"é".repeat(300), b"code");
+        assert!(decode(&bytes, &"é".repeat(300), KEY).is_ok());
+    }
+}

@@ -1,0 +1,82 @@
+//! The store stays within its limit.
+
+use crate::folder::{COMPILER, Folder, key, warnings};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+use tessera_runtime::DiskStore;
+use tessera_target::ObjectStore;
+
+const PAYLOAD: usize = 10_000;
+
+fn on_disk(folder: &Folder) -> u64 {
+    folder.files().iter().map(|f| fs::metadata(f).unwrap().len()).sum()
+}
+
+fn age(file: &PathBuf, seconds: u64) {
+    let time = SystemTime::now() - Duration::from_secs(seconds);
+    File::open(file).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn what_was_not_used_for_longest_is_evicted_first() {
+    let folder = Folder::new();
+    let names: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+    let store = folder.store();
+    let mut known = Vec::new();
+    for (n, name) in names.iter().enumerate() {
+        store.put(key(name), name, &[0; PAYLOAD]);
+        let file = folder.files().into_iter().find(|f| !known.contains(f)).unwrap();
+        age(&file, 1000 - 10 * n as u64);
+        known.push(file);
+    }
+    // The oldest is used, and so is the newest for the moment.
+    assert!(folder.store().get(key("0")).is_some());
+
+    let full = on_disk(&folder);
+    let store = DiskStore::new(folder.path(), COMPILER, full);
+    store.put(key("m"), "m", &[0; PAYLOAD]);
+    // Eleven were there, ten may be, and a tenth below that is nine.
+    let left = folder.store();
+    let found: Vec<bool> = names.iter().map(|n| left.get(key(n)).is_some()).collect();
+    let expected: Vec<bool> = (0..10).map(|n| n != 1 && n != 2).collect();
+    assert_eq!(found, expected);
+    assert!(left.get(key("m")).is_some());
+    assert!(on_disk(&folder) <= full - full / 10);
+}
+
+#[test]
+fn a_store_that_goes_on_writing_stays_within_the_limit() {
+    let folder = Folder::new();
+    let limit = 20 * PAYLOAD as u64;
+    let store = DiskStore::new(folder.path(), COMPILER, limit);
+    for n in 0..200 {
+        store.put(key(&n.to_string()), "one of many", &[0; PAYLOAD]);
+        assert!(on_disk(&folder) <= limit);
+    }
+    assert!(on_disk(&folder) > limit / 2);
+}
+
+#[test]
+fn an_entry_larger_than_the_limit_stays_in_memory() {
+    let folder = Folder::new();
+    let store = DiskStore::new(folder.path(), COMPILER, 100);
+    store.put(key("large"), "large", &[0; PAYLOAD]);
+    assert!(folder.files().is_empty());
+    assert_eq!(store.get(key("large")).map(|b| b.len()), Some(PAYLOAD));
+    assert_eq!(warnings(&store), [""; 0]);
+}
+
+#[test]
+fn files_of_dead_writers_are_removed_in_time() {
+    let folder = Folder::new();
+    folder.store().put(key("a"), "a", b"code");
+    let shard = folder.files()[0].parent().unwrap().to_path_buf();
+    let (dead, alive) = (shard.join(".tmp-1-1"), shard.join(".tmp-1-2"));
+    for file in [&dead, &alive] {
+        fs::write(file, "half of an entry").unwrap();
+    }
+    age(&dead, 2 * 60 * 60);
+    folder.store().put(key("b"), "b", b"code");
+    assert!(!dead.exists() && alive.exists());
+}

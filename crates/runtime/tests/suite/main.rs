@@ -1,0 +1,7 @@
+//! The store as backends and processes see it.
+
+mod damage;
+mod folder;
+mod limit;
+mod processes;
+mod store;
