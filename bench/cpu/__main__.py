@@ -15,19 +15,21 @@ import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from . import cases, compare, fresh, growth, launch, peer_mkl, plots, scaling  # noqa: E402
-from .report import Report  # noqa: E402
+from .report import LEAST_ROUNDS, Report  # noqa: E402
 
 
 def parse():
     parser = argparse.ArgumentParser(prog="python -m bench.cpu", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", metavar="PATTERN", default="", help="only work whose name this regular expression finds")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes and few rounds: tries the benchmark itself")
-    parser.add_argument("--rounds", type=int, metavar="N", help="paired rounds of each comparison (40; 5 with --quick)")
-    parser.add_argument("--threads", type=int, metavar="N", default=2, help="threads compared with one; 1 leaves that out (2)")
-    parser.add_argument("--out", type=Path, metavar="DIR",
-                        help="where the results go (bench/results; build/bench-cpu with --only or --quick)")  # fmt: skip
+    option = parser.add_argument
+    option("--only", metavar="PATTERN", default="", help="only work in whose name this regular expression is found, "
+           "such as 'bf16 gemm', 'scaling', 'launch', 'compile attention', 'memory', 'growth saxpy'")  # fmt: skip
+    option("--quick", action="store_true", help="tiny sizes and few rounds: tries the benchmark itself")
+    option("--rounds", type=int, metavar="N", help=f"rounds of each comparison ({LEAST_ROUNDS}; 5 with --quick)")
+    option("--threads", type=int, metavar="N", default=2, help="threads compared with one (2); 1 leaves that out")
+    option("--out", type=Path, metavar="DIR", help="where the results go (bench/results; build/bench-cpu where the run "
+           "is not a whole one)")  # fmt: skip
     options = parser.parse_args()
-    options.rounds = options.rounds or (5 if options.quick else 40)
+    options.rounds = options.rounds or (5 if options.quick else LEAST_ROUNDS)
     partial = options.quick or options.only or options.threads < 2
     options.out = options.out or environment.ROOT / ("build/bench-cpu" if partial else "bench/results")
     return options
@@ -40,7 +42,6 @@ def main():
     wanted = re.compile(options.only).search
     machine = {**environment.describe(), "mkl": peer_mkl.version()}
     report = Report(options.out.resolve(), machine, {**vars(options), "out": str(options.out)})
-    report.introduce()
     curves = {}
 
     # Each part: what it can do under which name, and how it does what is wanted of that.
@@ -56,12 +57,13 @@ def main():
         ({f"growth {w}": w for w in growth.WORKS},
          lambda found: curves.update(growth.run(report, found, sizes, 5 if options.quick else 50))),
     ]  # fmt: skip
-    for offered, run in parts:
-        found = [value for name, value in offered.items() if wanted(name)]
+    chosen = [([value for name, value in offered.items() if wanted(name)], run) for offered, run in parts]
+    if not any(found for found, _ in chosen):
+        sys.exit(f"error: there is no work in whose name {options.only!r} is found")
+    report.introduce()
+    for found, run in chosen:
         if found:
             run(found)
-    if not report.rows and not report.failures:
-        sys.exit(f"error: no work has a name in which {options.only!r} is found")
     report.conclude(plots.draw(report, curves))
     return bool(report.failures)
 

@@ -1,5 +1,7 @@
 """What must be set before the libraries are loaded, and what the results say about the machine."""
 
+import functools
+import hashlib
 import os
 import platform
 import re
@@ -16,15 +18,14 @@ if CORES_VARIABLE in os.environ:
 #: The cores this process was given, before it pins itself to one of them.
 CORES = sorted(os.sched_getaffinity(0))
 
-FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8")
+FLAGS = "avx2 fma f16c avx512f avx512_bf16 avx512_fp16 avx512_vnni amx_tile amx_bf16 amx_int8".split()
+THREADS = ("TESSERA_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PACKAGES = ("numpy", "mkl", "jax", "jaxlib", "ml_dtypes")
 
 
 def variables(threads):
     """The environment in which every library has this many threads and waits without spinning."""
-    values = {name: str(threads) for name in ("TESSERA_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    values["KMP_BLOCKTIME"] = "0"
-    values["JAX_PLATFORMS"] = "cpu"
+    values = {**dict.fromkeys(THREADS, str(threads)), "KMP_BLOCKTIME": "0", "JAX_PLATFORMS": "cpu"}
     if threads == 1:
         values["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     return values
@@ -70,6 +71,20 @@ def _caches():
     return sizes
 
 
+@functools.cache
+def library():
+    """A hash of Tessera's extension module as this process found it."""
+    from tessera import _core
+
+    return hashlib.sha256(Path(_core.__file__).read_bytes()).hexdigest()[:16]
+
+
+def demand_same_library(found):
+    """A build in the same checkout replaces the module; a run must not mix two."""
+    if found != library():
+        raise RuntimeError(f"Tessera was built anew during the run: it began with {library()}, this is {found}")
+
+
 def describe():
     """The machine and the versions, as the results keep them."""
     import tessera as ts
@@ -84,7 +99,12 @@ def describe():
         "system": f"{platform.system()} {platform.release()}",
         "load": os.getloadavg(),
         "python": platform.python_version(),
-        "tessera": {"version": ts.__version__, "commit": _commit(), "backends": ts.runtime.backends()},
+        "tessera": {
+            "version": ts.__version__,
+            "commit": _commit(),
+            "library": library(),
+            "backend": ts.runtime.capabilities()["backend"],
+        },
         "versions": {name: version(name) for name in PACKAGES},
         "environment": {n: v for n, v in sorted(os.environ.items()) if n in variables(1) or n.startswith("TESSERA_")},
     }

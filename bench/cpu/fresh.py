@@ -6,6 +6,7 @@ prints what it measured as JSON.
 
 from . import environment  # first: it takes the cores
 
+import ctypes
 import json
 import re
 import subprocess
@@ -17,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from . import arrays, cases
-from .case import Must
+from .case import Must, check
 from .report import Row
 from .timing import interval
 
@@ -32,7 +33,9 @@ def ask(command, work, size):
     done = subprocess.run(**setting, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}")
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    environment.demand_same_library(found["library"])
+    return found
 
 
 def run_compile(report, works, size, rounds):
@@ -54,7 +57,7 @@ def run_compile(report, works, size, rounds):
 def run_memory(report, works, size):
     report.heading(
         "Peak memory of a launch beyond the arguments, one thread",
-        "figure: the first launch of this size after a small one; at the right the same again",
+        "figure: the first launch after an empty one, with what is kept for later ones; at the right the same again",
     )
     for work in works:
         try:
@@ -65,18 +68,20 @@ def run_memory(report, works, size):
             report.fail(work, "", error)
 
 
-def case_of(work, n, shape):
-    """The case of this name on a matrix of n x n, or on heads, length and depth."""
+def case_of(work, gemm, attention):
+    """The case of this name, with these sizes if it is a product (m, n, k) or attention (heads, length, depth)."""
     if work == "saxpy":
-        return cases.saxpy(n)
+        return cases.saxpy(1024)
     if work.endswith("gemm"):
-        return cases.gemm(n, n, n, arrays.BF16 if work.startswith("bf16") else np.dtype(np.float32))
-    return cases.attention(*shape, is_causal="full" not in work)
+        return cases.gemm(*gemm, arrays.BF16 if work.startswith("bf16") else np.dtype(np.float32))
+    return cases.attention(*attention, is_causal="full" not in work)
 
 
 def measure_compile(work, sizes):
     """What the first call takes beyond a second one; and once more after the kernel forgot its code."""
-    problem = case_of(work, sizes.compile_gemm, sizes.attention).build()
+    n, depth = sizes.compile_gemm, sizes.attention[2]
+    # The code serves any length; a short one keeps the launch out of the difference.
+    problem = case_of(work, (n, n, n), (1, 128, depth)).build()
 
     def call():
         start = time.perf_counter()
@@ -88,7 +93,8 @@ def measure_compile(work, sizes):
     second = min(call() for _ in range(5))
     problem.kernel.cache_clear()
     again = call()
-    return {"compile_s": first - second, "again_s": again - second, "launch_s": second, "stages_s": explained.times}
+    check(problem.ours, problem)
+    return {"compile_s": first - second, "again_s": again - second, "launch_s": second, "explain": str(explained)}
 
 
 def status_bytes(name):
@@ -97,6 +103,8 @@ def status_bytes(name):
 
 def peak_beyond(run):
     """By how much the memory of the process grew at most while `run` ran."""
+    # What is free in the heap goes back to the system, so that it is counted when it is taken again.
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
     before = status_bytes("VmRSS")
     run()
@@ -104,15 +112,18 @@ def peak_beyond(run):
 
 
 def measure_memory(work, sizes):
-    case = case_of(work, sizes.large_gemm, sizes.attention)
+    n, (heads, length, depth) = sizes.large_gemm, sizes.attention
+    case = case_of(work, (n, n, n), (heads, length, depth))
     problem = case.build()
-    # A small launch first: what the compiler and the runtime keep for good is not the launch's.
-    case_of(work, 64, (1, 64, sizes.attention[2])).build().ours.run()
+    # A launch of no groups compiles: the memory of the compiler is not the launch's.
+    case_of(work, (0, n, n), (0, length, depth)).build().ours.run()
     first, again = peak_beyond(problem.ours.run), peak_beyond(problem.ours.run)
+    check(problem.ours, problem)
     return {"name": case.name, "first": first, "again": again, "arrays": problem.ours.memory}
 
 
 if __name__ == "__main__":
     command, work, size = sys.argv[1:]
     measure = {"compile": measure_compile, "memory": measure_memory}[command]
-    print(json.dumps(measure(work, {"full": cases.FULL, "quick": cases.QUICK}[size])))
+    found = measure(work, {"full": cases.FULL, "quick": cases.QUICK}[size])
+    print(json.dumps({**found, "library": environment.library()}))

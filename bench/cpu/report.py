@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field
 
 from .case import Must
 
+#: Figures are promised of medians of at least so many rounds.
+LEAST_ROUNDS = 40
+
 
 @dataclass(frozen=True)
 class Row:
@@ -26,11 +29,6 @@ class Row:
     #: Everything that was measured.
     data: dict = field(default_factory=dict)
 
-    def verdict(self):
-        if self.must is None:
-            return ""
-        return "met" if self.must.met(self.figure) else "MISSED"
-
 
 class Report:
     def __init__(self, folder, machine, options):
@@ -38,6 +36,21 @@ class Report:
         self.started = datetime.datetime.now().astimezone()
         self.machine, self.options = machine, options
         self.rows, self.failures = [], []
+
+    def why_not_judged(self):
+        """Why no figure of this run is held against what is promised, or an empty text."""
+        if self.options["quick"]:
+            return "sizes are tiny: a quick run tries the benchmark itself"
+        if self.machine["tessera"]["backend"] != "cpu":
+            return f"kernels run on {self.machine['tessera']['backend']}, not on the cpu backend"
+        if self.options["rounds"] < LEAST_ROUNDS:
+            return f"{self.options['rounds']} rounds are fewer than the {LEAST_ROUNDS} that are asked for"
+        return ""
+
+    def verdict(self, row):
+        if row.must is None or self.why_not_judged():
+            return ""
+        return "met" if row.must.met(row.figure) else "MISSED"
 
     @property
     def stem(self):
@@ -49,11 +62,10 @@ class Report:
         print(f"{m['model']}, {m['cores']} cores, {m['memory']}; {' '.join(m['flags'])}")
         versions = ", ".join(f"{name} {version}" for name, version in m["versions"].items())
         print(f"Tessera {m['tessera']['version']} at {m['tessera']['commit']}; Python {m['python']}, {versions}")
-        print(f"Load of the machine before: {m['load'][0]:.1f}")
-        if m["tessera"]["backends"]["cpu"] != "available":
-            print(f"No cpu backend ({m['tessera']['backends']['cpu']}): kernels run on the interpreter.")
-        if self.options["quick"]:
-            print("A quick run, to try the benchmark itself: sizes are tiny, and the figures mean nothing.")
+        if m["load"][0] > 0.5:
+            print(f"Others use this machine (load {m['load'][0]:.1f}): what is not paired is not to be trusted.")
+        if self.why_not_judged():
+            print(f"No figure is judged: {self.why_not_judged()}.")
 
     def heading(self, title, *remarks):
         print(f"\n{title}")
@@ -66,11 +78,8 @@ class Report:
         figure = f"{row.figure:.3g}" if row.figure < 1000 else f"{row.figure:.0f}"
         spread = "" if row.low is None else f"[{row.low:.3g}, {row.high:.3g}]"
         must = "" if row.must is None else str(row.must)
-        # Sizes of a quick run are none that anything is promised of.
-        verdict = "" if self.options["quick"] else row.verdict()
-        value = f"{figure} {row.unit}"
-        line = f"  {row.work:<27} {row.against:<16} {value:>10} {spread:>16}  {row.remark:<26} {must:>7} {verdict}"
-        print(line.rstrip(), flush=True)
+        name, value = f"{row.work:<27} {row.against:<16}", f"{figure} {row.unit}"
+        print(f"  {name} {value:>10} {spread:>16}  {row.remark:<26} {must:>7} {self.verdict(row)}".rstrip(), flush=True)
         self.save()
 
     def fail(self, work, against, error):
@@ -82,7 +91,7 @@ class Report:
 
     def save(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        rows = [{**asdict(row), "must": row.must and str(row.must), "verdict": row.verdict()} for row in self.rows]
+        rows = [{**asdict(row), "must": row.must and str(row.must), "verdict": self.verdict(row)} for row in self.rows]
         record = {
             "started": self.started.isoformat(timespec="seconds"),
             "machine": self.machine,
@@ -96,9 +105,9 @@ class Report:
 
     def conclude(self, plots):
         print()
-        judged = [row for row in self.rows if row.must]
-        if judged and not self.options["quick"]:
-            print(f"{sum(row.must.met(row.figure) for row in judged)} of {len(judged)} promised figures met")
+        verdicts = [verdict for row in self.rows if (verdict := self.verdict(row))]
+        if verdicts:
+            print(f"{verdicts.count('met')} of {len(verdicts)} promised figures met")
         for path in (self.stem.with_suffix(".json"), *plots):
             print(os.path.relpath(path))
         if self.failures:

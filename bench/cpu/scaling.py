@@ -65,6 +65,8 @@ def run(report, names, threads, rounds, size):
 
 def compare(case, workers, threads, rounds):
     ready = [worker.ask("prepare", case.name) for worker in workers]
+    for answer in ready:
+        environment.demand_same_library(answer["library"])
     samplers = [lambda w=w, a=a: w.ask("time", a["count"])["seconds"] for w, a in zip(workers, ready)]
     times = Paired(*alternate(samplers, rounds))
     ratios = times.ratios()
@@ -90,6 +92,7 @@ def serve(size):
                 check(problem.ours, problem)
                 ours = problem.ours
                 answer = {"count": calls_for(ours.run), "work": ours.work, "explain": str(problem.kernel.explain())}
+                answer["library"] = environment.library()
             else:
                 with quiet():
                     answer = {"seconds": seconds(ours.run, value)}

@@ -69,6 +69,5 @@ mod watch;
 pub use backend::{Interp, run, set_warp_size};
 pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
 pub use host::HostArray;
-pub use interrupt::{is_interrupt, set_interrupt_check};
-pub use tessera_target::set_print;
+pub use tessera_target::{is_interrupt, set_interrupt_check, set_print};
 pub use watch::{Lines, Moment, Observed, Sink, Watch, lines_of, watch};

@@ -1,10 +1,12 @@
 //! What a backend is, said once: traits and plain data only. The driver picks a backend, hands it
 //! Tile IR, and launches the artifact it gives back.
 
+mod interrupt;
 mod launch;
 mod print;
 mod store;
 
+pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
 pub use launch::{ArgValue, BufferArg, LaunchArgs};
 pub use print::{set_print, show, show_elements, show_tile, tell};
 pub use store::{NoStore, ObjectStore};

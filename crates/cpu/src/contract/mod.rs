@@ -9,9 +9,11 @@
 
 mod blocks;
 mod pack;
+mod pack_tiles;
 mod plan;
 mod registers;
 mod small;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod tiles;

@@ -3,7 +3,7 @@
 //! in rows. Columns that the matrix does not have hold anything; no sum of theirs is given away.
 
 use super::blocks::{Frame, Panel, Pass};
-use super::{Elements, tiles, transpose};
+use super::{Elements, pack_tiles, transpose};
 use crate::llvm::{IntCmp, Ir, Val};
 
 /// Rows of the right operand that are packed of one panel before the next: so few that the panels'
@@ -13,15 +13,15 @@ const ROWS: i64 = 8;
 /// Packs the right operand of a pass.
 pub(super) fn right(f: &Frame, pass: &Pass) {
     match f.c.b_along_k {
-        _ if f.shape.is_tiles() => tiles::pack_right(f, pass),
+        _ if f.shape.is_tiles() => pack_tiles::right(f, pass),
         Some(b) => transposed(f, pass, b),
         None => plain(f, pass, f.c.b),
     }
 }
 
 /// Calls `body` for every vector of columns: with the first column, how many there are from it, and
-/// where its first element of the depth is to lie.
-fn strips(f: &Frame, pass: &Pass, body: impl FnOnce(&Ir, Val, Val, Val)) {
+/// where its first element of the depth is to lie; that is `apart` bytes from that of the next one.
+pub(super) fn strips(f: &Frame, pass: &Pass, apart: i64, body: impl FnOnce(&Ir, Val, Val, Val)) {
     let (ir, shape) = (f.ir, f.shape);
     let columns = i64::from(shape.columns());
     let panel_bytes = f.panel_bytes(pass);
@@ -29,7 +29,7 @@ fn strips(f: &Frame, pass: &Pass, body: impl FnOnce(&Ir, Val, Val, Val)) {
         let end = ir.smin(ir.add_const(j, columns), pass.cols);
         ir.for_range(j, end, shape.lanes.into(), &[at[0]], |ir, j, at| {
             body(ir, ir.add(pass.n0, j), ir.sub(pass.cols, j), at[0]);
-            vec![ir.offset_const(at[0], i64::from(shape.lanes * shape.operand))]
+            vec![ir.offset_const(at[0], apart)]
         });
         vec![ir.offset(at[0], panel_bytes)]
     });
@@ -40,7 +40,7 @@ fn plain(f: &Frame, pass: &Pass, b: &Elements) {
     ir.for_range(f.c64(0), pass.depth, ROWS, &[], |ir, k0, _| {
         let k1 = ir.smin(ir.add_const(k0, ROWS), pass.depth);
         let done = ir.mul_const(k0, shape.panel_bytes());
-        strips(f, pass, |ir, n, there, at| {
+        strips(f, pass, i64::from(shape.lanes * shape.operand), |ir, n, there, at| {
             let rows = |mask: Option<Val>| {
                 ir.for_range(k0, k1, 1, &[ir.offset(at, done)], |ir, k, at| {
                     let v = b(ir, ir.add(pass.k0, k), n, shape.lanes, mask);
@@ -60,7 +60,7 @@ fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
     let (lanes, size) = (f.shape.lanes, f.shape.operand);
     let ty = f.ir.vec(f.shape.operand_type(f.ir), lanes);
     let square = f.ir.alloca(f.ir.array(ty, lanes.into()), 64);
-    strips(f, pass, |ir, n, there, at| {
+    strips(f, pass, i64::from(lanes * size), |ir, n, there, at| {
         let there = ir.smin(there, f.c64(lanes));
         ir.for_range(f.c64(0), pass.depth, lanes.into(), &[at], |ir, k, at| {
             let left = ir.sub(pass.depth, k);
@@ -94,7 +94,7 @@ fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
 /// beyond them are the last one again: their sums are computed and not given away.
 pub(super) fn left(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> Panel {
     if f.shape.is_tiles() {
-        return tiles::pack_left(f, pass, m, live, a);
+        return pack_tiles::left(f, pass, m, live, a);
     }
     let (ir, shape) = (f.ir, f.shape);
     let (lanes, size) = (shape.lanes, i64::from(shape.operand));

@@ -1,13 +1,9 @@
 //! One block of sums in vector registers: `rows` x `vectors` of them, the depth innermost.
 
-use super::Kind;
 use super::blocks::{Block, Frame, Pass};
 use super::plan::Shape;
+use super::{Kind, sums};
 use crate::llvm::{IntCmp, Ir, Val};
-
-/// Instructions that giving away one vector of sums may take for it to be repeated for every register
-/// of a block. Longer ones are emitted once, in a loop over the sums in the workspace.
-const SHORT: usize = 16;
 
 /// How often a step of the depth is repeated in the loop over it.
 const UNROLL: u32 = 2;
@@ -15,27 +11,9 @@ const UNROLL: u32 = 2;
 pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
     let (ir, shape) = (f.ir, f.shape);
     let vectors = f.parts(block.width, f.c64(shape.lanes));
-    if let Some(start) = f.c.start {
-        ir.when(pass.first, |_| {
-            each_vector(f, block, |ir, m, n, at, mask| {
-                let v = start(ir, m, n, shape.lanes, Some(mask));
-                ir.store(v, at, shape.lanes * shape.sum);
-            });
-        });
-    }
-    // The loop that gives away sums from the workspace comes first, to see how long it is.
-    let (here, finish, next) = (ir.here(), ir.block("finish"), ir.block("next"));
-    let mut length = 0;
-    ir.goto(finish);
-    each_vector(f, block, |ir, m, n, at, mask| {
-        let sums = ir.load(shape.sums_type(ir), at, shape.lanes * shape.sum);
-        let before = ir.instructions();
-        (f.c.finish)(ir, m, n, sums, Some(mask));
-        length = ir.instructions() - before;
-    });
-    ir.jump(next);
-    ir.goto(here);
-
+    sums::start(f, pass, block);
+    let next = ir.block("next");
+    let (finish, short) = sums::finish(f, block, next);
     for count in (1..=shape.vectors).rev() {
         let other = (count > 1).then(|| ir.block("narrower"));
         if let Some(other) = other {
@@ -45,13 +23,9 @@ pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
         }
         let sums = start_of(f, pass, block, count);
         let sums = products(f, pass, block, count, sums);
-        if count == shape.vectors && length <= SHORT {
-            let whole = ir.and(
-                f.is(block.width, IntCmp::LLVMIntEQ, f.c64(shape.columns())),
-                f.is(block.panel.live, IntCmp::LLVMIntEQ, f.c64(shape.rows)),
-            );
+        if count == shape.vectors && short {
             let (at_once, parked) = (ir.block("at_once"), ir.block("parked"));
-            ir.branch(ir.and(whole, pass.last), at_once, parked);
+            ir.branch(ir.and(sums::is_whole(f, block), pass.last), at_once, parked);
             ir.goto(at_once);
             for (i, &v) in sums.iter().enumerate() {
                 let (r, c) = (i as u32 / count, i as u32 % count);
@@ -76,22 +50,6 @@ pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
 fn place(ir: &Ir, shape: Shape, sums: Val, i: u32, count: u32) -> Val {
     let (r, c) = (i / count, i % count);
     ir.offset_const(sums, i64::from(r) * shape.row_bytes() + i64::from(c * shape.lanes * shape.sum))
-}
-
-/// Calls `body` for every vector of sums that the matrix has: with its row and first column, its
-/// place in the workspace, and which of its lanes there are.
-fn each_vector(f: &Frame, block: &Block, body: impl FnOnce(&Ir, Val, Val, Val, Val)) {
-    let shape = f.shape;
-    let size = i64::from(shape.lanes * shape.sum);
-    f.ir.for_range(f.c64(0), block.width, shape.lanes.into(), &[block.sums], |ir, j, at| {
-        let mask = ir.first_lanes(ir.sub(block.width, j), shape.lanes);
-        let n = ir.add(block.n, j);
-        ir.for_range(f.c64(0), block.panel.live, 1, &[at[0]], |ir, i, at| {
-            body(ir, ir.add(block.panel.m, i), n, at[0], mask);
-            vec![ir.offset_const(at[0], shape.row_bytes())]
-        });
-        vec![ir.offset_const(at[0], size)]
-    });
 }
 
 fn start_of(f: &Frame, pass: &Pass, block: &Block, count: u32) -> Vec<Val> {

@@ -103,9 +103,6 @@ impl<'a> Group<'a> {
     }
 
     pub fn counted(&mut self, id: OpId) {
-        if self.contraction(id) {
-            return;
-        }
         let func = self.func;
         let op = &func.ops[id];
         let ir = self.ir;

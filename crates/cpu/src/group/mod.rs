@@ -1,6 +1,7 @@
 //! Group kernels: a loop over groups, in it the ops of the kernel one after another, each that has
 //! an effect or keeps a tile as a loop nest of its own.
 
+mod blocked;
 mod control;
 mod nest;
 mod plan;
@@ -8,6 +9,7 @@ mod product;
 mod reduce;
 mod sequence;
 mod sink;
+mod whole;
 
 use crate::code::{Code, Site};
 use crate::frame::Frame;
@@ -62,6 +64,8 @@ pub struct Group<'a> {
     /// An address that can always be read.
     safe: Val,
     ids: [Val; 3],
+    /// Where the kernel is one product: axes of accesses that need no test.
+    trusted: Option<BTreeSet<(OpId, usize)>>,
 }
 
 /// Emits the loop over the groups `begin..end` into the function that was begun, up to its return.
@@ -92,10 +96,16 @@ pub fn emit(
         scratch,
         safe: scratch,
         ids: [ir.c64(0); 3],
+        trusted: None,
     };
     // The first line of the scratch memory is what `safe` points to.
     group.code.reserve(64);
     group.bind_params(layouts);
+    if let Some(whole) = whole::find(&group) {
+        group.code.parts = true;
+        group.blocked(&whole, begin, end);
+        return ir.ret(Some(ir.c64(0)));
+    }
     let [_, ny, nz] = [0, 1, 2].map(|axis| group.word(crate::frame::GRID + axis));
     let start = group.code.mark();
     ir.for_range(begin, end, 1, &[], |ir, at, _| {

@@ -31,7 +31,7 @@ pub struct Nest {
     pub tail: Option<Val>,
     /// All blocks are known to be inside their memory here.
     pub inside: bool,
-    memo: Vec<BTreeMap<Node, Val>>,
+    pub memo: Vec<BTreeMap<Node, Val>>,
 }
 
 impl Nest {
@@ -121,7 +121,7 @@ impl<'a> Group<'a> {
     }
 
     /// The nodes that an element of an expression is computed from.
-    fn inputs(&self, id: OpId, map: &Map) -> Vec<Node> {
+    pub fn inputs(&self, id: OpId, map: &Map) -> Vec<Node> {
         let func = self.func;
         let op = &func.ops[id];
         let same = |v: &Value| {
@@ -248,7 +248,8 @@ impl<'a> Group<'a> {
         let mem = self.memory(op.operands[0]);
         let (at, checked) = self.block_positions(n, op, map);
         let other = op.group("other").first().map(|&v| self.eval(n, &(v, Map::new())));
-        let mask = n.tail.filter(|_| at.iter().any(|p| matches!(p, Pos::Steps { .. })));
+        let along = |p: &Pos| matches!(p, Pos::Steps { .. });
+        let mask = n.tail.filter(|_| n.lanes == 1 || at.iter().any(along));
         let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
         access.load(&self.s, other, self.safe)
     }
@@ -270,7 +271,21 @@ impl<'a> Group<'a> {
                 Pos::Each(p) => Pos::Each(p),
             });
         }
-        (at, if n.inside { vec![false; extent.len()] } else { checked_axes(op, extent.len()) })
+        (at, if n.inside { vec![false; extent.len()] } else { self.checked(op, extent.len()) })
+    }
+
+    /// The axes of a block access that must be held against the extents here.
+    fn checked(&self, op: &Op<Tile>, rank: usize) -> Vec<bool> {
+        let mut axes = checked_axes(op, rank);
+        if let Some(trusted) = &self.trusted {
+            let here = |(access, axis): &(OpId, usize)| (&self.func.ops[*access], *axis);
+            for (access, axis) in trusted.iter().map(here) {
+                if std::ptr::eq(access, op) {
+                    axes[axis] = false;
+                }
+            }
+        }
+        axes
     }
 
     fn gather(&mut self, n: &mut Nest, id: OpId, map: &Map) -> Val {

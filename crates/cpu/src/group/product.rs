@@ -61,18 +61,11 @@ impl<'a> Group<'a> {
         to
     }
 
-    fn is_zero(&self, v: Value) -> bool {
+    pub fn is_zero(&self, v: Value) -> bool {
         let Some(id) = self.func.def_id(v) else { return false };
         let op = &self.func.ops[id];
         is_expression(self.func, id)
             && op.code == TileOp::Const
             && crate::frame::bits(super::constant_of(op, self.func.ty(v).dtype())) == 0
-    }
-}
-
-impl<'a> Group<'a> {
-    /// Whether a loop was a product of matrices, and was emitted as one.
-    pub fn contraction(&mut self, _id: OpId) -> bool {
-        false
     }
 }

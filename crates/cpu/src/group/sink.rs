@@ -212,7 +212,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn store(&mut self, n: &mut Nest, id: OpId) {
+    pub fn store(&mut self, n: &mut Nest, id: OpId) {
         let op = &self.func.ops[id];
         let (value, _) = self.uncast(op.operands[1]);
         let identity = n.identity();
@@ -231,7 +231,7 @@ impl<'a> Group<'a> {
     /// The nest's tail and an op's own mask.
     fn mask(&mut self, n: &mut Nest, given: Option<Value>, identity: &Map) -> Option<Val> {
         let ir = self.ir;
-        let tail = n.tail.filter(|_| n.lanes > 1);
+        let tail = n.tail;
         let Some(given) = given else { return tail };
         let own = self.eval(n, &(given, self.map_for(given, identity)));
         Some(match tail {

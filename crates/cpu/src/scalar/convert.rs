@@ -4,6 +4,7 @@ use super::Scalars;
 use super::float::Whole;
 use crate::isa::Isa;
 use crate::llvm::{IntCmp, RealCmp, Ty, Val};
+use std::cmp::Ordering;
 use tessera_numerics::{DType, Rounding};
 
 impl Scalars<'_> {
@@ -63,11 +64,11 @@ impl Scalars<'_> {
     /// An integer in another width.
     fn resize(&self, x: Val, to: Ty, signed: bool) -> Val {
         let (from, bits) = (self.ir.bits(self.ir.ty(x)), self.ir.bits(to));
-        match () {
-            () if from > bits => self.ir.trunc(x, to),
-            () if from == bits => x,
-            () if signed => self.ir.sext(x, to),
-            () => self.ir.zext(x, to),
+        match bits.cmp(&from) {
+            Ordering::Less => self.ir.trunc(x, to),
+            Ordering::Equal => x,
+            Ordering::Greater if signed => self.ir.sext(x, to),
+            Ordering::Greater => self.ir.zext(x, to),
         }
     }
 
@@ -76,11 +77,13 @@ impl Scalars<'_> {
         let ir = self.ir;
         let ty = ir.ty(x);
         let spare = ir.bits(ty) - to.bits();
-        let count = ir.const_int(ty, spare.into());
-        match () {
-            () if spare == 0 => x,
-            () if to.is_signed_int() => ir.ashr(ir.shl(x, count), count),
-            () => ir.and(x, ir.const_int(ty, (1 << to.bits()) - 1)),
+        if spare == 0 {
+            x
+        } else if to.is_signed_int() {
+            let count = ir.const_int(ty, spare.into());
+            ir.ashr(ir.shl(x, count), count)
+        } else {
+            ir.and(x, ir.const_int(ty, (1 << to.bits()) - 1))
         }
     }
 
@@ -113,11 +116,11 @@ impl Scalars<'_> {
         let exact_high = to.bits() <= if is_double { 32 } else { 16 };
         let converted = if exact_high {
             let clamped = ir.select(greater(c(high as f64), raised), raised, c(high as f64));
-            self.convert_fitting_wide(clamped, ty, low < 0 || to.bits() < 32)
+            self.fitting_int(clamped, ty, low < 0 || to.bits() < 32)
         } else {
             // The bound itself is no float. What is above it is replaced after the conversion.
             let fits = greater(c((high + 1) as f64), raised);
-            let converted = self.convert_fitting_wide(raised, ty, low < 0);
+            let converted = self.fitting_int(raised, ty, low < 0);
             ir.select(fits, converted, ir.const_int(ty, high as i64))
         };
         if low == 0 { converted } else { ir.select(is_number(), converted, ir.zero(ty)) }
@@ -125,7 +128,7 @@ impl Scalars<'_> {
 
     /// The whole part of a float that the integer type can hold; anything (but no trap) where it
     /// cannot.
-    fn convert_fitting_wide(&self, x: Val, to: Ty, signed: bool) -> Val {
+    fn fitting_int(&self, x: Val, to: Ty, signed: bool) -> Val {
         let ir = self.ir;
         let is_double = ir.elem(ir.ty(x)) == ir.f64();
         let wide = ir.bits(to) == 64;
@@ -156,7 +159,7 @@ impl Scalars<'_> {
     pub(super) fn convert_fitting(&self, x: Val, from: DType, to: DType) -> Val {
         match (from, to) {
             (DType::F32, DType::I32 | DType::I64) => {
-                self.convert_fitting_wide(x, self.carrier(to, self.lanes(x)), true)
+                self.fitting_int(x, self.carrier(to, self.lanes(x)), true)
             }
             _ => self.cast(x, from, to, Rounding::Rne, false),
         }
@@ -176,14 +179,7 @@ impl Scalars<'_> {
         }
     }
 
-    fn cast_to_f32(
-        &self,
-        x: Val,
-        from: DType,
-        to: DType,
-        round: Rounding,
-        saturate: bool,
-    ) -> Val {
+    fn cast_to_f32(&self, x: Val, from: DType, to: DType, round: Rounding, saturate: bool) -> Val {
         let ir = self.ir;
         let ty = self.carrier(to, self.lanes(x));
         let finite = |v: Val| if saturate { self.clamp_finite(v, f32::MAX.into()) } else { v };
@@ -192,7 +188,9 @@ impl Scalars<'_> {
             // Decoded a moment ago, and some NaN is as good as another until it is stored.
             DType::F32 if exact && !saturate => x,
             DType::F32 => self.canonical(finite(x)),
-            _ if round != Rounding::Rne && !exact => self.cast_by_call(x, from, to, round, saturate),
+            _ if round != Rounding::Rne && !exact => {
+                self.cast_by_call(x, from, to, round, saturate)
+            }
             DType::F64 => self.canonical(finite(ir.fptrunc(x, ty))),
             carrier => self.int_to_float(x, carrier, ty),
         }

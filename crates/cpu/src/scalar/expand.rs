@@ -1,6 +1,8 @@
 //! The functions of real numbers in f32, as their published expansions.
 
 use super::Scalars;
+use super::shorten::{Scale, Shortened, shorten};
+use crate::isa::Isa;
 use crate::llvm::Val;
 use tessera_numerics::{DType, ExpOp, Expansion, ScalarFn, Slot};
 
@@ -8,32 +10,61 @@ impl Scalars<'_> {
     /// The operations of an expansion one after another, on vectors. They are emitted as the
     /// formula's `f32` form computes them: a bitcast leaves a NaN as it is, shift counts are below
     /// the width, and numbers converted to integers fit them.
-    pub(super) fn expand(&self, _f: ScalarFn, e: &Expansion, inputs: &[Val]) -> Val {
+    pub(super) fn expand(&self, f: ScalarFn, e: &Expansion, inputs: &[Val]) -> Val {
+        let scales = self.has_scale(self.lanes(inputs[0]));
+        self.expand_ops(&shorten(f, e, scales), inputs)
+    }
+
+    pub(super) fn expand_ops(&self, short: &Shortened, inputs: &[Val]) -> Val {
+        let Shortened { e, live, scales } = short;
         let lanes = self.lanes(inputs[0]);
+        // What is not needed is never read and gets some value.
         let mut slots: Vec<Val> = Vec::with_capacity(e.ops.len());
-        for (op, &ty) in e.ops.iter().zip(&e.types) {
+        for (i, (op, &ty)) in e.ops.iter().zip(&e.types).enumerate() {
             let at = |s: &Slot| slots[s.0 as usize];
+            let type_of = |s: &Slot| e.types[s.0 as usize];
             let value = match op {
+                _ if !live[i] => inputs[0],
+                _ if let Some(Scale { y, n }) = scales[i] => {
+                    let is_int = type_of(&n) == DType::I32;
+                    let y = at(&y);
+                    let n = at(&n);
+                    self.scale(y, if is_int { self.ir.si_to_fp(n, self.ir.ty(y)) } else { n })
+                }
                 ExpOp::Input(i) => inputs[*i as usize],
                 ExpOp::Const(c) => self.constant(*c, lanes),
                 ExpOp::Apply { f, args } => {
-                    let of = e.types[args[0].0 as usize];
+                    let of = type_of(&args[0]);
                     let args: Vec<Val> = args.iter().map(at).collect();
                     self.basic(*f, of, &args)
                 }
                 ExpOp::Select { cond, then, other } => {
                     self.ir.select(at(cond), at(then), at(other))
                 }
-                ExpOp::Cast { value, .. } => {
-                    self.convert_fitting(at(value), e.types[value.0 as usize], ty)
-                }
-                ExpOp::Bitcast { value, .. } => {
-                    self.ir.bitcast(at(value), self.carrier(ty, lanes))
-                }
+                ExpOp::Cast { value, .. } => self.convert_fitting(at(value), type_of(value), ty),
+                ExpOp::Bitcast { value, .. } => self.ir.bitcast(at(value), self.carrier(ty, lanes)),
             };
             slots.push(value);
         }
         slots[slots.len() - 1]
+    }
+
+    /// Whether [`Scalars::scale`] can be had on so many lanes.
+    fn has_scale(&self, lanes: u32) -> bool {
+        self.isa >= Isa::Avx512 && matches!(lanes, 4 | 8 | 16)
+    }
+
+    /// `y · 2^n` rounded once, for a whole `n`.
+    fn scale(&self, y: Val, n: Val) -> Val {
+        let ir = self.ir;
+        let lanes = self.lanes(y);
+        let every = ir.const_int(ir.int(lanes.max(8)), -1);
+        let mut args = vec![y, n, ir.zero(ir.ty(y)), every];
+        if lanes == 16 {
+            // The rounding that is in force.
+            args.push(ir.c32(4));
+        }
+        ir.intrinsic(&format!("llvm.x86.avx512.mask.scalef.ps.{}", lanes * 32), &[], &args)
     }
 
     fn basic(&self, f: ScalarFn, of: DType, args: &[Val]) -> Val {

@@ -5,16 +5,26 @@
 
 use super::Scalars;
 use crate::llvm::{Symbol, Ty, Val};
-use tessera_numerics::{
-    Carrier, DType, Kernel, Rounding, Scalar, ScalarFn, cast_with, encode,
-};
+use tessera_numerics::{Carrier, DType, Kernel, Rounding, Scalar, ScalarFn, cast_with, encode};
 
 /// The functions that generated code calls by name.
 pub fn symbols() -> Vec<Symbol> {
     vec![
         Symbol { name: "tessera_scalar_apply", address: apply as *const () as usize },
         Symbol { name: "tessera_scalar_convert", address: convert as *const () as usize },
+        // What LLVM calls for a fused multiply-add on a processor without one. The system's library
+        // need not be visible from where the code is loaded.
+        Symbol { name: "fmaf", address: fused_f32 as *const () as usize },
+        Symbol { name: "fma", address: fused_f64 as *const () as usize },
     ]
+}
+
+extern "C" fn fused_f32(a: f32, b: f32, c: f32) -> f32 {
+    a.mul_add(b, c)
+}
+
+extern "C" fn fused_f64(a: f64, b: f64, c: f64) -> f64 {
+    a.mul_add(b, c)
 }
 
 /// Bytes that each lane of an operand has at its disposal, whatever its type.

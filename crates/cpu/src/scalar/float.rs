@@ -83,8 +83,93 @@ impl Scalars<'_> {
 
     /// The greater or the lesser operand; NaN wins, and -0 is below +0.
     fn extreme(&self, a: Val, b: Val, greater: bool) -> Val {
-        let name = if greater { "llvm.maximum" } else { "llvm.minimum" };
-        self.ir.intrinsic(name, &[self.ir.ty(a)], &[a, b])
+        if let Some(value) = self.known_float(b) {
+            return self.extreme_const(a, b, value, greater);
+        }
+        if let Some(value) = self.known_float(a) {
+            return self.extreme_const(b, a, value, greater);
+        }
+        let ir = self.ir;
+        let ty = ir.ty(a);
+        let unordered = ir.fcmp(RealCmp::LLVMRealUNO, a, b);
+        if let Some(y) = self.range(a, b, greater) {
+            return ir.select(unordered, ir.fadd(a, b), y);
+        }
+        // Each order of the operands gives the second one of two zeros, so both together know both
+        // signs.
+        let bits = ir.like(ty, ir.int(if ir.elem(ty) == ir.f64() { 64 } else { 32 }));
+        let [x, y] = [(a, b), (b, a)].map(|(a, b)| ir.bitcast(self.first_if(a, b, greater), bits));
+        let joined = if greater { ir.and(x, y) } else { ir.or(x, y) };
+        // All bits set are a NaN too.
+        ir.select(unordered, ir.const_bits(ty, u64::MAX), ir.bitcast(joined, ty))
+    }
+
+    /// `a` if it is beyond `b`, else `b`: one instruction of every processor.
+    fn first_if(&self, a: Val, b: Val, greater: bool) -> Val {
+        let how = if greater { RealCmp::LLVMRealOGT } else { RealCmp::LLVMRealOLT };
+        self.ir.select(self.ir.fcmp(how, a, b), a, b)
+    }
+
+    /// The same with a constant, where NaN of `x` and mostly its zeros come out right by
+    /// themselves.
+    fn extreme_const(&self, x: Val, c: Val, value: f64, greater: bool) -> Val {
+        let ir = self.ir;
+        if value.is_nan() {
+            return c;
+        }
+        let y = self.first_if(c, x, greater);
+        let zero = ir.const_float(ir.ty(x), 0.0);
+        match (value == 0.0, value.is_sign_negative(), greater) {
+            // -0 with +0 is +0.
+            (true, false, true) => ir.fadd(y, zero),
+            // +0 with -0 is -0.
+            (true, true, false) => ir.select(ir.fcmp(RealCmp::LLVMRealOEQ, x, zero), c, y),
+            _ => y,
+        }
+    }
+
+    /// The value that all lanes of a float are known to have.
+    fn known_float(&self, v: Val) -> Option<f64> {
+        let ir = self.ir;
+        if !ir.is_const(v) {
+            return None;
+        }
+        let ty = ir.ty(v);
+        let double = ir.elem(ty) == ir.f64();
+        let bits = self.known(ir.bitcast(v, ir.like(ty, ir.int(if double { 64 } else { 32 }))))?;
+        Some(if double { f64::from_bits(bits as u64) } else { f32::from_bits(bits as u32).into() })
+    }
+
+    /// The greater or lesser by AVX-512's own instruction, which knows the signs of zeros but
+    /// prefers a number to a NaN. `None` where there is no such instruction.
+    fn range(&self, a: Val, b: Val, greater: bool) -> Option<Val> {
+        let ir = self.ir;
+        let (ty, lanes) = (ir.ty(a), self.lanes(a));
+        let (name, width) = if ir.elem(ty) == ir.f64() { ("pd", 64) } else { ("ps", 32) };
+        if self.isa < Isa::Avx512 || lanes == 1 || !lanes.is_power_of_two() {
+            return None;
+        }
+        let most = 512 / width;
+        if lanes > most {
+            let half =
+                |v: Val, from: u32| ir.shuffle(v, v, &(from..from + lanes / 2).collect::<Vec<_>>());
+            let part = |from| self.range(half(a, from), half(b, from), greater);
+            let (low, high) = (part(0)?, part(lanes / 2)?);
+            return Some(ir.shuffle(low, high, &(0..lanes).collect::<Vec<_>>()));
+        }
+        if lanes * width < 128 {
+            return None;
+        }
+        // The sign is that of the result of the comparison.
+        let how = ir.c32(if greater { 5 } else { 4 });
+        let every = ir.const_int(ir.int(lanes.max(8)), -1);
+        let mut args = vec![a, b, how, ir.zero(ty), every];
+        if lanes == most {
+            // The exceptions that are in force.
+            args.push(ir.c32(4));
+        }
+        let name = format!("llvm.x86.avx512.mask.range.{name}.{}", lanes * width);
+        Some(ir.intrinsic(&name, &[], &args))
     }
 
     pub(super) fn whole(&self, x: Val, how: Whole) -> Val {

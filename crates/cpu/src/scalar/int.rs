@@ -90,7 +90,7 @@ impl Scalars<'_> {
     }
 
     /// The value that all lanes of an integer are known to have.
-    fn known(&self, v: Val) -> Option<i64> {
+    pub(super) fn known(&self, v: Val) -> Option<i64> {
         if !self.ir.is_const(v) {
             return None;
         }

@@ -8,13 +8,15 @@
 //! The bits of a NaN are settled only where it leaves the carrier: [`Scalars::encode`], a cast and a
 //! bitcast write the canonical one. Decoding and arithmetic give some NaN.
 
-mod codec;
 mod convert;
+mod decode;
+mod encode;
 mod expand;
 mod fallback;
 mod float;
 mod int;
 mod philox;
+mod shorten;
 #[cfg(test)]
 mod tests;
 

@@ -21,38 +21,94 @@ pub(super) enum Summands {
     SecondGreater,
 }
 
-/// `y · 2^n`, where the whole float `n` has the place of the second factor.
+/// `y · 2^n`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Scale {
     pub y: Slot,
+    /// The exponent, an i32 or a whole f32.
     pub n: Slot,
-    /// Whether `n` is an integer and no float yet.
-    pub is_int: bool,
 }
 
-/// An expansion and, for those of its operations that are the second step of a scaling, the
-/// scaling.
+/// An expansion of which not all operations are needed any more.
 pub(super) struct Shortened {
     pub e: Expansion,
+    /// Whether the result depends on an operation.
+    pub live: Vec<bool>,
+    /// For an operation that is a scaling, its operands.
     pub scales: Vec<Option<Scale>>,
 }
 
-/// For each function what is known of its sums, in the order in which they stand.
+/// What is known of the sums of a function, in the order in which they stand.
 fn known_sums(f: ScalarFn) -> &'static [Summands] {
     use Summands::{FirstGreater as First, SecondGreater as Second, Unknown};
     match f {
+        ScalarFn::Exp | ScalarFn::Exp2 | ScalarFn::Sigmoid => &[First],
+        ScalarFn::Log | ScalarFn::Log2 => &[First],
+        ScalarFn::Log1p => &[Unknown, First, First],
+        ScalarFn::Expm1 => &[First, Unknown, First],
+        ScalarFn::Atan | ScalarFn::Atan2 => &[Second, Second, First],
+        ScalarFn::Tanh => &[First, First],
+        ScalarFn::Erf => &[First, First, First],
+        ScalarFn::Pow => &[Second, First, Unknown],
         _ => &[],
     }
 }
 
+impl Shortened {
+    /// The expansion as it was.
+    #[cfg(test)]
+    pub(super) fn not(e: &Expansion) -> Self {
+        let n = e.ops.len();
+        Shortened { e: e.clone(), live: vec![true; n], scales: vec![None; n] }
+    }
+}
+
+/// The expansion of `f` made shorter, with scalings where the machine has them.
+pub(super) fn shorten(f: ScalarFn, e: &Expansion, scales: bool) -> Shortened {
+    let mut e = e.clone();
+    let mut sums = known_sums(f).iter().copied();
+    let slots = (0..e.ops.len() as u32).map(Slot);
+    for slot in slots.clone() {
+        if let Some(sum) = two_sum(&e, slot) {
+            shorten_sum(&mut e, slot, sum, sums.next().unwrap_or(Summands::Unknown));
+        }
+        if let Some((y, x)) = plus_zero_minus(&e, slot) {
+            e.ops[slot.0 as usize] = apply(ScalarFn::Sub, [y, x]);
+        }
+    }
+    let scale_at = |slot| scale(&e, slot).filter(|_| scales);
+    let scales: Vec<_> = slots.map(scale_at).collect();
+    let mut live = vec![false; e.ops.len()];
+    if let Some(last) = live.last_mut() {
+        *last = true;
+    }
+    for i in (0..live.len()).rev() {
+        if live[i] {
+            let operands = scales[i].map_or_else(|| e.ops[i].operands(), |s| vec![s.y, s.n]);
+            operands.iter().for_each(|s| live[s.0 as usize] = true);
+        }
+    }
+    Shortened { e, live, scales }
+}
+
+fn apply(f: ScalarFn, args: [Slot; 2]) -> ExpOp {
+    ExpOp::Apply { f, args: args.to_vec() }
+}
+
+fn op(e: &Expansion, slot: Slot) -> &ExpOp {
+    &e.ops[slot.0 as usize]
+}
+
+/// The operands, if `slot` is `f` of two.
 fn args(e: &Expansion, slot: Slot, f: ScalarFn) -> Option<[Slot; 2]> {
-    match &e.ops[slot.0 as usize] {
-        ExpOp::Apply { f: g, args } if *g == f => match args[..] {
-            [a, b] => Some([a, b]),
-            _ => None,
-        },
+    match op(e, slot) {
+        ExpOp::Apply { f: g, args } if *g == f => args[..].try_into().ok(),
         _ => None,
     }
+}
+
+fn is_const(e: &Expansion, slot: Slot, value: impl Into<Scalar>) -> bool {
+    *op(e, slot) == ExpOp::Const(value.into())
 }
 
 /// The parts of `lo = (a - (hi - part)) + (b - part)`, where `hi = a + b` and `part = hi - a`.
@@ -60,16 +116,71 @@ struct TwoSum {
     a: Slot,
     b: Slot,
     hi: Slot,
-    /// The slots of `hi - part` and of `b - part`.
+    part: Slot,
+    /// The slot of `hi - part`, which nothing else needs.
     inner: Slot,
-    rest: Slot,
 }
 
 fn two_sum(e: &Expansion, lo: Slot) -> Option<TwoSum> {
     let sub = |s| args(e, s, ScalarFn::Sub);
-    let [left, rest] = args(e, lo, ScalarFn::Add)?;
-    let ([a, inner], [b, part]) = (sub(left)?, sub(rest)?);
+    let [left, right] = args(e, lo, ScalarFn::Add)?;
+    let ([a, inner], [b, part]) = (sub(left)?, sub(right)?);
     let [hi, part_again] = sub(inner)?;
     let same = part == part_again && sub(part)? == [hi, a] && args(e, hi, ScalarFn::Add)? == [a, b];
-    same.then_some(TwoSum { a, b, hi, inner, rest })
+    same.then_some(TwoSum { a, b, hi, part, inner })
+}
+
+fn shorten_sum(e: &mut Expansion, lo: Slot, sum: TwoSum, known: Summands) {
+    let TwoSum { a, b, hi, part, inner } = sum;
+    let negated = match op(e, b) {
+        ExpOp::Apply { f: ScalarFn::Neg, args } => Some(args[0]),
+        _ => None,
+    };
+    let (first, second) = match (known, negated) {
+        (Summands::Unknown, _) => return,
+        // Less a number, where b is its negative.
+        (Summands::FirstGreater, Some(c)) => ([a, hi], [inner, c]),
+        (Summands::FirstGreater, None) => ([hi, a], [b, part]),
+        (Summands::SecondGreater, _) => ([hi, b], [a, inner]),
+    };
+    e.ops[inner.0 as usize] = apply(ScalarFn::Sub, first);
+    e.ops[lo.0 as usize] = apply(ScalarFn::Sub, second);
+}
+
+/// `y` and `x` of `y + (0 - x)`.
+fn plus_zero_minus(e: &Expansion, slot: Slot) -> Option<(Slot, Slot)> {
+    let [y, difference] = args(e, slot, ScalarFn::Add)?;
+    let [zero, x] = args(e, difference, ScalarFn::Sub)?;
+    is_const(e, zero, 0.0f32).then_some((y, x))
+}
+
+/// The operands of `y · 2^(n >> 1) · 2^(n - (n >> 1))`.
+fn scale(e: &Expansion, slot: Slot) -> Option<Scale> {
+    let [once, second] = args(e, slot, ScalarFn::Mul)?;
+    let [y, first] = args(e, once, ScalarFn::Mul)?;
+    let (half, rest) = (exponent(e, first)?, exponent(e, second)?);
+    let [n, half_again] = args(e, rest, ScalarFn::Sub)?;
+    let [whole, one] = args(e, half, ScalarFn::Shr)?;
+    let same = half == half_again && n == whole && is_const(e, one, 1i32);
+    same.then(|| Scale { y, n: as_float(e, n).unwrap_or(n) })
+}
+
+/// `n` of 2^n made from its bits.
+fn exponent(e: &Expansion, slot: Slot) -> Option<Slot> {
+    let ExpOp::Bitcast { to: DType::F32, value } = op(e, slot) else { return None };
+    let [field, place] = args(e, *value, ScalarFn::Shl)?;
+    let [n, bias] = args(e, field, ScalarFn::Add)?;
+    (is_const(e, place, 23i32) && is_const(e, bias, 127i32)).then_some(n)
+}
+
+/// Where the integer `n` was read off the bits of a sum with 3 · 2^22, the float that is the sum
+/// less that number.
+fn as_float(e: &Expansion, n: Slot) -> Option<Slot> {
+    const WHOLE: f32 = 12_582_912.0;
+    let [bits, base] = args(e, n, ScalarFn::Sub)?;
+    let ExpOp::Bitcast { value: sum, .. } = *op(e, bits) else { return None };
+    let found = (0..e.ops.len() as u32).map(Slot).find(|&slot| {
+        args(e, slot, ScalarFn::Sub).is_some_and(|[s, w]| s == sum && is_const(e, w, WHOLE))
+    });
+    found.filter(|_| is_const(e, base, WHOLE.to_bits() as i32))
 }

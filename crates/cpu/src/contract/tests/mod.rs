@@ -20,47 +20,79 @@ impl Aligned {
     }
 }
 
-/// What the sums of a kind are made of.
-trait Number: Copy + PartialEq + std::fmt::Debug + 'static {
+/// The numbers of a kind, and what a sum is.
+trait Numbers {
     const KIND: Kind;
-    fn some(r: u64) -> Self;
-    fn add(a: Self, b: Self, sum: Self) -> Self;
-    const ZERO: Self;
-    fn bits(self) -> u64;
+    type Left: Copy;
+    type Right: Copy;
+    type Sum: Copy + Default + std::fmt::Debug;
+    fn left(r: u64) -> Self::Left;
+    fn right(r: u64) -> Self::Right;
+    fn sum(r: u64) -> Self::Sum;
+    fn add(a: Self::Left, b: Self::Right, sum: Self::Sum) -> Self::Sum;
+    fn bits(sum: Self::Sum) -> u64;
 }
 
-macro_rules! float {
-    ($t:ty, $kind:expr) => {
-        impl Number for $t {
-            const KIND: Kind = $kind;
-            const ZERO: Self = 0.0;
-            fn some(r: u64) -> Self {
-                (r as i64 >> 40) as $t / 4099.0
+macro_rules! numbers {
+    ($name:ident, $left:ty, $right:ty, $sum:ty, $some:expr, $add:expr, $bits:expr) => {
+        struct $name;
+        impl Numbers for $name {
+            const KIND: Kind = Kind::$name;
+            type Left = $left;
+            type Right = $right;
+            type Sum = $sum;
+            fn left(r: u64) -> $left {
+                $some(r) as $left
             }
-            fn add(a: Self, b: Self, sum: Self) -> Self {
-                a.mul_add(b, sum)
+            fn right(r: u64) -> $right {
+                $some(r) as $right
             }
-            fn bits(self) -> u64 {
-                self.to_bits() as u64
+            fn sum(r: u64) -> $sum {
+                (r >> 50) as $sum
+            }
+            fn add(a: $left, b: $right, sum: $sum) -> $sum {
+                $add(a, b, sum)
+            }
+            fn bits(sum: $sum) -> u64 {
+                $bits(sum) as u64
             }
         }
     };
 }
-float!(f32, Kind::F32);
-float!(f64, Kind::F64);
-impl Number for i32 {
-    const KIND: Kind = Kind::I32;
-    const ZERO: Self = 0;
-    fn some(r: u64) -> Self {
-        (r >> 32) as i32
-    }
-    fn add(a: Self, b: Self, sum: Self) -> Self {
-        a.wrapping_mul(b).wrapping_add(sum)
-    }
-    fn bits(self) -> u64 {
-        self as u32 as u64
-    }
+
+/// A small integer as bf16: products and sums of these are exact in any order.
+fn small_bf16(r: u64) -> u16 {
+    (((r >> 59) as f32 - 16.0).to_bits() >> 16) as u16
 }
+fn from_bf16(x: u16) -> f32 {
+    f32::from_bits(u32::from(x) << 16)
+}
+fn wrapping(a: impl Into<i64>, b: impl Into<i64>, sum: i32) -> i32 {
+    (a.into().wrapping_mul(b.into()) as i32).wrapping_add(sum)
+}
+fn fraction(r: u64) -> f64 {
+    (r as i64 >> 40) as f64 / 4099.0
+}
+fn bits(x: i32) -> u32 {
+    x as u32
+}
+
+numbers!(F32, f32, f32, f32, fraction, |a: f32, b, c| a.mul_add(b, c), f32::to_bits);
+numbers!(F64, f64, f64, f64, fraction, |a: f64, b, c| a.mul_add(b, c), f64::to_bits);
+numbers!(I32, i32, i32, i32, |r| r >> 32, wrapping, bits);
+numbers!(I8Amx, i8, i8, i32, |r| r >> 56, wrapping, bits);
+numbers!(U8Amx, u8, u8, i32, |r| r >> 56, wrapping, bits);
+numbers!(I8U8Amx, i8, u8, i32, |r| r >> 56, wrapping, bits);
+numbers!(U8I8Amx, u8, i8, i32, |r| r >> 56, wrapping, bits);
+numbers!(
+    Bf16Amx,
+    u16,
+    u16,
+    f32,
+    small_bf16,
+    |a, b, c| from_bf16(a) * from_bf16(b) + c,
+    f32::to_bits
+);
 
 struct Random(u64);
 
@@ -70,29 +102,29 @@ impl Random {
         let x = self.0 ^ self.0 >> 29;
         x.wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
-    fn fill<T: Number>(&mut self, n: usize) -> Vec<T> {
-        (0..n).map(|_| T::some(self.next())).collect()
+    fn fill<T>(&mut self, n: usize, some: fn(u64) -> T) -> Vec<T> {
+        (0..n).map(|_| some(self.next())).collect()
     }
 }
 
 /// Rows of C end in this many elements that nothing may touch.
 const BORDER: usize = 5;
 
-fn check<T: Number>(gemm: &Compiled, way: Way, size: [usize; 3], room: &mut Aligned) {
+fn check<T: Numbers>(gemm: &Compiled, way: Way, size: [usize; 3], room: &mut Aligned) {
     let [m, n, k] = size;
     let mut random = Random((m * 1_000_003 + n * 1009 + k) as u64);
     // Rows are longer than the matrix, and nothing behind the last row may be read.
     let (lda, ldc) = (k + 3, n + BORDER);
     let (brows, bcols) = if way.transposed_right { (n, k) } else { (k, n) };
     let ldb = bcols + 1;
-    let a: Vec<T> = random.fill(lda * m);
-    let b: Vec<T> = random.fill(ldb * brows);
-    let mut c: Vec<T> = random.fill(ldc * (m + 2));
+    let a = random.fill(lda * m, T::left);
+    let b = random.fill(ldb * brows, T::right);
+    let mut c = random.fill(ldc * (m + 2), T::sum);
     let mut want = c.clone();
     for i in 0..m {
         let row = &mut want[(i + 1) * ldc..][..n];
         if !way.start {
-            row.fill(T::ZERO);
+            row.fill(T::Sum::default());
         }
         for p in 0..k {
             for (j, sum) in row.iter_mut().enumerate() {
@@ -109,7 +141,7 @@ fn check<T: Number>(gemm: &Compiled, way: Way, size: [usize; 3], room: &mut Alig
     }
     for (at, (x, y)) in c.iter().zip(&want).enumerate() {
         let (i, j) = (at / ldc, at % ldc);
-        assert_eq!(x.bits(), y.bits(), "{way:?} {size:?} at row {i} - 1, column {j}: {x:?} {y:?}");
+        assert_eq!(T::bits(*x), T::bits(*y), "{way:?} {size:?} at row {i} - 1, column {j}: {x:?} {y:?}");
     }
 }
 
@@ -118,7 +150,7 @@ fn here() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|&isa| isa <= Isa::host())
 }
 
-fn odd_shapes<T: Number>() {
+fn odd_shapes<T: Numbers>() {
     const SIZES: [[usize; 3]; 30] = [
         [1, 1, 1],
         [0, 5, 3],
@@ -151,7 +183,7 @@ fn odd_shapes<T: Number>() {
         [9, 49, 1025],
         [48, 144, 10],
     ];
-    for isa in here() {
+    for isa in here().filter(|&isa| isa == Isa::Amx || !Shape::of(isa, T::KIND).is_tiles()) {
         // On the smallest step every product is a call.
         let most = if isa == Isa::Generic { 40_000 } else { 1_000_000 };
         let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
@@ -166,35 +198,53 @@ fn odd_shapes<T: Number>() {
 
 #[test]
 fn f32_odd_shapes_equal_plain_loops() {
-    odd_shapes::<f32>();
+    odd_shapes::<F32>();
 }
 #[test]
 fn f64_odd_shapes_equal_plain_loops() {
-    odd_shapes::<f64>();
+    odd_shapes::<F64>();
 }
 #[test]
 fn i32_odd_shapes_equal_plain_loops() {
-    odd_shapes::<i32>();
+    odd_shapes::<I32>();
+}
+
+#[test]
+fn matrix_unit_odd_shapes_equal_plain_loops() {
+    odd_shapes::<Bf16Amx>();
+    odd_shapes::<I8Amx>();
+    odd_shapes::<U8Amx>();
+    odd_shapes::<I8U8Amx>();
+    odd_shapes::<U8I8Amx>();
 }
 
 /// Small budgets make many blocks of columns and rows and several passes over the depth.
-#[test]
-fn many_blocks_and_passes_equal_plain_loops() {
-    for isa in here().filter(|&isa| isa != Isa::Generic) {
-        let shape = Shape::of(isa, Kind::F32);
-        let (depth, sums) = (32, 6 * shape.block_bytes());
-        let budget = Budget { depth, right: 3 * depth * shape.panel_bytes(), sums };
-        let mut room = Aligned::new(budget.room(shape).bytes as usize);
-        for way in Way::ALL {
-            let gemm = compile(isa, Kind::F32, way, Some((depth, budget.right, sums)));
-            for size in [[70, 300, 100], [33, 145, 32], [33, 145, 33], [9, 7, 1000], [64, 96, 64]] {
-                check::<f32>(&gemm, way, size, &mut room);
-            }
+fn many_blocks<T: Numbers>(isa: Isa) {
+    let shape = Shape::of(isa, T::KIND);
+    let depth = i64::from(shape.step.max(32));
+    let (right, sums) = (3 * depth * shape.panel_bytes(), 6 * shape.block_bytes());
+    let budget = Budget { depth, right, sums };
+    let mut room = Aligned::new(budget.room(shape).bytes as usize);
+    for way in Way::ALL {
+        let gemm = compile(isa, T::KIND, way, Some((depth, right, sums)));
+        for size in [[70, 300, 100], [33, 145, 32], [33, 145, 33], [9, 7, 1000], [64, 96, 64]] {
+            check::<T>(&gemm, way, size, &mut room);
         }
     }
 }
 
-fn tiles<T: Number>() {
+#[test]
+fn many_blocks_and_passes_equal_plain_loops() {
+    for isa in here().filter(|&isa| isa != Isa::Generic) {
+        many_blocks::<F32>(isa);
+    }
+    if Isa::host() == Isa::Amx {
+        many_blocks::<Bf16Amx>(Isa::Amx);
+        many_blocks::<I8Amx>(Isa::Amx);
+    }
+}
+
+fn tiles<T: Numbers>() {
     const SIZES: [[u32; 3]; 10] = [
         [1, 1, 1],
         [3, 5, 0],
@@ -207,7 +257,7 @@ fn tiles<T: Number>() {
         [5, 47, 8],
         [2, 300, 3],
     ];
-    let size = std::mem::size_of::<T>();
+    let size = std::mem::size_of::<T::Sum>();
     for isa in here() {
         for (sizes, zero) in SIZES.into_iter().flat_map(|s| [(s, false), (s, true)]) {
             let [m, n, k] = sizes.map(|x| x as usize);
@@ -220,12 +270,12 @@ fn tiles<T: Number>() {
             ir.ret(None);
             let (address, _, _code) = plain::load(&ir, isa, "product");
             let mut random = Random(7);
-            let (a, b) = (random.fill::<T>(lda * m), random.fill::<T>(ldb * k));
-            let mut c: Vec<T> = random.fill(ldc * m);
+            let (a, b) = (random.fill(lda * m, T::left), random.fill(ldb * k, T::right));
+            let mut c = random.fill(ldc * m, T::sum);
             let mut want = c.clone();
             for (i, row) in want.chunks_mut(ldc).enumerate() {
                 if zero {
-                    row[..n].fill(T::ZERO);
+                    row[..n].fill(T::Sum::default());
                 }
                 for p in 0..k {
                     for (j, sum) in row[..n].iter_mut().enumerate() {
@@ -239,7 +289,7 @@ fn tiles<T: Number>() {
                 let call = std::mem::transmute::<usize, Product>(address);
                 call(a.as_ptr().cast(), b.as_ptr().cast(), c.as_mut_ptr().cast());
             }
-            let bits = |v: &[T]| v.iter().map(|x| x.bits()).collect::<Vec<_>>();
+            let bits = |v: &[T::Sum]| v.iter().map(|&x| T::bits(x)).collect::<Vec<_>>();
             assert_eq!(bits(&c), bits(&want), "{isa} {sizes:?} {zero}");
         }
     }
@@ -247,7 +297,7 @@ fn tiles<T: Number>() {
 
 #[test]
 fn tile_products_equal_plain_loops() {
-    tiles::<f32>();
-    tiles::<f64>();
-    tiles::<i32>();
+    tiles::<F32>();
+    tiles::<F64>();
+    tiles::<I32>();
 }

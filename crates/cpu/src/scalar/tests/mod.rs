@@ -3,6 +3,7 @@
 
 mod conversions;
 mod functions;
+mod shortened;
 mod values;
 
 use super::{Scalars, symbols};
@@ -70,14 +71,32 @@ struct Case {
     any_nan: bool,
 }
 
-/// The instruction sets that can run here. AMX differs from AVX-512 in nothing that scalars use but
-/// the processor it is scheduled for.
-fn isas() -> impl Iterator<Item = Isa> {
-    Isa::ALL.into_iter().filter(|&isa| isa <= Isa::host())
+/// Which of the numbers of lanes are tried.
+#[derive(Copy, Clone, PartialEq)]
+enum Lanes {
+    /// That of the vectors of an instruction set.
+    Full,
+    /// One, an odd number, and a vector that fills half a register.
+    Other,
+    Any,
 }
 
-fn lane_counts(isa: Isa) -> Vec<u32> {
-    if isa == Isa::Amx { vec![isa.lanes()] } else { vec![1, isa.lanes(), 3] }
+/// The instruction sets that can run here with numbers of lanes. AMX differs from AVX-512 in nothing
+/// that scalars use but the processor it is scheduled for.
+fn configurations(lanes: Lanes) -> Vec<(Isa, u32)> {
+    let isas = Isa::ALL.into_iter().filter(|&isa| isa <= Isa::host());
+    let all = isas.flat_map(|isa| {
+        let (full, other) = (vec![isa.lanes()], vec![1, 3]);
+        let wanted = match (lanes, isa) {
+            (Lanes::Full, _) => full,
+            (Lanes::Any, Isa::Amx) => [full, vec![isa.lanes() / 2]].concat(),
+            (_, Isa::Amx) => vec![],
+            (Lanes::Other, _) => other,
+            (Lanes::Any, _) => [full, other].concat(),
+        };
+        wanted.into_iter().map(move |n| (isa, n))
+    });
+    all.collect()
 }
 
 fn pack(values: &[u64], lies: Lies, lanes: u32) -> Vec<u8> {
@@ -168,12 +187,9 @@ fn call(address: usize, case: &Case, lanes: u32) -> Vec<u64> {
     got
 }
 
-/// The cases on every instruction set and number of lanes, except where `on` says no.
-fn check(cases: &[Case], on: impl Fn(Isa, u32) -> bool) {
-    let configs = isas().flat_map(|isa| lane_counts(isa).into_iter().map(move |n| (isa, n)));
-    let faults: Vec<String> = configs
-        .filter(|&(isa, n)| on(isa, n))
-        .flat_map(|(isa, n)| check_on(isa, n, cases))
-        .collect();
+/// The cases on every instruction set.
+fn check(cases: &[Case], lanes: Lanes) {
+    let configurations = configurations(lanes).into_iter();
+    let faults: Vec<String> = configurations.flat_map(|(isa, n)| check_on(isa, n, cases)).collect();
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
 }

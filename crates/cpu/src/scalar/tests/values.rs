@@ -18,30 +18,47 @@ impl Random {
     }
 }
 
-/// Magnitudes at which something changes.
-const MAGNITUDES: &[f64] = &[
-    0.0, 1e-45, 1e-40, 1.1754944e-38, 5.9604645e-8, 6.1e-5, 0.015625, 0.1, 0.25, 0.5, 0.6, 0.75,
-    0.7853982, 0.99999994, 1.0, 1.5, 2.0, 2.5, 3.0, 3.141592653589793, 6.0, 7.5, 10.0, 88.7, 89.0,
-    104.0, 127.5, 128.0, 255.5, 448.0, 464.0, 32767.5, 65504.0, 65520.0, 57344.0, 8388607.5,
-    8388608.0, 16777216.0, 2147483520.0, 2147483647.0, 2147483648.0, 4294967040.0, 4294967295.0,
-    4294967296.0, 4503599627370497.5, 9007199254740993.0, 9223371487098961920.0,
-    9223372036854774784.0, 9223372036854775808.0, 18446742974197923840.0,
-    18446744073709549568.0, 18446744073709551616.0, 3.3e38, 3.4028235e38, 3.4028235677973366e38,
-    1e300, 1.7976931348623157e308, 5e-324, 2.3e-308, f64::INFINITY, f64::NAN,
+/// Magnitudes at which something changes, beside the powers of two.
+const MAGNITUDES: &[&str] = &[
+    "0 1e-45 1e-40 1.1754944e-38 6.1e-5 0.1 0.6 0.7853982 0.99999994 1.5 2.5 3 3.1415927 6 7.5 10",
+    "88.7 89 104 127.5 255.5 448 464 32767.5 57344 65504 65520 8388607.5 2147483520 2147483647",
+    "4294967040 4294967295 4503599627370497.5 9007199254740993 9223371487098961920",
+    "9223372036854774784 18446742974197923840 18446744073709549568 3.3e38 3.4028235e38",
+    "3.4028235677973366e38 1e300 1.7976931348623157e308 5e-324 2.3e-308 inf nan",
 ];
 
+/// Powers of two at which something changes.
+const POWERS: &[i32] = &[-24, -6, -2, -1, 0, 1, 7, 23, 24, 31, 32, 63, 64];
+
+/// Integers at which something changes, beside the neighbours of powers of two.
 const INTEGERS: &[i64] = &[
-    0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 256, 32767,
-    32768, 65535, 65536, 16777215, 16777217, 16777219, 2147483519, 0x7FFF_FFFF, 0x8000_0000,
-    0xFFFF_FFFF, 0x1_0000_0000, 0x1_0000_0001, (1 << 53) + 1, (1 << 53) + 3, 0x0020_0000_2000_0001,
-    (1 << 62) + 1, 0x4000_0080_0000_0001, 0x7FFF_FF40_0000_0001, 0x7FFF_FFFF_FFFF_FC00,
-    0x7FFF_FFFF_FFFF_FE00, 0x7FFF_FFFF_FFFF_FFFF,
+    5,
+    100,
+    16_777_219,
+    2_147_483_519,
+    (1 << 53) + 3,
+    0x0020_0000_2000_0001,
+    0x4000_0080_0000_0001,
+    0x7FFF_FF40_0000_0001,
+    0x7FFF_FFFF_FFFF_FC00,
+    0x7FFF_FFFF_FFFF_FE00,
 ];
 
-/// Bits of the carrier of `dtype`, edges first.
+fn magnitudes() -> impl Iterator<Item = f64> {
+    let written = MAGNITUDES.iter().flat_map(|line| line.split(' ')).map(|x| x.parse().unwrap());
+    written.chain(POWERS.iter().map(|&n| 2f64.powi(n)))
+}
+
+fn integers() -> impl Iterator<Item = i64> {
+    let powers = [0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 24, 31, 32, 53, 62, 63].map(|n| 1i64 << n);
+    let near = powers.into_iter().flat_map(|p| [p, p.wrapping_add(1), p.wrapping_sub(1)]);
+    near.chain(INTEGERS.iter().copied())
+}
+
+/// The edges of a carrier, as bits.
 pub fn edges(carrier: DType) -> Vec<u64> {
-    let floats = || MAGNITUDES.iter().flat_map(|&x| [x, -x]);
-    let ints = || INTEGERS.iter().flat_map(|&x| [x, x.wrapping_neg(), !x]);
+    let floats = || magnitudes().flat_map(|x| [x, -x]);
+    let ints = || integers().flat_map(|x| [x, x.wrapping_neg()]);
     let mut bits: Vec<u64> = match carrier {
         DType::Bool => vec![0, 1],
         DType::F32 => {
@@ -111,7 +128,9 @@ pub fn operands(carrier: DType, arity: usize, seed: u64) -> Vec<Vec<u64>> {
             let some: Vec<u64> = all.iter().copied().step_by(all.len().div_ceil(60)).collect();
             some.iter().flat_map(|&a| some.iter().map(move |&b| vec![a, b])).collect()
         }
-        _ => (0..800).map(|_| (0..3).map(|_| all[r.next() as usize % all.len()]).collect()).collect(),
+        _ => {
+            (0..800).map(|_| (0..3).map(|_| all[r.next() as usize % all.len()]).collect()).collect()
+        }
     };
     rows.extend((0..600).map(|_| (0..arity).map(|_| random(carrier, &mut r)).collect::<Vec<_>>()));
     (0..arity).map(|i| rows.iter().map(|row| row[i]).collect()).collect()

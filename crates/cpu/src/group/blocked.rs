@@ -1,0 +1,328 @@
+//! A kernel that is one product over the whole grid ([`super::whole`]), as a blocked product.
+
+use super::nest::{Map, Nest};
+use super::whole::{COL, DEPTH, ROW, Whole};
+use super::{Group, Repr, nest};
+use crate::contract::{Contraction, Kind, Left, describe, emit, workspace_bytes};
+use crate::frame;
+use crate::isa::Isa;
+use crate::llvm::{IntCmp, Ir, Val};
+use crate::memory::Access;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use tessera_ir::{Attr, OpId, Value};
+use tessera_numerics::{DType, Profile};
+use tessera_tile::TileOp;
+
+/// An axis long enough that no loop over it is taken for one of a single round.
+const LONG: i64 = 1 << 40;
+
+/// The part of the result that one call computes.
+#[derive(Copy, Clone)]
+struct Region {
+    row: Val,
+    col: Val,
+    rows: Val,
+    cols: Val,
+    depth: Val,
+    /// Positive zero where the user's loop multiplies padding after the depth, else negative zero,
+    /// which changes nothing: what a product of zeros adds to a sum.
+    padding: Val,
+}
+
+impl<'a> Group<'a> {
+    pub fn blocked(&mut self, whole: &Whole, begin: Val, end: Val) {
+        let kind = self.kind(whole);
+        self.code.notes.push(("micro_kernel", describe(self.isa, kind)));
+        self.trusted = Some(whole.trusted.clone());
+        let workspace = self.room(workspace_bytes(self.isa, kind));
+        let ir = self.ir;
+        // Axes of the grid that are neither rows nor columns are run one after another.
+        let batch: Vec<usize> = (0..3).filter(|a| !whole.axes.contains(a)).collect();
+        let extent = self.word(frame::GRID + batch[0]);
+        ir.for_range(ir.c64(0), extent, 1, &[], |_, at, _| {
+            self.ids[batch[0]] = at;
+            self.scalars_of(whole);
+            let region = self.region(whole, begin, end);
+            self.emit_product(whole, kind, region, workspace);
+            Vec::new()
+        });
+    }
+
+    fn kind(&self, whole: &Whole) -> Kind {
+        let op = &self.func.ops[whole.mma];
+        let dtype = |i: usize| self.func.ty(op.operands[i]).dtype();
+        let in_order = op.attr("class").and_then(Attr::as_word) == Some("seq");
+        let units = self.isa == Isa::Amx;
+        match (dtype(0), dtype(1)) {
+            // The matrix unit adds in its own order and flushes denormals.
+            (DType::BF16, DType::BF16)
+                if units && self.profile == Profile::Default && !in_order =>
+            {
+                Kind::Bf16Amx
+            }
+            (DType::I8, DType::I8) if units => Kind::I8Amx,
+            (DType::U8, DType::U8) if units => Kind::U8Amx,
+            (DType::I8, DType::U8) if units => Kind::I8U8Amx,
+            (DType::U8, DType::I8) if units => Kind::U8I8Amx,
+            (DType::F64, _) => Kind::F64,
+            (a, _) if a.carrier() == DType::F32 => Kind::F32,
+            _ => Kind::I32,
+        }
+    }
+
+    /// Scalars at the first group's corner and the loop's first round: accesses go on from there.
+    fn scalars_of(&mut self, whole: &Whole) {
+        let func = self.func;
+        let zero = self.ir.c64(0);
+        whole.axes.iter().for_each(|&axis| self.ids[axis] = zero);
+        for &id in &func.blocks[func.body].ops {
+            let op = &func.ops[id];
+            if id == whole.loop_op {
+                let lo = self.scalar(op.operands[0]);
+                self.set(whole.k, Repr::Scalar(lo));
+                for &inner in &func.blocks[op.regions[0]].ops {
+                    self.scalar_op(inner);
+                }
+            } else {
+                self.scalar_op(id);
+            }
+        }
+    }
+
+    fn scalar_op(&mut self, id: OpId) {
+        let op = &self.func.ops[id];
+        match op.results.first() {
+            Some(&v) if self.func.ty(v).rank() == 0 => self.op(id),
+            Some(&v) => self.set(v, Repr::Expression),
+            None => {}
+        }
+    }
+
+    fn region(&mut self, whole: &Whole, begin: Val, end: Val) -> Region {
+        let ir = self.ir;
+        let first = whole.stores[0];
+        let mem = self.memory(self.func.ops[first].operands[0]);
+        let bound = |label: u8| {
+            let axis = whole.accesses[&first].iter().position(|&l| l == Some(label));
+            mem.dims[axis.unwrap_or(0)]
+        };
+        let side = |group: &Self, label: u8| {
+            let groups = group.word(frame::GRID + whole.axes[label as usize]);
+            let all = ir.mul_const(groups, whole.tile[label as usize]);
+            ir.smin(all, bound(label))
+        };
+        let (rows, cols) = (side(self, ROW), side(self, COL));
+        let (depth, padding) = self.depth(whole);
+        // The longer side is divided among the parts, at multiples of what the blocks like.
+        let parts = self.word(frame::PARTS);
+        let cut = |total: Val, part: Val, unit: i64| {
+            let units = ir.sdiv(ir.add_const(total, unit - 1), ir.c64(unit));
+            let at = ir.mul_const(ir.sdiv(ir.mul(units, part), parts), unit);
+            ir.smin(at, total)
+        };
+        let by_cols = ir.icmp(IntCmp::LLVMIntSGE, cols, rows);
+        let zero = ir.c64(0);
+        let part = |total: Val, unit: i64, divided: Val| {
+            let (lo, hi) = (cut(total, begin, unit), cut(total, end, unit));
+            (ir.select(divided, lo, zero), ir.select(divided, ir.sub(hi, lo), total))
+        };
+        let (row, rows) = part(rows, 32, ir.not(by_cols));
+        let (col, cols) = part(cols, 96, by_cols);
+        Region { row, col, rows, cols, depth, padding }
+    }
+
+    /// How deep the product is, and what the padding of the user's loop adds.
+    fn depth(&mut self, whole: &Whole) -> (Val, Val) {
+        let ir = self.ir;
+        let op = &self.func.ops[whole.loop_op];
+        let (lo, hi) = (self.scalar(op.operands[0]), self.scalar(op.operands[1]));
+        let step = whole.tile[2];
+        let span = ir.smax(ir.sub(hi, lo), ir.c64(0));
+        let rounds = ir.sdiv(ir.add_const(span, step - 1), ir.c64(step));
+        let padded = ir.mul_const(rounds, step);
+        let (plus, minus) = (ir.const_float(ir.f32(), 0.0), ir.const_bits(ir.f32(), 1 << 31));
+        let Some((id, axis)) = whole.depth_bound else { return (padded, minus) };
+        let access = &self.func.ops[id];
+        let mem = self.memory(access.operands[0]);
+        let start = self.scalar(access.group("at")[axis]);
+        let there = ir.smax(ir.sub(mem.dims[axis], start), ir.c64(0));
+        let depth = ir.smin(padded, there);
+        let short = ir.icmp(IntCmp::LLVMIntSLT, depth, padded);
+        (depth, ir.select(short, plus, minus))
+    }
+
+    fn emit_product(&mut self, whole: &Whole, kind: Kind, r: Region, workspace: Val) {
+        let func = self.func;
+        let ir = self.ir;
+        let isa = self.isa;
+        let product = &func.ops[whole.mma];
+        let (a, b) = (product.operands[0], product.operands[1]);
+        let from_zero = self.is_zero(whole.init);
+        let in_place = self.left_in_place(whole, kind, a, r);
+        let transposed = self.is_transposed(whole, b);
+        let sum_type = func.ty(whole.sums).dtype();
+        let zero = ir.c64(0);
+        let group = RefCell::new(self);
+        let operand = |v: Value, ij: [Val; 2], from: [Val; 2], lane, lanes, mask| {
+            let mut group = group.borrow_mut();
+            let mut n = place(ir, ij, from, lane, lanes, mask);
+            group.operand(&mut n, kind, v)
+        };
+        let left = |_: &Ir, m: Val, k: Val, lanes: u32, mask: Option<Val>| {
+            operand(a, [m, k], [r.row, zero], 1, lanes, mask)
+        };
+        let right = |_: &Ir, k: Val, n: Val, lanes: u32, mask: Option<Val>| {
+            operand(b, [k, n], [zero, r.col], 1, lanes, mask)
+        };
+        let right_down = |_: &Ir, k: Val, n: Val, lanes: u32, mask: Option<Val>| {
+            operand(b, [k, n], [zero, r.col], 0, lanes, mask)
+        };
+        let start = |_: &Ir, m: Val, c: Val, lanes: u32, mask: Option<Val>| {
+            let mut group = group.borrow_mut();
+            let mut n = place(ir, [m, c], [r.row, r.col], 1, lanes, mask);
+            let x = group.eval(&mut n, &(whole.init, both()));
+            group.widen(&n, x)
+        };
+        let finish = |ir: &Ir, m: Val, c: Val, sums: Val, mask: Option<Val>| {
+            let lanes = ir.lanes(ir.ty(sums));
+            let mut n = place(ir, [m, c], [r.row, r.col], 1, lanes, mask);
+            let sums = match sum_type {
+                DType::F32 => ir.fadd(sums, ir.splat(r.padding, lanes)),
+                DType::F64 => {
+                    let padding = ir.fpext(r.padding, ir.f64());
+                    ir.fadd(sums, ir.splat(padding, lanes))
+                }
+                _ => sums,
+            };
+            n.memo = vec![BTreeMap::from([((whole.sums, both()), sums)])];
+            for &store in &whole.stores {
+                group.borrow_mut().store(&mut n, store);
+            }
+        };
+        emit(
+            ir,
+            isa,
+            &Contraction {
+                kind,
+                rows: r.rows,
+                cols: r.cols,
+                depth: r.depth,
+                a: match in_place {
+                    Some((base, row_bytes)) => Left::InPlace { base, row_bytes },
+                    None => Left::Computed(&left),
+                },
+                b: &right,
+                b_along_k: if transposed { Some(&right_down) } else { None },
+                start: if from_zero { None } else { Some(&start) },
+                finish: &finish,
+                workspace,
+            },
+        );
+    }
+
+    /// Elements of an operand in the type that the kind multiplies.
+    fn operand(&mut self, n: &mut Nest, kind: Kind, v: Value) -> Val {
+        let dtype = self.func.ty(v).dtype();
+        let codes = !matches!(kind, Kind::F32 | Kind::F64 | Kind::I32);
+        let lanes = n.lanes;
+        if codes && let Some(id) = self.func.def_id(v)
+            && self.func.ops[id].code == TileOp::Load
+            && self.func.ops[id].group("other").is_empty()
+        {
+            return self.load_codes(n, id);
+        }
+        let x = self.eval(n, &(v, both()));
+        let x = if self.ir.lanes(self.ir.ty(x)) == lanes { x } else { self.ir.splat(x, lanes) };
+        if codes { self.s.encode(x, dtype) } else { x }
+    }
+
+    /// The bits in memory, as they are.
+    fn load_codes(&mut self, n: &mut Nest, id: OpId) -> Val {
+        let op = &self.func.ops[id];
+        let mut mem = self.memory(op.operands[0]);
+        let (at, checked) = self.block_positions(n, op, &both());
+        mem.dtype = match mem.dtype.bytes() {
+            1 => DType::U8,
+            _ => DType::U16,
+        };
+        let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask: n.tail };
+        let x = access.load(&self.s, None, self.safe);
+        let x = self.widen(n, x);
+        self.ir.trunc(x, self.s.stored(mem.dtype, n.lanes))
+    }
+
+    /// Where the left operand's rows lie, if they are in memory as the product reads them.
+    fn left_in_place(&mut self, whole: &Whole, kind: Kind, a: Value, r: Region) -> Option<(Val, Val)> {
+        let func = self.func;
+        let id = func.def_id(a).filter(|&id| func.ops[id].code == TileOp::Load)?;
+        let op = &func.ops[id];
+        let fits = match kind {
+            Kind::F32 => func.ty(a).dtype() == DType::F32,
+            Kind::F64 => func.ty(a).dtype() == DType::F64,
+            Kind::I32 => func.ty(a).dtype() == DType::I32,
+            Kind::Bf16Amx | Kind::I8Amx | Kind::U8Amx | Kind::I8U8Amx | Kind::U8I8Amx => true,
+        };
+        let follows = &whole.accesses[&id];
+        let axis = |label: u8| follows.iter().position(|&l| l == Some(label));
+        let (row, depth) = (axis(ROW)?, axis(DEPTH)?);
+        let mem = self.memory(op.operands[0]);
+        let sure = whole.trusted.contains(&(id, row)) && whole.trusted.contains(&(id, depth));
+        // Along the other axes it stands at one position, which must be known to be inside.
+        let others = nest::checked_axes(op, follows.len());
+        let inside = (0..follows.len()).all(|i| i == row || i == depth || !others[i]);
+        if !fits || !sure || !inside || !mem.unit[depth] || row > depth {
+            return None;
+        }
+        let ir = self.ir;
+        let mut base = mem.base;
+        for (i, &at) in op.group("at").iter().enumerate() {
+            let at = self.scalar(at);
+            let at = if i == row { ir.add(at, r.row) } else { at };
+            base = ir.offset(base, ir.mul(at, mem.strides[i]));
+        }
+        Some((base, mem.strides[row]))
+    }
+
+    /// Whether the right operand's rows, and not its columns, follow one another in memory.
+    fn is_transposed(&self, whole: &Whole, b: Value) -> bool {
+        let (mut list, mut found) = (vec![b], false);
+        while let Some(v) = list.pop() {
+            let Some(id) = self.func.def_id(v) else { continue };
+            let op = &self.func.ops[id];
+            if op.code == TileOp::Load
+                && let Some(follows) = whole.accesses.get(&id)
+            {
+                let mem = self.memory(op.operands[0]);
+                let unit = |label: u8| {
+                    follows.iter().position(|&l| l == Some(label)).is_some_and(|a| mem.unit[a])
+                };
+                found |= unit(DEPTH) && !unit(COL);
+            } else if self.func.ty(v).rank() > 0 {
+                list.extend(&op.operands);
+            }
+        }
+        found
+    }
+}
+
+/// The map of a tile whose axes are the two of a place.
+fn both() -> Map {
+    vec![Some(0), Some(1)]
+}
+
+/// A place in a product as a nest: two indices, vectors along one of them.
+fn place(ir: &Ir, ij: [Val; 2], from: [Val; 2], lane: usize, lanes: u32, mask: Option<Val>) -> Nest {
+    let mut n = Nest::new(&[LONG, LONG]);
+    n.lane = Some(lane);
+    n.lanes = lanes;
+    n.tail = mask;
+    for axis in 0..2 {
+        n.index[axis] = Some(match ir.as_int(from[axis]) {
+            Some(0) => ij[axis],
+            _ => ir.add(ij[axis], from[axis]),
+        });
+    }
+    n
+}
+

@@ -1,0 +1,237 @@
+//! The ops of one vector of lanes, and those that are the same for the whole group.
+
+use super::{Lanes, Repr, axis, cast_mode};
+use crate::code::{Site, note_group, note_lane};
+use crate::frame;
+use crate::llvm::{IntCmp, Val};
+use tessera_ir::{Attr, BlockId, Op, OpId, Value};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_support::Entity;
+use tessera_tile::{Tile, TileOp};
+
+impl<'a> Lanes<'a> {
+    /// The ops of a block, without its terminator.
+    pub fn block(&mut self, id: BlockId) {
+        let func = self.func;
+        for &op in &func.blocks[id].ops {
+            if !func.ops[op].is_terminator() {
+                self.op(op);
+            }
+        }
+    }
+
+    pub fn op(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::For => self.counted(id),
+            TileOp::If => self.branch(id),
+            TileOp::While => self.conditional(id),
+            TileOp::Load => self.load(id),
+            TileOp::Store => self.store(id),
+            TileOp::Accumulate => self.accumulate(id),
+            TileOp::Atomic => self.atomic(id),
+            TileOp::Assert => self.assert(id),
+            TileOp::GroupBroadcast | TileOp::GroupShuffle => self.shuffle(id),
+            _ => {
+                let result = op.result();
+                if self.plan.is_folded(result) {
+                    return;
+                }
+                if matches!(self.env[result.index()], Repr::Absent) {
+                    let repr = self.compute(op);
+                    self.set(result, repr);
+                }
+                self.keep(result);
+            }
+        }
+    }
+
+    /// An op that only computes.
+    pub fn compute(&self, op: &Op<Tile>) -> Repr {
+        let ir = self.ir;
+        let dtype = |i: usize| self.dtype(op.operands[i]);
+        match op.code {
+            TileOp::Const => {
+                let dtype = self.dtype(op.result());
+                Repr::Uniform(self.s.constant(crate::group::constant_of(op, dtype), 1))
+            }
+            TileOp::LinearId => {
+                Repr::Steps { first: plus(ir, self.span.base, self.at), step: 1 }
+            }
+            TileOp::LocalId => Repr::Steps { first: self.at, step: 1 },
+            TileOp::ProgramId => Repr::Uniform(self.ids[axis(op)]),
+            TileOp::NumPrograms => Repr::Uniform(self.word(frame::GRID + axis(op))),
+            TileOp::GroupSize => Repr::Uniform(self.size),
+            TileOp::WarpSize => Repr::Uniform(ir.c64(crate::WARP.into())),
+            TileOp::Dim => {
+                let name = op.attr("name").map(Attr::to_string).unwrap_or_default();
+                Repr::Uniform(self.word(self.frame.symbol(&name)))
+            }
+            TileOp::Ew(f) => match self.in_steps(op, f) {
+                Some(repr) => repr,
+                None => self.level(op, |args| self.s.apply(f, dtype(0), args)),
+            },
+            TileOp::Select => self.level(op, |args| ir.select(args[0], args[1], args[2])),
+            TileOp::Cast => {
+                let to = self.dtype(op.result());
+                let (round, saturate) = cast_mode(op, to);
+                self.level(op, |args| self.s.cast(args[0], dtype(0), to, round, saturate))
+            }
+            TileOp::Bitcast => {
+                let to = self.dtype(op.result());
+                self.level(op, |args| self.s.bitcast(args[0], dtype(0), to))
+            }
+            TileOp::Philox => {
+                let word = op.attr("word").and_then(Attr::as_int).unwrap_or(0) as usize;
+                self.level(op, |args| self.s.philox(args[0], args[1], word))
+            }
+            _ => unreachable!("`is_pure` lists the ops that only compute"),
+        }
+    }
+
+    /// Calls `f` with the operands: scalars where all lanes share them, else vectors.
+    fn level(&self, op: &Op<Tile>, f: impl FnOnce(&[Val]) -> Val) -> Repr {
+        let reprs: Vec<Repr> = op.operands.iter().map(|&v| self.repr(v)).collect();
+        let scalars: Option<Vec<Val>> = reprs.iter().map(uniform).collect();
+        match scalars {
+            Some(args) => Repr::Uniform(f(&args)),
+            None => {
+                let args: Vec<Val> = reprs.into_iter().map(|r| self.widen(r)).collect();
+                Repr::Each(f(&args))
+            }
+        }
+    }
+
+    /// Arithmetic on positions that keeps their distance the same from lane to lane. It wraps in
+    /// every lane as it does in the first.
+    fn in_steps(&self, op: &Op<Tile>, f: ScalarFn) -> Option<Repr> {
+        let ir = self.ir;
+        if self.dtype(op.operands[0]) != DType::I64 {
+            return None;
+        }
+        let reprs: Vec<Repr> = op.operands.iter().map(|&v| self.repr(v)).collect();
+        if !reprs.iter().any(|r| matches!(r, Repr::Steps { .. })) {
+            return None;
+        }
+        let part = |r: &Repr| match *r {
+            Repr::Uniform(x) => Some((x, 0)),
+            Repr::Steps { first, step } => Some((first, step)),
+            Repr::Each(_) | Repr::Absent => None,
+        };
+        let (a, s) = part(&reprs[0])?;
+        let (first, step) = match f {
+            ScalarFn::Neg => (ir.sub(ir.c64(0), a), s.checked_neg()?),
+            ScalarFn::Add => {
+                let (b, t) = part(&reprs[1])?;
+                (plus(ir, a, b), s.checked_add(t)?)
+            }
+            ScalarFn::Sub => {
+                let (b, t) = part(&reprs[1])?;
+                (ir.sub(a, b), s.checked_sub(t)?)
+            }
+            ScalarFn::Mul => {
+                let (b, t) = part(&reprs[1])?;
+                let by = |x: Val, step: i64| ir.as_int(x).filter(|_| step == 0);
+                let step = match (by(a, s), by(b, t)) {
+                    (Some(k), _) => t.checked_mul(k)?,
+                    (_, Some(k)) => s.checked_mul(k)?,
+                    (None, None) => return None,
+                };
+                (ir.mul(a, b), step)
+            }
+            _ => return None,
+        };
+        Some(if step == 0 { Repr::Uniform(first) } else { Repr::Steps { first, step } })
+    }
+
+    fn assert(&mut self, id: OpId) {
+        let op = &self.func.ops[id];
+        let site = self.code.site(Site::assertion(self.func, id));
+        self.fail_where(op.operands[0], site);
+    }
+
+    /// Ends the kernel where a condition does not hold in a lane that runs; the first is named.
+    fn fail_where(&mut self, cond: Value, site: i64) {
+        let ir = self.ir;
+        let failed = ir.not(self.vector(cond));
+        let failed = self.mask.map_or(failed, |m| ir.and(m, failed));
+        let (words, at, flat) = (self.words, self.at, self.plan.flat);
+        ir.when(ir.any(failed), |ir| {
+            let number = ir.add(at, first_lane(ir, failed));
+            let (ids, lane) = if flat {
+                (self.coordinates(ir.udiv(number, self.size)), ir.urem(number, self.size))
+            } else {
+                (self.ids, number)
+            };
+            note_group(ir, words, ids);
+            note_lane(ir, words, lane);
+            ir.ret(Some(ir.c64(site)));
+        });
+    }
+
+    /// Ends the kernel where the condition holds.
+    pub fn fail(&mut self, cond: Val, site: i64) {
+        let (ids, words) = (self.ids, self.words);
+        self.ir.when(cond, |ir| {
+            note_group(ir, words, ids);
+            ir.ret(Some(ir.c64(site)));
+        });
+    }
+
+    /// Lets the host stop a long loop.
+    pub fn poll(&mut self) {
+        let site = self.code.site(Site::interrupted());
+        let stop = crate::code::poll(self.ir, self.words);
+        self.fail(stop, site);
+    }
+
+    /// Ends the kernel where a lane that runs would step by zero or backwards.
+    pub fn check_step(&mut self, id: OpId, step: Repr) {
+        let ir = self.ir;
+        let bad = match step {
+            Repr::Uniform(x) if ir.as_int(x).is_some_and(|s| s > 0) => return,
+            Repr::Uniform(x) => ir.icmp(IntCmp::LLVMIntSLE, x, ir.c64(0)),
+            _ => {
+                let step = self.widen(step);
+                let bad = ir.icmp(IntCmp::LLVMIntSLE, step, ir.zero(ir.ty(step)));
+                ir.any(self.mask.map_or(bad, |m| ir.and(m, bad)))
+            }
+        };
+        let site = self.code.site(Site::loop_step(self.func, id));
+        self.fail(bad, site);
+    }
+}
+
+fn uniform(repr: &Repr) -> Option<Val> {
+    match *repr {
+        Repr::Uniform(x) => Some(x),
+        _ => None,
+    }
+}
+
+/// A sum, or one of the two where the other is nothing.
+pub fn plus(ir: &crate::llvm::Ir, a: Val, b: Val) -> Val {
+    match (ir.as_int(a), ir.as_int(b)) {
+        (Some(0), _) => b,
+        (_, Some(0)) => a,
+        _ => ir.add(a, b),
+    }
+}
+
+/// A mask as a number, lane 0 in the lowest bit.
+pub fn mask_bits(ir: &crate::llvm::Ir, mask: Val) -> Val {
+    let bits = ir.bitcast(mask, ir.int(ir.lanes(ir.ty(mask))));
+    ir.zext(bits, ir.i64())
+}
+
+/// The first lane that is on, of those that there are.
+pub fn first_lane(ir: &crate::llvm::Ir, mask: Val) -> Val {
+    let bits = mask_bits(ir, mask);
+    ir.intrinsic("llvm.cttz", &[ir.i64()], &[bits, ir.bool(true)])
+}
+
+/// How many lanes are on.
+pub fn count_lanes(ir: &crate::llvm::Ir, mask: Val) -> Val {
+    ir.intrinsic("llvm.ctpop", &[ir.i64()], &[mask_bits(ir, mask)])
+}
