@@ -40,7 +40,7 @@ class Report:
     def why_not_judged(self):
         """Why no figure of this run is held against what is promised, or an empty text."""
         if self.options["quick"]:
-            return "sizes are tiny: a quick run tries the benchmark itself"
+            return "a quick run has tiny sizes, to try the benchmark itself"
         if self.machine["tessera"]["backend"] != "cpu":
             return f"kernels run on {self.machine['tessera']['backend']}, not on the cpu backend"
         if self.options["rounds"] < LEAST_ROUNDS:

@@ -116,6 +116,10 @@ impl Site {
         Self { what: Stop::Interrupted, loc: Loc::unknown() }
     }
 
+    pub fn is_interruption(&self) -> bool {
+        matches!(self.what, Stop::Interrupted)
+    }
+
     /// The error of a launch that stopped here; `place` names the group and lane.
     pub fn diagnostic(&self, place: &str) -> Diagnostic {
         let error = |code, why: String| Diagnostic::new(code, why).at(self.loc.clone());
@@ -135,7 +139,7 @@ impl Site {
                 ErrorCode::E_DIVERGENT_BARRIER,
                 format!("{what} was reached by some lanes of the group and not by others"),
             ),
-            Stop::Interrupted => Diagnostic::new(ErrorCode::E_UNKNOWN, "the launch was interrupted"),
+            Stop::Interrupted => tessera_target::interruption(),
         }
     }
 }

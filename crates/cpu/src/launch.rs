@@ -4,10 +4,13 @@ use crate::backend::Kernel;
 use crate::build::Variant;
 use crate::code::{Context, Shared};
 use crate::frame;
+use crate::pool::{self, Finish, Split, Worker};
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_target::LaunchArgs;
+use tessera_target::{ArgValue, LaunchArgs, Poll, interruption};
 use tessera_tile::{KernelKind, kind_of};
 
 /// Lanes of one group.
@@ -53,39 +56,69 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
         return Ok(());
     }
     let variant = kernel.variant(&layouts)?;
-    let shared =
-        Shared { name: &func.name, kind, grid: args.grid, prints: &variant.prints };
-    let run = Run { variant: &variant, words: &words, shared: &shared, failure: Mutex::new(None) };
-    run.all(groups, args.lanes);
-    match run.failure.into_inner().unwrap_or_default() {
-        Some(failure) => Err(failure.into()),
-        None => Ok(()),
+    let shared = Shared { name: &func.name, kind, grid: args.grid, prints: &variant.prints };
+    let threads = if array_bytes(args) < WORTH_SHARING { 1 } else { kernel.threads() };
+    words[frame::PARTS] = threads as u64;
+    let run = Run {
+        variant: &variant,
+        words: &words,
+        shared: &shared,
+        lanes: args.lanes,
+        failure: Mutex::new(None),
+    };
+    let total = if variant.parts { threads as i64 } else { groups } as u64;
+    // Chunks small enough that the last ones end together, and that the host is asked in time.
+    let grain = (total / (threads as u64 * 16)).max(1);
+    let finish = pool::run(
+        Split { total, grain, threads },
+        &|worker, range| run.chunk(worker, range.start as i64, range.end as i64),
+        &mut { || Poll::start().ask() },
+    );
+    match (finish, run.failure.into_inner().unwrap_or_default()) {
+        (_, Some(failure)) => Err(failure.into()),
+        (Finish::Interrupted, None) => Err(interruption().into()),
+        (Finish::Done | Finish::Stopped, None) => Ok(()),
     }
+}
+
+/// Below this many bytes of arrays a launch is over before another thread has woken.
+const WORTH_SHARING: i64 = 128 << 10;
+
+fn array_bytes(args: &LaunchArgs) -> i64 {
+    let one = |arg: &ArgValue| match arg {
+        ArgValue::Buffer(b) => {
+            b.dims.iter().fold(b.dtype.bytes() as i64, |n, &d| n.saturating_mul(d))
+        }
+        ArgValue::Scalar(_) => 0,
+    };
+    args.params.iter().map(one).fold(0, i64::saturating_add)
 }
 
 struct Run<'a> {
     variant: &'a Variant,
     words: &'a [u64],
     shared: &'a Shared<'a>,
+    lanes: i64,
     failure: Mutex<Option<Diagnostic>>,
 }
 
 impl Run<'_> {
-    fn all(&self, groups: i64, lanes: i64) {
-        let total = if self.variant.parts { 1 } else { groups };
-        self.chunk(0, total, lanes);
-    }
-
-    /// Runs some groups on this thread; false where the kernel stopped.
-    fn chunk(&self, begin: i64, end: i64, lanes: i64) -> bool {
-        let slots = self.variant.slots * (lanes.max(64) as u64) * 8;
+    /// Runs some groups on this thread; `Break` where the kernel stopped.
+    fn chunk(&self, worker: Worker<'_>, begin: i64, end: i64) -> ControlFlow<()> {
+        let slots = self.variant.slots * (self.lanes.max(64) as u64) * 8;
         let fixed = self.variant.scratch_bytes.next_multiple_of(64);
+        let poll = RefCell::new(Poll::start());
+        // Only the thread of the launch may ask the host; the others hear of it.
+        let stop = || {
+            let told = worker.stop.load(Ordering::Relaxed);
+            told || (worker.number == 0 && poll.borrow_mut().is_interrupted())
+        };
         with_room(fixed + slots + 512, |room| {
             let mut context = Context {
                 group: [0; 3],
                 lane: 0,
                 countdown: 0,
-                stop: None,
+                stop: Some(&stop),
                 shared: self.shared,
             };
             let mut words = self.words.to_vec();
@@ -95,12 +128,17 @@ impl Run<'_> {
             // `Frame::fill`; arrays are the caller's for the launch; the room is large enough.
             let site = unsafe { (self.variant.entry)(words.as_ptr(), room, begin, end) };
             if site == 0 {
-                return true;
+                return ControlFlow::Continue(());
             }
-            let place = self.shared.place(context.group, context.lane);
-            let failure = self.variant.sites.get(site as usize - 1).map(|s| s.diagnostic(&place));
-            *self.failure.lock().unwrap_or_else(|e| e.into_inner()) = failure;
-            false
+            let site = self.variant.sites.get(site as usize - 1);
+            // One that stops because it was told to has nothing to say.
+            let told = worker.stop.load(Ordering::Relaxed);
+            if let Some(site) = site.filter(|s| !(told && s.is_interruption())) {
+                let place = self.shared.place(context.group, context.lane);
+                let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
+                failure.get_or_insert_with(|| site.diagnostic(&place));
+            }
+            ControlFlow::Break(())
         })
     }
 }

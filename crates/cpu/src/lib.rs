@@ -17,6 +17,7 @@ mod lane;
 mod launch;
 mod llvm;
 mod memory;
+mod pool;
 mod scalar;
 
 pub use backend::{Cpu, set_threads, threads};

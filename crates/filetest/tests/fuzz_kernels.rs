@@ -1,5 +1,5 @@
-//! Random kernels through the front end, the verifier, the printer, the parser, the passes and the
-//! interpreter; and damaged Python source through the front end. Nothing may panic or hang; what
+//! Random kernels through the front end, the verifier, the printer, the parser, the passes, the
+//! interpreter and the CPU backend; and damaged Python source through the front end. Nothing may panic or hang; what
 //! the passes made of a kernel must compute what the kernel says, bit for bit.
 
 mod budget;
@@ -12,12 +12,13 @@ use budget::Budget;
 use generator::{PARAMS, kernel};
 use random::Random;
 use std::collections::BTreeMap;
+use tessera_cpu::{Cpu, Isa};
 use tessera_diag::Code;
 use tessera_frontend::Kernel;
 use tessera_interp::HostArray;
 use tessera_ir::{PassContext, PassOptions};
-use tessera_numerics::{DType, Scalar};
-use tessera_target::{ArgValue, LaunchArgs};
+use tessera_numerics::{DType, Profile, Scalar};
+use tessera_target::{ArgValue, Backend, CompileOptions, LaunchArgs};
 use tessera_tile::{KernelKind, TileFunc};
 
 /// Arrays for one launch of a generated kernel, with ragged and empty sizes.
@@ -45,12 +46,12 @@ fn arrays(r: &mut Random) -> (BTreeMap<&'static str, HostArray>, i64, i64) {
     (out, n, m)
 }
 
-/// Runs a function; gives the bytes of every array, or the code of the error.
+/// Runs a function by the interpreter, or compiled; gives the bytes of every array, or the code of the error.
 fn run(
     func: &TileFunc,
     mut arrays: BTreeMap<&'static str, HostArray>,
-    n: i64,
-    m: i64,
+    (n, m): (i64, i64),
+    on: Option<Cpu>,
 ) -> Result<Vec<Vec<u8>>, Code> {
     let mut params = Vec::new();
     for &p in func.params() {
@@ -69,11 +70,20 @@ fn run(
         domain: 10,
         lanes: 4,
     };
-    match tessera_interp::run(func, &args) {
+    let done = match on {
+        None => tessera_interp::run(func, &args),
+        Some(cpu) => cpu
+            .compile(func, &CompileOptions::new(Profile::Strict))
+            .and_then(|artifact| artifact.launch(&args)),
+    };
+    match done {
         Ok(()) => Ok(arrays.into_values().map(|a| a.bytes).collect()),
         Err(d) => Err(d.iter().next().map_or(Code::E_UNKNOWN, |d| d.code)),
     }
 }
+
+/// One in so many kernels is compiled too.
+const COMPILED: u64 = 4;
 
 /// What became of a case.
 enum Outcome {
@@ -119,21 +129,29 @@ fn case(seed: u64) -> Outcome {
         return Outcome::Refused;
     }
     let (inputs, n, m) = arrays(&mut Random(seed.rotate_left(17) | 1));
-    match run(&raw, inputs.clone(), n, m) {
+    match run(&raw, inputs.clone(), (n, m), None) {
         Err(code) => {
             assert_ne!(code, Code::E_UNKNOWN, "{}", context("the interpreter failed"));
             Outcome::Faulted
         }
         Ok(expected) => {
-            let got = run(&lowered, inputs, n, m);
-            assert_eq!(
-                got,
-                Ok(expected),
-                "{}",
-                context(&format!(
-                    "n = {n}, M = {m}: the passes changed the result\n{printed}\n{lowered}"
-                ))
-            );
+            let got = run(&lowered, inputs.clone(), (n, m), None);
+            let show = |what: &str| {
+                context(&format!("n = {n}, M = {m}: {what}\n{printed}\n{lowered}"))
+            };
+            assert_eq!(got, Ok(expected.clone()), "{}", show("the passes changed the result"));
+            // Compiling takes longer than interpreting: some of the kernels will do.
+            if seed.is_multiple_of(COMPILED) {
+                // The grid here is not the one that the passes know positions to be inside of.
+                for id in lowered.walk() {
+                    lowered.ops[id].attrs.remove("bounds");
+                }
+                let isas: Vec<_> = Isa::ALL.into_iter().filter(|&i| i <= Isa::host()).collect();
+                let isa = isas[(seed / COMPILED) as usize % isas.len()];
+                let got = run(&lowered, inputs, (n, m), Some(Cpu { isa, threads: 1 }));
+                let what = format!("compiled for {isa} the result is another");
+                assert_eq!(got, Ok(expected), "{}", context(&format!("{what}\n{lowered}")));
+            }
             Outcome::Ran
         }
     }

@@ -8,6 +8,9 @@ use crate::llvm::{IntCmp, Ir, Val};
 /// How often a step of the depth is repeated in the loop over it.
 const UNROLL: u32 = 2;
 
+/// Steps by which lines of the right operand are asked for ahead.
+const AHEAD: i64 = 8;
+
 pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
     let (ir, shape) = (f.ir, f.shape);
     let vectors = f.parts(block.width, f.c64(shape.lanes));
@@ -96,6 +99,12 @@ fn one_step(ir: &Ir, shape: Shape, left: Val, row_bytes: Val, right: Val, sums: 
     let count = sums.len() / shape.rows as usize;
     let load = |c| ir.load(ir.vec(elem, shape.lanes), ir.offset_const(right, c), bytes);
     let b: Vec<_> = (0..count).map(|c| load(i64::from(bytes) * c as i64)).collect();
+    if count == shape.vectors as usize {
+        for line in (0..shape.panel_bytes()).step_by(64) {
+            let ahead = AHEAD * shape.panel_bytes() + line;
+            ir.prefetch(ir.offset_const(right, ahead), false, 3);
+        }
+    }
     let mut row = left;
     for (r, sums) in sums.chunks_mut(count).enumerate() {
         if r > 0 {

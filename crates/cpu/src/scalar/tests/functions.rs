@@ -2,7 +2,7 @@
 
 use super::values::{Random, operands};
 use super::{Case, Lanes, Lies, check};
-use tessera_numerics::{DType, Scalar, ScalarFn, decode, eval, philox4};
+use tessera_numerics::{DType, Scalar, ScalarFn, cast, decode, eval, philox4};
 
 const CARRIERS: [DType; 7] =
     [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32, DType::U64, DType::Bool];
@@ -39,6 +39,38 @@ fn float_functions_agree_with_their_meaning() {
 #[test]
 fn integer_functions_agree_with_their_meaning() {
     check(&cases(&CARRIERS[2..]), Lanes::Any);
+}
+
+/// A second operand that is known when code is made takes other ways.
+#[test]
+fn functions_of_a_constant_agree_with_their_meaning() {
+    let fs = [
+        ScalarFn::FloorDiv,
+        ScalarFn::Mod,
+        ScalarFn::Shl,
+        ScalarFn::Shr,
+        ScalarFn::Maximum,
+        ScalarFn::Minimum,
+    ];
+    let constants = [0.0, -0.0, 1.0, -1.0, 7.0, 8.0, 31.0, 32.0, 64.0, -2147483648.0, f64::NAN];
+    let pairs =
+        CARRIERS[..6].iter().flat_map(|&d| constants.map(|c| (d, cast(c.into(), DType::F64, d))));
+    let all = pairs.flat_map(|(d, c)| fs.map(|f| (f, d, c))).filter(|(f, d, _)| f.accepts(*d));
+    let one = |(f, d, c): (ScalarFn, DType, Scalar)| {
+        let inputs = operands(d, 1, 7);
+        let value = |&x: &u64| eval(f, &[decode(d, x), c]).unwrap().bits();
+        let wanted = inputs[0].iter().map(value).collect();
+        Case {
+            label: format!("{f} {d} by {c:?}"),
+            operands: vec![Lies::Carried(d)],
+            result: Lies::Carried(d),
+            emit: Box::new(move |s, x| s.apply(f, d, &[x[0], s.constant(c, s.lanes(x[0]))])),
+            inputs,
+            wanted,
+            any_nan: true,
+        }
+    };
+    check(&all.map(one).collect::<Vec<_>>(), Lanes::Any);
 }
 
 #[test]
