@@ -20,6 +20,14 @@ can_link || missing+=(gcc libc6-dev)
 "$python" -c 'import ensurepip, venv' ||
     missing+=("$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")
 
+# The CPU backend is built on LLVM 19; the prefix can be set where it lies elsewhere.
+llvm=${LLVM_SYS_191_PREFIX:-/usr/lib/llvm-19}
+if ! [[ -x $llvm/bin/llvm-config ]]; then
+    missing+=(llvm-19-dev libzstd-dev zlib1g-dev)
+fi
+# llvm-config of a distribution names the C++ library, which comes with the compiler.
+command -v c++ >/dev/null || missing+=(g++)
+
 ((${#missing[@]})) || exit "$ALREADY_DONE"
 
 command -v apt-get >/dev/null ||

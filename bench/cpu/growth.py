@@ -59,7 +59,8 @@ def run(report, works, sizes, runs):
             worst, ratio = max(((s, t / per_element[n]) for s, t in per_element.items() if s != n), key=lambda p: p[1])
             remark = f"{per_element[n]:.3g} ns / {unit}" + ("" if MUST.met(ratio) else ", cliff")
             data = {"sizes": group, "least_s": least, "samples_s": samples, "ns_per_element": per_element}
-            report.add(Row("growth", name, f"{worst}", ratio, "x", None, None, remark, MUST if n in PROMISED else None, data))
+            must = MUST if n in PROMISED else None
+            report.add(Row("growth", name, f"{worst}", ratio, "x", remark=remark, must=must, data=data))
     return curves
 
 

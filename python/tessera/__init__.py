@@ -31,6 +31,7 @@ from ._annotations import (
 from ._arrays import array, empty, ones, zeros
 from ._bench import bench
 from ._core import DType, __version__
+from ._cost import Cost
 from ._debug import Frame, Traced
 from ._decorators import kernel
 from ._dtypes import (

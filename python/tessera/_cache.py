@@ -17,10 +17,10 @@ def list_cache(as_json: bool = False) -> int:
     if as_json:
         print(json.dumps({**found, "bytes": total}, indent=2))
     else:
-        rows = [(_age(entry["age_s"]), _size(entry["bytes"]), entry["about"]) for entry in entries]
+        rows = [(_age(entry["age_s"]), size_text(entry["bytes"]), entry["about"]) for entry in entries]
         for age, size, about in [("age", "size", "kernel"), *rows] if rows else []:
             print(f"{age:>8}  {size:>9}  {about}")
-        place = f"{_size(total)} of at most {_size(found['limit'])}, in {found['directory']}"
+        place = f"{size_text(total)} of at most {size_text(found['limit'])}, in {found['directory']}"
         print(f"{_count(len(entries))}, {place}" if found["directory"] else _NOWHERE)
     return _tell(warnings)
 
@@ -29,7 +29,7 @@ def clear_cache() -> int:
     """Removes what is kept; gives 0 when all of it could be removed."""
     done = _core.cache_clear()
     if done["directory"]:
-        print(f"removed {_count(done['entries'])}, {_size(done['bytes'])}, from {done['directory']}")
+        print(f"removed {_count(done['entries'])}, {size_text(done['bytes'])}, from {done['directory']}")
     else:
         print(_NOWHERE)
     return _tell(done["warnings"])
@@ -56,7 +56,7 @@ def _age(seconds: float) -> str:
     return f"{int(seconds / 86400)} days"
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             break

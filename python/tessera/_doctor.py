@@ -29,6 +29,12 @@ def doctor(out: TextIO) -> int:
     print("\ncapabilities of the backend that calls with host arrays run on", file=out)
     failed = _capabilities(row)
 
+    print("\nthe processor, as the backend cpu uses it", file=out)
+    failed |= _processor(row)
+
+    print("\ncompiled kernels that are kept on disk", file=out)
+    failed |= _cache(row)
+
     print("\nenvironment variables that are set", file=out)
     known = runtime.knobs()
     for name in sorted(n for n in os.environ if n.startswith("TESSERA_")):
@@ -66,6 +72,51 @@ def _capabilities(row: Any) -> bool:
         else:
             row(name, value)
     return False
+
+
+def _processor(row: Any) -> bool:
+    from . import TesseraError, _core, runtime
+
+    try:
+        found = _core.processor()
+        caps = runtime.capabilities("cpu") if found else None
+    except TesseraError as e:
+        row("error", str(e).splitlines()[0])
+        return True
+    if found is None or caps is None:
+        row("none", "this build does not contain the backend")
+        return False
+    most = "the most there is" if found["isa"] == found["host"] else f"TESSERA_CPU says so; there is {found['host']}"
+    row("instructions", f"{found['isa']} ({most})")
+    row("vectors", f"{found['vector_bits']} bits")
+    row("matrix units", ", ".join(name for name, has in caps["tensorcore"].items() if has) or "none")
+    row("threads", f"{found['threads']} (of {_cores()} cores)")
+    row("LLVM", found["llvm"])
+    return False
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cache(row: Any) -> bool:
+    from . import TesseraError, _core
+    from ._cache import size_text
+
+    try:
+        found = _core.cache_entries()
+    except TesseraError as e:
+        row("error", str(e).splitlines()[0])
+        return True
+    if not found["directory"]:
+        row("directory", "none: there is no home directory and TESSERA_CACHE_DIR is not set")
+        return False
+    row("directory", found["directory"])
+    total = size_text(sum(entry["bytes"] for entry in found["entries"]))
+    row("kept", f"{len(found['entries'])}, {total} of at most {size_text(found['limit'])}")
+    for warning in found["warnings"]:
+        row("warning", warning.splitlines()[0])
+    return bool(found["warnings"])
 
 
 def _kernel(row: Any) -> bool:

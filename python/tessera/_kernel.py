@@ -10,6 +10,7 @@ from typing import Any, Callable, Sequence
 from . import _core
 from ._arrays import for_result
 from ._capture import capture, captures_of
+from ._cost import Cost
 from ._debug import Frame, Traced, interpret, trace
 from ._profile import current as profile_now
 from ._report import CheckReport
@@ -129,8 +130,12 @@ class KernelFn:
         return self._kernel.inspect_ir(level, locs)
 
     def explain(self) -> Explanation:
-        """What the latest call or ``jit`` did: backend, configuration, grid, hashes, times, notes."""
+        """What the latest call or ``jit`` did: backend, configuration, grid, hashes, resources, work, times, notes."""
         return Explanation(*self._kernel.explain())
+
+    def cost(self) -> Cost:
+        """How much arithmetic and how many bytes the latest call was, and how fast it went."""
+        return Cost(**self._kernel.cost())
 
     def cache_clear(self) -> None:
         """Forgets everything that was compiled."""
@@ -170,6 +175,10 @@ class Compiled:
     def explain(self) -> Explanation:
         """How it was compiled and, once it was called, what ran."""
         return Explanation(*self._handle.explain())
+
+    def cost(self, **dims: int) -> Cost:
+        """How much arithmetic and how many bytes a launch is: one with these dims, or without any the latest."""
+        return Cost(**self._handle.cost(dims))
 
     @property
     def config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Backends: which there are, what they can do, and which one runs."""
+"""Backends: which there are, what they can do, which one runs, and with how many threads."""
 
 from __future__ import annotations
 
@@ -23,6 +23,20 @@ def select_backend(name: str | None) -> None:
 def capabilities(device: str | None = None) -> dict[str, Any]:
     """What a device or backend can do; by default what a call with host arrays would run on."""
     return _core.capabilities(device)
+
+
+def threads() -> int:
+    """How many threads a launch on the CPU may use."""
+    return _core.threads()
+
+
+def set_threads(n: int | None) -> None:
+    """Sets how many threads every later launch on the CPU may use; ``None`` for as many as there are cores.
+
+    ``TESSERA_THREADS`` says how many there are at first. The number changes no bit of a result in the
+    profiles ``deterministic`` and ``strict``.
+    """
+    _core.set_threads(n)
 
 
 def knobs() -> dict[str, str]:

@@ -8,3 +8,10 @@ def cache_directory(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TESSERA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(params=["cpu", "interp"])
+def backend(request, monkeypatch):
+    """Runs a test once on each backend."""
+    monkeypatch.setenv("TESSERA_BACKEND", request.param)
+    return request.param

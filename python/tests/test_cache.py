@@ -12,7 +12,7 @@ import pytest
 import tessera as ts
 from kernels import saxpy
 from tessera import _core
-from tessera._cache import _age, _size
+from tessera._cache import _age, size_text
 from tessera._cli import main
 
 
@@ -35,8 +35,10 @@ def files(folder):
     return sorted(p for p in folder.rglob("*") if p.is_file())
 
 
-def in_another_process(code):
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+def in_another_process(code, **environment):
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
     assert out.returncode == 0, out.stderr
     return out.stdout
 
@@ -147,12 +149,27 @@ def test_the_limit_is_kept(cache, monkeypatch, run):
 
 
 def test_importing_and_interpreting_make_no_directory(cache):
-    in_another_process("import tessera, tessera._doctor as d, sys; d.doctor(sys.stdout)")
+    doctor = "import tessera, tessera._doctor as d, sys; d.doctor(sys.stdout)"
+    in_another_process(doctor, TESSERA_BACKEND="interp")
     assert not cache.exists()
 
 
+def test_a_kernel_that_another_process_compiled_is_found(cache, run):
+    code = """
+import sys
+import numpy as np
+from kernels import saxpy
+saxpy(np.ones(3, np.float32), np.zeros(3, np.float32), 2.0)
+print(saxpy.jit().resources["from_disk_cache"])
+"""
+    path = os.pathsep.join([os.path.dirname(__file__), os.path.dirname(os.path.dirname(ts.__file__))])
+    told = [in_another_process(code, PYTHONPATH=path) for _ in range(2)]
+    assert told == ["false\n", "true\n"]
+    assert " saxpy" in run("ls")[1]
+
+
 def test_sizes_and_ages_are_short():
-    assert [_size(n) for n in (0, 1023, 1024, 150 << 10, 5 << 20, 3 << 30, 5000 << 30)] == [
+    assert [size_text(n) for n in (0, 1023, 1024, 150 << 10, 5 << 20, 3 << 30, 5000 << 30)] == [
         "0 B", "1023 B", "1.0 KiB", "150 KiB", "5.0 MiB", "3.0 GiB", "5000 GiB"]
     assert [_age(s) for s in (0.4, 99, 100, 5999, 6000, 47.5 * 3600, 72 * 3600)] == [
         "0 s", "99 s", "1 min", "99 min", "1 h", "47 h", "3 days"]

@@ -1,5 +1,7 @@
 """The command `tessera`."""
 
+import os
+import re
 import subprocess
 import sys
 
@@ -54,9 +56,26 @@ def test_doctor_finds_a_kernel_that_runs(run, monkeypatch):
     monkeypatch.setenv("TESSERA_NOTHING", "1")
     status, out, _ = run("doctor")
     assert status == 0 and out.rstrip().endswith("all is well")
-    for words in ("numpy", "ml_dtypes", "interp                   available", "ptx", "does not contain", "warp_size",
-                  "saxpy of 1000 elements   right, on interp", "TESSERA_VERIFY           '1'", "does not know it"):
+    for words in ("numpy", "ml_dtypes", "interp                   available", "cpu                      available", "ptx",
+                  "does not contain", "warp_size", "saxpy of 1000 elements   right, on cpu",
+                  "TESSERA_VERIFY           '1'", "does not know it"):
         assert words in out, out
+
+
+def test_doctor_tells_of_the_processor_and_the_cache(tmp_path):
+    cache = str(tmp_path / "cache")
+
+    def doctor(**environment):
+        command = [sys.executable, "-m", "tessera", "doctor"]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+    out = doctor(TESSERA_CPU="generic", TESSERA_THREADS="3", TESSERA_CACHE_DIR=cache).stdout
+    for row in (r"instructions +generic \((TESSERA_CPU says so; there is (avx2|avx512|amx)|the most there is)\)",
+                r"vectors +128 bits", r"matrix units +none", r"threads +3 \(of \d+ cores\)", r"LLVM +19\.1",
+                rf"directory +{re.escape(cache)}", r"kept +0, 0 B of at most 1.0 GiB"):
+        assert re.search(row, out), (row, out)
+    wrong = doctor(TESSERA_CPU="sse")
+    assert wrong.returncode == 1 and 'in TESSERA_CPU, got "sse"' in wrong.stdout
 
 
 def test_doctor_says_what_is_wrong(run, monkeypatch):

@@ -70,6 +70,8 @@ def test_backends_are_known_missing_or_unknown(monkeypatch):
     monkeypatch.setenv("TESSERA_BACKEND", "ptx")
     with pytest.raises(ts.DeviceError, match="ptx"):
         ts.runtime.capabilities()
+    monkeypatch.delenv("TESSERA_BACKEND")
+    assert ts.runtime.capabilities()["backend"] == "cpu"
     ts.runtime.select_backend("interp")
     try:
         assert ts.runtime.capabilities()["backend"] == "interp"
@@ -78,9 +80,11 @@ def test_backends_are_known_missing_or_unknown(monkeypatch):
 
 
 def test_capabilities_have_the_documented_keys():
-    caps = ts.runtime.capabilities()
-    assert {"backend", "tensorcore", "warp_size", "cp_async", "shared_bytes_per_block"} <= caps.keys()
-    assert caps["tensorcore"]["bf16"] is False
+    for backend in ("cpu", "interp"):
+        caps = ts.runtime.capabilities(backend)
+        assert {"backend", "tensorcore", "warp_size", "cp_async", "shared_bytes_per_block"} <= caps.keys()
+        assert caps["warp_size"] == 32 and caps["tensorcore"]["f32"] is False
+        assert caps["tensorcore"]["bf16"] is (caps["arch"] == "amx")
 
 
 @pytest.mark.parametrize("text, line, column", [

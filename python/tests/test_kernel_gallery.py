@@ -25,11 +25,13 @@ def folder_on_path():
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("checked", [False, True], ids=["plain", "checked"])
+@pytest.mark.parametrize("how", ["cpu", "interp", "checked"])
 @pytest.mark.parametrize("name", NAMES)
-def test_kernel(name, checked, monkeypatch):
-    if checked:
+def test_kernel(name, how, monkeypatch):
+    if how == "checked":
         monkeypatch.setenv("TESSERA_CHECK", "1")  # no race, no element outside, nothing read before it is written
+    else:
+        monkeypatch.setenv("TESSERA_BACKEND", how)
     gallery = importlib.import_module("gallery")
     module = importlib.import_module(name)
     sizes = []

@@ -20,7 +20,7 @@ def normal(seed, *shape, dtype=np.float32):
 
 
 @pytest.mark.parametrize("n", [0, 1, 31, 1000, 4097])
-def test_saxpy_updates_in_place_and_returns_the_array(n):
+def test_saxpy_updates_in_place_and_returns_the_array(n, backend):
     x, y = normal(0, n), normal(1, n)
     expected = np.float32(1.5) * x + y
     assert saxpy(x, y, 1.5) is y
@@ -28,7 +28,7 @@ def test_saxpy_updates_in_place_and_returns_the_array(n):
 
 
 @pytest.mark.parametrize("m, n, k", [(64, 64, 32), (100, 70, 50), (1, 1, 1), (257, 129, 65), (0, 5, 3), (5, 3, 0)])
-def test_the_printed_gemm_adds_the_product(m, n, k):
+def test_the_printed_gemm_adds_the_product(m, n, k, backend):
     a, b, c = normal(0, m, k, dtype=BF16), normal(1, k, n, dtype=BF16), normal(2, m, n)
     product = a.astype("f8") @ b.astype("f8")
     expected = c + product
@@ -37,7 +37,7 @@ def test_the_printed_gemm_adds_the_product(m, n, k):
     assert (abs(c - expected) <= bound + 2.0**-24 * abs(expected)).all()
 
 
-def test_accumulation_is_in_fp32():
+def test_accumulation_is_in_fp32(backend):
     ones = np.ones((1, 2**20), BF16)
     c = np.zeros((1, 1), np.float32)
     assert gemm(ones, ones.T, c)[0, 0] == 2**20
@@ -45,7 +45,7 @@ def test_accumulation_is_in_fp32():
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("s", [1, 63, 64, 65, 200])
-def test_attention_is_near_float64(s, causal):
+def test_attention_is_near_float64(s, causal, backend):
     q, k, v = (normal(i, 2, s, 32, dtype=BF16) for i in range(3))
     o = np.zeros_like(q)
     attention(q, k, v, o, causal)
@@ -57,14 +57,38 @@ def test_attention_is_near_float64(s, causal):
     assert abs(o.astype("f8") - p / p.sum(-1, keepdims=True) @ v).max() < 2e-2
 
 
+def strict_bits(kernel, *args):
+    """What a kernel writes into its arguments in the profile `strict`."""
+    args = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+    with ts.numerics.profile("strict"):
+        kernel(*args)
+    return [a.tobytes() for a in args if isinstance(a, np.ndarray)]
+
+
+@pytest.mark.parametrize("args", [
+    (saxpy, normal(0, 1001), normal(1, 1001), 1.5),
+    (gemm, normal(0, 70, 45, dtype=BF16), normal(1, 45, 100, dtype=BF16), normal(2, 70, 100)),
+    (attention, *(normal(i, 2, 100, 32, dtype=BF16) for i in range(3)), np.zeros((2, 100, 32), BF16)),
+], ids=lambda args: args[0].name)  # fmt: skip
+def test_strict_results_have_the_same_bits_on_both_backends(args, monkeypatch):
+    monkeypatch.setenv("TESSERA_BACKEND", "interp")
+    expected = strict_bits(*args)
+    monkeypatch.setenv("TESSERA_BACKEND", "cpu")
+    assert strict_bits(*args) == expected
+    assert args[0].explain().backend == "cpu"
+
+
 @pytest.mark.parametrize("kernel", [saxpy, gemm, attention], ids=lambda k: k.name)
 def test_every_level_is_text_that_reads_back(kernel):
     compiled = kernel.jit(**({"D": 64} if kernel is attention else {}))
+    interpreted = kernel.jit(target="interp", **({"D": 64} if kernel is attention else {}))
     for level in ("graph", "schedule", "sched", "tile", "target"):
-        text = compiled.inspect_ir(level)
+        # The target of the CPU is LLVM IR.
+        text = (interpreted if level == "target" else compiled).inspect_ir(level)
         module = ts.ir.parse(text)
         module.verify()
         assert str(module) == text and module.name == kernel.name
+    assert "define" in compiled.inspect_ir("target")
     for level in ("graph", "schedule", "tile"):
         text = ts.inspect_ir(kernel, level=level)
         assert str(ts.ir.parse(text)) == text
@@ -83,8 +107,12 @@ def test_hashes_are_the_same_in_every_process():
     script = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
         "import tessera as ts, kernels\n"
-        "for k in (kernels.saxpy, kernels.gemm, kernels.attention.jit(D=64)):\n"
-        "    print(*(ts.ir.parse(k.inspect_ir(l)).hash() for l in ('graph', 'schedule', 'tile', 'target')))\n"
+        "import hashlib\n"
+        "for k, dims in (kernels.saxpy, {}), (kernels.gemm, {}), (kernels.attention, {'D': 64}):\n"
+        "    c, i = k.jit(**dims), k.jit(target='interp', **dims)\n"
+        "    print(*(ts.ir.parse(c.inspect_ir(l)).hash() for l in ('graph', 'schedule', 'tile')))\n"
+        "    print(ts.ir.parse(i.inspect_ir('target')).hash())\n"
+        "    print(c.explain().target_hash, hashlib.sha1(c.inspect_ir('target').encode()).hexdigest())\n"
     )
     paths = [os.path.dirname(__file__), os.path.dirname(os.path.dirname(ts.__file__))]
     runs = [
@@ -94,7 +122,7 @@ def test_hashes_are_the_same_in_every_process():
         ).stdout
         for seed in ("1", "2")
     ]  # fmt: skip
-    assert runs[0] == runs[1] and len(runs[0].split()) == 12
+    assert runs[0] == runs[1] and len(runs[0].split()) == 18
 
 
 def test_jit_needs_the_dims_of_tile_shapes_and_pins_the_rest():
@@ -127,7 +155,7 @@ def test_explain_tells_what_ran():
     x = np.ones(10, np.float32)
     saxpy(x, x.copy(), 1)
     first = saxpy.explain()
-    assert (first.backend, first.lanes, first.cache_hit) == ("interp", (10, 256), False)
+    assert (first.backend, first.lanes, first.cache_hit) == ("cpu", (10, 256), False)
     assert "launch" in first.times and first.tile_hash in first
     assert pickle.loads(pickle.dumps(first)).fields == first.fields
     saxpy[4](x, x.copy(), 1)
@@ -247,7 +275,7 @@ def test_bench_times_calls():
 
 
 @pytest.mark.parametrize("name", ["bool", "i8", "u16", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6", "fp4", "int4"])
-def test_small_dtypes_pass_through_a_kernel(name):
+def test_small_dtypes_pass_through_a_kernel(name, backend):
     @ts.kernel
     def copy(x: ts.Tensor["n"], y: ts.Tensor["n"]):
         i = ts.tile.linear_id()

@@ -41,9 +41,11 @@ def test_one_array_for_two_written_regions_is_refused():
 
 
 @pytest.mark.parametrize("name", ["fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1", "bf16", "f16"])
-def test_no_dtype_falls_back_on_the_interpreter(name):
-    """The warning of a fallback is told where one happens. The interpreter has every dtype: none is told, and
+@pytest.mark.parametrize("backend", ["cpu", "interp"])
+def test_no_dtype_falls_back(name, backend, monkeypatch):
+    """The warning of a fallback is told where one happens. These backends have every dtype: none is told, and
     results have the bits of the dtype itself."""
+    monkeypatch.setenv("TESSERA_BACKEND", backend)
     elem = ts.dtype(name)
 
     @ts.kernel
@@ -70,6 +72,7 @@ def group_sums(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], z: ts.Tenso
 
 
 def test_group_reductions_do_not_depend_on_the_width_of_a_warp(monkeypatch):
+    monkeypatch.setenv("TESSERA_BACKEND", "interp")
     x = np.random.default_rng(0).standard_normal(300).astype(np.float32)
     results = []
     for width in (16, 32, 64):
@@ -159,16 +162,27 @@ def test_what_a_kernel_prints_goes_where_python_prints(capsys):
     assert capsys.readouterr().out == "talkative[0]: t = [1.0, 2.0]\ntalkative[1]: t = [3.0, 4.0]\n"
 
 
+@ts.kernel(lanes=64)
+def places(lane: ts.Tensor["n", ts.i32], warp: ts.Tensor["n", ts.i32]):
+    i = ts.tile.linear_id()
+    lane[i] = ts.tile.lane_id()
+    warp[i] = ts.tile.warp_id()
+
+
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_lane_ids_follow_the_emulated_warp_width(width, monkeypatch):
-    @ts.kernel(lanes=64)
-    def places(lane: ts.Tensor["n", ts.i32], warp: ts.Tensor["n", ts.i32]):
-        i = ts.tile.linear_id()
-        lane[i] = ts.tile.lane_id()
-        warp[i] = ts.tile.warp_id()
-
+    monkeypatch.setenv("TESSERA_BACKEND", "interp")
     monkeypatch.setenv("TESSERA_INTERP_WARP", str(width))
     lane, warp = np.zeros(64, np.int32), np.zeros(64, np.int32)
     places(lane, warp)
     np.testing.assert_array_equal(lane, np.arange(64) % width)
     np.testing.assert_array_equal(warp, np.arange(64) // width)
+
+
+def test_warps_have_32_lanes_on_the_cpu(monkeypatch):
+    monkeypatch.setenv("TESSERA_BACKEND", "cpu")
+    monkeypatch.setenv("TESSERA_INTERP_WARP", "64")  # not its affair
+    lane, warp = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    places(lane, warp)
+    np.testing.assert_array_equal(lane, np.arange(64) % 32)
+    np.testing.assert_array_equal(warp, np.arange(64) // 32)

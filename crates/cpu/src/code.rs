@@ -45,6 +45,8 @@ pub struct Code {
     pub prints: Vec<Printing>,
     /// 8-byte places that each lane of a group has in memory, across barriers.
     pub slots: u64,
+    /// Some stores go past the caches: they must be done before the kernel is.
+    pub streams: bool,
     /// The kernel divides its work itself: it is run in parts, not in groups.
     pub parts: bool,
     /// Facts for `.explain()`, as they were chosen.
@@ -288,8 +290,12 @@ pub fn array(ir: &Ir, words: Val, first: usize, ty: &Type, layout: u32) -> Mem {
         strides: (0..rank).map(stride).collect(),
         unit,
         dtype: ty.dtype(),
+        stream: layout & crate::memory::STREAM != 0,
     }
 }
+
+/// Elements of one tile or buffer: far above any kernel's, far below what memory holds.
+const MAX_ELEMENTS: i64 = 1 << 28;
 
 /// Whether every op of the function is one that code can be generated for.
 pub fn supported(func: &TileFunc) -> Result<(), tessera_diag::Diagnostics> {
@@ -299,6 +305,18 @@ pub fn supported(func: &TileFunc) -> Result<(), tessera_diag::Diagnostics> {
     let lane = kind_of(func) == Some(KernelKind::Lane);
     for id in func.walk() {
         let op = &func.ops[id];
+        for &v in &op.results {
+            let dims: Vec<i64> = func.ty(v).static_shape().unwrap_or_default();
+            let size = dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d));
+            if size.is_none_or(|n| n > MAX_ELEMENTS) {
+                let dims: Vec<_> = dims.iter().map(i64::to_string).collect();
+                let why = format!(
+                    "expected a tile of at most {MAX_ELEMENTS} elements, got shape ({})",
+                    dims.join(", ")
+                );
+                errors.push(Diagnostic::new(ErrorCode::E_TILE_LOWERING, why).at(op.loc.clone()));
+            }
+        }
         let mut refuse = |why: &str| {
             errors.push(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why).at(op.loc.clone()));
         };

@@ -141,7 +141,7 @@ impl Frame {
                     words.push(b.data as u64);
                     words.extend(b.dims.iter().map(|&d| d as u64));
                     words.extend(b.strides.iter().map(|&s| s as u64));
-                    layouts.push(layout(b));
+                    layouts.push(layout(b) | stream(&param.kind, b));
                 }
                 (ParamKind::Scalar(dtype), ArgValue::Buffer(_)) => {
                     let why = format!("expected {dtype} for `{}`, got an array", param.name);
@@ -188,7 +188,20 @@ fn symbol(dim: &Dim) -> Option<String> {
 fn layout(b: &BufferArg) -> u32 {
     let bytes = b.dtype.bytes() as i64;
     let side_by_side = |axis: &usize| b.strides[*axis] == bytes || b.dims[*axis] <= 1;
-    (0..b.dims.len().min(32)).filter(side_by_side).map(|axis| 1 << axis).sum()
+    (0..b.dims.len().min(31)).filter(side_by_side).map(|axis| 1 << axis).sum()
+}
+
+/// From this size on an array that is only written does not fit the caches beside what is read.
+const STREAM_BYTES: i64 = 32 << 20;
+
+/// Whether whole cache lines of the array may be written past the caches.
+fn stream(kind: &ParamKind, b: &BufferArg) -> u32 {
+    let ParamKind::Array { privilege: Privilege::Write, .. } = kind else { return 0 };
+    let bytes = b.dtype.bytes() as i64;
+    let size = b.dims.iter().fold(bytes, |n, &d| n.saturating_mul(d));
+    let on_lines = |axis: usize| b.dims[axis] <= 1 || b.strides[axis] == bytes || b.strides[axis] % 64 == 0;
+    let lines = (b.data as usize).is_multiple_of(64) && (0..b.dims.len()).all(on_lines);
+    if cfg!(target_arch = "x86_64") && size >= STREAM_BYTES && lines { crate::memory::STREAM } else { 0 }
 }
 
 /// A scalar's bits in its carrier.

@@ -75,8 +75,9 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
         &mut { || Poll::start().ask() },
     );
     match (finish, run.failure.into_inner().unwrap_or_default()) {
-        (_, Some(failure)) => Err(failure.into()),
-        (Finish::Interrupted, None) => Err(interruption().into()),
+        // The host holds an exception of its own then, which must be raised.
+        (Finish::Interrupted, _) => Err(interruption().into()),
+        (Finish::Done | Finish::Stopped, Some(failure)) => Err(failure.into()),
         (Finish::Done | Finish::Stopped, None) => Ok(()),
     }
 }

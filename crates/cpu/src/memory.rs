@@ -13,6 +13,8 @@ pub struct Mem {
     /// Axes along which neighbours lie side by side.
     pub unit: Vec<bool>,
     pub dtype: DType,
+    /// Large, only written, and on cache lines: whole lines may go past the caches.
+    pub stream: bool,
 }
 
 /// Where along one axis the lanes are.
@@ -47,6 +49,9 @@ pub struct Access<'a> {
     /// Lanes that take part; all where there is none.
     pub mask: Option<Val>,
 }
+
+/// The layout bit of an array that may be written past the caches.
+pub const STREAM: u32 = 1 << 31;
 
 impl Access<'_> {
     fn address(&self, ir: &Ir) -> Address {
@@ -196,6 +201,19 @@ impl Access<'_> {
             Some(v) => s.ir.splat(v, lanes),
             None => s.constant(Scalar::zero(self.mem.dtype), lanes),
         }
+    }
+
+    /// As `store`, for whole vectors on cache lines that will not be read again soon. False where
+    /// the lanes are no such vector, and nothing was written.
+    pub fn stream(&self, s: &Scalars<'_>, code: Val) -> bool {
+        let ir = s.ir;
+        let whole = self.lanes * self.mem.dtype.bytes() as u32 == 64;
+        if !self.mem.stream || !whole || self.mask.is_some() || self.checked.contains(&true) {
+            return false;
+        }
+        let Address::Row(p) = self.address(ir) else { return false };
+        ir.non_temporal(ir.store(code, p, 64));
+        true
     }
 
     /// Writes codes (of as many lanes, or one for all).

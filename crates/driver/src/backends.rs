@@ -61,14 +61,12 @@ impl Choice {
     pub fn caps(&self) -> Result<Caps, Diagnostics> {
         let mut caps = self.backend.caps();
         if caps.backend == "interp" {
-            caps.warp_size = knobs::interp_warp()?.unwrap_or(caps.warp_size);
+            caps.warp_size = knobs::interp_warp()?;
         }
         #[cfg(feature = "cpu")]
         if caps.backend == "cpu" {
             knobs::cpu()?;
-            if let Some(threads) = knobs::threads()? {
-                tessera_cpu::set_threads(threads);
-            }
+            crate::processor::settle_threads()?;
         }
         Ok(caps)
     }
@@ -112,9 +110,9 @@ impl Backends {
         }
     }
 
-    /// The backend that checks and watches, whatever is selected.
-    pub fn interpreter(&self) -> Result<Choice, Diagnostics> {
-        Ok(Choice { backend: self.ready("interp", "the call")?, why: "the call asks for it" })
+    /// The backend that checks and watches, whatever is selected; `why` it is wanted.
+    pub fn interpreter(&self, why: &'static str) -> Result<Choice, Diagnostics> {
+        Ok(Choice { backend: self.ready("interp", "the call")?, why })
     }
 
     fn present(&self, name: &str) -> Option<Arc<dyn Backend>> {
@@ -197,6 +195,7 @@ mod tests {
         backends.select(Some("interp")).unwrap();
         assert!(backends.choose(None).is_ok_and(|c| c.why.contains("select_backend")));
         backends.select(None).unwrap();
-        assert!(backends.choose(Some("cpu")).is_err());
+        assert!(backends.choose(None).is_ok_and(|c| c.why.contains("host memory")));
+        assert!(backends.choose(Some("ptx")).is_err());
     }
 }

@@ -3,6 +3,7 @@
 use crate::backends::Backends;
 use crate::bind::Call;
 use crate::config;
+use crate::cost::{self, Cost};
 use crate::explain::{Explanation, Record, explain};
 use crate::inspect::{self, LevelError};
 use crate::kernel::KernelHandle;
@@ -53,7 +54,22 @@ impl Compiled {
 
     pub fn explain(&self) -> Explanation {
         let own = Record { spec: self.spec.clone(), cache_hit: false, launch: None };
-        let last = self.kernel.last().filter(|r| Arc::ptr_eq(&r.spec, &self.spec)).unwrap_or(own);
+        let last = self.last().unwrap_or(own);
         explain(self.kernel.name(), self.kernel.kernel.notes(), Some(&last))
+    }
+
+    /// The work of its last launch; with `sizes`, or where there was none, that of one with these
+    /// dims.
+    pub fn cost(&self, sizes: &BTreeMap<String, Capture>) -> Result<Cost, Diagnostics> {
+        let launch = self.last().and_then(|r| r.launch).filter(|_| sizes.is_empty());
+        match launch {
+            Some(launch) => cost::of_launch(&self.spec, &launch),
+            None => cost::of_sizes(&self.spec, &self.kernel.params, sizes),
+        }
+    }
+
+    /// What the kernel did last, where it was this that it did.
+    fn last(&self) -> Option<Record> {
+        self.kernel.last().filter(|r| Arc::ptr_eq(&r.spec, &self.spec))
     }
 }

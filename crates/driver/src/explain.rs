@@ -1,8 +1,10 @@
 //! What ran, recorded from what executed.
 
 use crate::config;
+use crate::cost::{self, Cost};
 use crate::geometry::Geometry;
 use crate::specialise::Specialised;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,8 @@ pub struct Launch {
     pub geometry: Geometry,
     pub time: Duration,
     pub how: How,
+    /// Sizes of dims, and integers of the caller, by name.
+    pub dims: BTreeMap<String, i64>,
 }
 
 /// What a launch ran on.
@@ -47,9 +51,11 @@ impl How {
 pub enum Field {
     Text(String),
     Flag(bool),
+    Count(u64),
     Ints(Vec<i64>),
     Lines(Vec<String>),
     Values(Vec<(String, Capture)>),
+    Texts(Vec<(&'static str, String)>),
     /// Seconds by stage.
     Times(Vec<(String, f64)>),
     None,
@@ -112,9 +118,16 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
         "  compiled: {}",
         if record.cache_hit { "before (cache hit)" } else { "now" }
     );
-    for (name, value) in spec.artifact.resources() {
+    let resources = spec.artifact.resources();
+    for (name, value) in &resources {
         let _ = writeln!(text, "  {name}: {value}");
     }
+    let cost = record.launch.as_ref().and_then(|launch| cost::of_launch(spec, launch).ok());
+    if let Some(cost) = &cost {
+        let _ = writeln!(text, "  {}", show_work(cost));
+    }
+    let counted =
+        |count: fn(&Cost) -> u64| cost.as_ref().map_or(Field::None, |c| Field::Count(count(c)));
     for (stage, seconds) in &times {
         let _ = writeln!(text, "  {:>10.3} ms  {stage}", seconds * 1e3);
     }
@@ -133,6 +146,10 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
             grid.filter(|_| spec.is_lane())
                 .map_or(Field::None, |g| Field::Ints(vec![g.domain, g.lanes])),
         ),
+        ("flops", counted(|c| c.work.flops)),
+        ("bytes", counted(|c| c.work.bytes())),
+        ("traffic", counted(|c| c.work.traffic())),
+        ("resources", Field::Texts(resources)),
         ("tile_hash", Field::Text(spec.func.hash().to_string())),
         ("target_hash", Field::Text(spec.artifact.hash().to_string())),
         ("ran", ran.map_or(Field::None, |r| Field::Text(r.into()))),
@@ -151,6 +168,14 @@ fn geometry(spec: &Specialised, ran: Option<&Geometry>) -> String {
         return format!("lanes: {} in groups of {} ({who})", g.domain, g.lanes);
     }
     format!("grid: {}x{}x{} ({who})", g.grid[0], g.grid[1], g.grid[2])
+}
+
+/// `work: 4096 flops, 512 bytes (768 as written)`.
+fn show_work(cost: &Cost) -> String {
+    let work = &cost.work;
+    let about = if work.exact { "" } else { "about " };
+    let (flops, bytes, traffic) = (work.flops, work.bytes(), work.traffic());
+    format!("work: {about}{flops} flops, {bytes} bytes ({traffic} as written)")
 }
 
 fn with_notes(mut text: String, notes: &[String]) -> String {

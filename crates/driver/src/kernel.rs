@@ -3,6 +3,7 @@
 use crate::backends::{Backends, Choice};
 use crate::config::key;
 use crate::constraint::{self, Constraint};
+use crate::cost::{self, Cost};
 use crate::dims::Sizes;
 use crate::explain::{Explanation, Record, explain};
 use crate::inspect::{self, LevelError};
@@ -138,6 +139,11 @@ impl KernelHandle {
 
     pub fn explain(&self) -> Explanation {
         explain(self.name(), self.kernel.notes(), self.last().as_ref())
+    }
+
+    /// The work of the last launch, and its time.
+    pub fn cost(&self) -> Result<Cost, Diagnostics> {
+        cost::of_last(self.last().as_ref())
     }
 
     /// Graph, schedule and tile with open sizes; the target of what was compiled last, or of the

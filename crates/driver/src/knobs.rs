@@ -61,7 +61,7 @@ pub const CPU: Knob = Knob {
 pub const THREADS: Knob = Knob {
     name: "TESSERA_THREADS",
     alias: None,
-    doc: "How many threads a launch on the CPU may use; as many as there are cores where it is not set.",
+    doc: "How many threads a launch on the CPU may use; as many as there are cores where it is not set. Read once; `ts.runtime.set_threads` wins over it.",
 };
 pub const DEBUG_PANIC: Knob = Knob {
     name: "TESSERA_DEBUG_PANIC",
@@ -73,6 +73,8 @@ pub const ALL: &[Knob] = &[
     BACKEND,
     CHECK,
     INTERP_WARP,
+    CPU,
+    THREADS,
     CACHE,
     CACHE_DIR,
     CACHE_MB,
@@ -123,11 +125,11 @@ pub fn dump_dir() -> Option<PathBuf> {
     DUMP_DIR.get().map(PathBuf::from)
 }
 
-/// The warp width that the interpreter is to have, where the environment says one.
-pub fn interp_warp() -> Result<Option<u32>, Diagnostics> {
-    let Some(text) = INTERP_WARP.get() else { return Ok(None) };
+/// The warp width that the interpreter is to have.
+pub fn interp_warp() -> Result<u32, Diagnostics> {
+    let Some(text) = INTERP_WARP.get() else { return Ok(32) };
     match text.parse() {
-        Ok(width @ (16 | 32 | 64)) => Ok(Some(width)),
+        Ok(width @ (16 | 32 | 64)) => Ok(width),
         _ => {
             let message = format!("expected 16, 32 or 64 in {}, got {text:?}", INTERP_WARP.name);
             Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
@@ -149,20 +151,26 @@ pub fn cpu() -> Result<Option<tessera_cpu::Isa>, Diagnostics> {
         }
         None => {
             let names: Vec<_> = Isa::ALL.iter().map(|i| i.name()).collect();
-            let message = format!("expected one of {} in {}, got {text:?}", names.join(", "), CPU.name);
+            let message =
+                format!("expected one of {} in {}, got {text:?}", names.join(", "), CPU.name);
             Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
         }
     }
 }
+
+/// How many threads may be asked for.
+#[cfg(feature = "cpu")]
+pub const THREAD_RANGE: std::ops::RangeInclusive<usize> = 1..=1024;
 
 /// The threads that the environment allows a launch.
 #[cfg(feature = "cpu")]
 pub fn threads() -> Result<Option<usize>, Diagnostics> {
     let Some(text) = THREADS.get() else { return Ok(None) };
     match text.parse() {
-        Ok(n @ 1..=1024) => Ok(Some(n)),
+        Ok(n) if THREAD_RANGE.contains(&n) => Ok(Some(n)),
         _ => {
-            let message = format!("expected 1 to 1024 in {}, got {text:?}", THREADS.name);
+            let (least, most) = (THREAD_RANGE.start(), THREAD_RANGE.end());
+            let message = format!("expected {least} to {most} in {}, got {text:?}", THREADS.name);
             Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
         }
     }

@@ -51,6 +51,8 @@ pub struct Prepared {
     spec: Arc<Specialised>,
     cache_hit: bool,
     grid: Option<Vec<i64>>,
+    /// Whether the environment makes it a checked launch.
+    checked: bool,
 }
 
 impl Prepared {
@@ -104,13 +106,18 @@ impl KernelHandle {
     ) -> Result<Prepared, Diagnostics> {
         let bound = bind(&self.params, call, self.kernel.static_dims(), None)?;
         self.require(&bound.sizes)?;
+        let checked = knobs::CHECK.is_on();
         let choice = match ask.purpose {
+            Purpose::Run if checked => {
+                backends.choose(self.target())?;
+                backends.interpreter("TESSERA_CHECK asks for it")?
+            }
             Purpose::Run => backends.choose(self.target())?,
-            Purpose::Check | Purpose::Watch => backends.interpreter()?,
+            Purpose::Check | Purpose::Watch => backends.interpreter("the call asks for it")?,
         };
         let (spec, cache_hit) =
             self.specialise(&bound.config, &BTreeMap::new(), &choice, ask.mode())?;
-        Ok(Prepared { bound, spec, cache_hit, grid: ask.grid })
+        Ok(Prepared { bound, spec, cache_hit, grid: ask.grid, checked })
     }
 
     /// The same for code that exists already, but for the caller's grid.
@@ -128,13 +135,15 @@ impl KernelHandle {
         } else {
             self.specialise(&spec.config, &spec.config.tunables, &spec.choice, mode)?
         };
-        Ok(Prepared { bound, spec, cache_hit, grid: ask.grid })
+        let checked = knobs::CHECK.is_on();
+        Ok(Prepared { bound, spec, cache_hit, grid: ask.grid, checked })
     }
 
     /// Runs a prepared call. Nothing is written before every check has passed.
     pub fn launch(&self, call: Prepared) -> Result<(), Diagnostics> {
+        let checked = call.checked;
         let ready = self.ready(call)?;
-        if !knobs::CHECK.is_on() {
+        if !checked {
             return self.run(ready, How::Backend, |spec, args| spec.artifact.launch(args));
         }
         self.run(ready, How::Checked, |spec, args| {
@@ -164,11 +173,11 @@ impl KernelHandle {
     }
 
     fn ready(&self, call: Prepared) -> Result<Ready, Diagnostics> {
-        let Prepared { bound, spec, cache_hit, grid } = call;
+        let Prepared { bound, spec, cache_hit, grid, checked } = call;
         let geometry = geometry(&spec, &bound.sizes, grid.as_deref(), &self.params.loc)?;
         self.check_memory(&spec, &bound)?;
-        if spec.is_lane() {
-            tessera_interp::set_warp_size(knobs::interp_warp()?.unwrap_or(32));
+        if spec.is_lane() && (checked || spec.choice.backend.name() == "interp") {
+            tessera_interp::set_warp_size(knobs::interp_warp()?);
         }
         let mut slots = bound.slots;
         let params = spec.params.iter().filter_map(|&place| {
@@ -199,7 +208,7 @@ impl KernelHandle {
         if !geometry.is_empty() {
             work(&spec, &args)?;
         }
-        let launch = Some(Launch { geometry, time: start.elapsed(), how });
+        let launch = Some(Launch { geometry, time: start.elapsed(), how, dims: args.dims });
         self.record(Record { spec, cache_hit, launch });
         Ok(())
     }

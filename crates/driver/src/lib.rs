@@ -15,6 +15,7 @@ mod compiled;
 mod config;
 mod constraint;
 mod copies;
+mod cost;
 mod dims;
 mod explain;
 mod geometry;
@@ -29,6 +30,7 @@ mod overlap;
 mod params;
 mod place;
 mod pointwise;
+mod processor;
 mod reproducible;
 mod request;
 mod specialise;
@@ -39,10 +41,12 @@ pub use backends::{Backends, Choice};
 pub use bind::Call;
 pub use compiled::Compiled;
 pub use constraint::Constraint;
+pub use cost::Cost;
 pub use explain::{Explanation, Field};
 pub use inspect::LevelError;
 pub use kernel::{KernelHandle, Options};
 pub use launch::{Ask, Prepared, Purpose, grid_of};
+pub use processor::{Processor, processor, set_threads, threads};
 // What the binding needs of the crates below.
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{

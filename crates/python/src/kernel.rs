@@ -10,7 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::sync::{Arc, LazyLock};
-use tessera_driver::{Backends, Explanation, Field, KernelHandle, LevelError, Purpose};
+use tessera_driver::{Backends, Cost, Explanation, Field, KernelHandle, LevelError, Purpose};
 use tessera_numerics::Profile;
 
 /// The backends of this process.
@@ -107,6 +107,10 @@ impl Kernel {
         explained(py, enter(py, || Ok(self.handle.explain()))?)
     }
 
+    fn cost<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        counted(py, &enter(py, || self.handle.cost())?)
+    }
+
     fn cache_clear(&self, py: Python<'_>) -> PyResult<()> {
         enter(py, || {
             self.handle.clear();
@@ -172,6 +176,15 @@ impl Compiled {
     fn explain<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
         explained(py, enter(py, || Ok(self.inner.explain()))?)
     }
+
+    fn cost<'py>(
+        &self,
+        py: Python<'py>,
+        sizes: &Bound<'_, PyDict>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let sizes = captures_of(sizes)?;
+        counted(py, &enter(py, || self.inner.cost(&sizes))?)
+    }
 }
 
 fn text(py: Python<'_>, result: Result<String, LevelError>) -> PyResult<String> {
@@ -181,12 +194,25 @@ fn text(py: Python<'_>, result: Result<String, LevelError>) -> PyResult<String> 
     })
 }
 
+/// The fields of the class `Cost` in Python.
+fn counted<'py>(py: Python<'py>, cost: &Cost) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    out.set_item("flops", cost.work.flops)?;
+    out.set_item("bytes", cost.work.bytes())?;
+    out.set_item("traffic", cost.work.traffic())?;
+    out.set_item("tiles", PyTuple::new(py, cost.grid)?)?;
+    out.set_item("exact", cost.work.exact)?;
+    out.set_item("seconds", cost.seconds)?;
+    Ok(out)
+}
+
 fn explained(py: Python<'_>, e: Explanation) -> PyResult<(String, Bound<'_, PyDict>)> {
     let out = PyDict::new(py);
     for (name, field) in e.fields {
         let value = match field {
             Field::Text(v) => v.into_bound_py_any(py)?,
             Field::Flag(v) => v.into_bound_py_any(py)?,
+            Field::Count(v) => v.into_bound_py_any(py)?,
             Field::Ints(v) => PyTuple::new(py, v)?.into_any(),
             Field::Lines(v) => PyTuple::new(py, v)?.into_any(),
             Field::None => py.None().into_bound(py),
@@ -194,6 +220,13 @@ fn explained(py: Python<'_>, e: Explanation) -> PyResult<(String, Bound<'_, PyDi
                 let dict = PyDict::new(py);
                 for (key, value) in rows {
                     dict.set_item(key, show(py, &value)?)?;
+                }
+                dict.into_any()
+            }
+            Field::Texts(rows) => {
+                let dict = PyDict::new(py);
+                for (key, value) in rows {
+                    dict.set_item(key, value)?;
                 }
                 dict.into_any()
             }

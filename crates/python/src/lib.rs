@@ -33,8 +33,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::runtime::{
-        api, backends, capabilities, error, forked, free_paths, knob_table, profiles,
-        select_backend,
+        api, backends, capabilities, error, forked, free_paths, knob_table, processor, profiles,
+        select_backend, set_threads, threads,
     };
     #[pymodule_export]
     use crate::values::{Func, Name};

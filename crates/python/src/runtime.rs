@@ -46,6 +46,29 @@ pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bou
     Ok(out)
 }
 
+#[pyfunction]
+pub fn threads(py: Python<'_>) -> PyResult<usize> {
+    enter(py, tessera_driver::threads)
+}
+
+#[pyfunction]
+pub fn set_threads(py: Python<'_>, number: Option<i64>) -> PyResult<()> {
+    enter(py, || tessera_driver::set_threads(number))
+}
+
+/// The processor as the CPU backend uses it; `None` where this build has none.
+#[pyfunction]
+pub fn processor(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(found) = enter(py, || tessera_driver::processor(&BACKENDS))? else { return Ok(None) };
+    let out = PyDict::new(py);
+    out.set_item("isa", found.isa)?;
+    out.set_item("host", found.host)?;
+    out.set_item("vector_bits", found.vector_bits)?;
+    out.set_item("threads", found.threads)?;
+    out.set_item("llvm", found.llvm)?;
+    Ok(Some(out))
+}
+
 #[pyfunction(name = "knobs")]
 pub fn knob_table(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);

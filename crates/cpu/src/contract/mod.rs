@@ -84,13 +84,14 @@ pub struct Contraction<'a> {
 /// Between its first and last instruction a product in tiles owns the matrix unit's state: `finish`
 /// must not call what uses it.
 pub fn emit(ir: &Ir, isa: Isa, c: &Contraction) {
-    blocks::emit(ir, isa, c, Budget::of(Shape::of(isa, c.kind)));
+    let computed = matches!(c.a, Left::Computed(_));
+    blocks::emit(ir, isa, c, Budget::of(Shape::of(isa, c.kind), computed));
 }
 
 /// Bytes of workspace that suffice for every size.
 pub fn workspace_bytes(isa: Isa, kind: Kind) -> u64 {
     let shape = Shape::of(isa, kind);
-    Budget::of(shape).room(shape).bytes as u64
+    Budget::of(shape, false).room(shape).bytes as u64
 }
 
 /// The block of sums and by what it is computed, for people.
@@ -99,8 +100,7 @@ pub fn describe(isa: Isa, kind: Kind) -> String {
     let by = match kind {
         Kind::F32 | Kind::F64 => "fma",
         Kind::I32 => "multiply and add",
-        Kind::Bf16Amx => "tdpbf16ps",
-        Kind::I8Amx | Kind::U8Amx | Kind::I8U8Amx | Kind::U8I8Amx => "tdpb",
+        _ => tiles::instruction(kind),
     };
     format!("{}x{} {by}", shape.rows, shape.columns())
 }

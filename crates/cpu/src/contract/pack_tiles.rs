@@ -52,7 +52,8 @@ fn plain(f: &Frame, pass: &Pass, b: &Elements) {
                     let filled = |_: &Ir| {
                         let one = |i| {
                             let has = f.is(row(i), IntCmp::LLVMIntSLE, last);
-                            let mask = ir.first_lanes(ir.select(has, there, f.c64(0)), shape.columns());
+                            let mask =
+                                ir.first_lanes(ir.select(has, there, f.c64(0)), shape.columns());
                             let k = ir.add(pass.k0, ir.smin(row(i), last));
                             or_zero(ir, b(ir, k, n, shape.columns(), Some(mask)), mask)
                         };
@@ -134,7 +135,8 @@ pub(super) fn left(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> P
             vec![ir.offset_const(at[0], ROW)]
         })
     };
-    let end = ir.for_range(f.c64(0), whole, lanes.into(), &[f.left], |_, k, at| step(k, at[0], None));
+    let end =
+        ir.for_range(f.c64(0), whole, lanes.into(), &[f.left], |_, k, at| step(k, at[0], None));
     ir.when(f.is(rest, IntCmp::LLVMIntSGT, f.c64(0)), |ir| {
         step(whole, end[0], Some(ir.first_lanes(rest, lanes)));
     });

@@ -29,7 +29,15 @@ impl Shape {
         };
         if operand < 4 {
             // Two by two tiles of 16 rows of 64 bytes.
-            return Self { kind, rows: 32, vectors: 2, lanes: 16, operand, sum, step: 64 / operand };
+            return Self {
+                kind,
+                rows: 32,
+                vectors: 2,
+                lanes: 16,
+                operand,
+                sum,
+                step: 64 / operand,
+            };
         }
         // As many sums as leave registers for a row of the right operand and one element of the left.
         // More than eight rows would fill a set of the first cache when they lie 4096 bytes apart.
@@ -83,8 +91,8 @@ impl Shape {
 pub(super) struct Budget {
     /// The longest part of the depth that one pass covers; a multiple of the shape's step.
     pub depth: i64,
-    /// Bytes of the packed right operand: what the second cache holds beside the rest. It falls off
-    /// a cliff when this passes about 1.2 MB of 2.
+    /// Bytes of the packed right operand: what the second cache holds beside the rest. With 2 MiB of
+    /// it, a few percent are lost at 1.2 MB and a quarter at 2.
     pub right: i64,
     /// Bytes of sums that wait between passes.
     pub sums: i64,
@@ -99,13 +107,14 @@ pub(super) struct Room {
 }
 
 impl Budget {
-    pub fn of(shape: Shape) -> Self {
+    /// `computed` says that the left operand is packed, which is done anew for each block of columns:
+    /// short passes make those wide.
+    pub fn of(shape: Shape, computed: bool) -> Self {
+        // In longer passes the left rows would drive one another out of the second cache.
+        let row = if computed && !shape.is_tiles() { 2048 } else { 8192 };
+        let depth = row / i64::from(shape.operand);
         let right = if shape.is_tiles() { 1 << 20 } else { 800 << 10 };
-        // One panel of the right operand fills its budget at the greatest depth, or a panel of the
-        // left one takes 256 KiB.
-        let left = (256 << 10) / i64::from(shape.rows * shape.operand);
-        let depth = (right / shape.panel_bytes()).min(left) & -64;
-        Self { depth, right, sums: 512 << 10 }
+        Self { depth, right, sums: 1536 << 10 }
     }
 
     pub fn room(self, shape: Shape) -> Room {

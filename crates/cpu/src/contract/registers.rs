@@ -59,9 +59,7 @@ fn start_of(f: &Frame, pass: &Pass, block: &Block, count: u32) -> Vec<Val> {
     let (ir, shape) = (f.ir, f.shape);
     let ty = shape.sums_type(ir);
     let total = shape.rows * count;
-    let load = |i| {
-        ir.load(ty, place(ir, shape, block.sums, i, count), shape.lanes * shape.sum)
-    };
+    let load = |i| ir.load(ty, place(ir, shape, block.sums, i, count), shape.lanes * shape.sum);
     let stored = |_: &Ir| (0..total).map(load).collect();
     let zeros = |_: &Ir| vec![ir.zero(ty); total as usize];
     if f.c.start.is_some() { stored(ir) } else { ir.if_else(pass.first, zeros, stored) }

@@ -55,8 +55,8 @@ fn groups(n: u32, shape: Shape) -> Vec<(u32, u32, Vec<u32>)> {
     let count = whole.div_ceil(shape.vectors);
     let mut all = Vec::new();
     let mut at = 0;
-    if count > 0 {
-        let (narrow, wide) = (whole / count, whole % count);
+    if let Some(narrow) = whole.checked_div(count) {
+        let wide = whole % count;
         for (count, vectors) in [(wide, narrow + 1), (count - wide, narrow)] {
             if count > 0 {
                 all.push((at, count, vec![shape.lanes; vectors as usize]));

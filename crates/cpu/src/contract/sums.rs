@@ -6,7 +6,7 @@ use crate::llvm::{Blk, IntCmp, Ir, Val};
 
 /// Instructions that giving away one vector of sums may take for it to be repeated for every register
 /// of a block. Longer ones are emitted in loops over the sums in the workspace only.
-const SHORT: usize = 16;
+const SHORT: usize = 10;
 
 /// Puts what the sums begin with into the workspace, where that is given and this is the first pass.
 pub(super) fn start(f: &Frame, pass: &Pass, block: &Block) {

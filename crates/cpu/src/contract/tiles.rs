@@ -48,15 +48,20 @@ fn load_streamed(ir: &Ir, number: u32, at: Val) {
     ir.intrinsic("llvm.x86.tileloaddt164", &[], &[tile(ir, number), at, ir.c64(ROW)]);
 }
 
+/// What multiplies two tiles and adds to a third.
+pub(super) fn instruction(kind: Kind) -> &'static str {
+    match kind {
+        Kind::I8Amx => "tdpbssd",
+        Kind::U8Amx => "tdpbuud",
+        Kind::I8U8Amx => "tdpbsud",
+        Kind::U8I8Amx => "tdpbusd",
+        Kind::Bf16Amx | Kind::F32 | Kind::F64 | Kind::I32 => "tdpbf16ps",
+    }
+}
+
 fn multiply_add(ir: &Ir, kind: Kind, sums: u32, left: u32, right: u32) {
-    let name = match kind {
-        Kind::I8Amx => "llvm.x86.tdpbssd",
-        Kind::U8Amx => "llvm.x86.tdpbuud",
-        Kind::I8U8Amx => "llvm.x86.tdpbsud",
-        Kind::U8I8Amx => "llvm.x86.tdpbusd",
-        Kind::Bf16Amx | Kind::F32 | Kind::F64 | Kind::I32 => "llvm.x86.tdpbf16ps",
-    };
-    ir.intrinsic(name, &[], &[sums, left, right].map(|t| tile(ir, t)));
+    let name = format!("llvm.x86.{}", instruction(kind));
+    ir.intrinsic(&name, &[], &[sums, left, right].map(|t| tile(ir, t)));
 }
 
 pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {

@@ -116,6 +116,9 @@ pub fn emit(
         group.code.release(start);
         Vec::new()
     });
+    if group.code.streams {
+        ir.intrinsic("llvm.x86.sse.sfence", &[], &[]);
+    }
     ir.ret(Some(ir.c64(0)));
 }
 

@@ -11,7 +11,7 @@ use crate::llvm::{IntCmp, Val};
 use crate::memory::{Access, Mem, Pos};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, Op, OpId, Type, Value};
-use tessera_numerics::{DType, Rounding};
+use tessera_numerics::{DType, Rounding, ScalarFn};
 use tessera_tile::{Tile, TileOp};
 
 /// For each axis of a tile, the axis of the nest that it follows.
@@ -195,6 +195,11 @@ impl<'a> Group<'a> {
             }
             TileOp::Load => self.load(n, id, map),
             TileOp::Gather => self.gather(n, id, map),
+            TileOp::Ew(ScalarFn::Div) if dtype(0) == DType::F32 => {
+                let inputs = self.inputs(id, map);
+                let (x, by) = (self.eval(n, &inputs[0]), self.eval(n, &inputs[1]));
+                self.divide(x, by)
+            }
             TileOp::Ew(f) => {
                 let args = self.level_inputs(n, id, map);
                 self.s.apply(f, dtype(0), &args)
@@ -228,6 +233,37 @@ impl<'a> Group<'a> {
         let inputs = self.inputs(id, map);
         let args: Vec<_> = inputs.iter().map(|node| self.eval(n, node)).collect();
         self.level(&args)
+    }
+
+    /// Division of f32. Of a vector by one number it takes the number's reciprocal and two fused
+    /// corrections, which give the correctly rounded quotient as long as neither operand is near the
+    /// ends of the range; a vector with such an element, or a zero, is divided by the instruction.
+    fn divide(&self, x: Val, by: Val) -> Val {
+        let ir = self.ir;
+        let lanes = ir.lanes(ir.ty(x));
+        let plain = |ir: &crate::llvm::Ir| {
+            let args = self.level(&[x, by]);
+            ir.fdiv(args[0], args[1])
+        };
+        if lanes == 1 || ir.lanes(ir.ty(by)) > 1 || ir.is_const(by) || !self.isa.has_fma() {
+            return plain(ir);
+        }
+        // Between 2^-60 and 2^60, whatever the sign.
+        let (low, span) = (67 << 23, 120 << 23);
+        let in_range = |v: Val| {
+            let ty = ir.like(ir.ty(v), ir.i32());
+            let size = ir.and(ir.bitcast(v, ty), ir.const_int(ty, 0x7fff_ffff));
+            ir.icmp(IntCmp::LLVMIntULT, ir.add_const(size, -low), ir.const_int(ty, span))
+        };
+        let common = ir.and(ir.all(in_range(x)), in_range(by));
+        let quick = |ir: &crate::llvm::Ir| {
+            let inverse = ir.fdiv(ir.const_float(ir.f32(), 1.0), by);
+            let (by, inverse) = (ir.splat(by, lanes), ir.splat(inverse, lanes));
+            let near = ir.fmul(x, inverse);
+            let rest = ir.fma(ir.fneg(near), by, x);
+            ir.fma(rest, inverse, near)
+        };
+        ir.if_else(common, |ir| vec![quick(ir)], |ir| vec![plain(ir)])[0]
     }
 
     pub fn level(&self, args: &[Val]) -> Vec<Val> {
@@ -460,6 +496,7 @@ impl<'a> Group<'a> {
             unit: strides.iter().map(|&s| s == bytes).collect(),
             strides: strides.into_iter().map(|s| ir.c64(s)).collect(),
             dtype: b.dtype,
+            stream: false,
         }
     }
 }

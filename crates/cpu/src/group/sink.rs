@@ -8,7 +8,7 @@ use crate::memory::{Access, Mem, Pos};
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_numerics::{DType, ReduceOp, Rounding};
-use tessera_tile::TileOp;
+use tessera_tile::{TileOp, linear_of};
 
 #[derive(Clone)]
 pub enum Sink {
@@ -221,7 +221,23 @@ impl<'a> Group<'a> {
         let code = self.s.encode(self.widen(n, x), mem.dtype);
         let (at, checked) = self.block_positions(n, op, &identity);
         let mask = self.mask(n, op.group("mask").first().copied(), &identity);
-        Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask }.store(&self.s, code);
+        let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
+        if mem.stream && self.on_lines(id) && access.stream(&self.s, code) {
+            self.code.streams = true;
+            return;
+        }
+        access.store(&self.s, code);
+    }
+
+    /// Whether vectors of a store begin at multiples of their length along the last axis.
+    fn on_lines(&self, id: OpId) -> bool {
+        let at = self.func.ops[id].group("at");
+        let lanes = i64::from(self.lanes);
+        self.trusted.is_none()
+            && at.last().is_some_and(|&v| {
+                let form = linear_of(self.func, v);
+                form.constant % lanes == 0 && form.terms.values().all(|c| c % lanes == 0)
+            })
     }
 
     fn map_for(&self, v: Value, identity: &Map) -> Map {

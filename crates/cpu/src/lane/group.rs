@@ -105,6 +105,7 @@ impl<'a> Lanes<'a> {
             unit: strides.iter().map(|&s| s == width).collect(),
             strides: strides.iter().map(|&s| ir.c64(s)).collect(),
             dtype,
+            stream: false,
         });
     }
 

@@ -10,6 +10,7 @@ mod access;
 mod change;
 mod collective;
 mod control;
+mod divide;
 mod group;
 mod ops;
 mod plan;
@@ -32,7 +33,7 @@ use tessera_tile::{Tile, TileFunc};
 
 /// What a value is for the lanes of a vector.
 #[derive(Copy, Clone, Debug)]
-enum Repr {
+pub enum Repr {
     /// Not known here.
     Absent,
     /// The same for all lanes.

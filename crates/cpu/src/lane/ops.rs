@@ -68,7 +68,7 @@ impl<'a> Lanes<'a> {
                 let name = op.attr("name").map(Attr::to_string).unwrap_or_default();
                 Repr::Uniform(self.word(self.frame.symbol(&name)))
             }
-            TileOp::Ew(f) => match self.in_steps(op, f) {
+            TileOp::Ew(f) => match self.in_steps(op, f).or_else(|| self.divided(op, f)) {
                 Some(repr) => repr,
                 None => self.level(op, |args| self.s.apply(f, dtype(0), args)),
             },

@@ -136,11 +136,12 @@ impl Plan {
         }
     }
 
-    /// Slots for what loops and branches with cuts in them hand on, and for their masks.
+    /// Slots for scans, for what loops and branches with cuts in them hand on, and for their masks.
     fn places_of_control(&mut self, func: &TileFunc, walk: &[OpId]) {
         for &id in walk {
             let op = &func.ops[id];
-            if !self.is_cut(id) || op.regions.is_empty() {
+            let scan = op.code == TileOp::GroupScan;
+            if !self.is_cut(id) || (op.regions.is_empty() && !scan) {
                 continue;
             }
             let lists: Vec<Vec<Value>> = match op.code {

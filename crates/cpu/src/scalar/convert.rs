@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 use tessera_numerics::{DType, Rounding};
 
 impl Scalars<'_> {
-    /// From the carrier of one type to that of another, by the rules of `cast_with`. The rounding is
-    /// not stochastic.
+    /// From the carrier of one type to that of another, by the rules of `cast_with`. The rounding
+    /// is not stochastic.
     pub fn cast(&self, x: Val, from: DType, to: DType, round: Rounding, saturate: bool) -> Val {
         let plain = round == Rounding::Rne && saturate == to.saturates_by_default();
         if plain && from == to {
@@ -216,16 +216,16 @@ impl Scalars<'_> {
         }
     }
 
-    /// From 64 bits, where no instruction does it: each half is put into the fraction of a double of
-    /// known exponent, and the sum of the two is rounded once.
+    /// From 64 bits, where no instruction does it: each half is put into the fraction of a double
+    /// of known exponent, and the sum of the two is rounded once.
     fn wide_to_float(&self, x: Val, carrier: DType, to: Ty) -> Val {
         let ir = self.ir;
         let (ty, real) = (ir.ty(x), ir.like(to, ir.f64()));
         let c = |v: i64| ir.const_int(ty, v);
         let signed = carrier.is_signed_int();
         let narrow = ir.elem(to) == ir.f32();
-        // On the way to f32 the sum must not be rounded yet: bits beyond its 53 become one that says
-        // whether any of them was set.
+        // On the way to f32 the sum must not be rounded yet: bits beyond its 53 become one that
+        // says whether any of them was set.
         let x = if narrow {
             let low = c(0x7FF);
             let sticky = ir.and(ir.or(x, ir.add(ir.and(x, low), low)), ir.not(low));

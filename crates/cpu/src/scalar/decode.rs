@@ -1,6 +1,6 @@
 //! From storage codes to carriers.
 
-use super::Scalars;
+use super::{Scalars, format};
 use crate::isa::Isa;
 use crate::llvm::{IntCmp, Val};
 use tessera_numerics::{CANONICAL_NAN_F32, DType, FloatFormat, NanConvention, Scalar, decode};
@@ -29,18 +29,16 @@ impl Scalars<'_> {
             DType::F16 if self.isa >= Isa::Avx2 => {
                 ir.fpext(ir.bitcast(code, ir.vec(ir.f16(), n)), to)
             }
-            DType::F16 => self.decode_by_fields(code, FloatFormat::F16),
             DType::Fp4E2M1 if let Some(x) = self.decode_fp4(code) => x,
-            DType::Fp8E4M3 => self.decode_small(code, FloatFormat::FP8_E4M3),
-            DType::Fp8E5M2 => self.decode_small(code, FloatFormat::FP8_E5M2),
-            DType::Fp6E3M2 => self.decode_small(code, FloatFormat::FP6_E3M2),
-            DType::Fp6E2M3 => self.decode_small(code, FloatFormat::FP6_E2M3),
-            DType::Fp4E2M1 => self.decode_small(code, FloatFormat::FP4_E2M1),
+            DType::F16 | DType::Fp8E4M3 | DType::Fp8E5M2 => self.decode_small(code, format(dtype)),
+            DType::Fp6E3M2 | DType::Fp6E2M3 | DType::Fp4E2M1 => {
+                self.decode_small(code, format(dtype))
+            }
         }
     }
 
-    /// A format of at most eight bits. Where the processor converts half floats, the code becomes
-    /// one by moving its fields, too small by a power of two: the exponent field is as it was.
+    /// Where the processor converts half floats, a code of at most eight bits becomes one by moving
+    /// its fields. It is then too small by a power of two, because the exponent field is as it was.
     fn decode_small(&self, code: Val, fmt: FloatFormat) -> Val {
         if self.isa < Isa::Avx2 {
             return self.decode_by_fields(code, fmt);

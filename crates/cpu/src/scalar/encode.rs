@@ -1,6 +1,6 @@
 //! From carriers to storage codes, rounded once.
 
-use super::Scalars;
+use super::{Scalars, format};
 use crate::isa::Isa;
 use crate::llvm::{IntCmp, RealCmp, Val};
 use tessera_numerics::{CANONICAL_NAN_F32, CANONICAL_NAN_F64, DType, FloatFormat, Rounding};
@@ -129,17 +129,8 @@ impl Scalars<'_> {
         };
         match to {
             DType::F16 if self.isa >= Isa::Avx2 => self.encode_f16(x32, saturate),
-            DType::F16 => self.encode_by_fields(x32, FloatFormat::F16, saturate),
-            DType::Fp8E4M3 => self.encode_by_fields(x32, FloatFormat::FP8_E4M3, saturate),
-            DType::Fp8E5M2 => self.encode_by_fields(x32, FloatFormat::FP8_E5M2, saturate),
-            DType::Fp6E3M2 => self.encode_by_fields(x32, FloatFormat::FP6_E3M2, saturate),
-            DType::Fp6E2M3 => self.encode_by_fields(x32, FloatFormat::FP6_E2M3, saturate),
-            DType::Fp4E2M1 => self.encode_by_fields(x32, FloatFormat::FP4_E2M1, saturate),
             DType::E8M0 => self.encode_e8m0(x32, saturate),
-            // Wide enough to be no code of theirs, or no floats.
-            DType::BF16 | DType::F32 | DType::Tf32 | DType::F64 => self.encode(x32, to),
-            DType::Bool | DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => x,
-            DType::U8 | DType::U16 | DType::U32 | DType::U64 => x,
+            _ => self.encode_by_fields(x32, format(to), saturate),
         }
     }
 

@@ -123,8 +123,8 @@ impl Scalars<'_> {
         self.pick(by_zero, zero, ir.sub(a, ir.mul(quotient, b)))
     }
 
-    /// The quotient rounded down, anything where the divisor is zero. The least number divided by -1
-    /// is itself.
+    /// The quotient rounded down, anything where the divisor is zero. The least number divided by
+    /// -1 is itself.
     fn quotient(&self, a: Val, b: Val, signed: bool, by_zero: Val) -> Val {
         let ir = self.ir;
         let ty = ir.ty(a);
@@ -153,8 +153,8 @@ impl Scalars<'_> {
         ir.add(quotient, ir.sext(ir.and(left, apart), ty))
     }
 
-    /// Processors divide vectors of doubles, not of integers. The quotient of two numbers of 32 bits
-    /// is nowhere so near a whole number that rounding it to 53 bits could reach one.
+    /// Processors divide vectors of doubles, not of integers. The quotient of two numbers of 32
+    /// bits is nowhere so near a whole number that rounding it to 53 bits could reach one.
     fn quotient_by_doubles(&self, a: Val, b: Val, signed: bool) -> Val {
         let ir = self.ir;
         let real = ir.like(ir.ty(a), ir.f64());

@@ -5,8 +5,8 @@
 //! f64, i32, i64 (unsigned integers in the type of the same width) or i1. What has no short vector
 //! code calls the function of `tessera_numerics` itself ([`fallback`]), so nothing is missing.
 //!
-//! The bits of a NaN are settled only where it leaves the carrier: [`Scalars::encode`], a cast and a
-//! bitcast write the canonical one. Decoding and arithmetic give some NaN.
+//! The bits of a NaN are settled only where it leaves the carrier: [`Scalars::encode`], a cast and
+//! a bitcast write the canonical one. Decoding and arithmetic give some NaN.
 
 mod convert;
 mod decode;
@@ -24,7 +24,7 @@ pub use fallback::symbols;
 
 use crate::isa::Isa;
 use crate::llvm::{Ir, Ty, Val};
-use tessera_numerics::{DType, ReduceOp, Scalar, ScalarFn};
+use tessera_numerics::{DType, FloatFormat, ReduceOp, Scalar, ScalarFn};
 
 /// Emits at the place where the builder of `ir` stands.
 #[derive(Copy, Clone)]
@@ -80,4 +80,9 @@ impl Scalars<'_> {
     fn lanes(&self, v: Val) -> u32 {
         self.ir.lanes(self.ir.ty(v))
     }
+}
+
+/// The layout of a float type.
+fn format(dtype: DType) -> FloatFormat {
+    dtype.float_format().unwrap_or(FloatFormat::F32)
 }

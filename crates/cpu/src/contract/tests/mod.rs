@@ -141,7 +141,11 @@ fn check<T: Numbers>(gemm: &Compiled, way: Way, size: [usize; 3], room: &mut Ali
     }
     for (at, (x, y)) in c.iter().zip(&want).enumerate() {
         let (i, j) = (at / ldc, at % ldc);
-        assert_eq!(T::bits(*x), T::bits(*y), "{way:?} {size:?} at row {i} - 1, column {j}: {x:?} {y:?}");
+        assert_eq!(
+            T::bits(*x),
+            T::bits(*y),
+            "{way:?} {size:?} at row {i} - 1, column {j}: {x:?} {y:?}"
+        );
     }
 }
 
@@ -150,7 +154,7 @@ fn here() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|&isa| isa <= Isa::host())
 }
 
-fn odd_shapes<T: Numbers>() {
+fn odd_shapes<T: Numbers>(ways: &[Way]) {
     const SIZES: [[usize; 3]; 30] = [
         [1, 1, 1],
         [0, 5, 3],
@@ -187,8 +191,10 @@ fn odd_shapes<T: Numbers>() {
         // On the smallest step every product is a call.
         let most = if isa == Isa::Generic { 40_000 } else { 1_000_000 };
         let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
-        for way in Way::ALL {
+        for &way in ways {
             let gemm = compile(isa, T::KIND, way, None);
+            // Time to compile follows the length of the code.
+            assert!(gemm.instructions < 1500, "{isa} {way:?}: {}", gemm.instructions);
             for size in SIZES.into_iter().filter(|s| s.iter().product::<usize>() < most) {
                 check::<T>(&gemm, way, size, &mut room);
             }
@@ -198,24 +204,53 @@ fn odd_shapes<T: Numbers>() {
 
 #[test]
 fn f32_odd_shapes_equal_plain_loops() {
-    odd_shapes::<F32>();
+    odd_shapes::<F32>(&Way::ALL);
 }
 #[test]
 fn f64_odd_shapes_equal_plain_loops() {
-    odd_shapes::<F64>();
+    odd_shapes::<F64>(&[Way::PLAIN, Way::EVERYTHING]);
 }
 #[test]
 fn i32_odd_shapes_equal_plain_loops() {
-    odd_shapes::<I32>();
+    odd_shapes::<I32>(&[Way::PLAIN, Way::EVERYTHING]);
 }
 
 #[test]
 fn matrix_unit_odd_shapes_equal_plain_loops() {
-    odd_shapes::<Bf16Amx>();
-    odd_shapes::<I8Amx>();
-    odd_shapes::<U8Amx>();
-    odd_shapes::<I8U8Amx>();
-    odd_shapes::<U8I8Amx>();
+    odd_shapes::<Bf16Amx>(&Way::ALL);
+    odd_shapes::<I8Amx>(&[Way::PLAIN, Way::EVERYTHING]);
+    odd_shapes::<U8Amx>(&[Way::PLAIN]);
+    odd_shapes::<I8U8Amx>(&[Way::PLAIN]);
+    odd_shapes::<U8I8Amx>(&[Way::PLAIN]);
+}
+
+/// Fractions are within the bound of any order of f32 additions.
+#[test]
+fn bf16_fractions_are_within_the_bound() {
+    if Isa::host() < Isa::Amx {
+        return;
+    }
+    let [m, n, k] = [37, 45, 333];
+    let mut random = Random(3);
+    let some = |r: u64| ((fraction(r) as f32).to_bits() >> 16) as u16;
+    let (a, b) = (random.fill(m * k, some), random.fill(k * n, some));
+    let mut c = vec![0f32; m * n];
+    let mut room = Aligned::new(workspace_bytes(Isa::Amx, Kind::Bf16Amx) as usize);
+    let gemm = compile(Isa::Amx, Kind::Bf16Amx, Way::PLAIN, None);
+    let sizes = [m, n, k, k, n, n].map(|x| x as i64);
+    // SAFETY: the arrays have these sizes.
+    unsafe {
+        let (a, b, c) = (a.as_ptr().cast(), b.as_ptr().cast(), c.as_mut_ptr().cast());
+        (gemm.call)(a, b, c, &sizes, room.ptr());
+    }
+    for (at, &sum) in c.iter().enumerate() {
+        let (i, j) = (at / n, at % n);
+        let product = |p| f64::from(from_bf16(a[i * k + p])) * f64::from(from_bf16(b[p * n + j]));
+        let exact: f64 = (0..k).map(product).sum();
+        let size: f64 = (0..k).map(|p| product(p).abs()).sum();
+        let bound = (k + 2) as f64 * 2f64.powi(-24) * size;
+        assert!((f64::from(sum) - exact).abs() <= bound, "at {i}, {j}: {sum} {exact}");
+    }
 }
 
 /// Small budgets make many blocks of columns and rows and several passes over the depth.
@@ -225,7 +260,7 @@ fn many_blocks<T: Numbers>(isa: Isa) {
     let (right, sums) = (3 * depth * shape.panel_bytes(), 6 * shape.block_bytes());
     let budget = Budget { depth, right, sums };
     let mut room = Aligned::new(budget.room(shape).bytes as usize);
-    for way in Way::ALL {
+    for way in [Way::PLAIN, Way { start: true, ..Way::PLAIN }, Way::EVERYTHING] {
         let gemm = compile(isa, T::KIND, way, Some((depth, right, sums)));
         for size in [[70, 300, 100], [33, 145, 32], [33, 145, 33], [9, 7, 1000], [64, 96, 64]] {
             check::<T>(&gemm, way, size, &mut room);
@@ -268,7 +303,7 @@ fn tiles<T: Numbers>() {
             let (a, b, c) = (tile(0, lda), tile(1, ldb), tile(2, ldc));
             super::tile_product(&ir, isa, T::KIND, sizes, a, b, c, zero);
             ir.ret(None);
-            let (address, _, _code) = plain::load(&ir, isa, "product");
+            let (address, _code) = plain::load(&ir, isa, "product");
             let mut random = Random(7);
             let (a, b) = (random.fill(lda * m, T::left), random.fill(ldb * k, T::right));
             let mut c = random.fill(ldc * m, T::sum);

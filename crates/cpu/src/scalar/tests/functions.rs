@@ -52,9 +52,11 @@ fn functions_of_a_constant_agree_with_their_meaning() {
         ScalarFn::Maximum,
         ScalarFn::Minimum,
     ];
-    let constants = [0.0, -0.0, 1.0, -1.0, 7.0, 8.0, 31.0, 32.0, 64.0, -2147483648.0, f64::NAN];
-    let pairs =
-        CARRIERS[..6].iter().flat_map(|&d| constants.map(|c| (d, cast(c.into(), DType::F64, d))));
+    let constants = [0.0, -1.0, 7.0, 8.0, 32.0, -0.0, f64::NAN];
+    // An integer has one zero and no NaN.
+    let of = |d: DType| if d.is_float() { &constants[..] } else { &constants[..5] };
+    let pairs = CARRIERS[..6].iter().flat_map(|&d| of(d).iter().map(move |&c| (d, c)));
+    let pairs = pairs.map(|(d, c)| (d, cast(c.into(), DType::F64, d)));
     let all = pairs.flat_map(|(d, c)| fs.map(|f| (f, d, c))).filter(|(f, d, _)| f.accepts(*d));
     let one = |(f, d, c): (ScalarFn, DType, Scalar)| {
         let inputs = operands(d, 1, 7);

@@ -81,8 +81,8 @@ enum Lanes {
     Any,
 }
 
-/// The instruction sets that can run here with numbers of lanes. AMX differs from AVX-512 in nothing
-/// that scalars use but the processor it is scheduled for.
+/// The instruction sets that can run here with numbers of lanes. AMX differs from AVX-512 in
+/// nothing that scalars use but the processor it is scheduled for.
 fn configurations(lanes: Lanes) -> Vec<(Isa, u32)> {
     let isas = Isa::ALL.into_iter().filter(|&isa| isa <= Isa::host());
     let all = isas.flat_map(|isa| {

@@ -1,0 +1,118 @@
+//! How much work a launch is: arithmetic and bytes, counted in Tile IR without running it.
+//!
+//! Every op has a count ([`ops`]); loops multiply it ([`walk`]) by how often they run, which
+//! follows from the dims, the group's coordinates and the variables of loops around them
+//! ([`scalar`]). What follows from data cannot be known: such a loop is counted once, of such a
+//! branch the longer side is taken, and the result says that it is not exact.
+//!
+//! ```
+//! use tessera_cost::{Launch, work};
+//! let text = "func @f(%x: view<[n], f32, read>, %y: view<[n], f32, write>) {kind = lane, domain = n} {
+//!   %i = tile.linear_id : i64
+//!   %v = tile.load %x at(%i) {extent = [0]} : f32
+//!   %w = tile.mul %v, %v : f32
+//!   tile.store %y, %w at(%i) {extent = [0]}
+//!   tile.return
+//! }";
+//! let func = tessera_tile::parse(text).unwrap();
+//! let dims = [("n".to_string(), 100)].into();
+//! let launch = Launch { dims: &dims, grid: [1, 1, 1], domain: 100, lanes: 256 };
+//! let found = work(&func, &launch).unwrap();
+//! assert_eq!((found.flops, found.bytes(), found.exact), (100, 800, true));
+//! ```
+
+mod ops;
+mod scalar;
+mod tally;
+mod walk;
+
+use scalar::Sizes;
+use std::collections::BTreeMap;
+use tally::Tally;
+use tessera_ir::{Dim, Type};
+use tessera_tile::TileFunc;
+use walk::Walk;
+
+/// What a launch is given, beside its arrays.
+#[derive(Copy, Clone, Debug)]
+pub struct Launch<'a> {
+    /// Sizes by symbol, and by text for products; integers of the caller by name.
+    pub dims: &'a BTreeMap<String, i64>,
+    pub grid: [i64; 3],
+    /// Of a lane kernel: how many lanes there are, and how many form a group.
+    pub domain: i64,
+    pub lanes: i64,
+}
+
+/// The work of a launch.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Arithmetic on floats, and products of matrices of any type: two for each fused product.
+    pub flops: u64,
+    /// Bytes of global memory that the program's accesses name, padding included.
+    pub read: u64,
+    pub written: u64,
+    /// Bytes that must be moved however it is done: each array at most once in each direction.
+    pub least_read: u64,
+    pub least_written: u64,
+    /// Whether nothing depended on data.
+    pub exact: bool,
+}
+
+impl Work {
+    /// The bytes that must be moved.
+    pub fn bytes(&self) -> u64 {
+        self.least_read.saturating_add(self.least_written)
+    }
+
+    /// The bytes as the program is written.
+    pub fn traffic(&self) -> u64 {
+        self.read.saturating_add(self.written)
+    }
+}
+
+/// Counts the work of a launch of `func`, which has been through the tile pipeline. `Err` names the
+/// size that is not given.
+pub fn work(func: &TileFunc, launch: &Launch<'_>) -> Result<Work, String> {
+    let sizes = Sizes(launch.dims);
+    let arrays = array_bytes(func, sizes)?;
+    let mut walk = Walk::new(func, *launch)?;
+    let tally = walk.all();
+    let least = |moved: &[u64]| -> u64 {
+        let one = |(&moved, &array): (&u64, &u64)| match (moved, walk.exact) {
+            (0, _) => 0,
+            (moved, true) => moved.min(array),
+            // Loops that were counted once say too little.
+            (_, false) => array,
+        };
+        moved.iter().zip(&arrays).map(one).fold(0, u64::saturating_add)
+    };
+    let Tally { flops, read, written } = &tally;
+    let sum = |bytes: &[u64]| bytes.iter().copied().fold(0, u64::saturating_add);
+    Ok(Work {
+        flops: *flops,
+        read: sum(read),
+        written: sum(written),
+        least_read: least(read),
+        least_written: least(written),
+        exact: walk.exact,
+    })
+}
+
+/// The bytes of each parameter; none for a scalar.
+fn array_bytes(func: &TileFunc, sizes: Sizes<'_>) -> Result<Vec<u64>, String> {
+    let bytes = |ty: &Type| -> Result<u64, String> {
+        let Type::View { dims, elem, .. } = ty else { return Ok(0) };
+        let mut bytes = elem.storage.bytes() as u64;
+        for dim in dims {
+            let extent = match dim {
+                Dim::Static(v) => *v,
+                Dim::Expr(e) => sizes.eval(e)?,
+                Dim::Any => return Err("an array has an open shape".into()),
+            };
+            bytes = bytes.saturating_mul(extent.max(0) as u64);
+        }
+        Ok(bytes)
+    };
+    func.params().iter().map(|&p| bytes(func.ty(p))).collect()
+}
