@@ -1,4 +1,4 @@
-"""A short tour: three kernels, what they are compiled to, and what a mistake looks like.
+"""A short tour: three kernels, a comparison with NumPy, what a kernel is compiled to, and what a mistake looks like.
 
     make demo
 """
@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 
+import against_numpy
 import tessera as ts
 from attention import attention
 from attention import reference as attention_reference
@@ -66,14 +67,18 @@ def show_runs():
         where = kernel.explain().backend
         print(columns.format(kernel.name, size, dtypes[kernel], where, f"{error:.1e}", f"{seconds * 1e3:.0f} ms"))
     print("ran on: from .explain(), recorded by the launch. error: the largest, relative to the largest value,")
-    print("against NumPy in float64. time: of a second call. interp is the reference interpreter: it defines")
-    print("what a kernel means, bit by bit, and is not built for speed.")
+    print("against NumPy in float64. time: of a second call; the first one compiles.")
+
+
+def show_comparison():
+    heading("Beside NumPy, in f32, one after the other in this process")
+    against_numpy.show()
 
 
 def excerpt(text, wanted, lines):
     """The lines of an IR text from the first that holds ``wanted`` on, shortened to the width of a terminal."""
     rows = text.splitlines()
-    start = next(i for i, row in enumerate(rows) if wanted in row)
+    start = next((i for i, row in enumerate(rows) if wanted in row), 0)
     shown = [row if len(row) <= 112 else row[:109] + "..." for row in rows[start : start + lines]]
     return "\n".join(f"    {row}" for row in shown)
 
@@ -83,7 +88,7 @@ def show_levels():
         ("graph", "what to compute", "graph.kernel_call", 2),
         ("schedule", "the plan: what is launched, and where", "sched.launch", 1),
         ("tile", "the kernel as it was written; the body of its loop", "tile.copy_async", 13),
-        ("target", "what the backend runs: buffers and barriers are gone, edges are marked", "tile.for", 6),
+        ("target", "what the CPU gets: LLVM IR in vectors as wide as the processor's; one of its loads", "= load <", 4),
     )
     heading("The gemm on its way down (excerpts of gemm.inspect_ir(level))")
     for level, what, wanted, lines in levels:
@@ -114,6 +119,7 @@ def show_next():
         ("docs/language.md", "the language, rule by rule, with examples that run"),
         ("TESSERA_DEBUG_IR=tile,target", "set it to print the IR of what is compiled"),
         ("make test", "everything that is checked"),
+        ("make bench-cpu", "times beside MKL, NumPy and XLA, on one core"),
     ):
         print(f"  {command:<34} {what}")
     print("  Scripts run with the Python in .venv: .venv/bin/python examples/softmax_rows.py")
@@ -123,6 +129,7 @@ if __name__ == "__main__":
     backends = [name for name, state in ts.runtime.backends().items() if state == "available"]
     print(f"Tessera {ts.__version__}, backends: {', '.join(backends)}")
     show_runs()
+    show_comparison()
     show_levels()
     show_mistake()
     show_next()

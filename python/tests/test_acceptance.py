@@ -13,6 +13,8 @@ from doc_blocks import ROOT
 from kernels import attention
 from printed_examples import ATTENTION, GEMM, SAXPY
 
+pytestmark = pytest.mark.usefixtures("backend")  # once on each
+
 
 def define(text, name):
     """Runs printed source, as a file would be run, and gives the kernel that it defines."""

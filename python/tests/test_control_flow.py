@@ -5,6 +5,8 @@ import pytest
 
 import tessera as ts
 
+pytestmark = pytest.mark.usefixtures("backend")  # once on each
+
 
 @ts.kernel
 def first_above(x: ts.Tensor["n", ts.f32], limit: ts.f32, out: ts.Tensor["k", ts.i64]):

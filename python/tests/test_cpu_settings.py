@@ -46,6 +46,8 @@ def test_strict_results_have_the_bits_of_the_interpreter(isa, threads, expected)
     assert not different and found["bits"].keys() == expected.keys(), sorted(different)
 
 
+#: For programs that use the kernels of these tests.
+PATH = os.pathsep.join([str(SCRIPT.parent), str(Path(ts.__file__).parents[1])])
 CALL = """
 import numpy as np, tessera as ts
 from kernels import saxpy
@@ -60,26 +62,23 @@ except ts.TesseraError as e:
     ("TESSERA_CPU", "sse2", 'LaunchError E_ARGUMENT expected one of generic, avx2, avx512, amx in TESSERA_CPU, got "sse2"'),
     ("TESSERA_THREADS", "0", 'LaunchError E_ARGUMENT expected 1 to 1024 in TESSERA_THREADS, got "0"'),
     ("TESSERA_THREADS", "many", 'LaunchError E_ARGUMENT expected 1 to 1024 in TESSERA_THREADS, got "many"'),
-])
+], ids=lambda text: text.split()[0])
 def test_a_setting_that_is_none_is_refused(name, value, told):
-    path = os.pathsep.join([str(SCRIPT.parent), str(Path(ts.__file__).parents[1])])
-    done = run("-c", CALL, PYTHONPATH=path, **{name: value})
+    done = run("-c", CALL, PYTHONPATH=PATH, **{name: value})
     assert done.stdout == told + "\n", done.stderr
 
 
 @pytest.mark.skipif(HERE == STEPS, reason="this processor has everything")
 def test_instructions_that_the_processor_lacks_are_refused():
-    path = os.pathsep.join([str(SCRIPT.parent), str(Path(ts.__file__).parents[1])])
-    done = run("-c", CALL, PYTHONPATH=path, TESSERA_CPU="amx")
+    done = run("-c", CALL, PYTHONPATH=PATH, TESSERA_CPU=STEPS[-1])
     assert done.stdout.startswith("DeviceError E_DRIVER TESSERA_CPU asks for amx"), done.stderr
 
 
 def test_a_setting_is_part_of_what_is_kept_on_disk(tmp_path):
     """The same kernel for other instructions is not found."""
     code = CALL + "print(saxpy.jit().resources['from_disk_cache'])"
-    path = os.pathsep.join([str(SCRIPT.parent), str(Path(ts.__file__).parents[1])])
     told = [
-        run("-c", code, PYTHONPATH=path, TESSERA_CPU=isa, TESSERA_CACHE_DIR=str(tmp_path)).stdout
+        run("-c", code, PYTHONPATH=PATH, TESSERA_CPU=isa, TESSERA_CACHE_DIR=str(tmp_path)).stdout
         for isa in (HERE[0], HERE[-1], HERE[0])
     ]
     assert told == ["false\n", "false\n" if len(HERE) > 1 else "true\n", "true\n"]

@@ -5,6 +5,8 @@ import pytest
 
 import tessera as ts
 
+pytestmark = pytest.mark.usefixtures("backend")  # once on each
+
 
 @ts.kernel
 def doubled(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):

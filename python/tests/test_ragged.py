@@ -7,6 +7,8 @@ import pytest
 
 import tessera as ts
 
+pytestmark = pytest.mark.usefixtures("backend")  # once on each
+
 
 def test_scatter_at_a_ragged_index_tile_is_refused_and_its_repair_is_right():
     with pytest.raises(ts.ShapeError) as caught:

@@ -8,6 +8,8 @@ import pytest
 
 import tessera as ts
 
+pytestmark = pytest.mark.usefixtures("backend")  # once on each
+
 FLOATS = [
     np.float64,
     np.float32,

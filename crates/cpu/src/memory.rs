@@ -203,6 +203,14 @@ impl Access<'_> {
         }
     }
 
+    /// The address of the first lane, where the lanes are side by side.
+    pub fn row(&self, ir: &Ir) -> Option<Val> {
+        match self.address(ir) {
+            Address::Row(p) => Some(p),
+            Address::One(_) | Address::Each(_) => None,
+        }
+    }
+
     /// As `store`, for whole vectors on cache lines that will not be read again soon. False where
     /// the lanes are no such vector, and nothing was written.
     pub fn stream(&self, s: &Scalars<'_>, code: Val) -> bool {

@@ -140,11 +140,14 @@ pub fn interp_warp() -> Result<u32, Diagnostics> {
 /// The instruction set that the environment names.
 #[cfg(feature = "cpu")]
 pub fn cpu() -> Result<Option<tessera_cpu::Isa>, Diagnostics> {
+    CPU.get().map(|text| isa(&text, tessera_cpu::Isa::host())).transpose()
+}
+
+#[cfg(feature = "cpu")]
+fn isa(text: &str, host: tessera_cpu::Isa) -> Result<tessera_cpu::Isa, Diagnostics> {
     use tessera_cpu::Isa;
-    let Some(text) = CPU.get() else { return Ok(None) };
-    let host = Isa::host();
-    match Isa::from_name(&text) {
-        Some(isa) if isa <= host => Ok(Some(isa)),
+    match Isa::from_name(text) {
+        Some(isa) if isa <= host => Ok(isa),
         Some(isa) => {
             let message = format!("{} asks for {isa}, and this processor has {host}", CPU.name);
             Err(Diagnostic::new(Code::E_DRIVER, message).help(format!("set it to {host}")).into())
@@ -182,4 +185,19 @@ pub fn debug_ir(level: &str) -> bool {
         let mut words = v.split(',').map(str::trim);
         words.any(|w| w == level || w == "all" || w == "1" || (w == "sched" && level == "schedule"))
     })
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use super::isa;
+    use tessera_cpu::Isa;
+    use tessera_diag::Code;
+
+    #[test]
+    fn instructions_that_the_processor_lacks_are_told_from_misspelt_ones() {
+        let code = |text, host| isa(text, host).map_err(|e| e.errors().next().map(|d| d.code));
+        assert_eq!(code("avx2", Isa::Avx512), Ok(Isa::Avx2));
+        assert_eq!(code("amx", Isa::Avx512), Err(Some(Code::E_DRIVER)));
+        assert_eq!(code("avx3", Isa::Avx512), Err(Some(Code::E_ARGUMENT)));
+    }
 }

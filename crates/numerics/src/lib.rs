@@ -67,7 +67,7 @@ pub use round::{round_to, round_to_mode};
 pub use scalar::{Carrier, Scalar};
 pub use scalar_fn::{FnClass, ScalarFn};
 pub use strict::{
-    BASIC, ExpOp, Expansion, ExpansionEval, STRICT, Slot, eval_expansion, expansion,
-    fast as strict_f32,
+    BASIC, ExpOp, Expansion, ExpansionEval, QUICK, STRICT, Slot, eval_expansion, expansion,
+    fast as strict_f32, quick_expansion, quick_f32,
 };
 pub use suggest::{UnknownDType, unknown_dtype_suggestions};

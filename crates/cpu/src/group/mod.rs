@@ -1,6 +1,7 @@
 //! Group kernels: a loop over groups, in it the ops of the kernel one after another, each that has
 //! an effect or keeps a tile as a loop nest of its own.
 
+mod ahead;
 mod blocked;
 mod control;
 mod nest;
@@ -64,6 +65,7 @@ pub struct Group<'a> {
     /// An address that can always be read.
     safe: Val,
     ids: [Val; 3],
+    ahead: ahead::Ahead,
     /// Where the kernel is one product: axes of accesses that need no test.
     trusted: Option<BTreeSet<(OpId, usize)>>,
 }
@@ -83,7 +85,7 @@ pub fn emit(
     let mut group = Group {
         func,
         ir,
-        s: Scalars { ir, isa },
+        s: Scalars { ir, isa, quick: profile == Profile::Default },
         isa,
         profile,
         lanes: isa.lanes(),
@@ -97,6 +99,7 @@ pub fn emit(
         safe: scratch,
         ids: [ir.c64(0); 3],
         trusted: None,
+        ahead: ahead::Ahead::default(),
     };
     // The first line of the scratch memory is what `safe` points to.
     group.code.reserve(64);

@@ -287,6 +287,12 @@ impl<'a> Group<'a> {
         let along = |p: &Pos| matches!(p, Pos::Steps { .. });
         let mask = n.tail.filter(|_| n.lanes == 1 || at.iter().any(along));
         let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
+        if n.inside
+            && let Some(&ahead) = self.ahead.now.get(&id)
+            && let Some(p) = access.row(self.ir)
+        {
+            self.ir.prefetch(self.ir.offset(p, ahead.0), false, ahead.1);
+        }
         access.load(&self.s, other, self.safe)
     }
 

@@ -15,6 +15,8 @@ pub struct Plan {
     pub kept: BTreeSet<Value>,
     /// The ops that use a value, each once.
     users: Vec<Vec<OpId>>,
+    /// In how many nests an expression is computed.
+    nests: BTreeMap<Value, usize>,
     /// What computing one element of a value costs, in simple operations.
     weight: Vec<u32>,
 }
@@ -35,7 +37,12 @@ impl Plan {
                 }
             }
         }
-        let mut plan = Self { kept: BTreeSet::new(), users, weight: vec![0; func.values.len()] };
+        let mut plan = Self {
+            kept: BTreeSet::new(),
+            users,
+            nests: BTreeMap::new(),
+            weight: vec![0; func.values.len()],
+        };
         for &id in &walk {
             plan.weigh(func, id);
         }
@@ -54,6 +61,11 @@ impl Plan {
 
     pub fn users(&self, v: Value) -> &[OpId] {
         &self.users[v.index()]
+    }
+
+    /// In how many nests the elements of an expression are computed.
+    pub fn nests(&self, v: Value) -> usize {
+        self.nests.get(&v).copied().unwrap_or(0)
     }
 
     pub fn weight(&self, v: Value) -> u32 {
@@ -110,6 +122,7 @@ impl Plan {
         if whole || stale || (dear && (nests.len() > 1 || into_loop)) {
             self.kept.insert(v);
         }
+        self.nests.insert(v, nests.len());
         reach.insert(v, nests);
     }
 

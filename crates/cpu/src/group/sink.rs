@@ -24,7 +24,7 @@ pub enum Sink {
 
 /// Nests heavier than this are not emitted a second time for blocks at an edge, where masks cost
 /// little.
-const LIGHT: u32 = 24;
+const LIGHT: u32 = 100;
 
 impl<'a> Group<'a> {
     /// A nest that writes to memory that the kernel can read: what must not see it comes before.
@@ -108,6 +108,7 @@ impl<'a> Group<'a> {
     ) {
         let weight: u32 = roots.iter().map(|(v, _)| self.plan.weight(*v)).fold(0, u32::saturating_add);
         let inside = self.all_inside(roots, writes);
+        self.look_ahead(roots);
         let masked_only = self.isa >= Isa::Avx512 && weight > LIGHT;
         let ir = self.ir;
         match inside {
@@ -131,6 +132,7 @@ impl<'a> Group<'a> {
                 ir.goto(end);
             }
         }
+        self.ahead.now.clear();
     }
 
     /// What a sink computes.

@@ -125,7 +125,7 @@ impl<'a> Lanes<'a> {
             Part::One(x) => x,
             Part::Row { ptr, dtype } => {
                 let p = ir.offset(ptr, ir.mul_const(lane, dtype.carrier().bytes() as i64));
-                self.from_slot(ir.load(self.slot_type(dtype, 1), p, slot_align(dtype)), dtype)
+                self.slot_value(ir.load(self.slot_type(dtype, 1), p, slot_align(dtype)), dtype)
             }
         }
     }

@@ -93,7 +93,7 @@ impl<'a> Lanes<'a> {
 
     fn slot_scalar(&self, slot: u64, dtype: DType, number: Val) -> Val {
         let p = self.slot_element(slot, dtype, number);
-        self.from_slot(self.ir.load(self.slot_type(dtype, 1), p, slot_align(dtype)), dtype)
+        self.slot_value(self.ir.load(self.slot_type(dtype, 1), p, slot_align(dtype)), dtype)
     }
 
     /// The value of one lane for all; zero of a lane that does not exist.
@@ -128,7 +128,7 @@ impl<'a> Lanes<'a> {
                 let ty = self.slot_type(dtype, self.width);
                 let mask = self.mask.map_or(there, |m| ir.and(m, there));
                 let bits = ir.gather(ty, ps, slot_align(dtype), mask, ir.zero(ty));
-                self.from_slot(bits, dtype)
+                self.slot_value(bits, dtype)
             }
             Err(x) => ir.splat(x, self.width),
         };
@@ -154,7 +154,7 @@ impl<'a> Lanes<'a> {
                 }
             }
         }
-        note_group(ir, words, self.ids);
+        note_group(ir, words, self.coordinates(self.number));
         ir.for_range(ir.c64(0), self.span.hi, 1, &[], |ir, lane, _| {
             let here = match self.state.mask {
                 Some(slot) => self.slot_scalar(slot, DType::Bool, lane),

@@ -11,6 +11,8 @@ use tessera_tile::TileOp;
 
 /// A way that is shorter is gone by all lanes, for a branch costs more.
 const SHORT: usize = 8;
+/// Rounds after which the host may be asked again.
+const BRIEF: i64 = 64;
 
 impl<'a> Lanes<'a> {
     /// Emits a region for the lanes of a mask; gives what it yields.
@@ -176,7 +178,9 @@ impl<'a> Lanes<'a> {
         self.bind(&args[1..], &phis);
         let out = self.region(body, self.mask);
         let next = self.formed_all(&op.results, out);
-        self.poll();
+        if !self.is_brief(lo, hi, step) {
+            self.poll();
+        }
         // At the end of the number range the sum stays there, and no bound is above it.
         let after = ir.intrinsic("llvm.sadd.sat", &[ir.i64()], &[at, step]);
         let last = ir.here();
@@ -187,6 +191,14 @@ impl<'a> Lanes<'a> {
         let join = |(&a, &b): (&Val, &Val)| ir.phi(ir.ty(a), &[(a, before), (b, last)]);
         let xs: Vec<_> = first.iter().zip(&next).map(join).collect();
         self.bind(&op.results, &xs);
+    }
+
+    /// Whether a loop is known to be over soon, so that the host need not be asked.
+    fn is_brief(&self, lo: Val, hi: Val, step: Val) -> bool {
+        match [lo, hi, step].map(|v| self.ir.as_int(v)) {
+            [Some(lo), Some(hi), Some(step)] => hi.saturating_sub(lo) / step.max(1) <= BRIEF,
+            _ => false,
+        }
     }
 
     /// Lanes leave the loop one by one, and keep what they carried then.

@@ -97,9 +97,7 @@ impl<'a> Lanes<'a> {
         // Without a sign: by the largest divisors the sum is above the signed numbers.
         let over = ir.icmp(IntCmp::LLVMIntUGE, rest, by);
         match f {
-            ScalarFn::FloorDiv => {
-                ir.add(ir.splat(quotient, n), ir.zext(over, ir.vec(ir.i64(), n)))
-            }
+            ScalarFn::FloorDiv => ir.add(ir.splat(quotient, n), ir.zext(over, ir.vec(ir.i64(), n))),
             _ => ir.sub(rest, ir.select(over, by, ir.zero(ir.ty(by)))),
         }
     }

@@ -28,12 +28,7 @@ struct Count {
 
 impl<'a> Lanes<'a> {
     /// The ops of a block of the group's; `finish` is done for each vector at its end.
-    pub fn group_block(
-        &mut self,
-        block: BlockId,
-        wants: &[Value],
-        finish: Option<Finish<'_, 'a>>,
-    ) {
+    pub fn group_block(&mut self, block: BlockId, wants: &[Value], finish: Option<Finish<'_, 'a>>) {
         let func = self.func;
         let mut items = Vec::new();
         for &id in &func.blocks[block].ops {
@@ -227,14 +222,18 @@ impl<'a> Lanes<'a> {
         let count = self.counters();
         self.clear(count);
         let outer = self.state;
-        self.vectors(&[], &[cond], Some(&mut |lanes| {
-            let c = lanes.vector(cond);
-            lanes.write_mask(first, c, count);
-            let all = || ir.const_first_lanes(lanes.width, lanes.width);
-            let off = ir.and(lanes.mask.unwrap_or_else(all), ir.not(c));
-            let p = lanes.slot_element(first + 1, DType::Bool, lanes.at);
-            ir.store(lanes.to_slot(off, DType::Bool), p, 1);
-        }));
+        self.vectors(
+            &[],
+            &[cond],
+            Some(&mut |lanes| {
+                let c = lanes.vector(cond);
+                lanes.write_mask(first, c, count);
+                let all = || ir.const_first_lanes(lanes.width, lanes.width);
+                let off = ir.and(lanes.mask.unwrap_or_else(all), ir.not(c));
+                let p = lanes.slot_element(first + 1, DType::Bool, lanes.at);
+                ir.store(lanes.to_slot(off, DType::Bool), p, 1);
+            }),
+        );
         let sides = [(count.on, count.off, first), (count.off, count.on, first + 1)];
         let states = sides.map(|(_, off, slot)| self.within(outer, slot, off));
         let somes = sides.map(|(on, ..)| self.some(on));
@@ -291,13 +290,17 @@ impl<'a> Lanes<'a> {
         self.vectors(&[], &[step], Some(&mut |lanes| lanes.stop_at_bad_step(step, site)));
         self.begin(&op.results, op.group("init"));
         self.clear(count);
-        self.vectors(&[], &[lo, hi], Some(&mut |lanes| {
-            let (from, to) = (lanes.vector(lo), lanes.vector(hi));
-            if let Some(places) = places {
-                lanes.write_slot(places, DType::I64, from);
-            }
-            lanes.write_mask(slot, ir.icmp(IntCmp::LLVMIntSLT, from, to), count);
-        }));
+        self.vectors(
+            &[],
+            &[lo, hi],
+            Some(&mut |lanes| {
+                let (from, to) = (lanes.vector(lo), lanes.vector(hi));
+                if let Some(places) = places {
+                    lanes.write_slot(places, DType::I64, from);
+                }
+                lanes.write_mask(slot, ir.icmp(IntCmp::LLVMIntSLT, from, to), count);
+            }),
+        );
         let start = if places.is_none() { self.scalar(lo) } else { ir.c64(0) };
         let (before, head) = (ir.here(), ir.block("for"));
         let (inner, end) = (ir.block("body"), ir.block("end"));
@@ -316,14 +319,18 @@ impl<'a> Lanes<'a> {
         self.poll();
         self.state = running;
         self.clear_on(count);
-        self.vectors(&[], &[place, hi, step], Some(&mut |lanes| {
-            let (from, to, by) = (lanes.vector(place), lanes.vector(hi), lanes.vector(step));
-            let still = ir.icmp(IntCmp::LLVMIntULT, by, ir.sub(to, from));
-            if let Some(places) = places {
-                lanes.write_slot(places, DType::I64, ir.add(from, by));
-            }
-            lanes.write_mask(slot, still, count);
-        }));
+        self.vectors(
+            &[],
+            &[place, hi, step],
+            Some(&mut |lanes| {
+                let (from, to, by) = (lanes.vector(place), lanes.vector(hi), lanes.vector(step));
+                let still = ir.icmp(IntCmp::LLVMIntULT, by, ir.sub(to, from));
+                if let Some(places) = places {
+                    lanes.write_slot(places, DType::I64, ir.add(from, by));
+                }
+                lanes.write_mask(slot, still, count);
+            }),
+        );
         let after = if places.is_none() { ir.add(at, self.scalar(step)) } else { at };
         ir.incoming(at, after, ir.here());
         ir.jump(head);

@@ -83,7 +83,8 @@ pub struct Lanes<'a> {
     stride: Val,
     /// Lanes of a full group.
     size: Val,
-    ids: [Val; 3],
+    /// The group's number.
+    number: Val,
     span: Span,
     state: State,
     /// The number of the vector's first lane.
@@ -94,6 +95,8 @@ pub struct Lanes<'a> {
     sure: bool,
     /// Accesses that are known to be inside along an axis.
     inside: BTreeSet<(OpId, usize)>,
+    /// The site of a stop that the host asks for.
+    interrupted: Option<i64>,
 }
 
 /// Emits the groups `begin..end` into the function that was begun, up to its return.
@@ -112,7 +115,7 @@ pub fn emit(
     let mut lanes = Lanes {
         func,
         ir,
-        s: Scalars { ir, isa },
+        s: Scalars { ir, isa, quick: profile == Profile::Default },
         isa,
         width: isa.lanes(),
         plan: Plan::new(func, profile),
@@ -126,13 +129,14 @@ pub fn emit(
         slots: scratch,
         stride: zero,
         size: zero,
-        ids: [zero; 3],
+        number: zero,
         span: Span { lo: zero, hi: zero, base: zero },
         state: State::default(),
         at: zero,
         mask: None,
         sure: true,
         inside: BTreeSet::new(),
+        interrupted: None,
     };
     // The first line of the scratch memory is what `safe` points to.
     lanes.code.reserve(64);
@@ -182,7 +186,7 @@ impl<'a> Lanes<'a> {
             let base = ir.mul(number, self.size);
             let hi = ir.smin(ir.sub(domain, base), self.size);
             self.span = Span { lo: ir.c64(0), hi, base };
-            self.ids = self.coordinates(number);
+            self.number = number;
             // A group without lanes has no effects.
             let there = ir.icmp(crate::llvm::IntCmp::LLVMIntSGT, hi, ir.c64(0));
             let outside = self.env.clone();
@@ -222,7 +226,7 @@ impl<'a> Lanes<'a> {
                 let dtype = self.dtype(v);
                 let p = self.slot_address(slot);
                 let x = self.ir.load(self.slot_type(dtype, 1), p, slot_align(dtype));
-                Repr::Uniform(self.from_slot(x, dtype))
+                Repr::Uniform(self.slot_value(x, dtype))
             }
             (Repr::Absent, _) => unreachable!("{v:?} is used where it was not computed"),
             (repr, _) => repr,
@@ -281,7 +285,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    fn from_slot(&self, x: Val, dtype: DType) -> Val {
+    fn slot_value(&self, x: Val, dtype: DType) -> Val {
         let ir = self.ir;
         match dtype.carrier() {
             DType::Bool => ir.trunc(x, ir.like(ir.ty(x), ir.i1())),
@@ -293,7 +297,7 @@ impl<'a> Lanes<'a> {
     fn read_slot(&self, slot: u64, dtype: DType) -> Val {
         let p = self.slot_element(slot, dtype, self.at);
         let x = self.ir.load(self.slot_type(dtype, self.width), p, slot_align(dtype));
-        self.from_slot(x, dtype)
+        self.slot_value(x, dtype)
     }
 
     /// Writes the vector's lanes that run to a slot.

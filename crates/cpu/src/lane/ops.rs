@@ -56,11 +56,9 @@ impl<'a> Lanes<'a> {
                 let dtype = self.dtype(op.result());
                 Repr::Uniform(self.s.constant(crate::group::constant_of(op, dtype), 1))
             }
-            TileOp::LinearId => {
-                Repr::Steps { first: plus(ir, self.span.base, self.at), step: 1 }
-            }
+            TileOp::LinearId => Repr::Steps { first: plus(ir, self.span.base, self.at), step: 1 },
             TileOp::LocalId => Repr::Steps { first: self.at, step: 1 },
-            TileOp::ProgramId => Repr::Uniform(self.ids[axis(op)]),
+            TileOp::ProgramId => Repr::Uniform(self.coordinates(self.number)[axis(op)]),
             TileOp::NumPrograms => Repr::Uniform(self.word(frame::GRID + axis(op))),
             TileOp::GroupSize => Repr::Uniform(self.size),
             TileOp::WarpSize => Repr::Uniform(ir.c64(crate::WARP.into())),
@@ -162,7 +160,7 @@ impl<'a> Lanes<'a> {
             let (ids, lane) = if flat {
                 (self.coordinates(ir.udiv(number, self.size)), ir.urem(number, self.size))
             } else {
-                (self.ids, number)
+                (self.coordinates(self.number), number)
             };
             note_group(ir, words, ids);
             note_lane(ir, words, lane);
@@ -172,18 +170,21 @@ impl<'a> Lanes<'a> {
 
     /// Ends the kernel where the condition holds.
     pub fn fail(&mut self, cond: Val, site: i64) {
-        let (ids, words) = (self.ids, self.words);
         self.ir.when(cond, |ir| {
-            note_group(ir, words, ids);
+            note_group(ir, self.words, self.coordinates(self.number));
             ir.ret(Some(ir.c64(site)));
         });
     }
 
     /// Lets the host stop a long loop.
     pub fn poll(&mut self) {
-        let site = self.code.site(Site::interrupted());
+        let site = match self.interrupted {
+            Some(site) => site,
+            None => self.code.site(Site::interrupted()),
+        };
+        self.interrupted = Some(site);
         let stop = crate::code::poll(self.ir, self.words);
-        self.fail(stop, site);
+        self.ir.when(stop, |ir| ir.ret(Some(ir.c64(site))));
     }
 
     /// Ends the kernel where a lane that runs would step by zero or backwards.

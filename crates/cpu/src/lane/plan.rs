@@ -181,10 +181,9 @@ impl Plan {
 fn in_memory(func: &TileFunc, id: OpId, operand: usize) -> bool {
     match func.ops[id].code {
         TileOp::Print => true,
-        TileOp::GroupReduce
-        | TileOp::GroupScan
-        | TileOp::GroupBroadcast
-        | TileOp::GroupShuffle => operand == 0,
+        TileOp::GroupReduce | TileOp::GroupScan | TileOp::GroupBroadcast | TileOp::GroupShuffle => {
+            operand == 0
+        }
         _ => false,
     }
 }
@@ -257,7 +256,11 @@ fn folded(func: &TileFunc, walk: &[OpId], place: &[Place]) -> BTreeSet<Value> {
                 && to != DType::Bool
                 && cast.block == op.block
                 && place[from.index()] == place[id.index()];
-            if stored { out.insert(v) } else { other.insert(v) };
+            if stored {
+                out.insert(v)
+            } else {
+                other.insert(v)
+            };
         }
     }
     &out - &other

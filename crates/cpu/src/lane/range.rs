@@ -300,7 +300,11 @@ impl<'a> Lanes<'a> {
             ScalarFn::Sub => {
                 let b = self.form(r, op.operands[1])?;
                 Some(Form {
-                    first: if ir.as_int(b.first) == Some(0) { a.first } else { ir.sub(a.first, b.first) },
+                    first: if ir.as_int(b.first) == Some(0) {
+                        a.first
+                    } else {
+                        ir.sub(a.first, b.first)
+                    },
                     step: a.step.checked_sub(b.step)?,
                     below: self.more(a.below, b.above),
                     above: self.more(a.above, b.below),
@@ -318,7 +322,10 @@ impl<'a> Lanes<'a> {
             }),
             ScalarFn::Mul => {
                 let b = self.form(r, op.operands[1])?;
-                match (a.uniform().and_then(|k| ir.as_int(k)), b.uniform().and_then(|k| ir.as_int(k))) {
+                match (
+                    a.uniform().and_then(|k| ir.as_int(k)),
+                    b.uniform().and_then(|k| ir.as_int(k)),
+                ) {
                     (Some(k), _) => self.times(b, k),
                     (_, Some(k)) => self.times(a, k),
                     (None, None) => None,
@@ -443,9 +450,9 @@ impl<'a> Lanes<'a> {
     /// Whether a region is the side of a branch that no lane of the range takes.
     fn skipped(&self, r: &Range, op: &Op<Tile>, region: BlockId) -> bool {
         op.code == TileOp::If
-            && r.known.iter().any(|&(v, holds)| {
-                v == op.operands[0] && region == op.regions[usize::from(holds)]
-            })
+            && r.known
+                .iter()
+                .any(|&(v, holds)| v == op.operands[0] && region == op.regions[usize::from(holds)])
     }
 
     fn lanes(&self) -> Val {
@@ -527,7 +534,11 @@ impl<'a> Lanes<'a> {
         }
         for (&v, form) in &r.forms {
             let Some(f) = form.filter(|f| f.is_exact() && !self.is_there(v)) else { continue };
-            let moved = if f.step == 0 { f.first } else { plus(ir, f.first, ir.mul_const(self.at, f.step)) };
+            let moved = if f.step == 0 {
+                f.first
+            } else {
+                plus(ir, f.first, ir.mul_const(self.at, f.step))
+            };
             self.set(v, place(moved, f.step));
         }
         for (&v, local) in &r.locals {

@@ -88,9 +88,9 @@ impl<'a> Lanes<'a> {
             }
         }
         let used = nested.iter().flat_map(|&id| func.ops[id].operands.iter()).chain(wants);
-        let foreign = used.copied().filter(|&v| {
-            !func.ty(v).is_memory() && !own.contains(&v) && !self.is_known(v)
-        });
+        let foreign = used
+            .copied()
+            .filter(|&v| !func.ty(v).is_memory() && !own.contains(&v) && !self.is_known(v));
         foreign.collect::<BTreeSet<_>>().into_iter().collect()
     }
 

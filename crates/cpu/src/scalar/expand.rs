@@ -4,7 +4,7 @@ use super::Scalars;
 use super::shorten::{Scale, Shortened, shorten};
 use crate::isa::Isa;
 use crate::llvm::Val;
-use tessera_numerics::{DType, ExpOp, Expansion, ScalarFn, Slot};
+use tessera_numerics::{DType, ExpOp, Expansion, Scalar, ScalarFn, Slot};
 
 impl Scalars<'_> {
     /// The operations of an expansion one after another, on vectors. They are emitted as the
@@ -15,8 +15,27 @@ impl Scalars<'_> {
         self.expand_ops(&shorten(f, e, scales), inputs)
     }
 
+    /// A sequence of the default profile, in which there is nothing to leave out but scalings.
+    pub(super) fn expand_quick(&self, e: &Expansion, inputs: &[Val]) -> Val {
+        let scales = self.has_scale(self.lanes(inputs[0]));
+        let mut short = shorten(ScalarFn::Add, e, scales);
+        short.inverses = self.has_scale(self.lanes(inputs[0]));
+        self.expand_ops(&short, inputs)
+    }
+
+    /// `1 / d` within 2 ulp, for a normal `d` whose inverse is one too.
+    fn inverse(&self, d: Val) -> Val {
+        let ir = self.ir;
+        let (ty, lanes) = (ir.ty(d), self.lanes(d));
+        let every = ir.const_int(ir.int(lanes.max(8)), -1);
+        let name = format!("llvm.x86.avx512.rcp14.ps.{}", lanes * 32);
+        let near = ir.intrinsic(&name, &[], &[d, ir.zero(ty), every]);
+        let rest = ir.fma(ir.fneg(d), near, ir.const_float(ty, 1.0));
+        ir.fma(near, rest, near)
+    }
+
     pub(super) fn expand_ops(&self, short: &Shortened, inputs: &[Val]) -> Val {
-        let Shortened { e, live, scales } = short;
+        let Shortened { e, live, scales, inverses } = short;
         let lanes = self.lanes(inputs[0]);
         // What is not needed is never read and gets some value.
         let mut slots: Vec<Val> = Vec::with_capacity(e.ops.len());
@@ -33,6 +52,11 @@ impl Scalars<'_> {
                 }
                 ExpOp::Input(i) => inputs[*i as usize],
                 ExpOp::Const(c) => self.constant(*c, lanes),
+                ExpOp::Apply { f: ScalarFn::Div, args }
+                    if *inverses && e.ops[args[0].0 as usize] == ExpOp::Const(Scalar::F32(1.0)) =>
+                {
+                    self.inverse(at(&args[1]))
+                }
                 ExpOp::Apply { f, args } => {
                     let of = type_of(&args[0]);
                     let args: Vec<Val> = args.iter().map(at).collect();

@@ -3,7 +3,7 @@
 use super::Scalars;
 use crate::isa::Isa;
 use crate::llvm::{RealCmp, Val};
-use tessera_numerics::{DType, ScalarFn, expansion};
+use tessera_numerics::{DType, ScalarFn, expansion, quick_expansion};
 
 /// To a whole number: which one.
 #[derive(Copy, Clone, PartialEq)]
@@ -21,6 +21,12 @@ impl Scalars<'_> {
         let b = args.get(1).copied().unwrap_or(a);
         let ty = ir.ty(a);
         let c = |v: f64| ir.const_float(ty, v);
+        if dtype == DType::F32
+            && self.quick
+            && let Some(e) = quick_expansion(f)
+        {
+            return self.expand_quick(e, args);
+        }
         if dtype == DType::F32
             && let Some(e) = expansion(f)
         {

@@ -31,6 +31,8 @@ use tessera_numerics::{DType, FloatFormat, ReduceOp, Scalar, ScalarFn};
 pub struct Scalars<'a> {
     pub ir: &'a Ir,
     pub isa: Isa,
+    /// Functions of f32 may be those of the default profile, within 2 ulp.
+    pub quick: bool,
 }
 
 impl Scalars<'_> {

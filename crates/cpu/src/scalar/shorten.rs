@@ -37,6 +37,8 @@ pub(super) struct Shortened {
     pub live: Vec<bool>,
     /// For an operation that is a scaling, its operands.
     pub scales: Vec<Option<Scale>>,
+    /// Whether an inverse may be the processor's estimate, corrected once.
+    pub inverses: bool,
 }
 
 /// What is known of the sums of a function, in the order in which they stand.
@@ -60,7 +62,7 @@ impl Shortened {
     #[cfg(test)]
     pub(super) fn not(e: &Expansion) -> Self {
         let n = e.ops.len();
-        Shortened { e: e.clone(), live: vec![true; n], scales: vec![None; n] }
+        Shortened { e: e.clone(), live: vec![true; n], scales: vec![None; n], inverses: false }
     }
 }
 
@@ -89,7 +91,7 @@ pub(super) fn shorten(f: ScalarFn, e: &Expansion, scales: bool) -> Shortened {
             operands.iter().for_each(|s| live[s.0 as usize] = true);
         }
     }
-    Shortened { e, live, scales }
+    Shortened { e, live, scales, inverses: false }
 }
 
 fn apply(f: ScalarFn, args: [Slot; 2]) -> ExpOp {

@@ -297,11 +297,14 @@ fn a_loop_that_does_not_step_forwards_is_an_error() {
     // The interpreter names the step, so only that there is an error is compared.
     let y = array(&[4], DType::I64, Layout::Rows, 1);
     for (step, k, good) in [("%k", 1, true), ("%k", 0, false), ("%i", 1, false)] {
-        let (wanted, got) = Kernel::new(&text(step)).both(&[y.clone(), Arg::Scalar(Scalar::I64(k))], 4, 4);
+        let (wanted, got) =
+            Kernel::new(&text(step)).both(&[y.clone(), Arg::Scalar(Scalar::I64(k))], 4, 4);
         assert_eq!(wanted.is_ok(), good);
         for result in got {
             assert_eq!(result.is_ok(), good);
-            assert!(good || result.unwrap_err().starts_with("E_ARGUMENT expected a loop step above 0"));
+            assert!(
+                good || result.unwrap_err().starts_with("E_ARGUMENT expected a loop step above 0")
+            );
         }
     }
 }

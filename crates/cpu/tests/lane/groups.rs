@@ -195,7 +195,9 @@ fn lanes_that_do_not_all_come_to_a_barrier_are_an_error() {
     };
     for what in ["tile.barrier", "%s = tile.group_reduce %i {op = sum} : i64"] {
         let kernel = Kernel::new(&text(what));
-        for (k, good) in [(40, true), (64, true), (0, true), (39, false), (1, false), (16, false), (24, false)] {
+        for (k, good) in
+            [(40, true), (64, true), (0, true), (39, false), (1, false), (16, false), (24, false)]
+        {
             let x = array(&[40], DType::I64, Layout::Rows, 1);
             let result = kernel.check(&[x, Arg::Scalar(Scalar::I64(k))], 40, 20);
             assert_eq!(result.is_ok(), good || k == 20, "{what} {k} {result:?}");
@@ -256,7 +258,9 @@ fn loops_around_barriers_carry_values_of_each_lane() {
     for (n, lanes) in [(1, 1), (64, 64), (128, 32), (20, 20), (51, 17)] {
         for rounds in [0, 1, 3] {
             let x = array(&[n], DType::F32, Layout::Rows, 1);
-            let Arg::Array(mut r) = array(&[1], DType::I64, Layout::Rows, 1) else { unreachable!() };
+            let Arg::Array(mut r) = array(&[1], DType::I64, Layout::Rows, 1) else {
+                unreachable!()
+            };
             let at = r.first;
             r.bytes[at..at + 8].copy_from_slice(&i64::to_le_bytes(rounds));
             let y = array(&[n], DType::F32, Layout::Rows, 2);

@@ -144,12 +144,19 @@ impl Kernel {
         Self::of(text, |_| true)
     }
 
-    /// One of the ways only, by a random number.
-    pub fn some(text: &str, random: u64) -> Self {
-        let mut all = 0;
+    /// Of three sets of instructions.
+    pub const WAYS: u64 = 12;
+
+    pub fn is_strict(way: u64) -> bool {
+        way / 2 % 2 == 1
+    }
+
+    /// One of the ways only.
+    pub fn some(text: &str, way: u64) -> Self {
+        let mut number = 0;
         Self::of(text, |_| {
-            all += 1;
-            random % 12 == all - 1
+            number += 1;
+            way == number - 1
         })
     }
 
@@ -176,6 +183,11 @@ impl Kernel {
             }
         }
         Self { wanted: interp, compiled }
+    }
+
+    /// In how many ways it is compiled.
+    pub fn ways(&self) -> usize {
+        self.compiled.len()
     }
 
     /// What the interpreter gives, and what all the others do.

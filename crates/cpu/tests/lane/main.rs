@@ -4,4 +4,5 @@ mod control;
 mod groups;
 mod harness;
 mod memory;
+mod print;
 mod random;

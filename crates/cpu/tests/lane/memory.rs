@@ -154,7 +154,9 @@ func @matrix(%x: view<[a, b, c], f32, read>, %y: view<[c, b, a], f32, write>, %z
 #[test]
 fn rows_and_columns_by_division() {
     let kernel = Kernel::new(MATRIX);
-    for [a, b, c] in [[1, 1, 1], [2, 3, 5], [3, 2, 16], [2, 2, 33], [1, 4, 100], [5, 7, 0], [2, 1, 64]] {
+    for [a, b, c] in
+        [[1, 1, 1], [2, 3, 5], [3, 2, 16], [2, 2, 33], [1, 4, 100], [5, 7, 0], [2, 1, 64]]
+    {
         for layout in [Layout::Rows, Layout::Gaps, Layout::Back] {
             let x = array(&[a, b, c], DType::F32, layout, 1);
             let y = array(&[c, b, a], DType::F32, Layout::Rows, 2);

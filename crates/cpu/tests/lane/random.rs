@@ -19,6 +19,8 @@ struct Generator {
     together: bool,
     /// Lanes of a group where lanes meet, and of the shared buffer.
     shared: Option<i64>,
+    /// The order in which lanes come to an element is fixed.
+    strict: bool,
     budget: usize,
 }
 
@@ -56,7 +58,9 @@ impl Generator {
     fn constant(&mut self, ty: &'static str) -> String {
         let value = match ty {
             "bool" => self.pick(&["true", "false"]).to_string(),
-            "f32" | "f64" => self.pick(&["0.0", "1.5", "-2.25", "1000.0", "inf", "-0.0"]).to_string(),
+            "f32" | "f64" => {
+                self.pick(&["0.0", "1.5", "-2.25", "1000.0", "inf", "-0.0"]).to_string()
+            }
             _ => (self.below(20) as i64 - 6).to_string(),
         };
         self.def(ty, &format!("const {{value = {value}}}"))
@@ -96,7 +100,13 @@ impl Generator {
             }
             (_, 3) => {
                 let to = ["i64", "i32", "f32", "f64"].into_iter().find(|&t| t != ty && t != "bool");
-                let to = if self.chance(2) { to.unwrap_or("f32") } else if ty == "f32" { "i64" } else { "f32" };
+                let to = if self.chance(2) {
+                    to.unwrap_or("f32")
+                } else if ty == "f32" {
+                    "i64"
+                } else {
+                    "f32"
+                };
                 self.def(to, &format!("cast {a}"));
             }
             ("f32" | "f64", _) => {
@@ -104,7 +114,9 @@ impl Generator {
                 self.def(ty, &format!("{f} {a}, {b}"));
             }
             _ => {
-                let f = self.pick(&["add", "sub", "mul", "floordiv", "mod", "and", "xor", "minimum", "maximum"]);
+                let f = self.pick(&[
+                    "add", "sub", "mul", "floordiv", "mod", "and", "xor", "minimum", "maximum",
+                ]);
                 self.def(ty, &format!("{f} {a}, {b}"));
             }
         }
@@ -159,10 +171,36 @@ impl Generator {
                 let x = self.value("f32");
                 self.line(&format!("tile.accumulate %of, {x} at(%i) {{op = sum, extent = [0]}}"));
             }
+            _ if self.strict && self.chance(2) => self.shared_element(),
             _ => {
                 let (x, at) = (self.value("i32"), self.index());
                 self.line(&format!("tile.accumulate %h, {x} at({at}) {{op = sum, extent = [0]}}"));
             }
+        }
+    }
+
+    /// Changes of elements that several lanes come to, one after another.
+    fn shared_element(&mut self) {
+        let at = self.index();
+        match self.below(4) {
+            0 => {
+                let x = self.value("f32");
+                self.line(&format!("tile.accumulate %hf, {x} at({at}) {{op = sum, extent = [0]}}"));
+            }
+            1 => {
+                let f = self.pick(&["add", "max", "exchange"]);
+                let x = self.value("i32");
+                self.def("i32", &format!("atomic %ha, {x} at({at}) {{op = {f}}}"));
+            }
+            2 => {
+                let (x, e) = (self.value("i32"), self.value("i32"));
+                self.def("i32", &format!("atomic %ha, {x} at({at}) expected({e}) {{op = cas}}"));
+            }
+            _ if self.shared.is_some() => {
+                let x = self.value("f32");
+                self.def("f32", &format!("atomic %buf2, {x} at({at}) {{op = add}}"));
+            }
+            _ => self.compute(),
         }
     }
 
@@ -223,7 +261,11 @@ impl Generator {
             self.statement();
         }
         let list: Vec<String> = results.iter().map(|ty| self.value(ty)).collect();
-        let end = if list.is_empty() { "tile.yield".into() } else { format!("tile.yield {}", list.join(", ")) };
+        let end = if list.is_empty() {
+            "tile.yield".into()
+        } else {
+            format!("tile.yield {}", list.join(", "))
+        };
         self.line(&end);
         self.indent -= 1;
         self.values.truncate(outer);
@@ -235,7 +277,12 @@ impl Generator {
         (0..n).map(|_| TYPES[self.below(5)]).collect()
     }
 
-    fn head(&mut self, op: &str, init: &str, results: &[&'static str]) -> Vec<(String, &'static str)> {
+    fn head(
+        &mut self,
+        op: &str,
+        init: &str,
+        results: &[&'static str],
+    ) -> Vec<(String, &'static str)> {
         let out: Vec<_> = results.iter().map(|&ty| (self.fresh(), ty)).collect();
         let names: Vec<_> = out.iter().map(|o| o.0.clone()).collect();
         let types = results.join(", ");
@@ -357,7 +404,7 @@ impl Generator {
     }
 }
 
-fn kernel(seed: u64) -> (String, Option<i64>) {
+fn kernel(seed: u64, strict: bool) -> (String, Option<i64>) {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1);
     rng.next();
     let shared = (rng.next() % 3 > 0).then(|| [16, 20, 64, 33][(rng.next() % 4) as usize]);
@@ -369,6 +416,7 @@ fn kernel(seed: u64) -> (String, Option<i64>) {
         values: vec![("%k".into(), "i64"), ("%f".into(), "f32")],
         together: true,
         shared,
+        strict,
         budget: 40,
     };
     g.line("%i = tile.linear_id : i64");
@@ -381,6 +429,9 @@ fn kernel(seed: u64) -> (String, Option<i64>) {
     }
     if let Some(lanes) = shared {
         g.line(&format!("%buf = tile.buf_alloc : buf<{lanes}xf32>"));
+        g.line(&format!("%buf2 = tile.buf_alloc : buf<{lanes}xf32>"));
+        g.line("tile.store %buf2, %f at(%l) {extent = [0]}");
+        g.line("tile.barrier");
     }
     while g.budget > 0 {
         g.statement();
@@ -393,7 +444,7 @@ fn kernel(seed: u64) -> (String, Option<i64>) {
     let text = format!(
         "func @random(%xf: view<[n], f32, read>, %xl: view<[m], i64, read>, %xm: view<[a, b], i32, read>, \
          %of: view<[n], f32, read_write>, %ol: view<[n], i64, read_write>, %h: view<[c], i32, reduce_sum>, \
-         %k: i64, %f: f32) {{kind = lane}} {{\n{}}}\n",
+         %hf: view<[c], f32, reduce_sum>, %ha: view<[c], i32, read_write>, %k: i64, %f: f32) {{kind = lane}} {{\n{}}}\n",
         g.text
     );
     (text, shared)
@@ -401,10 +452,11 @@ fn kernel(seed: u64) -> (String, Option<i64>) {
 
 /// How many launches of four came to their end.
 fn try_seed(seed: u64) -> usize {
-    let (text, shared) = kernel(seed);
     let mut rng = Rng(seed + 77);
     rng.next();
-    let kernel = Kernel::some(&text, rng.next());
+    let way = rng.next() % Kernel::WAYS;
+    let (text, shared) = kernel(seed, Kernel::is_strict(way));
+    let kernel = Kernel::some(&text, way);
     let mut good = 0;
     for round in 0..4 {
         let lanes = shared.unwrap_or([7, 32, 256, 1][round]);
@@ -419,11 +471,14 @@ fn try_seed(seed: u64) -> usize {
             array(&[n], DType::F32, layout, seed + 3),
             array(&[n], DType::I64, layout, seed + 4),
             array(&[9], DType::I32, Layout::Rows, seed + 5),
+            array(&[9], DType::F32, Layout::Rows, seed + 6),
+            array(&[9], DType::I32, Layout::Rows, seed + 7),
             Arg::Scalar(Scalar::I64((rng.next() % 20) as i64 - 3)),
             Arg::Scalar(Scalar::F32(1.25)),
         ];
-        let outcome =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| kernel.check(&args, domain, lanes)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            kernel.check(&args, domain, lanes)
+        }));
         match outcome {
             Ok(result) => good += usize::from(result.is_ok()),
             Err(_) => panic!("seed {seed}, round {round}"),

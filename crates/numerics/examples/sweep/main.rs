@@ -3,13 +3,13 @@
 //!
 //! `<fn>` is a name such as `exp`, or `all`. Options: `--all` every f32 (one operand), `--step N`
 //! every N-th bit pattern (default 4099), `--pairs N` random pairs (two operands, default 2^24),
-//! `--threads N` (default 1), `--normal` leaves subnormal results out, `--ops` only prints how many
+//! `--threads N` (default 1), `--quick` the sequences of the default profile, `--normal` leaves subnormal results out, `--ops` only prints how many
 //! operations each expansion has.
 
 mod reference;
 
 use std::time::Instant;
-use tessera_numerics::{DType, ExpOp, Kernel, STRICT, ScalarFn, expansion};
+use tessera_numerics::{DType, ExpOp, Kernel, STRICT, ScalarFn, expansion, quick_f32};
 
 #[derive(Clone, Default)]
 struct Tally {
@@ -98,10 +98,14 @@ struct Options {
     pairs: u64,
     threads: u64,
     normal: bool,
+    quick: bool,
 }
 
 fn measure(f: ScalarFn, o: &Options) -> Tally {
-    let kernel = f.kernel(DType::F32).expect("every strict function takes f32");
+    let kernel = match quick_f32(f) {
+        Some(k) if o.quick => Kernel::F32U(k),
+        _ => f.kernel(DType::F32).expect("every strict function takes f32"),
+    };
     let parts: Vec<Tally> = std::thread::scope(|scope| {
         let run = |t: u64| {
             scope.spawn(move || match kernel {
@@ -134,6 +138,7 @@ fn main() {
         pairs: number("--pairs", 1 << 24),
         threads: number("--threads", 1),
         normal: flag("--normal"),
+        quick: flag("--quick"),
     };
     let name = args.first().map_or("all", |s| s.as_str());
     let chosen: Vec<ScalarFn> =

@@ -10,9 +10,9 @@ use super::real::{Int, Real, horner, pow2};
 const EXP: [f32; 5] = [0.16666667, 0.041666463, 0.008333204, 0.0013935089, 0.00019947617];
 
 /// ln 2 as two parts, the first of 14 bits so that its product with an exponent is exact.
-const LN2_SHORT: f32 = f32::from_bits(0x3f317400);
-const LN2_REST: f32 = f32::from_bits(0xb7f40417);
-const LOG2_E: f32 = f32::from_bits(0x3fb8aa3b);
+pub const LN2_SHORT: f32 = f32::from_bits(0x3f317400);
+pub const LN2_REST: f32 = f32::from_bits(0xb7f40417);
+pub const LOG2_E: f32 = f32::from_bits(0x3fb8aa3b);
 
 /// Adding this brings a number below 2^22 to a whole one, ties to even, in the low bits.
 const WHOLE: f32 = 12_582_912.0;

@@ -14,6 +14,7 @@ mod expansion;
 mod log;
 mod pair;
 mod pow;
+mod quick;
 mod real;
 mod record;
 mod smooth;
@@ -92,4 +93,38 @@ strict_fns! {
     Sigmoid = smooth::sigmoid(x);
     Erf = smooth::erf(x);
     Pow = pow::pow(x, y);
+}
+
+macro_rules! quick_fns {
+    ($($variant:ident = $name:ident;)*) => {
+        /// The functions that have a shorter sequence for the default profile.
+        pub const QUICK: &[ScalarFn] = &[$(ScalarFn::$variant,)*];
+
+        /// A sequence within 2 ulp that is shorter than the strict one, for the default profile.
+        pub fn quick_expansion(f: ScalarFn) -> Option<&'static Expansion> {
+            match f {
+                $(ScalarFn::$variant => {
+                    static E: LazyLock<Expansion> =
+                        LazyLock::new(|| record::record(1, |inputs| quick::$name(inputs[0])));
+                    Some(&E)
+                })*
+                _ => None,
+            }
+        }
+
+        /// The same as a function, where there is one.
+        pub fn quick_f32(f: ScalarFn) -> Option<fn(f32) -> f32> {
+            match f {
+                $(ScalarFn::$variant => Some(quick::$name::<f32>),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+quick_fns! {
+    Exp = exp;
+    Exp2 = exp2;
+    Tanh = tanh;
+    Sigmoid = sigmoid;
 }

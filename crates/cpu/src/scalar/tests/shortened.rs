@@ -41,7 +41,7 @@ fn emit(s: &Scalars, f: ScalarFn) {
 /// The functions that differ somewhere on the grid, and in how many places.
 fn differences(isa: Isa, start: i64, step: i64, fs: &[ScalarFn]) -> Vec<(ScalarFn, i64)> {
     let ir = Ir::new("shortened");
-    fs.iter().for_each(|&f| emit(&Scalars { ir: &ir, isa }, f));
+    fs.iter().for_each(|&f| emit(&Scalars { ir: &ir, isa, quick: false }, f));
     let (cpu, features) = isa.llvm();
     let machine = Machine::new(cpu, features).unwrap();
     machine.verify(&ir).unwrap();

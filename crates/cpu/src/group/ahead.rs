@@ -1,0 +1,82 @@
+//! Fetching what the next group reads.
+//!
+//! A group that goes over a block several times, as rows that are normalised do, waits for memory in
+//! its first pass and computes in the others. While it reads a block for the second time, the block
+//! at the same place of the next group is on its way to the caches.
+
+use super::Group;
+use super::nest::Node;
+use crate::llvm::Val;
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_ir::{Attr, OpId};
+use tessera_tile::{Atom, TileOp, linear_of};
+
+/// Work for each element that hides no wait for memory of its own accord.
+const BUSY: u32 = 12;
+/// How many bytes ahead a block that is read once is fetched.
+const FAR: i64 = 2048;
+
+#[derive(Default)]
+pub struct Ahead {
+    /// Loads that a nest has read from before.
+    read: BTreeSet<OpId>,
+    /// Loads that are fetched ahead, once in a group.
+    done: BTreeSet<OpId>,
+    /// Those of the present nest, with the way to the next group's block in bytes, and how near it is
+    /// to come.
+    pub now: BTreeMap<OpId, (Val, i32)>,
+}
+
+impl<'a> Group<'a> {
+    /// To be called before a nest that computes the roots.
+    pub fn look_ahead(&mut self, roots: &[Node]) {
+        let func = self.func;
+        let is_load = |id: &OpId| func.ops[*id].code == TileOp::Load && func.ops[*id].block == func.body;
+        let loads: BTreeSet<OpId> = self
+            .reached(roots)
+            .into_iter()
+            .filter_map(|(v, _)| func.def_id(v).filter(is_load))
+            .collect();
+        let weight: u32 = roots.iter().map(|(v, _)| self.plan.weight(*v)).sum();
+        for &id in &loads {
+            // Read once, beside much work: the processor's own looking ahead ends at each page.
+            if self.plan.nests(func.ops[id].result()) == 1 && weight > BUSY {
+                self.ahead.now.insert(id, (self.ir.c64(FAR), 3));
+                continue;
+            }
+            if self.ahead.read.contains(&id)
+                && self.ahead.done.insert(id)
+                && let Some(bytes) = self.next_group(id)
+            {
+                self.ahead.now.insert(id, (bytes, self.nearness(id)));
+            }
+        }
+        self.ahead.read.extend(loads);
+    }
+
+    /// To the first cache, or only to the second where a block would fill the first.
+    fn nearness(&self, id: OpId) -> i32 {
+        let ty = self.func.ty(self.func.ops[id].result());
+        let bytes = super::shape_of(ty).iter().product::<i64>() * ty.dtype().bytes() as i64;
+        if bytes <= 16 << 10 { 3 } else { 2 }
+    }
+
+    /// How far it is from a load's block to the next group's.
+    fn next_group(&self, id: OpId) -> Option<Val> {
+        let func = self.func;
+        let ids = func.walk().into_iter().filter(|&o| func.ops[o].code == TileOp::ProgramId);
+        // Groups are walked along the last axis first, and axes that no one asks for are short.
+        let axis = ids.filter_map(|o| func.ops[o].attr("axis").and_then(Attr::as_int)).max()?;
+        let op = &func.ops[id];
+        let mem = self.memory(op.operands[0]);
+        let mut way = None;
+        for (&at, &stride) in op.group("at").iter().zip(&mem.strides) {
+            let form = linear_of(func, at);
+            if let Some(&by) = form.terms.get(&Atom::Program(axis)) {
+                let step = self.ir.mul_const(stride, by);
+                way = Some(way.map_or(step, |w| self.ir.add(w, step)));
+            }
+        }
+        way
+    }
+}
