@@ -4,9 +4,7 @@
 #[path = "../examples/sweep/reference.rs"]
 mod reference;
 
-use tessera_numerics::{
-    BASIC, DType, ExpOp, ExpansionEval, Kernel, STRICT, ScalarFn, eval_expansion, expansion,
-};
+use tessera_numerics::{BASIC, DType, ExpOp, ExpansionEval, Kernel, QUICK, STRICT, ScalarFn, eval_expansion, expansion, quick_expansion, quick_f32};
 
 /// Numbers at which something changes: specials, powers of two, thresholds of the formulas, each
 /// with its neighbours, of both signs.
@@ -126,6 +124,22 @@ fn fast_functions_equal_their_expansions() {
             call(f, &[0.25, 1.5][..f.arity()])
         );
     });
+}
+
+#[test]
+fn quick_functions_are_within_two_ulp_and_equal_their_expansions() {
+    for &f in QUICK {
+        let (e, quick) = (quick_expansion(f).unwrap(), quick_f32(f).unwrap());
+        let mut data = ExpansionEval::new(e);
+        for_samples(f, 1 << 18, |args| {
+            let got = quick(args[0]);
+            let error = reference::error(got, reference::truth(f, args));
+            assert!(error <= 1.7, "{f}{args:?}: {error} ulp");
+            let data = data.eval(args);
+            let same = got.to_bits() == data.to_bits() || (got.is_nan() && data.is_nan());
+            assert!(same, "{f}{args:?}: {got:e} as a function, {data:e} as data");
+        });
+    }
 }
 
 #[test]
