@@ -14,7 +14,8 @@ pub fn is_available() -> bool {
         }
         // AMX-BF16 is bit 22, AMX-TILE 24, AMX-INT8 25; AVX512_BF16 is bit 5 of the first subleaf.
         let wanted = 1 << 22 | 1 << 24 | 1 << 25;
-        let has = __cpuid_count(7, 0).edx & wanted == wanted && __cpuid_count(7, 1).eax & 1 << 5 != 0;
+        let has =
+            __cpuid_count(7, 0).edx & wanted == wanted && __cpuid_count(7, 1).eax & 1 << 5 != 0;
         // SAFETY: the call changes nothing but this process's leave to use the tiles.
         has && unsafe {
             libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0

@@ -43,7 +43,14 @@ impl Change {
 
     /// Changes the element at `p`; gives the code that was there. `value` and `expected` are one
     /// lane each, in their carriers.
-    pub fn emit(&self, s: &Scalars<'_>, mem: &Mem, p: Val, value: Val, expected: Option<Val>) -> Val {
+    pub fn emit(
+        &self,
+        s: &Scalars<'_>,
+        mem: &Mem,
+        p: Val,
+        value: Val,
+        expected: Option<Val>,
+    ) -> Val {
         let (ir, dtype) = (s.ir, mem.dtype);
         let ty = s.stored(dtype, 1);
         let given = match self.what {

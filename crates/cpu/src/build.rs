@@ -72,14 +72,6 @@ impl Target<'_> {
         self.emit(layouts).0.text()
     }
 
-    pub fn assembly(&self, layouts: &Layouts) -> Result<String, String> {
-        let (ir, _) = self.emit(layouts);
-        let (cpu, features) = self.isa.llvm();
-        let machine = Machine::new(cpu, features)?;
-        machine.run_passes(&ir, PASSES)?;
-        machine.assembly(&ir)
-    }
-
     /// What names the code: everything it depends on beside this compiler's own build.
     fn key(&self, layouts: &Layouts) -> Hash128 {
         let mut h = StableHasher::new();
@@ -93,11 +85,18 @@ impl Target<'_> {
         h.finish()
     }
 
-    pub fn build(&self, layouts: &Layouts, store: &dyn ObjectStore) -> Result<Variant, Diagnostics> {
+    pub fn build(
+        &self,
+        layouts: &Layouts,
+        store: &dyn ObjectStore,
+    ) -> Result<Variant, Diagnostics> {
         let broken = |why: String| -> Diagnostics {
-            Diagnostic::new(ErrorCode::E_UNKNOWN, format!("the code generator refused the kernel: {why}"))
-                .at(self.func.loc.clone())
-                .into()
+            Diagnostic::new(
+                ErrorCode::E_UNKNOWN,
+                format!("the code generator refused the kernel: {why}"),
+            )
+            .at(self.func.loc.clone())
+            .into()
         };
         let mut stages = Vec::new();
         let start = Instant::now();
@@ -118,7 +117,8 @@ impl Target<'_> {
                 }
                 machine.run_passes(&ir, PASSES).map_err(broken)?;
                 let object = machine.object(&ir).map_err(broken)?;
-                let about = format!("{} for {} ({})", self.func.name, self.isa, self.profile.name());
+                let about =
+                    format!("{} for {} ({})", self.func.name, self.isa, self.profile.name());
                 store.put(key, &about, &object);
                 object
             }

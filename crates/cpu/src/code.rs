@@ -133,10 +133,11 @@ impl Site {
                 };
                 error(ErrorCode::E_ASSERT, why.to_string()).note(format!("in {place}"))
             }
-            Stop::LoopStep => {
-                error(ErrorCode::E_ARGUMENT, "expected a loop step above 0, got one that is not".into())
-                    .note(format!("in {place}"))
-            }
+            Stop::LoopStep => error(
+                ErrorCode::E_ARGUMENT,
+                "expected a loop step above 0, got one that is not".into(),
+            )
+            .note(format!("in {place}")),
             Stop::Divergent(what) => error(
                 ErrorCode::E_DIVERGENT_BARRIER,
                 format!("{what} was reached by some lanes of the group and not by others"),

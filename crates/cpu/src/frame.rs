@@ -23,7 +23,12 @@ const PARAMS: usize = 8;
 
 pub enum ParamKind {
     Scalar(DType),
-    Array { dims: Vec<Option<i64>>, symbols: Vec<Option<String>>, elem: NumType, privilege: Privilege },
+    Array {
+        dims: Vec<Option<i64>>,
+        symbols: Vec<Option<String>>,
+        elem: NumType,
+        privilege: Privilege,
+    },
 }
 
 pub struct Param {
@@ -38,7 +43,6 @@ pub struct Frame {
     pub params: Vec<Param>,
     pub symbols: Vec<String>,
     pub first_symbol: usize,
-    pub words: usize,
 }
 
 /// For each parameter, the axes along which neighbours lie side by side in memory: what code may
@@ -93,8 +97,7 @@ impl Frame {
                 }
             }
         }
-        let words = word + symbols.len();
-        Ok(Self { params, symbols, first_symbol: word, words })
+        Ok(Self { params, symbols, first_symbol: word })
     }
 
     pub fn symbol(&self, name: &str) -> usize {
@@ -199,9 +202,14 @@ fn stream(kind: &ParamKind, b: &BufferArg) -> u32 {
     let ParamKind::Array { privilege: Privilege::Write, .. } = kind else { return 0 };
     let bytes = b.dtype.bytes() as i64;
     let size = b.dims.iter().fold(bytes, |n, &d| n.saturating_mul(d));
-    let on_lines = |axis: usize| b.dims[axis] <= 1 || b.strides[axis] == bytes || b.strides[axis] % 64 == 0;
+    let on_lines =
+        |axis: usize| b.dims[axis] <= 1 || b.strides[axis] == bytes || b.strides[axis] % 64 == 0;
     let lines = (b.data as usize).is_multiple_of(64) && (0..b.dims.len()).all(on_lines);
-    if cfg!(target_arch = "x86_64") && size >= STREAM_BYTES && lines { crate::memory::STREAM } else { 0 }
+    if cfg!(target_arch = "x86_64") && size >= STREAM_BYTES && lines {
+        crate::memory::STREAM
+    } else {
+        0
+    }
 }
 
 /// A scalar's bits in its carrier.

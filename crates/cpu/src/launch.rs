@@ -51,7 +51,8 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
     }
     let (mut words, mut layouts) = (Vec::new(), Vec::new());
     kernel.frame.fill(func, args, &mut words, &mut layouts)?;
-    let groups = args.grid.iter().try_fold(1i64, |n, &g| n.checked_mul(g.max(0))).unwrap_or(i64::MAX);
+    let groups =
+        args.grid.iter().try_fold(1i64, |n, &g| n.checked_mul(g.max(0))).unwrap_or(i64::MAX);
     if groups == 0 {
         return Ok(());
     }

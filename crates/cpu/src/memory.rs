@@ -227,7 +227,8 @@ impl Access<'_> {
     /// Writes codes (of as many lanes, or one for all).
     pub fn store(&self, s: &Scalars<'_>, code: Val) {
         let ir = s.ir;
-        let wide = |v: Val| if ir.lanes(ir.ty(v)) == self.lanes { v } else { ir.splat(v, self.lanes) };
+        let wide =
+            |v: Val| if ir.lanes(ir.ty(v)) == self.lanes { v } else { ir.splat(v, self.lanes) };
         match self.address(ir) {
             Address::One(p) if self.lanes == 1 => match self.guard(ir) {
                 (None, None) => {
@@ -250,11 +251,15 @@ impl Access<'_> {
             // All lanes at one place: the last that takes part stays, as in memory order.
             Address::One(p) => {
                 let ps = ir.splat(p, self.lanes);
-                let mask = self.vector_mask(ir).unwrap_or_else(|| ir.const_first_lanes(self.lanes, self.lanes));
+                let mask = self
+                    .vector_mask(ir)
+                    .unwrap_or_else(|| ir.const_first_lanes(self.lanes, self.lanes));
                 ir.scatter(wide(code), ps, ALIGN, mask);
             }
             Address::Each(ps) => {
-                let mask = self.vector_mask(ir).unwrap_or_else(|| ir.const_first_lanes(self.lanes, self.lanes));
+                let mask = self
+                    .vector_mask(ir)
+                    .unwrap_or_else(|| ir.const_first_lanes(self.lanes, self.lanes));
                 ir.scatter(wide(code), ps, ALIGN, mask);
             }
         }

@@ -1,8 +1,8 @@
 //! Runs every file under `/filetests`.
 
 use std::path::{Path, PathBuf};
-use tessera_filetest::{Tools, files_under, run_all};
 use tessera_cpu::{Cpu, Isa};
+use tessera_filetest::{Tools, files_under, run_all};
 use tessera_interp::Interp;
 use tessera_ir::{Opcode, PassOptions};
 use tessera_lower::{pass_by_name, tile_pipeline};

@@ -136,9 +136,8 @@ fn case(seed: u64) -> Outcome {
         }
         Ok(expected) => {
             let got = run(&lowered, inputs.clone(), (n, m), None);
-            let show = |what: &str| {
-                context(&format!("n = {n}, M = {m}: {what}\n{printed}\n{lowered}"))
-            };
+            let show =
+                |what: &str| context(&format!("n = {n}, M = {m}: {what}\n{printed}\n{lowered}"));
             assert_eq!(got, Ok(expected.clone()), "{}", show("the passes changed the result"));
             // Compiling takes longer than interpreting: some of the kernels will do.
             if seed.is_multiple_of(COMPILED) {

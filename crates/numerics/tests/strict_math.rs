@@ -4,7 +4,10 @@
 #[path = "../examples/sweep/reference.rs"]
 mod reference;
 
-use tessera_numerics::{BASIC, DType, ExpOp, ExpansionEval, Kernel, QUICK, STRICT, ScalarFn, eval_expansion, expansion, quick_expansion, quick_f32};
+use tessera_numerics::{
+    BASIC, DType, ExpOp, ExpansionEval, Kernel, QUICK, STRICT, ScalarFn, eval_expansion, expansion,
+    quick_expansion, quick_f32,
+};
 
 /// Numbers at which something changes: specials, powers of two, thresholds of the formulas, each
 /// with its neighbours, of both signs.

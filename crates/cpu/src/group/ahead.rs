@@ -31,7 +31,8 @@ impl<'a> Group<'a> {
     /// To be called before a nest that computes the roots.
     pub fn look_ahead(&mut self, roots: &[Node]) {
         let func = self.func;
-        let is_load = |id: &OpId| func.ops[*id].code == TileOp::Load && func.ops[*id].block == func.body;
+        let is_load =
+            |id: &OpId| func.ops[*id].code == TileOp::Load && func.ops[*id].block == func.body;
         let loads: BTreeSet<OpId> = self
             .reached(roots)
             .into_iter()

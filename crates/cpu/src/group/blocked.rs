@@ -226,7 +226,8 @@ impl<'a> Group<'a> {
         let dtype = self.func.ty(v).dtype();
         let codes = !matches!(kind, Kind::F32 | Kind::F64 | Kind::I32);
         let lanes = n.lanes;
-        if codes && let Some(id) = self.func.def_id(v)
+        if codes
+            && let Some(id) = self.func.def_id(v)
             && self.func.ops[id].code == TileOp::Load
             && self.func.ops[id].group("other").is_empty()
         {
@@ -253,7 +254,13 @@ impl<'a> Group<'a> {
     }
 
     /// Where the left operand's rows lie, if they are in memory as the product reads them.
-    fn left_in_place(&mut self, whole: &Whole, kind: Kind, a: Value, r: Region) -> Option<(Val, Val)> {
+    fn left_in_place(
+        &mut self,
+        whole: &Whole,
+        kind: Kind,
+        a: Value,
+        r: Region,
+    ) -> Option<(Val, Val)> {
         let func = self.func;
         let id = func.def_id(a).filter(|&id| func.ops[id].code == TileOp::Load)?;
         let op = &func.ops[id];
@@ -312,7 +319,14 @@ fn both() -> Map {
 }
 
 /// A place in a product as a nest: two indices, vectors along one of them.
-fn place(ir: &Ir, ij: [Val; 2], from: [Val; 2], lane: usize, lanes: u32, mask: Option<Val>) -> Nest {
+fn place(
+    ir: &Ir,
+    ij: [Val; 2],
+    from: [Val; 2],
+    lane: usize,
+    lanes: u32,
+    mask: Option<Val>,
+) -> Nest {
     let mut n = Nest::new(&[LONG, LONG]);
     n.lane = Some(lane);
     n.lanes = lanes;
@@ -325,4 +339,3 @@ fn place(ir: &Ir, ij: [Val; 2], from: [Val; 2], lane: usize, lanes: u32, mask: O
     }
     n
 }
-

@@ -70,7 +70,9 @@ impl<'a> Group<'a> {
 
     fn yields(&self, block: BlockId) -> Vec<Value> {
         match self.func.terminator(block) {
-            Some(id) if self.func.ops[id].code == TileOp::Yield => self.func.ops[id].operands.clone(),
+            Some(id) if self.func.ops[id].code == TileOp::Yield => {
+                self.func.ops[id].operands.clone()
+            }
             _ => Vec::new(),
         }
     }

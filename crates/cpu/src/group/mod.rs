@@ -136,11 +136,9 @@ impl<'a> Group<'a> {
         for (i, &v) in func.params().iter().enumerate() {
             let first = self.frame.params[i].word;
             let repr = match func.ty(v) {
-                Type::Scalar(dtype) => Repr::Scalar(crate::code::scalar_word(
-                    &self.s,
-                    self.word(first),
-                    *dtype,
-                )),
+                Type::Scalar(dtype) => {
+                    Repr::Scalar(crate::code::scalar_word(&self.s, self.word(first), *dtype))
+                }
                 ty => Repr::Memory(crate::code::array(self.ir, self.words, first, ty, layouts[i])),
             };
             self.set(v, repr);

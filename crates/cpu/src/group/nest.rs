@@ -156,7 +156,8 @@ impl<'a> Group<'a> {
                 let x = op.operands[0];
                 let to = func.ty(op.result()).shape();
                 let mut long = map.iter().zip(to).filter(|(_, d)| !d.is_one()).map(|(&m, _)| m);
-                let one = |d: &tessera_ir::Dim| if d.is_one() { None } else { long.next().flatten() };
+                let one =
+                    |d: &tessera_ir::Dim| if d.is_one() { None } else { long.next().flatten() };
                 vec![(x, func.ty(x).shape().iter().map(one).collect())]
             }
             _ => Vec::new(),

@@ -115,7 +115,8 @@ impl Plan {
         }
         let op = &func.ops[id];
         let reads = matches!(op.code, TileOp::Load | TileOp::Gather);
-        let stale = reads && written.contains(&op.operands[0]) && !self.stays_fresh(func, id, &nests);
+        let stale =
+            reads && written.contains(&op.operands[0]) && !self.stays_fresh(func, id, &nests);
         // What loops use again and again is computed before them.
         let into_loop = nests.iter().any(|&n| func.ops[n].block != op.block);
         let dear = self.weight(v) > WORTH_KEEPING;
@@ -143,7 +144,8 @@ impl Plan {
             return false;
         }
         let last = ops[last];
-        !writes(func, last, mem) || (same_elements(func, load, last) && self.in_step(func, load, last))
+        !writes(func, last, mem)
+            || (same_elements(func, load, last) && self.in_step(func, load, last))
     }
 
     /// Whether the store uses the load's elements only at their own positions.
@@ -156,7 +158,11 @@ impl Plan {
                 }
                 let pointwise = matches!(
                     func.ops[user].code,
-                    TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Philox
+                    TileOp::Ew(_)
+                        | TileOp::Select
+                        | TileOp::Cast
+                        | TileOp::Bitcast
+                        | TileOp::Philox
                 );
                 match func.ops[user].results.first() {
                     Some(&r) if pointwise => list.push(r),
@@ -244,7 +250,11 @@ pub fn same_but_ones(a: &Type, b: &Type) -> bool {
 fn own_weight(func: &TileFunc, id: OpId) -> u32 {
     let op = &func.ops[id];
     match op.code {
-        TileOp::Ew(f) if func.ty(op.operands[0]).dtype() == DType::F32 && expansion(f).is_some() => 20,
+        TileOp::Ew(f)
+            if func.ty(op.operands[0]).dtype() == DType::F32 && expansion(f).is_some() =>
+        {
+            20
+        }
         TileOp::Ew(ScalarFn::Div | ScalarFn::Sqrt | ScalarFn::FloorDiv | ScalarFn::Mod) => 4,
         TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Load => 1,
         TileOp::Gather => 8,
@@ -264,7 +274,11 @@ pub fn written_by(func: &TileFunc, id: OpId) -> Option<Value> {
     let op = &func.ops[id];
     let writes = matches!(
         op.code,
-        TileOp::Store | TileOp::Scatter | TileOp::Accumulate | TileOp::Atomic | TileOp::CopyAsync
+        TileOp::Store
+            | TileOp::Scatter
+            | TileOp::Accumulate
+            | TileOp::Atomic
+            | TileOp::CopyAsync
             | TileOp::CopyWait
     );
     writes.then(|| op.operands.first().copied()).flatten()
@@ -272,9 +286,7 @@ pub fn written_by(func: &TileFunc, id: OpId) -> Option<Value> {
 
 fn writes(func: &TileFunc, id: OpId, mem: Value) -> bool {
     // A wait may bring what any copy before it began.
-    let own = |id: OpId| {
-        func.ops[id].code == TileOp::CopyWait || written_by(func, id) == Some(mem)
-    };
+    let own = |id: OpId| func.ops[id].code == TileOp::CopyWait || written_by(func, id) == Some(mem);
     if own(id) {
         return true;
     }
@@ -287,7 +299,8 @@ fn writes(func: &TileFunc, id: OpId, mem: Value) -> bool {
 /// Whether a store writes exactly the block that a load read.
 fn same_elements(func: &TileFunc, load: OpId, store: OpId) -> bool {
     let (a, b) = (&func.ops[load], &func.ops[store]);
-    let ints = |op: &tessera_ir::Op<tessera_tile::Tile>, name| op.attr(name).and_then(Attr::as_ints);
+    let ints =
+        |op: &tessera_ir::Op<tessera_tile::Tile>, name| op.attr(name).and_then(Attr::as_ints);
     matches!(b.code, TileOp::Store | TileOp::Accumulate)
         && a.group("at") == b.group("at")
         && ints(a, "extent") == ints(b, "extent")

@@ -124,7 +124,8 @@ impl<'a> Group<'a> {
         let ir = self.ir;
         self.loops(&mut n, &[], 0, &mut |group, n| {
             let identity = n.identity();
-            let node = |v: Value| (v, if func.ty(v).rank() == 0 { Map::new() } else { identity.clone() });
+            let node =
+                |v: Value| (v, if func.ty(v).rank() == 0 { Map::new() } else { identity.clone() });
             let x = group.eval(n, &node(value));
             let expected = expected.map(|v| group.eval(n, &node(v)));
             let at = group.each_position(n, op, &identity);
@@ -182,4 +183,3 @@ fn inside(group: &Group<'_>, mem: &crate::memory::Mem, at: &[Pos]) -> Val {
         Pos::Steps { .. } | Pos::Each(_) => all,
     })
 }
-

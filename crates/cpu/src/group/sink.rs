@@ -73,9 +73,10 @@ impl<'a> Group<'a> {
         loop {
             let own = self.in_step(dims, roots);
             let reached = self.reached(roots);
-            let other = reached.iter().map(|(v, _)| *v).find(|v| {
-                self.pending.contains(v) && !own.contains(v) && Some(*v) != skip
-            });
+            let other = reached
+                .iter()
+                .map(|(v, _)| *v)
+                .find(|v| self.pending.contains(v) && !own.contains(v) && Some(*v) != skip);
             let Some(v) = other else {
                 let own: Vec<_> = own.into_iter().filter(|v| Some(*v) != skip).collect();
                 return own.into_iter().map(|v| Sink::Keep(v, self.buffer_for(v))).collect();
@@ -91,7 +92,11 @@ impl<'a> Group<'a> {
         for (v, map) in self.reached(roots) {
             if self.pending.contains(&v) {
                 let same = map == identity && super::shape_of(self.func.ty(v)) == dims;
-                if same { own.insert(v) } else { other.insert(v) };
+                if same {
+                    own.insert(v)
+                } else {
+                    other.insert(v)
+                };
             }
         }
         &own - &other
@@ -106,7 +111,8 @@ impl<'a> Group<'a> {
         writes: &[OpId],
         mut emit: impl FnMut(&mut Self, &mut Nest),
     ) {
-        let weight: u32 = roots.iter().map(|(v, _)| self.plan.weight(*v)).fold(0, u32::saturating_add);
+        let weight: u32 =
+            roots.iter().map(|(v, _)| self.plan.weight(*v)).fold(0, u32::saturating_add);
         let inside = self.all_inside(roots, writes);
         self.look_ahead(roots);
         let masked_only = self.isa >= Isa::Avx512 && weight > LIGHT;
@@ -138,7 +144,8 @@ impl<'a> Group<'a> {
     /// What a sink computes.
     fn roots(&self, sink: &Sink, identity: &Map) -> Vec<Node> {
         let func = self.func;
-        let node = |v: Value| (v, if func.ty(v).rank() == 0 { Map::new() } else { identity.clone() });
+        let node =
+            |v: Value| (v, if func.ty(v).rank() == 0 { Map::new() } else { identity.clone() });
         match sink {
             Sink::Keep(v, _) => vec![node(*v)],
             Sink::Store(id) => {

@@ -75,7 +75,8 @@ pub fn find(group: &Group<'_>) -> Option<Whole> {
     let product = &func.ops[mma];
     let yielded = func.terminator(body).map(|t| func.ops[t].operands.clone())?;
     let carried = product.operands[2] == acc && yielded == [product.result()];
-    if !carried || group.plan.users(acc).len() != 1 || group.plan.users(product.result()).len() != 1 {
+    if !carried || group.plan.users(acc).len() != 1 || group.plan.users(product.result()).len() != 1
+    {
         return None;
     }
     let shape = |v: Value| func.ty(v).static_shape().unwrap_or_default();
@@ -127,7 +128,11 @@ pub fn find(group: &Group<'_>) -> Option<Whole> {
 fn is_plain(func: &TileFunc, id: OpId) -> bool {
     let scalar = matches!(
         func.ops[id].code,
-        TileOp::ProgramId | TileOp::NumPrograms | TileOp::Dim | TileOp::GroupSize | TileOp::WarpSize
+        TileOp::ProgramId
+            | TileOp::NumPrograms
+            | TileOp::Dim
+            | TileOp::GroupSize
+            | TileOp::WarpSize
             | TileOp::Return
     );
     scalar || is_expression(func, id)
@@ -230,7 +235,9 @@ impl Whole {
         let (atom, by) = match label {
             None => return Some(form.clone()),
             Some(DEPTH) => (Atom::Value(self.k), 1),
-            Some(axis) => (Atom::Program(self.axes[axis as usize] as i64), self.tile[axis as usize]),
+            Some(axis) => {
+                (Atom::Program(self.axes[axis as usize] as i64), self.tile[axis as usize])
+            }
         };
         let wanted = self.tile[label.map_or(0, usize::from)];
         let own = Linear::atom(atom).scaled(by)?;
@@ -290,7 +297,8 @@ impl Whole {
             }
         }
         // Scalars that are loaded come before all stores, so they too may not be written.
-        let written: BTreeSet<Value> = self.stores.iter().map(|&s| func.ops[s].operands[0]).collect();
+        let written: BTreeSet<Value> =
+            self.stores.iter().map(|&s| func.ops[s].operands[0]).collect();
         let stale = func.walk().into_iter().any(|id| {
             let op = &func.ops[id];
             matches!(op.code, TileOp::Load | TileOp::Gather)
@@ -322,7 +330,9 @@ impl Whole {
                 agree &= own.is_some_and(|c| c >= 0);
                 match &depth {
                     None => depth = Some((id, axis, d, form)),
-                    Some((_, _, same, from)) => agree &= *same == d && *from == form && d != Dim::Any,
+                    Some((_, _, same, from)) => {
+                        agree &= *same == d && *from == form && d != Dim::Any
+                    }
                 }
             }
         }

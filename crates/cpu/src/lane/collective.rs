@@ -40,13 +40,7 @@ impl<'a> Lanes<'a> {
                 Err(x) => ir.splat(x, lanes.width),
             }
         };
-        let whole = ir.and(count, ir.c64(-all));
-        let sums = ir.for_range(ir.c64(0), whole, all, &empty, |_, at, sums| {
-            let one = |(part, &sum): (usize, &Val)| join(sum, element(self, at, part));
-            sums.iter().enumerate().map(one).collect()
-        });
-        // What is left over is less than one element for each partial result.
-        let rest = ir.for_range(whole, count, all, &sums, |ir, at, sums| {
+        let mut sums = ir.for_range(ir.c64(0), count, all, &empty, |ir, at, sums| {
             let one = |(part, &sum): (usize, &Val)| {
                 let x = element(self, at, part);
                 let there = ir.first_lanes(ir.sub(count, self.at), self.width);
@@ -54,7 +48,6 @@ impl<'a> Lanes<'a> {
             };
             sums.iter().enumerate().map(one).collect()
         });
-        let mut sums = rest;
         while sums.len() > 1 {
             let high = sums.split_off(sums.len() / 2);
             sums = sums.iter().zip(high).map(|(&a, b)| join(a, b)).collect();

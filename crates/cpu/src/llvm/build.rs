@@ -2,9 +2,7 @@
 
 use llvm_sys::core::*;
 use llvm_sys::prelude::*;
-use llvm_sys::{
-    LLVMAtomicOrdering, LLVMAtomicRMWBinOp, LLVMIntPredicate, LLVMRealPredicate, LLVMTypeKind,
-};
+use llvm_sys::{LLVMAtomicOrdering, LLVMIntPredicate, LLVMRealPredicate, LLVMTypeKind};
 use std::ffi::{CStr, CString};
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -98,9 +96,6 @@ impl Ir {
     pub fn f16(&self) -> Ty {
         Ty(unsafe { LLVMHalfTypeInContext(self.ctx) })
     }
-    pub fn bf16(&self) -> Ty {
-        Ty(unsafe { LLVMBFloatTypeInContext(self.ctx) })
-    }
     pub fn f32(&self) -> Ty {
         Ty(unsafe { LLVMFloatTypeInContext(self.ctx) })
     }
@@ -138,9 +133,6 @@ impl Ir {
     /// The same lanes with another element type.
     pub fn like(&self, ty: Ty, elem: Ty) -> Ty {
         self.vec(elem, self.lanes(ty))
-    }
-    pub fn is_int(&self, ty: Ty) -> bool {
-        unsafe { LLVMGetTypeKind(self.elem(ty).0) == LLVMTypeKind::LLVMIntegerTypeKind }
     }
     /// Bits of one lane of an integer type.
     pub fn bits(&self, ty: Ty) -> u32 {
@@ -240,7 +232,6 @@ impl Ir {
         mul = LLVMBuildMul;
         sdiv = LLVMBuildSDiv;
         udiv = LLVMBuildUDiv;
-        srem = LLVMBuildSRem;
         urem = LLVMBuildURem;
         fadd = LLVMBuildFAdd;
         fsub = LLVMBuildFSub;
@@ -265,7 +256,6 @@ impl Ir {
         fp_to_si = LLVMBuildFPToSI;
         fp_to_ui = LLVMBuildFPToUI;
         bitcast = LLVMBuildBitCast;
-        int_to_ptr = LLVMBuildIntToPtr;
         ptr_to_int = LLVMBuildPtrToInt;
     }
 
@@ -325,7 +315,11 @@ impl Ir {
     pub fn shuffle(&self, a: Val, b: Val, picks: &[u32]) -> Val {
         if picks.len() == 1 {
             let n = self.lanes(self.ty(a));
-            return if picks[0] < n { self.extract(a, picks[0]) } else { self.extract(b, picks[0] - n) };
+            return if picks[0] < n {
+                self.extract(a, picks[0])
+            } else {
+                self.extract(b, picks[0] - n)
+            };
         }
         let mask: Vec<_> = picks.iter().map(|&p| self.c32(p as i32)).collect();
         let mask = self.const_vec(&mask);
@@ -443,10 +437,6 @@ impl Ir {
         let args = [p, self.c32(write.into()), self.c32(level), self.c32(1)];
         self.intrinsic("llvm.prefetch", &[self.ptr()], &args);
     }
-    pub fn atomic_rmw(&self, op: LLVMAtomicRMWBinOp, p: Val, v: Val) -> Val {
-        let order = LLVMAtomicOrdering::LLVMAtomicOrderingSequentiallyConsistent;
-        Val(unsafe { LLVMBuildAtomicRMW(self.builder, op, p.0, v.0, order, 0) })
-    }
     /// What was there, and whether it was `expected` and is `new` now.
     pub fn compare_exchange(&self, p: Val, expected: Val, new: Val) -> (Val, Val) {
         let order = LLVMAtomicOrdering::LLVMAtomicOrderingSequentiallyConsistent;
@@ -527,10 +517,6 @@ impl Ir {
             LLVMAddAttributeAtIndex(f.value, at, attr);
         }
     }
-    /// Only this module calls it.
-    pub fn make_private(&self, f: Fun) {
-        unsafe { LLVMSetLinkage(f.value, llvm_sys::LLVMLinkage::LLVMInternalLinkage) }
-    }
     /// Says that the memory a pointer parameter leads to is reached through it alone.
     pub fn no_alias(&self, f: Fun, param: u32) {
         let name = "noalias";
@@ -563,13 +549,25 @@ impl Ir {
     }
     pub fn smin(&self, a: Val, b: Val) -> Val {
         match (self.as_int(a), self.as_int(b)) {
-            (Some(x), Some(y)) => if x <= y { a } else { b },
+            (Some(x), Some(y)) => {
+                if x <= y {
+                    a
+                } else {
+                    b
+                }
+            }
             _ => self.same("llvm.smin", &[a, b]),
         }
     }
     pub fn smax(&self, a: Val, b: Val) -> Val {
         match (self.as_int(a), self.as_int(b)) {
-            (Some(x), Some(y)) => if x >= y { a } else { b },
+            (Some(x), Some(y)) => {
+                if x >= y {
+                    a
+                } else {
+                    b
+                }
+            }
             _ => self.same("llvm.smax", &[a, b]),
         }
     }
@@ -587,10 +585,18 @@ impl Ir {
     }
     /// Whether any lane of a mask is on.
     pub fn any(&self, mask: Val) -> Val {
-        if self.lanes(self.ty(mask)) == 1 { mask } else { self.same("llvm.vector.reduce.or", &[mask]) }
+        if self.lanes(self.ty(mask)) == 1 {
+            mask
+        } else {
+            self.same("llvm.vector.reduce.or", &[mask])
+        }
     }
     pub fn all(&self, mask: Val) -> Val {
-        if self.lanes(self.ty(mask)) == 1 { mask } else { self.same("llvm.vector.reduce.and", &[mask]) }
+        if self.lanes(self.ty(mask)) == 1 {
+            mask
+        } else {
+            self.same("llvm.vector.reduce.and", &[mask])
+        }
     }
 
     // The module as a whole.

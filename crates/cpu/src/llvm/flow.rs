@@ -1,9 +1,9 @@
 //! Control flow: blocks, and loops and branches whose values are in SSA form from the start.
 
 use super::build::{Ir, NO_NAME, Ty, Val, c};
+use llvm_sys::LLVMIntPredicate::LLVMIntSLT;
 use llvm_sys::core::*;
 use llvm_sys::prelude::*;
-use llvm_sys::LLVMIntPredicate::LLVMIntSLT;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Blk(LLVMBasicBlockRef);
@@ -74,8 +74,7 @@ impl Ir {
         }
         self.goto(head);
         let at = self.phi(self.i64(), &[(lo, before)]);
-        let phis: Vec<_> =
-            carried.iter().map(|&v| self.phi(self.ty(v), &[(v, before)])).collect();
+        let phis: Vec<_> = carried.iter().map(|&v| self.phi(self.ty(v), &[(v, before)])).collect();
         let next = body(self, at, &phis);
         let after = self.add_const(at, step);
         let last = self.here();
@@ -86,9 +85,7 @@ impl Ir {
         if known {
             return next;
         }
-        let join = |(&first, &v): (&Val, &Val)| {
-            self.phi(self.ty(v), &[(first, before), (v, last)])
-        };
+        let join = |(&first, &v): (&Val, &Val)| self.phi(self.ty(v), &[(first, before), (v, last)]);
         carried.iter().zip(&next).map(join).collect()
     }
 

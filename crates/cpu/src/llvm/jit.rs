@@ -1,7 +1,7 @@
 //! Object code in memory: what `machine.rs` emits, now or in an earlier process, made callable.
 
 use super::build::c;
-use super::machine::{message, start};
+use super::machine::start;
 use llvm_sys::core::*;
 use llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage};
 use llvm_sys::orc2::lljit::*;
@@ -79,7 +79,10 @@ impl Loaded {
             let mut generator = null_mut();
             let prefix = LLVMOrcLLJITGetGlobalPrefix(jit);
             check(LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(
-                &mut generator, prefix, None, null_mut(),
+                &mut generator,
+                prefix,
+                None,
+                null_mut(),
             ))?;
             LLVMOrcJITDylibAddGenerator(dylib, generator);
             let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(
@@ -105,6 +108,5 @@ pub fn version() -> String {
     let (mut major, mut minor, mut patch) = (0, 0, 0);
     // SAFETY: three places to write to.
     unsafe { LLVMGetVersion(&mut major, &mut minor, &mut patch) };
-    let _ = message;
     format!("{major}.{minor}.{patch}")
 }

@@ -107,12 +107,6 @@ impl Machine {
         self.emit(ir, LLVMCodeGenFileType::LLVMObjectFile)
     }
 
-    /// What the object holds, for people.
-    pub fn assembly(&self, ir: &Ir) -> Result<String, String> {
-        let bytes = self.emit(ir, LLVMCodeGenFileType::LLVMAssemblyFile)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
     fn emit(&self, ir: &Ir, kind: LLVMCodeGenFileType) -> Result<Vec<u8>, String> {
         // SAFETY: module and machine are alive; the buffer is freed here.
         unsafe {
@@ -124,7 +118,11 @@ impl Machine {
             LLVMDisposeMessage(triple);
             let (mut error, mut buffer) = (null_mut(), null_mut());
             let failed = LLVMTargetMachineEmitToMemoryBuffer(
-                self.0, ir.module, kind, &mut error, &mut buffer,
+                self.0,
+                ir.module,
+                kind,
+                &mut error,
+                &mut buffer,
             ) != 0;
             if failed {
                 return Err(message(error));

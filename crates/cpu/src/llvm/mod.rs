@@ -9,8 +9,8 @@ mod flow;
 mod jit;
 mod machine;
 
-pub use build::{Fun, Ir, Ty, Val};
+pub use build::{Ir, Ty, Val};
 pub use flow::Blk;
 pub use jit::{Loaded, Symbol, version};
-pub use machine::Machine;
 pub use llvm_sys::{LLVMIntPredicate as IntCmp, LLVMRealPredicate as RealCmp};
+pub use machine::Machine;

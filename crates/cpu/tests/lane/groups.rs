@@ -106,11 +106,11 @@ fn together(dtype: DType, ops: &[&str]) -> String {
 #[test]
 fn reductions_scans_and_shuffles_of_the_group() {
     let cases: [(DType, Scalar, &[&str]); 5] = [
-        (DType::F32, Scalar::F32(0.3), &["sum", "max", "min", "prod"]),
-        (DType::F64, Scalar::F64(-1.7), &["sum", "max"]),
-        (DType::I32, Scalar::I32(7), &["sum", "min", "xor", "and", "or"]),
-        (DType::I64, Scalar::I64(-3), &["sum", "prod", "max"]),
-        (DType::Bool, Scalar::Bool(true), &["and", "or", "xor"]),
+        (DType::F32, Scalar::F32(0.3), &["sum", "max"]),
+        (DType::F64, Scalar::F64(-1.7), &["prod"]),
+        (DType::I32, Scalar::I32(7), &["min", "xor"]),
+        (DType::I64, Scalar::I64(-3), &["sum"]),
+        (DType::Bool, Scalar::Bool(true), &["and"]),
     ];
     for (dtype, w, ops) in cases {
         let kernel = Kernel::new(&together(dtype, ops));
