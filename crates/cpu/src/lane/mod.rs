@@ -12,6 +12,7 @@ mod collective;
 mod control;
 mod divide;
 mod group;
+mod local;
 mod ops;
 mod plan;
 mod range;

@@ -1,9 +1,10 @@
 //! For which lanes everything is plain sailing: guards such as `if i < n` hold, and positions that
 //! follow the lane's number are inside their memory. Vectors of such lanes need no masks.
 //!
-//! What is asked of the lanes once, before their loop, is a range of their numbers. Quotients and
-//! remainders of positions are asked of each vector: most have one quotient for all their lanes.
+//! What is asked of the lanes once, before their loop, is a range of their numbers. What must be
+//! asked of each vector by itself is in [`super::local`].
 
+use super::local::Local;
 use super::ops::plus;
 use super::uniform::is_pure;
 use super::{Lanes, Repr, checked_axes};
@@ -17,15 +18,15 @@ use tessera_tile::{Tile, TileOp};
 /// A position of lane `n`: `first + step * n`, at most `below` less and `above` more, which loops
 /// around it make of it.
 #[derive(Copy, Clone, PartialEq)]
-struct Form {
-    first: Val,
-    step: i64,
+pub struct Form {
+    pub first: Val,
+    pub step: i64,
     below: Option<Val>,
     above: Option<Val>,
     /// `first` is known not to be negative.
     low: bool,
     /// No lane's position is near the end of the number range.
-    near: bool,
+    pub near: bool,
 }
 
 impl Form {
@@ -33,17 +34,9 @@ impl Form {
         (self.step == 0 && self.is_exact()).then_some(self.first)
     }
 
-    fn is_exact(&self) -> bool {
+    pub fn is_exact(&self) -> bool {
         self.below.is_none() && self.above.is_none()
     }
-}
-
-/// A position in the lanes of one vector.
-#[derive(Copy, Clone)]
-struct Local {
-    first: Val,
-    step: i64,
-    near: bool,
 }
 
 /// What is found out about a piece of code before its loop over the lanes.
@@ -52,19 +45,20 @@ pub struct Range {
     pub lo: Val,
     pub hi: Val,
     /// Conditions that hold, or do not, for these.
-    known: Vec<(Value, bool)>,
+    pub known: Vec<(Value, bool)>,
     /// Accesses that are inside for these, along an axis.
     pub inside: BTreeSet<(OpId, usize)>,
-    forms: BTreeMap<Value, Option<Form>>,
+    pub forms: BTreeMap<Value, Option<Form>>,
     asked: Vec<(Val, Form)>,
-    locals: BTreeMap<Value, Option<Local>>,
-    quotients: Vec<(Val, Val, Val, Val)>,
+    pub locals: BTreeMap<Value, Option<Local>>,
+    pub quotients: Vec<(Val, Val, Val, Val)>,
     /// What must hold for a vector beside.
-    tests: Vec<Val>,
+    pub tests: Vec<Val>,
 }
 
 const MOST_STEP: i64 = 1 << 31;
 const SMALL: i64 = 1 << 40;
+const FEW: i64 = 64;
 
 impl<'a> Lanes<'a> {
     /// Emits the computation of the range for some ops, at a place before the loop over lanes.
@@ -236,6 +230,12 @@ impl<'a> Lanes<'a> {
             return false;
         }
         let ir = self.ir;
+        // A guard that few lanes pass is none: most would then be outside of the range.
+        let known = ir.as_int(bound);
+        let few = if up { known.is_none() } else { known.is_some_and(|k| k < FEW) };
+        if few && form.first == self.span.base {
+            return false;
+        }
         let edge = self.minus(bound, form.first);
         let next = || self.sum(edge, ir.c64(1));
         match f {
@@ -248,7 +248,7 @@ impl<'a> Lanes<'a> {
     }
 
     /// How a position follows from the lane's number.
-    fn form(&self, r: &mut Range, v: Value) -> Option<Form> {
+    pub fn form(&self, r: &mut Range, v: Value) -> Option<Form> {
         if let Some(known) = r.forms.get(&v) {
             return *known;
         }
@@ -386,144 +386,6 @@ impl<'a> Lanes<'a> {
             low: f.low && f.near && k >= 0,
             near: false,
         })
-    }
-
-    /// Emits what is asked of one vector, whose first lane is known; gives the condition, if there
-    /// is one.
-    pub fn ask_vector(&self, r: &mut Range, items: &[OpId]) -> Option<Val> {
-        if items.iter().any(|&id| self.divides(id)) {
-            self.survey_vector(r, items);
-        }
-        let ir = self.ir;
-        r.tests.iter().copied().reduce(|a, b| ir.and(a, b))
-    }
-
-    fn divides(&self, id: OpId) -> bool {
-        let op = &self.func.ops[id];
-        let own = matches!(op.code, TileOp::Ew(ScalarFn::FloorDiv | ScalarFn::Mod))
-            && self.dtype(op.operands[0]) == DType::I64;
-        let inner = |b: &BlockId| self.func.blocks[*b].ops.iter().any(|&i| self.divides(i));
-        // A quotient of another segment may be computed again in this one.
-        let again = |v: &Value| {
-            self.plan.again(*v) && self.func.def_id(*v).is_some_and(|d| d != id && self.divides(d))
-        };
-        own || op.regions.iter().any(inner) || op.operands.iter().any(again)
-    }
-
-    fn survey_vector(&self, r: &mut Range, items: &[OpId]) {
-        let ir = self.ir;
-        for &id in items {
-            let op = &self.func.ops[id];
-            for &region in &op.regions {
-                let skip = self.skipped(r, op, region);
-                if !skip {
-                    self.survey_vector(r, &self.func.blocks[region].ops);
-                }
-            }
-            if !matches!(op.code, TileOp::Load | TileOp::Store | TileOp::Accumulate) {
-                continue;
-            }
-            let mem = self.memory(op.operands[0]);
-            let checked = checked_axes(op, mem.dims.len());
-            for (axis, &v) in op.group("at").iter().enumerate() {
-                let open = checked[axis] && !r.inside.contains(&(id, axis));
-                if !self.plan.varies(v) || r.forms.get(&v).is_some_and(|f| f.is_some()) {
-                    continue;
-                }
-                let Some(local) = self.local(r, v).filter(|_| open) else { continue };
-                let dim = mem.dims[axis];
-                match local.step {
-                    0 => r.tests.push(ir.icmp(IntCmp::LLVMIntULT, local.first, dim)),
-                    1 => {
-                        let low = ir.icmp(IntCmp::LLVMIntSGE, local.first, ir.c64(0));
-                        let left = ir.sub(dim, local.first);
-                        let high = ir.icmp(IntCmp::LLVMIntSGE, left, self.lanes());
-                        r.tests.push(ir.and(low, high));
-                    }
-                    _ => continue,
-                }
-                r.inside.insert((id, axis));
-            }
-        }
-    }
-
-    /// Whether a region is the side of a branch that no lane of the range takes.
-    fn skipped(&self, r: &Range, op: &Op<Tile>, region: BlockId) -> bool {
-        op.code == TileOp::If
-            && r.known
-                .iter()
-                .any(|&(v, holds)| v == op.operands[0] && region == op.regions[usize::from(holds)])
-    }
-
-    fn lanes(&self) -> Val {
-        self.ir.c64(self.width.into())
-    }
-
-    fn local(&self, r: &mut Range, v: Value) -> Option<Local> {
-        if let Some(known) = r.locals.get(&v) {
-            return *known;
-        }
-        let local = self.find_local(r, v);
-        r.locals.insert(v, local);
-        local
-    }
-
-    fn find_local(&self, r: &mut Range, v: Value) -> Option<Local> {
-        let ir = self.ir;
-        if let Some(f) = self.form(r, v).filter(Form::is_exact) {
-            let moved = ir.mul_const(self.at, f.step);
-            let first = if f.step == 0 { f.first } else { plus(ir, f.first, moved) };
-            return Some(Local { first, step: f.step, near: f.near });
-        }
-        let op = self.func.def(v).filter(|op| matches!(op.code, TileOp::Ew(_)))?;
-        let TileOp::Ew(f) = op.code else { return None };
-        if self.dtype(v) != DType::I64 || self.dtype(op.operands[0]) != DType::I64 {
-            return None;
-        }
-        let parts: Option<Vec<Local>> = op.operands.iter().map(|&x| self.local(r, x)).collect();
-        let parts = parts?;
-        if parts.iter().all(|p| p.step == 0) {
-            let args: Vec<Val> = parts.iter().map(|p| p.first).collect();
-            let first = self.s.apply(f, DType::I64, &args);
-            return Some(Local { first, step: 0, near: false });
-        }
-        let (a, b) = (parts[0], *parts.last()?);
-        match f {
-            ScalarFn::Add => Some(Local {
-                first: plus(ir, a.first, b.first),
-                step: a.step.checked_add(b.step)?,
-                near: a.near && b.near,
-            }),
-            ScalarFn::Sub => Some(Local {
-                first: ir.sub(a.first, b.first),
-                step: a.step.checked_sub(b.step)?,
-                near: a.near && b.near,
-            }),
-            ScalarFn::FloorDiv | ScalarFn::Mod if (a.step, b.step) == (1, 0) && a.near => {
-                let (quotient, rest) = self.quotient(r, a.first, b.first);
-                Some(match f {
-                    ScalarFn::FloorDiv => Local { first: quotient, step: 0, near: false },
-                    _ => Local { first: rest, step: 1, near: true },
-                })
-            }
-            _ => None,
-        }
-    }
-
-    /// The one quotient of all lanes, and the first one's rest.
-    fn quotient(&self, r: &mut Range, first: Val, by: Val) -> (Val, Val) {
-        let ir = self.ir;
-        if let Some(&(.., q, rest)) = r.quotients.iter().find(|k| (k.0, k.1) == (first, by)) {
-            return (q, rest);
-        }
-        let q = self.s.apply(ScalarFn::FloorDiv, DType::I64, &[first, by]);
-        let rest = ir.sub(first, ir.mul(q, by));
-        if ir.as_int(by).is_none_or(|by| by <= 0) {
-            r.tests.push(ir.icmp(IntCmp::LLVMIntSGT, by, ir.c64(0)));
-        }
-        r.tests.push(ir.icmp(IntCmp::LLVMIntSGE, ir.sub(by, rest), self.lanes()));
-        r.quotients.push((first, by, q, rest));
-        (q, rest)
     }
 
     /// Binds what is known of a vector in the range.

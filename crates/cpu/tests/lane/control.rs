@@ -196,7 +196,7 @@ fn loops_end_at_the_ends_of_the_number_range() {
            tile.return
          }",
     );
-    let far = i64::MAX - 10;
+    const FAR: i64 = i64::MAX - 10;
     let column = |f: &dyn Fn(i64) -> i64| {
         let Arg::Array(mut a) = array(&[20], DType::I64, Layout::Rows, 1) else { unreachable!() };
         for i in 0..20 {
@@ -206,9 +206,10 @@ fn loops_end_at_the_ends_of_the_number_range() {
     };
     let y = array(&[20], DType::I64, Layout::Rows, 4);
     let by = |k: i64| Arg::Scalar(Scalar::I64(k));
-    let cases: [(&dyn Fn(i64) -> i64, &dyn Fn(i64) -> i64, &dyn Fn(i64) -> i64); 3] = [
+    type Column = &'static dyn Fn(i64) -> i64;
+    let cases: [(Column, Column, Column); 3] = [
         (&|i| i, &|i| 3 * i - 20, &|i| i % 3 + 1),
-        (&|i| far + i % 11, &|_| i64::MAX, &|i| i + 1),
+        (&|i| FAR + i % 11, &|_| i64::MAX, &|i| i + 1),
         (&|i| i64::MIN + i, &|i| i64::MAX - i, &|_| i64::MAX / 2),
     ];
     for (lo, hi, step) in cases {

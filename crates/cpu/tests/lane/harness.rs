@@ -73,9 +73,11 @@ pub fn code_of(dtype: DType, rng: &mut Rng) -> u64 {
     let r = rng.next();
     match dtype {
         DType::Bool => r & 1,
-        DType::F32 if r % 16 != 0 => u64::from((((r >> 8) % 4001) as f32 / 97.0 - 20.0).to_bits()),
-        DType::F64 if r % 16 != 0 => (((r >> 8) % 4001) as f64 / 97.0 - 20.0).to_bits(),
-        DType::I32 | DType::I64 if r % 8 != 0 => ((r >> 8) % 2001).wrapping_sub(1000),
+        DType::F32 if !r.is_multiple_of(16) => {
+            u64::from((((r >> 8) % 4001) as f32 / 97.0 - 20.0).to_bits())
+        }
+        DType::F64 if !r.is_multiple_of(16) => (((r >> 8) % 4001) as f64 / 97.0 - 20.0).to_bits(),
+        DType::I32 | DType::I64 if !r.is_multiple_of(8) => ((r >> 8) % 2001).wrapping_sub(1000),
         _ if dtype.bits() < 8 => r & ((1 << dtype.bits()) - 1),
         _ => r ^ (r << 40),
     }

@@ -71,7 +71,7 @@ fn lines_come_in_the_order_of_the_ops_and_then_of_the_lanes() {
         // The interpreter comes first, then all the others.
         let ways = kernel.ways() + 1;
         let each = lines.len() / ways;
-        assert!(each > 0 && lines.len() % ways == 0);
+        assert!(each > 0 && lines.len().is_multiple_of(ways));
         for (number, others) in lines.chunks(each).enumerate() {
             assert_eq!(others, &lines[..each], "way {number}");
         }

@@ -407,7 +407,8 @@ impl Generator {
 fn kernel(seed: u64, strict: bool) -> (String, Option<i64>) {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1);
     rng.next();
-    let shared = (rng.next() % 3 > 0).then(|| [16, 20, 64, 33][(rng.next() % 4) as usize]);
+    let shared =
+        (!rng.next().is_multiple_of(3)).then(|| [16, 20, 64, 33][(rng.next() % 4) as usize]);
     let mut g = Generator {
         rng,
         text: String::new(),
