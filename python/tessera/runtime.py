@@ -33,8 +33,8 @@ def threads() -> int:
 def set_threads(n: int | None) -> None:
     """Sets how many threads every later launch on the CPU may use; ``None`` for as many as there are cores.
 
-    ``TESSERA_THREADS`` says how many there are at first. The number changes no bit of a result in the
-    profiles ``deterministic`` and ``strict``.
+    ``TESSERA_THREADS`` says how many there are at first. In the profile ``strict`` the number changes no bit
+    of a result.
     """
     _core.set_threads(n)
 
