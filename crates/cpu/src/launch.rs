@@ -59,7 +59,9 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
     let variant = kernel.variant(&layouts)?;
     let shared = Shared { name: &func.name, kind, grid: args.grid, prints: &variant.prints };
     let threads = if array_bytes(args) < WORTH_SHARING { 1 } else { kernel.threads() };
-    words[frame::PARTS] = threads as u64;
+    // More parts than threads, so that one that is held up does not keep the others waiting.
+    let parts = if threads == 1 { 1 } else { 4 * threads as u64 };
+    words[frame::PARTS] = parts;
     let run = Run {
         variant: &variant,
         words: &words,
@@ -67,7 +69,7 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
         lanes: args.lanes,
         failure: Mutex::new(None),
     };
-    let total = if variant.parts { threads as i64 } else { groups } as u64;
+    let total = if variant.parts { parts } else { groups as u64 };
     // Chunks small enough that the last ones end together, and that the host is asked in time.
     let grain = (total / (threads as u64 * 16)).max(1);
     let finish = pool::run(
