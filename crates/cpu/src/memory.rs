@@ -211,16 +211,28 @@ impl Access<'_> {
         }
     }
 
-    /// As `store`, for whole vectors on cache lines that will not be read again soon. False where
-    /// the lanes are no such vector, and nothing was written.
-    pub fn stream(&self, s: &Scalars<'_>, code: Val) -> bool {
+    /// As `store`, past the caches where whole vectors are whole cache lines; `on_lines` says that
+    /// they are known to be, otherwise each is asked. False where the lanes are no such vector, and
+    /// nothing was written.
+    pub fn stream(&self, s: &Scalars<'_>, code: Val, on_lines: bool) -> bool {
         let ir = s.ir;
         let whole = self.lanes * self.mem.dtype.bytes() as u32 == 64;
         if !self.mem.stream || !whole || self.mask.is_some() || self.checked.contains(&true) {
             return false;
         }
         let Address::Row(p) = self.address(ir) else { return false };
-        ir.non_temporal(ir.store(code, p, 64));
+        let past = |ir: &Ir| ir.non_temporal(ir.store(code, p, 64));
+        if on_lines {
+            past(ir);
+            return true;
+        }
+        let low = ir.and(ir.ptr_to_int(p, ir.i64()), ir.c64(63));
+        let whole_line = ir.icmp(IntCmp::LLVMIntEQ, low, ir.c64(0));
+        let otherwise = |ir: &Ir| {
+            ir.store(code, p, ALIGN);
+            Vec::new()
+        };
+        ir.if_else(whole_line, |ir| { past(ir); Vec::new() }, otherwise);
         true
     }
 

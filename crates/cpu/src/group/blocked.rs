@@ -197,7 +197,11 @@ impl<'a> Group<'a> {
             };
             n.memo = vec![BTreeMap::from([((whole.sums, both()), sums)])];
             for &store in &whole.stores {
-                group.borrow_mut().store(&mut n, store);
+                let mut group = group.borrow_mut();
+                match func.ops[store].code {
+                    TileOp::Accumulate => group.fold(&mut n, store),
+                    _ => group.store(&mut n, store),
+                }
             }
         };
         emit(

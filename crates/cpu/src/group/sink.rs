@@ -231,7 +231,7 @@ impl<'a> Group<'a> {
         let (at, checked) = self.block_positions(n, op, &identity);
         let mask = self.mask(n, op.group("mask").first().copied(), &identity);
         let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
-        if mem.stream && self.on_lines(id) && access.stream(&self.s, code) {
+        if self.on_lines(id) && access.stream(&self.s, code, true) {
             self.code.streams = true;
             return;
         }
@@ -278,7 +278,7 @@ impl<'a> Group<'a> {
     }
 
     /// Reads, combines in the value's dtype, converts and writes.
-    fn fold(&mut self, n: &mut Nest, id: OpId) {
+    pub fn fold(&mut self, n: &mut Nest, id: OpId) {
         let op = &self.func.ops[id];
         let identity = n.identity();
         let x = self.eval(n, &(op.operands[1], self.map_for(op.operands[1], &identity)));

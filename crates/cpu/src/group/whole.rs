@@ -48,7 +48,7 @@ pub fn find(group: &Group<'_>) -> Option<Whole> {
     for &id in &func.blocks[func.body].ops {
         match func.ops[id].code {
             TileOp::For => loops.push(id),
-            TileOp::Store => stores.push(id),
+            TileOp::Store | TileOp::Accumulate => stores.push(id),
             _ if is_plain(func, id) => {}
             _ => return None,
         }

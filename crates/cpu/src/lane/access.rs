@@ -7,6 +7,9 @@ use tessera_ir::{Attr, Op, OpId, Type, Value};
 use tessera_numerics::{DType, ReduceOp, Rounding, ScalarFn};
 use tessera_tile::Tile;
 
+/// How many bytes ahead a row that lanes read is fetched.
+const FAR: i64 = 2048;
+
 /// Where the lanes of an access are, and along which axes that must be tested.
 pub struct Positions {
     pub at: Vec<Pos>,
@@ -79,6 +82,13 @@ impl<'a> Lanes<'a> {
                 }
                 let (lanes, mask) = (self.width, self.mask);
                 let access = Access { mem: &mem, at: &at, checked: &checked, lanes, mask };
+                // Beside much work the processor's own looking ahead ends at each page.
+                if self.busy
+                    && mask.is_none()
+                    && let Some(p) = access.row(self.ir)
+                {
+                    self.ir.prefetch(self.ir.offset_const(p, FAR), false, 3);
+                }
                 let other = other.map(|o| self.widen(o));
                 let x = access.load(&self.s, other, self.safe);
                 // An array without axes has one element for all lanes.
@@ -131,7 +141,12 @@ impl<'a> Lanes<'a> {
         };
         let code = self.s.encode(x, mem.dtype);
         let Positions { at, checked } = &places;
-        Access { mem: &mem, at, checked, lanes, mask }.store(&self.s, code);
+        let access = Access { mem: &mem, at, checked, lanes, mask };
+        if access.stream(&self.s, code, false) {
+            self.code.streams = true;
+        } else {
+            access.store(&self.s, code);
+        }
     }
 
     pub fn accumulate(&mut self, id: OpId) {

@@ -28,9 +28,9 @@ use crate::scalar::Scalars;
 use plan::Plan;
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, Op, OpId, Type, Value};
-use tessera_numerics::{DType, Profile, Rounding};
+use tessera_numerics::{DType, Profile, Rounding, expansion};
 use tessera_support::Entity;
-use tessera_tile::{Tile, TileFunc};
+use tessera_tile::{Tile, TileFunc, TileOp};
 
 /// What a value is for the lanes of a vector.
 #[derive(Copy, Clone, Debug)]
@@ -98,6 +98,14 @@ pub struct Lanes<'a> {
     inside: BTreeSet<(OpId, usize)>,
     /// The site of a stop that the host asks for.
     interrupted: Option<i64>,
+    /// There is more work than a few operations for each element.
+    busy: bool,
+}
+
+/// Functions that are sequences of operations.
+fn is_busy(func: &TileFunc, id: OpId) -> bool {
+    let op = &func.ops[id];
+    matches!(op.code, TileOp::Ew(f) if func.ty(op.operands[0]).dtype() == DType::F32 && expansion(f).is_some())
 }
 
 /// Emits the groups `begin..end` into the function that was begun, up to its return.
@@ -138,12 +146,16 @@ pub fn emit(
         sure: true,
         inside: BTreeSet::new(),
         interrupted: None,
+        busy: func.walk().into_iter().any(|id| is_busy(func, id)),
     };
     // The first line of the scratch memory is what `safe` points to.
     lanes.code.reserve(64);
     lanes.bind_params(layouts);
     lanes.groups(begin, end);
     lanes.code.slots = lanes.plan.slots;
+    if lanes.code.streams {
+        ir.intrinsic("llvm.x86.sse.sfence", &[], &[]);
+    }
     ir.ret(Some(zero));
 }
 
