@@ -232,7 +232,14 @@ impl Access<'_> {
             ir.store(code, p, ALIGN);
             Vec::new()
         };
-        ir.if_else(whole_line, |ir| { past(ir); Vec::new() }, otherwise);
+        ir.if_else(
+            whole_line,
+            |ir| {
+                past(ir);
+                Vec::new()
+            },
+            otherwise,
+        );
         true
     }
 

@@ -42,7 +42,11 @@ pub fn tanh<T: Real>(x: T) -> T {
     let m = power.fma(growth, power - T::c(1.0));
     let two = T::c(2.0);
     let d = m + two;
-    with_sign(over(m, T::c(0.0), d, (two - d) + m), x)
+    let d_low = (two - d) + m;
+    let inverse = T::c(1.0) / d;
+    let q = m * inverse;
+    let rest = (-q).fma(d_low, (-q).fma(d, m));
+    with_sign(rest.fma(inverse, q), x)
 }
 
 /// With `e = e^-|x|`: `1 / (1 + e)`, or `e / (1 + e)` for negative `x`.
@@ -58,13 +62,7 @@ pub fn sigmoid<T: Real>(x: T) -> T {
     let d = one + e;
     let d_low = (one - d) + e + e_low;
     let (y, y_low) = (T::pick(negative, e, one), T::pick(negative, e_low, T::c(0.0)));
-    over(y, y_low, d, d_low)
-}
-
-/// `(y + y_low) / (d + d_low)` with one division.
-#[inline(always)]
-fn over<T: Real>(y: T, y_low: T, d: T, d_low: T) -> T {
-    let inverse = T::c(1.0) / d;
+    let inverse = one / d;
     let q = y * inverse;
     let rest = (-q).fma(d, y) + (-q).fma(d_low, y_low);
     rest.fma(inverse, q)
