@@ -5,6 +5,7 @@ use crate::build::Variant;
 use crate::code::{Context, Shared};
 use crate::frame;
 use crate::pool::{self, Finish, Split, Worker};
+use crate::room::with_room;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -15,32 +16,6 @@ use tessera_tile::{KernelKind, kind_of};
 
 /// Lanes of one group.
 const MAX_LANES: i64 = 1 << 16;
-
-thread_local! {
-    /// Kept between launches: making room anew each time costs more than a small kernel.
-    static ROOM: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
-}
-
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; 64]);
-
-/// Calls `f` with at least so many bytes that belong to this thread.
-fn with_room<R>(bytes: u64, f: impl FnOnce(*mut u8) -> R) -> R {
-    ROOM.with(|room| {
-        let lines = bytes.div_ceil(64) as usize;
-        match room.try_borrow_mut() {
-            Ok(mut room) => {
-                if room.len() < lines {
-                    room.resize(lines, Line([0; 64]));
-                }
-                f(room.as_mut_ptr().cast())
-            }
-            // A launch inside of a launch on one thread.
-            Err(_) => f(vec![Line([0; 64]); lines].as_mut_ptr().cast()),
-        }
-    })
-}
 
 pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
     let func = &kernel.func;

@@ -18,6 +18,7 @@ mod launch;
 mod llvm;
 mod memory;
 mod pool;
+mod room;
 mod scalar;
 
 pub use backend::{Cpu, set_threads, threads};

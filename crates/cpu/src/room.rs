@@ -1,0 +1,84 @@
+//! Scratch memory of a thread, kept between launches: making it anew each time costs more than a
+//! small kernel. Large ones lie on large pages where the system has them, since packed panels are
+//! walked from end to end again and again.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+
+thread_local! {
+    static ROOM: RefCell<Room> = const { RefCell::new(Room::EMPTY) };
+}
+
+struct Room {
+    start: *mut u8,
+    layout: Layout,
+}
+
+/// A cache line, which vectors are best aligned to.
+const LINE: usize = 64;
+/// A large page.
+const PAGE: usize = 2 << 20;
+
+impl Room {
+    const EMPTY: Room = Room { start: std::ptr::null_mut(), layout: Layout::new::<()>() };
+
+    fn new(bytes: usize) -> Self {
+        let align = if bytes >= PAGE / 2 { PAGE } else { LINE };
+        let size = bytes.next_multiple_of(align).max(align);
+        let Ok(layout) = Layout::from_size_align(size, align) else {
+            panic!("{bytes} bytes of scratch memory are more than there can be");
+        };
+        // SAFETY: the size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            handle_alloc_error(layout);
+        }
+        #[cfg(target_os = "linux")]
+        if align == PAGE {
+            // SAFETY: the range is ours; the advice changes no contents, and its refusal nothing.
+            unsafe { libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE) };
+        }
+        Self { start, layout }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if !self.start.is_null() {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.start, self.layout) }
+        }
+    }
+}
+
+/// Calls `f` with at least so many bytes, on a cache line, that belong to this thread.
+pub fn with_room<R>(bytes: u64, f: impl FnOnce(*mut u8) -> R) -> R {
+    let bytes = bytes as usize;
+    ROOM.with(|room| match room.try_borrow_mut() {
+        Ok(mut room) => {
+            if room.layout.size() < bytes {
+                *room = Room::new(bytes);
+            }
+            f(room.start)
+        }
+        // A launch inside of a launch on one thread.
+        Err(_) => f(Room::new(bytes).start),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_grow_nest_and_lie_on_lines() {
+        for bytes in [1u64, 64, 4096, 3 << 20, 100] {
+            with_room(bytes, |outer| {
+                assert_eq!(outer as usize % LINE, 0);
+                // SAFETY: as many bytes were asked for.
+                unsafe { outer.write_bytes(7, bytes as usize) };
+                with_room(bytes, |inner| assert_ne!(inner, outer));
+            });
+        }
+    }
+}
