@@ -41,7 +41,7 @@ def main():
     sizes = scaling.sizes_of(size)
     wanted = re.compile(options.only).search
     machine = {**environment.describe(), "mkl": peer_mkl.version()}
-    report = Report(options.out.resolve(), machine, {**vars(options), "out": str(options.out)})
+    report = Report(options.out.resolve(), machine, {**vars(options), "out": options.out.name})
     curves = {}
 
     # Each part: what it can do under which name, and how it does what is wanted of that.

@@ -24,6 +24,7 @@ use crate::llvm::{Ir, Val};
 use plan::{Budget, Shape};
 
 pub use small::tile_product;
+pub use transpose::square;
 
 /// Types of operands and sums, and by what they are multiplied.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use crate::llvm::{Ir, Val};
 
 /// Row `i` of the result holds lane `i` of every given row; as many rows as lanes, a power of two.
 /// Each round exchanges the two quarters off the diagonal, in squares twice as large each time.
-pub(super) fn square(ir: &Ir, mut rows: Vec<Val>) -> Vec<Val> {
+pub fn square(ir: &Ir, mut rows: Vec<Val>) -> Vec<Val> {
     let n = rows.len() as u32;
     let mut s = 1;
     while s < n {

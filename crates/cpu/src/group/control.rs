@@ -1,6 +1,7 @@
 //! Loops and branches. Carried scalars are values of the loop; carried tiles have one place in
 //! memory each, which the body's new tile is copied over at the end of a round.
 
+use super::nest::{Nest, shape_of};
 use super::{Buffer, Group, Repr};
 use crate::code::Site;
 use crate::llvm::{IntCmp, Val};
@@ -81,8 +82,12 @@ impl<'a> Group<'a> {
     /// one may be computed from another's old tile.
     fn hand_over(&mut self, yields: &[Value], places: &[Carried]) {
         let mut moves = Vec::new();
-        for (&v, place) in yields.iter().zip(places) {
+        for (i, (&v, place)) in yields.iter().zip(places).enumerate() {
             if let Carried::Tile(to) = place {
+                if self.fits_in_place(yields, i, to) {
+                    self.compute_into(v, to.clone());
+                    continue;
+                }
                 let from = self.in_memory(v);
                 if from.ptr != to.ptr {
                     moves.push((from, to.clone()));
@@ -102,6 +107,27 @@ impl<'a> Group<'a> {
         for (from, to) in &moves {
             self.copy_tile(from, to);
         }
+    }
+
+    /// Whether a yielded expression can be computed straight into its place: of what the place holds
+    /// now it reads each element only where it writes it, and nothing else that is yielded reads it.
+    fn fits_in_place(&self, yields: &[Value], i: usize, to: &Buffer) -> bool {
+        if !matches!(self.repr(yields[i]), Repr::Expression) {
+            return false;
+        }
+        let identity = Nest::new(&to.shape).identity();
+        let held = |v: Value| matches!(self.repr(v), Repr::Buffer(b) if b.ptr == to.ptr);
+        yields.iter().enumerate().all(|(j, &v)| {
+            let map = if self.is_tile(v) {
+                Nest::new(&shape_of(self.func.ty(v))).identity()
+            } else {
+                vec![]
+            };
+            let reached = self.reached(&[(v, map)]);
+            reached.iter().filter(|(r, _)| held(*r)).all(|(r, map)| {
+                j == i && *map == identity && shape_of(self.func.ty(*r)) == to.shape
+            })
+        })
     }
 
     pub fn counted(&mut self, id: OpId) {

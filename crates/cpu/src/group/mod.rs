@@ -10,6 +10,7 @@ mod product;
 mod reduce;
 mod sequence;
 mod sink;
+mod turn;
 mod whole;
 
 use crate::code::{Code, Site};

@@ -151,8 +151,13 @@ impl<'a> Group<'a> {
                 perm.iter().zip(map).for_each(|(&p, &m)| inner[p as usize] = m);
                 vec![(op.operands[0], inner)]
             }
+            // Its elements are elsewhere altogether: the operand is in memory, at no place of the nest.
+            TileOp::Reshape if !same_but_ones(func.ty(op.operands[0]), func.ty(op.result())) => {
+                let x = op.operands[0];
+                vec![(x, vec![None; func.ty(x).rank()])]
+            }
             TileOp::Reshape => {
-                // The long axes are the same ones, in order; else the operand is in memory.
+                // The long axes are the same ones, in order.
                 let x = op.operands[0];
                 let to = func.ty(op.result()).shape();
                 let mut long = map.iter().zip(to).filter(|(_, d)| !d.is_one()).map(|(&m, _)| m);

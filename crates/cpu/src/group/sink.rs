@@ -50,7 +50,14 @@ impl<'a> Group<'a> {
         };
         sinks.extend(self.join_pending(dims, &roots, skip));
         let all: Vec<Node> = sinks.iter().flat_map(|s| self.roots(s, &identity)).collect();
+        let turned = match sinks.as_slice() {
+            [Sink::Keep(v, b)] if self.is_turned(*v, b) => Some((*v, b.clone())),
+            _ => None,
+        };
         self.versions(dims, &all, &written_ops(&sinks), |group, n| {
+            if let Some((v, b)) = &turned {
+                return group.turn(n, *v, b);
+            }
             group.loops(n, &all, 0, &mut |group, n| group.leaf(n, &sinks));
         });
         self.settle(&sinks);
