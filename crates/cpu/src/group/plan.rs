@@ -297,7 +297,7 @@ fn writes(func: &TileFunc, id: OpId, mem: Value) -> bool {
 }
 
 /// Whether a store writes exactly the block that a load read.
-fn same_elements(func: &TileFunc, load: OpId, store: OpId) -> bool {
+pub fn same_elements(func: &TileFunc, load: OpId, store: OpId) -> bool {
     let (a, b) = (&func.ops[load], &func.ops[store]);
     let ints =
         |op: &tessera_ir::Op<tessera_tile::Tile>, name| op.attr(name).and_then(Attr::as_ints);

@@ -3,7 +3,7 @@
 use super::plan::is_expression;
 use super::{Buffer, Group, Repr};
 use crate::contract::{Kind, tile_product};
-use tessera_ir::{OpId, Value};
+use tessera_ir::{BlockId, OpId, Value, ValueDef};
 use tessera_numerics::DType;
 use tessera_tile::TileOp;
 
@@ -15,8 +15,11 @@ impl<'a> Group<'a> {
         let acc = op.operands[2];
         let from_zero = self.is_zero(acc);
         let to = match self.repr(acc) {
-            // The last use of it: the sums stay where they are.
-            Repr::Buffer(place) if self.plan.users(acc).len() == 1 => place,
+            // The last use of it: the sums stay where they are. A tile of an outer block is used again
+            // in the next round.
+            Repr::Buffer(place) if self.plan.users(acc).len() == 1 && self.is_of(acc, op.block) => {
+                place
+            }
             Repr::Buffer(place) => {
                 let to = self.buffer_for(acc);
                 self.copy_tile(&place, &to);
@@ -49,6 +52,14 @@ impl<'a> Group<'a> {
             from_zero,
         );
         self.set(op.result(), Repr::Buffer(to));
+    }
+
+    /// Whether a value belongs to the block itself.
+    fn is_of(&self, v: Value, block: BlockId) -> bool {
+        match self.func.values[v].def {
+            ValueDef::Result(op, _) => self.func.ops[op].block == block,
+            ValueDef::Arg(of, _) => of == block,
+        }
     }
 
     /// A kept tile has its place for later users; the sums need one of their own.

@@ -1,6 +1,7 @@
 //! Nests that write: to arrays, to buffers, or a tile into scratch memory.
 
 use super::nest::{Map, Nest, Node, cast_mode};
+use super::plan::same_elements;
 use super::{Buffer, Group, Repr};
 use crate::isa::Isa;
 use crate::llvm::Val;
@@ -30,13 +31,33 @@ impl<'a> Group<'a> {
     /// A nest that writes to memory that the kernel can read: what must not see it comes before.
     pub fn write(&mut self, dims: &[i64], sink: Sink) {
         let roots = self.roots(&sink, &Nest::new(dims).identity());
-        let own = self.in_step(dims, &roots);
+        let mut own = self.in_step(dims, &roots);
+        if let Sink::Store(id) | Sink::Fold(id) | Sink::Scatter(id) = sink {
+            own.retain(|&v| !self.reads_what_is_written(dims, v, id));
+        }
         for v in self.pending.clone() {
             if self.pending.contains(&v) && !own.contains(&v) {
                 self.in_memory(v);
             }
         }
         self.sink(dims, sink);
+    }
+
+    /// Whether a tile is computed from elements that the op writes at another place than theirs.
+    fn reads_what_is_written(&self, dims: &[i64], v: Value, write: OpId) -> bool {
+        let func = self.func;
+        let (mem, identity) = (func.ops[write].operands[0], Nest::new(dims).identity());
+        self.reached(&[(v, identity.clone())]).iter().any(|(r, map)| {
+            let Some(id) = func.def_id(*r).filter(|_| matches!(self.repr(*r), Repr::Expression))
+            else {
+                return false;
+            };
+            let op = &func.ops[id];
+            let reads = matches!(op.code, TileOp::Load | TileOp::Gather) && op.operands[0] == mem;
+            let in_place =
+                op.code == TileOp::Load && *map == identity && same_elements(func, id, write);
+            reads && !in_place
+        })
     }
 
     /// Emits a nest for the sink, and with it for every pending tile that it computes anyway.
@@ -238,7 +259,10 @@ impl<'a> Group<'a> {
         let (at, checked) = self.block_positions(n, op, &identity);
         let mask = self.mask(n, op.group("mask").first().copied(), &identity);
         let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
-        if self.on_lines(id) && access.stream(&self.s, code, true) {
+        // A product writes its rows in short pieces.
+        let along_last = matches!(at.last(), Some(Pos::Steps { .. }));
+        let on_lines = along_last && self.on_lines(id);
+        if self.trusted.is_none() && access.stream(&self.s, code, on_lines) {
             self.code.streams = true;
             return;
         }
@@ -249,11 +273,10 @@ impl<'a> Group<'a> {
     fn on_lines(&self, id: OpId) -> bool {
         let at = self.func.ops[id].group("at");
         let lanes = i64::from(self.lanes);
-        self.trusted.is_none()
-            && at.last().is_some_and(|&v| {
-                let form = linear_of(self.func, v);
-                form.constant % lanes == 0 && form.terms.values().all(|c| c % lanes == 0)
-            })
+        at.last().is_some_and(|&v| {
+            let form = linear_of(self.func, v);
+            form.constant % lanes == 0 && form.terms.values().all(|c| c % lanes == 0)
+        })
     }
 
     fn map_for(&self, v: Value, identity: &Map) -> Map {

@@ -100,6 +100,10 @@ pub fn find(group: &Group<'_>) -> Option<Whole> {
         trusted: BTreeSet::new(),
         depth_bound: None,
     };
+    // A loop whose bounds differ between groups is not one depth.
+    if op.operands[..2].iter().any(|&v| whole.moves(func, v)) {
+        return None;
+    }
     let result = vec![Some(ROW), Some(COL)];
     let mut roots: Vec<Node> = vec![
         (a, vec![Some(ROW), Some(DEPTH)]),
@@ -120,8 +124,27 @@ pub fn find(group: &Group<'_>) -> Option<Whole> {
     }
     whole.walk(group, &roots)?;
     whole.hazards(group)?;
-    whole.trust(group);
-    Some(whole)
+    whole.trust(group, [a, b].iter().all(|&v| is_zero_outside(func, v)));
+    // The first store's array is what bounds the rows and columns of all.
+    let bounded = |&store: &OpId| {
+        let follows = whole.accesses[&store].iter().enumerate();
+        follows.filter(|(_, l)| l.is_some()).all(|(axis, _)| whole.trusted.contains(&(store, axis)))
+    };
+    whole.stores.iter().all(bounded).then_some(whole)
+}
+
+/// Whether an operand is what was loaded, so that positions outside of the array are zero.
+fn is_zero_outside(func: &TileFunc, mut v: Value) -> bool {
+    while let Some(op) = func.def(v) {
+        match op.code {
+            TileOp::Load => return op.group("other").is_empty(),
+            TileOp::Cast | TileOp::Transpose | TileOp::Expand | TileOp::Reshape => {
+                v = op.operands[0];
+            }
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Ops without effects that are computed where they are used, and scalars.
@@ -289,6 +312,10 @@ impl Whole {
                 if store == id || func.ops[store].operands[0] != op.operands[0] {
                     continue;
                 }
+                // Of several stores one may write what another is still to read.
+                if self.stores.len() > 1 {
+                    return None;
+                }
                 let same = starts(id) == starts(store) && *follows == self.accesses[&store];
                 let after = op.block == func.body && op.code == TileOp::Load;
                 if !same || !after {
@@ -309,7 +336,8 @@ impl Whole {
     }
 
     /// Finds the axes whose extent is that of the product itself.
-    fn trust(&mut self, group: &Group<'_>) {
+    /// `zeros`: past the end of the depth both operands are zero, so that it may end there.
+    fn trust(&mut self, group: &Group<'_>, zeros: bool) {
         let func = group.func;
         let first = self.stores[0];
         let dim = |id: OpId, axis: usize| func.ty(func.ops[id].operands[0]).shape()[axis].clone();
@@ -318,7 +346,7 @@ impl Whole {
         // The depth is bounded where the right operand and every other load along it agree.
         let mut depth: Option<(OpId, usize, Dim, Linear)> = None;
         let from = linear_of(func, func.ops[self.loop_op].operands[0]).as_constant();
-        let mut agree = from.is_some_and(|lo| lo >= 0);
+        let mut agree = zeros && from.is_some_and(|lo| lo >= 0);
         for (&id, follows) in &self.accesses {
             for (axis, &label) in follows.iter().enumerate() {
                 if label != Some(DEPTH) {
