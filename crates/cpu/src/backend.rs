@@ -32,7 +32,20 @@ pub fn set_threads(threads: usize) {
 /// How many threads a launch may use.
 pub fn threads() -> usize {
     match THREADS.load(Ordering::Relaxed) {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => cores(),
+        n => n,
+    }
+}
+
+/// Asked once: the system reads several files to tell.
+fn cores() -> usize {
+    static CORES: AtomicUsize = AtomicUsize::new(0);
+    match CORES.load(Ordering::Relaxed) {
+        0 => {
+            let n = std::thread::available_parallelism().map_or(1, usize::from);
+            CORES.store(n, Ordering::Relaxed);
+            n
+        }
         n => n,
     }
 }

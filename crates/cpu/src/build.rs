@@ -78,11 +78,27 @@ impl Target<'_> {
         h.write_str("target.cpu");
         h.write_u64(VERSION);
         h.write_str(&version());
+        h.write_str(std::env::consts::ARCH);
+        h.write_str(std::env::consts::OS);
         h.write_str(self.isa.name());
+        let (cpu, features) = self.isa.llvm();
+        h.write_str(cpu);
+        h.write_str(features);
         h.write_str(self.profile.name());
         h.write_str(&self.func.hash().to_string());
         layouts.iter().for_each(|&l| h.write_u64(l.into()));
         h.finish()
+    }
+
+    /// The module as an object file.
+    fn generate(&self, ir: &Ir) -> Result<Vec<u8>, String> {
+        let (cpu, features) = self.isa.llvm();
+        let machine = Machine::new(cpu, features)?;
+        if cfg!(debug_assertions) {
+            machine.verify(ir)?;
+        }
+        machine.run_passes(ir, PASSES)?;
+        machine.object(ir)
     }
 
     pub fn build(
@@ -105,29 +121,31 @@ impl Target<'_> {
         stages.push(("emit LLVM IR", start.elapsed()));
         let key = self.key(layouts);
         let start = Instant::now();
-        let found = store.get(key);
+        let load = |object: &[u8]| -> Result<(Loaded, usize), String> {
+            let loaded = Loaded::new(object, &code::symbols())?;
+            let address = loaded.address(ENTRY)?;
+            Ok((loaded, address))
+        };
+        // One that does not fit this process, whatever the reason, is made anew.
+        let found = store.get(key).and_then(|object| Some((load(&object).ok()?, object.len())));
         let from_cache = found.is_some();
-        let object = match found {
-            Some(object) => object,
+        let ((loaded, address), object_bytes) = match found {
+            Some(found) => {
+                stages.push(("find in cache", start.elapsed()));
+                found
+            }
             None => {
-                let (cpu, features) = self.isa.llvm();
-                let machine = Machine::new(cpu, features).map_err(broken)?;
-                if cfg!(debug_assertions) {
-                    machine.verify(&ir).map_err(broken)?;
-                }
-                machine.run_passes(&ir, PASSES).map_err(broken)?;
-                let object = machine.object(&ir).map_err(broken)?;
+                let object = self.generate(&ir).map_err(broken)?;
+                stages.push(("LLVM", start.elapsed()));
                 let about =
                     format!("{} for {} ({})", self.func.name, self.isa, self.profile.name());
                 store.put(key, &about, &object);
-                object
+                let start = Instant::now();
+                let loaded = load(&object).map_err(broken)?;
+                stages.push(("load", start.elapsed()));
+                (loaded, object.len())
             }
         };
-        stages.push((if from_cache { "find in cache" } else { "LLVM" }, start.elapsed()));
-        let start = Instant::now();
-        let loaded = Loaded::new(&object, &code::symbols()).map_err(broken)?;
-        let address = loaded.address(ENTRY).map_err(broken)?;
-        stages.push(("load", start.elapsed()));
         // SAFETY: the function was emitted with this signature, and is there while `loaded` is.
         let entry = unsafe { std::mem::transmute::<usize, Entry>(address) };
         Ok(Variant {
@@ -139,7 +157,7 @@ impl Target<'_> {
             prints: code.prints,
             notes: code.notes,
             instructions,
-            object_bytes: object.len(),
+            object_bytes,
             from_cache,
             stages,
             _loaded: loaded,

@@ -36,14 +36,32 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::is_x86_feature_detected as has;
-            let avx2 = has!("avx2") && has!("fma") && has!("f16c") && has!("bmi2");
+            // All that the processors named in `llvm` have and code generators like to use.
+            let avx2 = has!("avx2")
+                && has!("fma")
+                && has!("f16c")
+                && has!("bmi1")
+                && has!("bmi2")
+                && has!("lzcnt")
+                && has!("popcnt")
+                && has!("movbe");
             let avx512 = avx2
                 && has!("avx512f")
                 && has!("avx512bw")
                 && has!("avx512dq")
                 && has!("avx512vl")
                 && has!("avx512cd");
-            if avx512 && crate::amx::is_available() {
+            let newer = has!("avx512vbmi")
+                && has!("avx512vbmi2")
+                && has!("avx512ifma")
+                && has!("avx512vnni")
+                && has!("avx512bitalg")
+                && has!("avx512vpopcntdq")
+                && has!("gfni")
+                && has!("vaes")
+                && has!("vpclmulqdq")
+                && has!("sha");
+            if avx512 && newer && crate::amx::is_available() {
                 return Isa::Amx;
             }
             if avx512 {

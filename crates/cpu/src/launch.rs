@@ -36,7 +36,11 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
     let threads = if array_bytes(args) < WORTH_SHARING { 1 } else { kernel.threads() };
     kernel.ran(variant.clone(), threads);
     // More parts than threads, so that one that is held up does not keep the others waiting.
-    let parts = if threads == 1 { 1 } else { 4 * threads as u64 };
+    // On one thread the host is asked between parts, each of which takes a moment.
+    let parts = match threads as u64 {
+        1 => 1 + array_bytes(args) as u64 / PART_BYTES,
+        threads => 4 * threads,
+    };
     words[frame::PARTS] = parts;
     let run = Run {
         variant: &variant,
@@ -63,6 +67,9 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
 
 /// Below this many bytes of arrays a launch is over before another thread has woken.
 const WORTH_SHARING: i64 = 128 << 10;
+
+/// Arrays of a product that takes long enough to be interrupted.
+const PART_BYTES: u64 = 64 << 20;
 
 fn array_bytes(args: &LaunchArgs) -> i64 {
     let one = |arg: &ArgValue| match arg {
@@ -116,7 +123,10 @@ impl Run<'_> {
             if let Some(site) = site.filter(|s| !(told && s.is_interruption())) {
                 let place = self.shared.place(context.group, context.lane);
                 let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
-                failure.get_or_insert_with(|| site.diagnostic(&place));
+                // What the host asks for goes before what kernels find.
+                if site.is_interruption() || failure.is_none() {
+                    *failure = Some(site.diagnostic(&place));
+                }
             }
             ControlFlow::Break(())
         })
