@@ -154,3 +154,27 @@ def test_large_results_at_odd_places(offset):
     x = np.arange(n, dtype=np.float32)
     column[n // 64](x, y)
     np.testing.assert_array_equal(y[1:, 0], x)
+
+
+@ts.kernel(lanes=64)
+def butterfly(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    total = x[i]
+    for k in ts.tile.range(0, 6, 1):
+        total = total + ts.tile.group.shuffle(total, ts.tile.local_id() ^ (1 << k))
+    y[i] = total
+
+
+def test_lanes_that_look_at_what_others_are_about_to_change():
+    agree(butterfly, normal(192), np.zeros(192, np.float32))
+
+
+@ts.kernel
+def before_the_first(x: ts.Tensor["a", "b", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    y[i] = x[i - 3, 0]
+    x[i - 5, 1] = y[i] + 1.0
+
+
+def test_an_axis_of_one_position():
+    agree(before_the_first, normal(1, 1000), np.zeros(40, np.float32))

@@ -187,10 +187,13 @@ fn symbol(dim: &Dim) -> Option<String> {
     }
 }
 
-/// Along an axis of one position nothing has a neighbour, so any stride will do.
+/// Along an axis of one position nothing has a neighbour, so any stride will do: code takes that of
+/// the last axis for its elements' size.
 fn layout(b: &BufferArg) -> u32 {
     let bytes = b.dtype.bytes() as i64;
-    let side_by_side = |axis: &usize| b.strides[*axis] == bytes || b.dims[*axis] <= 1;
+    let side_by_side = |axis: &usize| {
+        b.strides[*axis] == bytes || (*axis + 1 == b.dims.len() && b.dims[*axis] <= 1)
+    };
     (0..b.dims.len().min(31)).filter(side_by_side).map(|axis| 1 << axis).sum()
 }
 

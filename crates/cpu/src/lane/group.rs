@@ -39,7 +39,7 @@ impl<'a> Lanes<'a> {
             if self.plan.is_cut(id) {
                 self.vectors(&items, &[], None);
                 items.clear();
-                self.cut(id, &mut items);
+                self.cut(id);
             } else if self.plan.is_group(id) {
                 let repr = self.compute(op);
                 self.set(op.result(), repr);
@@ -50,7 +50,7 @@ impl<'a> Lanes<'a> {
         self.vectors(&items, wants, finish);
     }
 
-    fn cut(&mut self, id: OpId, items: &mut Vec<OpId>) {
+    fn cut(&mut self, id: OpId) {
         let op = &self.func.ops[id];
         match op.code {
             TileOp::If => self.group_branch(id),
@@ -66,7 +66,7 @@ impl<'a> Lanes<'a> {
                     TileOp::GroupReduce => self.group_reduce(id),
                     TileOp::GroupScan => self.group_scan(id),
                     _ if self.plan.is_group(id) => self.take_one(id),
-                    _ => items.push(id),
+                    _ => self.vectors(&[id], &[], None),
                 }
             }
         }

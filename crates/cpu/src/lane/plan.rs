@@ -296,11 +296,13 @@ impl Walker<'_> {
                     self.segment += 1;
                     continue;
                 }
-                // Each lane looks for itself once all have come.
+                // Each lane looks for itself once all have come, and before any changes what others
+                // look at.
                 TileOp::GroupBroadcast | TileOp::GroupShuffle
                     if self.varying[op.result().index()] =>
                 {
                     self.in_segment(id);
+                    self.segment += 1;
                     continue;
                 }
                 _ => {}
