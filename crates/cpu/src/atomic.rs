@@ -1,11 +1,12 @@
 //! Changes of one element that nothing comes between, on codes of any dtype: read, compute what
 //! should be there, and put it there if nobody was faster.
 
+use crate::fold::Fold;
 use crate::llvm::Val;
 use crate::memory::Mem;
 use crate::scalar::Scalars;
-use tessera_ir::{Attr, Op, Type};
-use tessera_numerics::{DType, Rounding, ScalarFn};
+use tessera_ir::{Attr, Op};
+use tessera_numerics::ScalarFn;
 use tessera_tile::ops::atomic::combine;
 use tessera_tile::{Tile, TileFunc};
 
@@ -13,10 +14,8 @@ use tessera_tile::{Tile, TileFunc};
 #[derive(Copy, Clone)]
 pub struct Change {
     pub what: What,
-    /// The dtype of the value given.
-    compute: DType,
-    round: Rounding,
-    saturate: bool,
+    /// Of those that fold.
+    fold: Option<Fold>,
 }
 
 #[derive(Copy, Clone, PartialEq)]
@@ -34,11 +33,13 @@ impl Change {
             ("cas", None) => What::CompareExchange,
             (_, None) => What::Exchange,
         };
-        let (round, saturate) = match func.ty(op.operands[0]) {
-            Type::View { elem, .. } => (elem.rounding(), elem.saturates()),
-            ty => (Rounding::Rne, ty.dtype().saturates_by_default()),
+        let fold = match what {
+            What::Fold(f) => {
+                Some(Fold::new(func.ty(op.operands[0]), f, func.ty(op.operands[1]).dtype()))
+            }
+            What::Exchange | What::CompareExchange => None,
         };
-        Self { what, compute: func.ty(op.operands[1]).dtype(), round, saturate }
+        Self { what, fold }
     }
 
     /// Changes the element at `p`; gives the code that was there. `value` and `expected` are one
@@ -53,10 +54,7 @@ impl Change {
     ) -> Val {
         let (ir, dtype) = (s.ir, mem.dtype);
         let ty = s.stored(dtype, 1);
-        let given = match self.what {
-            What::Fold(_) => value,
-            What::Exchange | What::CompareExchange => s.encode(value, dtype),
-        };
+        let given = if self.fold.is_some() { value } else { s.encode(value, dtype) };
         if let (What::CompareExchange, Some(expected)) = (self.what, expected) {
             return ir.compare_exchange(p, s.encode(expected, dtype), given).0;
         }
@@ -65,16 +63,7 @@ impl Change {
         ir.jump(again);
         ir.goto(again);
         let old = ir.phi(ty, &[(first, before)]);
-        let new = match self.what {
-            What::Fold(f) => {
-                let from = s.decode(old, dtype);
-                let keep = self.compute.saturates_by_default();
-                let from = s.cast(from, dtype, self.compute, Rounding::Rne, keep);
-                let sum = s.apply(f, self.compute, &[from, given]);
-                s.encode(s.cast(sum, self.compute, dtype, self.round, self.saturate), dtype)
-            }
-            What::Exchange | What::CompareExchange => given,
-        };
+        let new = self.fold.map_or(given, |fold| fold.code(s, s.decode(old, dtype), given));
         let (found, swapped) = ir.compare_exchange(p, old, new);
         let last = ir.here();
         ir.incoming(old, found, last);

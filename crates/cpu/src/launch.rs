@@ -100,7 +100,8 @@ impl Run<'_> {
             let told = worker.stop.load(Ordering::Relaxed);
             told || (worker.number == 0 && poll.borrow_mut().is_interrupted())
         };
-        with_room(fixed + slots + 512, |room| {
+        let bytes = fixed + slots + 512;
+        let done = with_room(bytes, |room| {
             let mut context = Context {
                 group: [0; 3],
                 lane: 0,
@@ -128,6 +129,14 @@ impl Run<'_> {
                     *failure = Some(site.diagnostic(&place));
                 }
             }
+            ControlFlow::Break(())
+        });
+        done.unwrap_or_else(|| {
+            let why = format!("{bytes} bytes of scratch memory for tiles could not be had");
+            let error = Diagnostic::new(Code::E_OOM, why)
+                .help("use smaller tiles, or fewer threads: each has its own");
+            let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
+            failure.get_or_insert(error);
             ControlFlow::Break(())
         })
     }

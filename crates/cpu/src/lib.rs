@@ -6,10 +6,12 @@
 
 mod amx;
 mod atomic;
+mod attrs;
 mod backend;
 mod build;
 mod code;
 mod contract;
+mod fold;
 mod frame;
 mod group;
 mod isa;

@@ -50,6 +50,16 @@ pub struct Access<'a> {
     pub mask: Option<Val>,
 }
 
+/// An integer of any dtype as a signed 64-bit position.
+pub fn to_index(ir: &Ir, p: Val, dtype: DType) -> Val {
+    let wide = ir.like(ir.ty(p), ir.i64());
+    match dtype.carrier() {
+        DType::I64 | DType::U64 => p,
+        DType::U32 | DType::Bool => ir.zext(p, wide),
+        _ => ir.sext(p, wide),
+    }
+}
+
 /// The layout bit of an array that may be written past the caches.
 pub const STREAM: u32 = 1 << 31;
 

@@ -2,7 +2,7 @@
 //! small kernel. Large ones lie on large pages where the system has them, since packed panels are
 //! walked from end to end again and again.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
 
 thread_local! {
@@ -22,23 +22,23 @@ const PAGE: usize = 2 << 20;
 impl Room {
     const EMPTY: Room = Room { start: std::ptr::null_mut(), layout: Layout::new::<()>() };
 
-    fn new(bytes: usize) -> Self {
+    /// `None` where there is not so much memory.
+    fn new(bytes: u64) -> Option<Self> {
+        let bytes = usize::try_from(bytes).ok()?;
         let align = if bytes >= PAGE / 2 { PAGE } else { LINE };
-        let size = bytes.next_multiple_of(align).max(align);
-        let Ok(layout) = Layout::from_size_align(size, align) else {
-            panic!("{bytes} bytes of scratch memory are more than there can be");
-        };
+        let size = bytes.checked_next_multiple_of(align)?.max(align);
+        let layout = Layout::from_size_align(size, align).ok()?;
         // SAFETY: the size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         if start.is_null() {
-            handle_alloc_error(layout);
+            return None;
         }
         #[cfg(target_os = "linux")]
         if align == PAGE {
             // SAFETY: the range is ours; the advice changes no contents, and its refusal nothing.
             unsafe { libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE) };
         }
-        Self { start, layout }
+        Some(Self { start, layout })
     }
 }
 
@@ -51,18 +51,23 @@ impl Drop for Room {
     }
 }
 
-/// Calls `f` with at least so many bytes, on a cache line, that belong to this thread.
-pub fn with_room<R>(bytes: u64, f: impl FnOnce(*mut u8) -> R) -> R {
-    let bytes = bytes as usize;
+/// Calls `f` with at least so many bytes, on a cache line, that belong to this thread; `None` where
+/// there is not so much memory.
+pub fn with_room<R>(bytes: u64, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
     ROOM.with(|room| match room.try_borrow_mut() {
         Ok(mut room) => {
-            if room.layout.size() < bytes {
-                *room = Room::new(bytes);
+            if (room.layout.size() as u64) < bytes {
+                // What was there goes first, so that both need not fit.
+                *room = Room::EMPTY;
+                *room = Room::new(bytes)?;
             }
-            f(room.start)
+            Some(f(room.start))
         }
         // A launch inside of a launch on one thread.
-        Err(_) => f(Room::new(bytes).start),
+        Err(_) => {
+            let own = Room::new(bytes)?;
+            Some(f(own.start))
+        }
     })
 }
 
@@ -77,8 +82,16 @@ mod tests {
                 assert_eq!(outer as usize % LINE, 0);
                 // SAFETY: as many bytes were asked for.
                 unsafe { outer.write_bytes(7, bytes as usize) };
-                with_room(bytes, |inner| assert_ne!(inner, outer));
-            });
+                with_room(bytes, |inner| assert_ne!(inner, outer)).unwrap();
+            })
+            .unwrap();
         }
+    }
+
+    #[test]
+    fn too_much_is_told_and_leaves_a_room_that_works() {
+        assert!(with_room(1 << 60, |_| ()).is_none());
+        assert!(with_room(u64::MAX, |_| ()).is_none());
+        assert!(with_room(100, |start| start.is_null()) == Some(false));
     }
 }

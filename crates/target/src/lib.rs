@@ -1,5 +1,6 @@
-//! What a backend is, said once: traits and plain data only. The driver picks a backend, hands it
-//! Tile IR, and launches the artifact it gives back.
+//! What a backend is, said once: traits and plain data. The driver picks a backend, hands it Tile IR,
+//! and launches the artifact it gives back. What the host does in every launch, whatever the backend,
+//! is here too: showing what kernels print, and stopping them.
 
 mod interrupt;
 mod launch;

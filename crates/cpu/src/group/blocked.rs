@@ -2,7 +2,8 @@
 
 use super::nest::{Map, Nest};
 use super::whole::{COL, DEPTH, ROW, Whole};
-use super::{Group, Repr, nest};
+use super::{Group, Repr};
+use crate::attrs::checked_axes;
 use crate::contract::{Contraction, Kind, Left, describe, emit, workspace_bytes};
 use crate::frame;
 use crate::isa::Isa;
@@ -280,7 +281,7 @@ impl<'a> Group<'a> {
         let mem = self.memory(op.operands[0]);
         let sure = whole.trusted.contains(&(id, row)) && whole.trusted.contains(&(id, depth));
         // Along the other axes it stands at one position, which must be known to be inside.
-        let others = nest::checked_axes(op, follows.len());
+        let others = checked_axes(op, follows.len());
         let inside = (0..follows.len()).all(|i| i == row || i == depth || !others[i]);
         if !fits || !sure || !inside || !mem.unit[depth] || row > depth {
             return None;

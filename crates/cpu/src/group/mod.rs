@@ -13,6 +13,7 @@ mod sink;
 mod turn;
 mod whole;
 
+use crate::attrs::{constant_of, grid_axis};
 use crate::code::{Code, Site};
 use crate::frame::Frame;
 use crate::isa::Isa;
@@ -24,7 +25,7 @@ use plan::{Plan, is_expression};
 use sink::Sink;
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, BlockId, Op, OpId, Type, Value};
-use tessera_numerics::{DType, Profile, Scalar, cast, decode};
+use tessera_numerics::{DType, Profile};
 use tessera_support::Entity;
 use tessera_tile::{Tile, TileFunc, TileOp};
 
@@ -198,9 +199,9 @@ impl<'a> Group<'a> {
             TileOp::For => self.counted(id),
             TileOp::If => self.branch(id),
             TileOp::While => self.conditional(id),
-            TileOp::ProgramId => self.give(id, self.ids[axis(op)]),
+            TileOp::ProgramId => self.give(id, self.ids[grid_axis(op)]),
             TileOp::NumPrograms => {
-                let v = self.word(crate::frame::GRID + axis(op));
+                let v = self.word(crate::frame::GRID + grid_axis(op));
                 self.give(id, v);
             }
             TileOp::LinearId | TileOp::LocalId => self.give(id, ir.c64(0)),
@@ -348,19 +349,5 @@ impl<'a> Group<'a> {
         let bytes = from.shape.iter().product::<i64>() * from.dtype.bytes() as i64;
         let bytes = self.ir.c64(bytes);
         self.ir.copy_bytes(to.ptr, from.ptr, bytes, 64);
-    }
-}
-
-fn axis(op: &Op<Tile>) -> usize {
-    op.attr("axis").and_then(Attr::as_int).unwrap_or(0).clamp(0, 2) as usize
-}
-
-pub fn constant_of(op: &Op<Tile>, dtype: DType) -> Scalar {
-    match op.attr("value") {
-        Some(Attr::Bool(b)) => Scalar::Bool(*b),
-        // Unsigned values above i64::MAX are written as the i64 with the same bits.
-        Some(Attr::Int(v)) => decode(dtype, *v as u64),
-        Some(Attr::Float(v)) => cast(Scalar::F64(*v), DType::F64, dtype),
-        _ => Scalar::zero(dtype),
     }
 }

@@ -7,11 +7,12 @@
 
 use super::plan::same_but_ones;
 use super::{Buffer, Group, Repr};
+use crate::attrs::{cast_mode, checked_axes};
 use crate::llvm::{IntCmp, Val};
-use crate::memory::{Access, Mem, Pos};
+use crate::memory::{Access, Mem, Pos, to_index};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, Op, OpId, Type, Value};
-use tessera_numerics::{DType, Rounding, ScalarFn};
+use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{Tile, TileOp};
 
 /// For each axis of a tile, the axis of the nest that it follows.
@@ -354,21 +355,10 @@ impl<'a> Group<'a> {
         for &v in op.group("at") {
             let own = if func.ty(v).rank() == 0 { Map::new() } else { map.clone() };
             let p = self.eval(n, &(v, own));
-            let p = self.to_index(p, func.ty(v).dtype());
+            let p = to_index(self.ir, p, func.ty(v).dtype());
             out.push(if self.ir.lanes(self.ir.ty(p)) > 1 { Pos::Each(p) } else { Pos::Uniform(p) });
         }
         out
-    }
-
-    /// An integer of any dtype as a signed 64-bit position.
-    pub fn to_index(&self, p: Val, dtype: DType) -> Val {
-        let ir = self.ir;
-        let wide = ir.like(ir.ty(p), ir.i64());
-        match dtype.carrier() {
-            DType::I64 | DType::U64 => p,
-            DType::U32 | DType::Bool => ir.zext(p, wide),
-            _ => ir.sext(p, wide),
-        }
     }
 
     /// Opens the loops one after another and calls `leaf` inside the innermost.
@@ -511,23 +501,6 @@ impl<'a> Group<'a> {
             stream: false,
         }
     }
-}
-
-/// The axes of a block access that must be held against the extents.
-pub fn checked_axes(op: &Op<Tile>, rank: usize) -> Vec<bool> {
-    if op.attr("inbounds").and_then(Attr::as_bool) == Some(true) {
-        return vec![false; rank];
-    }
-    match op.attr("bounds").and_then(Attr::as_list) {
-        Some(words) => words.iter().map(|w| w.as_word() != Some("inside")).collect(),
-        None => vec![true; rank],
-    }
-}
-
-pub fn cast_mode(op: &Op<Tile>, to: DType) -> (Rounding, bool) {
-    let round = op.attr("round").and_then(Attr::as_word).and_then(Rounding::from_name);
-    let saturate = op.attr("saturate").and_then(Attr::as_bool);
-    (round.unwrap_or(Rounding::Rne), saturate.unwrap_or(to.saturates_by_default()))
 }
 
 /// A run of vectors along the vector axis.

@@ -1,13 +1,15 @@
 //! Nests that write: to arrays, to buffers, or a tile into scratch memory.
 
-use super::nest::{Map, Nest, Node, cast_mode};
+use super::nest::{Map, Nest, Node};
 use super::plan::same_elements;
 use super::{Buffer, Group, Repr};
+use crate::attrs::cast_mode;
+use crate::fold::Fold;
 use crate::isa::Isa;
 use crate::llvm::Val;
-use crate::memory::{Access, Mem, Pos};
+use crate::memory::{Access, Pos};
 use std::collections::BTreeSet;
-use tessera_ir::{Attr, OpId, Type, Value};
+use tessera_ir::{Attr, OpId, Value};
 use tessera_numerics::{DType, ReduceOp, Rounding};
 use tessera_tile::{TileOp, linear_of};
 
@@ -319,30 +321,10 @@ impl<'a> Group<'a> {
         let old = access.load(&self.s, None, self.safe);
         let name = op.attr("op").and_then(Attr::as_word).unwrap_or("sum");
         let f = ReduceOp::from_name(name).unwrap_or(ReduceOp::Sum).combine();
-        let code = self.combine(&mem, op.operands[0], f, compute, old, x);
-        access.store(&self.s, self.widen(n, code));
-    }
-
-    /// The code of what was there combined with a value, by the memory's own rounding.
-    pub fn combine(
-        &self,
-        mem: &Mem,
-        memory: Value,
-        f: tessera_numerics::ScalarFn,
-        compute: DType,
-        old: Val,
-        x: Val,
-    ) -> Val {
-        let (round, saturate) = match self.func.ty(memory) {
-            Type::View { elem, .. } => (elem.rounding(), elem.saturates()),
-            ty => (Rounding::Rne, ty.dtype().saturates_by_default()),
-        };
-        let default = compute.saturates_by_default();
-        let old = self.s.cast(old, mem.dtype, compute, Rounding::Rne, default);
+        let fold = Fold::new(self.func.ty(op.operands[0]), f, compute);
         let args = self.level(&[old, x]);
-        let new = self.s.apply(f, compute, &args);
-        let new = self.s.cast(new, compute, mem.dtype, round, saturate);
-        self.s.encode(new, mem.dtype)
+        let code = fold.code(&self.s, args[0], args[1]);
+        access.store(&self.s, self.widen(n, code));
     }
 
     /// A copy of a block into a whole buffer.

@@ -1,10 +1,12 @@
 //! Loads and stores of a vector of lanes.
 
-use super::{Lanes, Repr, checked_axes};
+use super::{Lanes, Repr};
+use crate::attrs::checked_axes;
+use crate::fold::Fold;
 use crate::llvm::Val;
-use crate::memory::{Access, Mem, Pos};
-use tessera_ir::{Attr, Op, OpId, Type, Value};
-use tessera_numerics::{DType, ReduceOp, Rounding, ScalarFn};
+use crate::memory::{Access, Pos, to_index};
+use tessera_ir::{Attr, Op, OpId, Value};
+use tessera_numerics::ReduceOp;
 use tessera_tile::Tile;
 
 /// How many bytes ahead a row that lanes read is fetched.
@@ -41,20 +43,9 @@ impl<'a> Lanes<'a> {
 
     fn position(&self, v: Value) -> Pos {
         match self.repr(v) {
-            Repr::Uniform(p) => Pos::Uniform(self.to_index(p, self.dtype(v))),
+            Repr::Uniform(p) => Pos::Uniform(to_index(self.ir, p, self.dtype(v))),
             Repr::Steps { first, step } => Pos::Steps { first, step },
-            repr => Pos::Each(self.to_index(self.widen(repr), self.dtype(v))),
-        }
-    }
-
-    /// An integer of any dtype as a signed 64-bit position.
-    fn to_index(&self, p: Val, dtype: DType) -> Val {
-        let ir = self.ir;
-        let wide = ir.like(ir.ty(p), ir.i64());
-        match dtype.carrier() {
-            DType::I64 | DType::U64 => p,
-            DType::U32 | DType::Bool => ir.zext(p, wide),
-            _ => ir.sext(p, wide),
+            repr => Pos::Each(to_index(self.ir, self.widen(repr), self.dtype(v))),
         }
     }
 
@@ -164,36 +155,7 @@ impl<'a> Lanes<'a> {
         let Positions { at, checked } = &places;
         let access = Access { mem: &mem, at, checked, lanes: self.width, mask };
         let old = access.load(&self.s, None, self.safe);
-        let new = fold.code(self, &mem, old, self.vector(op.operands[1]));
+        let new = fold.code(&self.s, old, self.vector(op.operands[1]));
         access.store(&self.s, new);
-    }
-}
-
-/// How what is in memory is combined with a value.
-#[derive(Copy, Clone)]
-pub struct Fold {
-    f: ScalarFn,
-    compute: DType,
-    round: Rounding,
-    saturate: bool,
-}
-
-impl Fold {
-    pub fn new(memory: &Type, f: ScalarFn, compute: DType) -> Self {
-        let (round, saturate) = match memory {
-            Type::View { elem, .. } => (elem.rounding(), elem.saturates()),
-            ty => (Rounding::Rne, ty.dtype().saturates_by_default()),
-        };
-        Self { f, compute, round, saturate }
-    }
-
-    /// The code of `old`, what was there in its carrier, combined with `x` of as many lanes.
-    pub fn code(&self, lanes: &Lanes<'_>, mem: &Mem, old: Val, x: Val) -> Val {
-        let s = &lanes.s;
-        let default = self.compute.saturates_by_default();
-        let old = s.cast(old, mem.dtype, self.compute, Rounding::Rne, default);
-        let new = s.apply(self.f, self.compute, &[old, x]);
-        let new = s.cast(new, self.compute, mem.dtype, self.round, self.saturate);
-        s.encode(new, mem.dtype)
     }
 }

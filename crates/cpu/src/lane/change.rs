@@ -1,10 +1,11 @@
 //! Changes that lanes make one after another, in ascending order: atomics, and folding into elements
 //! that several lanes may share.
 
-use super::access::{Fold, Positions};
+use super::access::Positions;
 use super::ops::mask_bits;
 use super::{Lanes, Repr, slot_align};
 use crate::atomic::{Change, What};
+use crate::fold::Fold;
 use crate::llvm::{IntCmp, Ir, Val};
 use crate::memory::{Mem, Pos};
 use tessera_ir::{OpId, Type, Value};
@@ -51,7 +52,7 @@ impl<'a> Lanes<'a> {
                 // Nobody else is at the group's own memory.
                 (Some(fold), _) => {
                     let old = ir.load(s.stored(mem.dtype, 1), p, 1);
-                    let new = fold.code(lanes, &mem, s.decode(old, mem.dtype), x);
+                    let new = fold.code(&lanes.s, s.decode(old, mem.dtype), x);
                     ir.store(new, p, 1);
                     old
                 }
@@ -99,7 +100,7 @@ impl<'a> Lanes<'a> {
         self.each_lane(mem, places, mask, |lanes, lane, p| {
             let x = lanes.of_lane(value, lane);
             let old = s.decode(ir.load(s.stored(mem.dtype, 1), p, 1), mem.dtype);
-            ir.store(fold.code(lanes, mem, old, x), p, 1);
+            ir.store(fold.code(&lanes.s, old, x), p, 1);
         });
     }
 

@@ -2,9 +2,10 @@
 //! for all their lanes, so that a row and a column made of a lane's number are one row and columns
 //! side by side.
 
+use super::Lanes;
 use super::ops::plus;
 use super::range::{Form, Range};
-use super::{Lanes, checked_axes};
+use crate::attrs::checked_axes;
 use crate::llvm::{IntCmp, Val};
 use tessera_ir::{BlockId, Op, OpId, Value};
 use tessera_numerics::{DType, ScalarFn};

@@ -27,10 +27,10 @@ use crate::memory::Mem;
 use crate::scalar::Scalars;
 use plan::Plan;
 use std::collections::BTreeSet;
-use tessera_ir::{Attr, Op, OpId, Type, Value};
-use tessera_numerics::{DType, Profile, Rounding, expansion};
+use tessera_ir::{OpId, Type, Value};
+use tessera_numerics::{DType, Profile, expansion};
 use tessera_support::Entity;
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_tile::{TileFunc, TileOp};
 
 /// What a value is for the lanes of a vector.
 #[derive(Copy, Clone, Debug)]
@@ -341,25 +341,4 @@ impl<'a> Lanes<'a> {
 
 fn slot_align(dtype: DType) -> u32 {
     dtype.carrier().bytes() as u32
-}
-
-fn axis(op: &Op<Tile>) -> usize {
-    op.attr("axis").and_then(Attr::as_int).unwrap_or(0).clamp(0, 2) as usize
-}
-
-/// The axes of an access that must be held against the extents.
-fn checked_axes(op: &Op<Tile>, rank: usize) -> Vec<bool> {
-    if op.attr("inbounds").and_then(Attr::as_bool) == Some(true) {
-        return vec![false; rank];
-    }
-    match op.attr("bounds").and_then(Attr::as_list) {
-        Some(words) => words.iter().map(|w| w.as_word() != Some("inside")).collect(),
-        None => vec![true; rank],
-    }
-}
-
-fn cast_mode(op: &Op<Tile>, to: DType) -> (Rounding, bool) {
-    let round = op.attr("round").and_then(Attr::as_word).and_then(Rounding::from_name);
-    let saturate = op.attr("saturate").and_then(Attr::as_bool);
-    (round.unwrap_or(Rounding::Rne), saturate.unwrap_or(to.saturates_by_default()))
 }

@@ -1,6 +1,7 @@
 //! The ops of one vector of lanes, and those that are the same for the whole group.
 
-use super::{Lanes, Repr, axis, cast_mode};
+use super::{Lanes, Repr};
+use crate::attrs::{cast_mode, constant_of, grid_axis};
 use crate::code::{Site, note_group, note_lane};
 use crate::frame;
 use crate::llvm::{IntCmp, Val};
@@ -54,12 +55,12 @@ impl<'a> Lanes<'a> {
         match op.code {
             TileOp::Const => {
                 let dtype = self.dtype(op.result());
-                Repr::Uniform(self.s.constant(crate::group::constant_of(op, dtype), 1))
+                Repr::Uniform(self.s.constant(constant_of(op, dtype), 1))
             }
             TileOp::LinearId => Repr::Steps { first: plus(ir, self.span.base, self.at), step: 1 },
             TileOp::LocalId => Repr::Steps { first: self.at, step: 1 },
-            TileOp::ProgramId => Repr::Uniform(self.coordinates(self.number)[axis(op)]),
-            TileOp::NumPrograms => Repr::Uniform(self.word(frame::GRID + axis(op))),
+            TileOp::ProgramId => Repr::Uniform(self.coordinates(self.number)[grid_axis(op)]),
+            TileOp::NumPrograms => Repr::Uniform(self.word(frame::GRID + grid_axis(op))),
             TileOp::GroupSize => Repr::Uniform(self.size),
             TileOp::WarpSize => Repr::Uniform(ir.c64(crate::WARP.into())),
             TileOp::Dim => {

@@ -6,8 +6,8 @@
 //! is computed again where that is cheap. Values that loops and branches with cuts in them hand on
 //! have slots too.
 
-use super::cast_mode;
 use super::uniform::{cuts, is_pure, varying, yields};
+use crate::attrs::cast_mode;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{BlockId, OpId, Value};
 use tessera_numerics::{DType, Profile, Rounding, ScalarFn};

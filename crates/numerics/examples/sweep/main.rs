@@ -9,7 +9,9 @@
 mod reference;
 
 use std::time::Instant;
-use tessera_numerics::{DType, ExpOp, Kernel, STRICT, ScalarFn, expansion, quick_f32};
+use tessera_numerics::{
+    DType, ExpOp, Kernel, STRICT, ScalarFn, expansion, quick_expansion, quick_f32,
+};
 
 #[derive(Clone, Default)]
 struct Tally {
@@ -120,8 +122,9 @@ fn measure(f: ScalarFn, o: &Options) -> Tally {
     parts.iter().fold(Tally::default(), Tally::join)
 }
 
-fn print_ops(f: ScalarFn) {
-    let e = expansion(f).expect("strict functions have expansions");
+fn print_ops(f: ScalarFn, quick: bool) {
+    let short = quick_expansion(f).filter(|_| quick);
+    let e = short.or(expansion(f)).expect("strict functions have expansions");
     let work = e.ops.iter().filter(|op| !matches!(op, ExpOp::Input(_) | ExpOp::Const(_))).count();
     println!("{f}: {work} operations");
 }
@@ -150,7 +153,7 @@ fn main() {
     }
     for f in chosen {
         if flag("--ops") {
-            print_ops(f);
+            print_ops(f, options.quick);
             continue;
         }
         let start = Instant::now();

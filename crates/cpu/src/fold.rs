@@ -1,0 +1,36 @@
+//! Combining what is in memory with a value: read, bring to the value's dtype, combine, bring back by
+//! the memory's own rounding. Both kinds of kernel and atomics do it alike.
+
+use crate::llvm::Val;
+use crate::scalar::Scalars;
+use tessera_ir::Type;
+use tessera_numerics::{DType, Rounding, ScalarFn};
+
+#[derive(Copy, Clone)]
+pub struct Fold {
+    f: ScalarFn,
+    /// The dtype of the value.
+    compute: DType,
+    stored: DType,
+    round: Rounding,
+    saturate: bool,
+}
+
+impl Fold {
+    pub fn new(memory: &Type, f: ScalarFn, compute: DType) -> Self {
+        let (round, saturate) = match memory {
+            Type::View { elem, .. } => (elem.rounding(), elem.saturates()),
+            ty => (Rounding::Rne, ty.dtype().saturates_by_default()),
+        };
+        Self { f, compute, stored: memory.dtype(), round, saturate }
+    }
+
+    /// The code of `old`, what was there in its carrier, combined with `x` of as many lanes.
+    pub fn code(&self, s: &Scalars<'_>, old: Val, x: Val) -> Val {
+        let default = self.compute.saturates_by_default();
+        let old = s.cast(old, self.stored, self.compute, Rounding::Rne, default);
+        let new = s.apply(self.f, self.compute, &[old, x]);
+        let new = s.cast(new, self.compute, self.stored, self.round, self.saturate);
+        s.encode(new, self.stored)
+    }
+}
