@@ -31,7 +31,8 @@ fmt: ## Format the Rust sources
 bless: ## Rewrite the expectations in tests and documentation from what the code does now
 	@TESSERA_BLESS=1 cargo test --workspace
 	@scripts/build-extension.sh
-	@TESSERA_BLESS=1 .venv/bin/python -m pytest -q python/tests/test_docs.py python/tests/test_error_pages.py
+	@TESSERA_BLESS=1 .venv/bin/python -m pytest -q python/tests/test_docs.py python/tests/test_error_pages.py \
+		python/tests/test_ledger.py
 
 clean: ## Remove everything that was built or installed here
 	rm -rf target build dist .venv .pytest_cache python/tessera/*.so

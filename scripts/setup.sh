@@ -4,8 +4,12 @@
 # shellcheck disable=SC2034  # The sourcing scripts use the variable.
 
 readonly SETUP_STEPS=5
+# There are assemblers for Linux alone.
+TEST_SETUP_STEPS=$SETUP_STEPS
+[[ $(uname -s) == Linux ]] && TEST_SETUP_STEPS=$((SETUP_STEPS + 1))
+readonly TEST_SETUP_STEPS
 
-# set_up build|tests: tests also take the formatter and the linter.
+# set_up build|tests: tests also take the formatter, the linter and NVIDIA's assemblers.
 set_up() {
     # Two runs in one checkout take turns.
     if command -v flock >/dev/null; then
@@ -17,5 +21,10 @@ set_up() {
     quietly "Python environment" scripts/python-environment.sh
     quietly "Python packages" scripts/python-packages.sh
     quietly "Rust packages" scripts/rust-packages.sh
+    if [[ $1 == tests ]] && ((TEST_SETUP_STEPS > SETUP_STEPS)); then
+        quietly "NVIDIA's assemblers" scripts/assemblers.sh
+        # Tests that need them must not pass without.
+        export TESSERA_NEED_TOOLS=1
+    fi
     if command -v flock >/dev/null; then exec 9>&-; fi
 }

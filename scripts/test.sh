@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/progress.sh
 source scripts/setup.sh
 
-STEPS=$((SETUP_STEPS + 5))
+STEPS=$((TEST_SETUP_STEPS + 5))
 start=$(now_us)
 set_up tests
 openly "Formatting" cargo fmt --all --check

@@ -14,6 +14,6 @@ cargo_home=${CARGO_HOME:-$HOME/.cargo}
 export CARGO_ENCODED_RUSTFLAGS=--remap-path-prefix=$ROOT=tessera$'\x1f'--remap-path-prefix=$cargo_home/registry/src=crates
 # LLVM inside of the extension: whoever installs the wheel need not have it.
 PATH=$VENV/bin:$PATH openly "Wheel" "$VENV_PYTHON" -m maturin build --release --no-default-features \
-    --features static-llvm --auditwheel repair --out dist "${CARGO_FLAGS[@]}"
+    --features static-llvm,cuda --auditwheel repair --out dist "${CARGO_FLAGS[@]}"
 quietly "Import in a fresh environment" scripts/check-wheel.sh
 ls -l dist

@@ -28,9 +28,9 @@ from ._annotations import (
     update,
     write,
 )
-from ._arrays import array, empty, ones, zeros
+from ._arrays import array, empty, full, ones, zeros
 from ._bench import bench
-from ._core import DType, __version__
+from ._core import Array, DType, __version__
 from ._cost import Cost
 from ._debug import Frame, Traced
 from ._decorators import kernel
@@ -114,7 +114,18 @@ from ._func import func
 from ._inspect import inspect_ir
 from ._report import CheckReport
 from ._require import require
-from .op import gelu_safe, layernorm_safe, logsumexp_safe, rmsnorm_safe, softmax_safe
+from .op import (
+    cross_entropy,
+    gelu_safe,
+    layernorm,
+    layernorm_safe,
+    log_softmax,
+    logsumexp_safe,
+    rmsnorm,
+    rmsnorm_safe,
+    softmax,
+    softmax_safe,
+)
 
 ops = op
 

@@ -1,12 +1,16 @@
-"""NumPy arrays by Tessera's dtype names."""
+"""Arrays by Tessera's dtype names: NumPy's on the host, our own on a device."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import ml_dtypes
 import numpy
 
+from . import _core
+from ._core import Array
+from ._device import ordinal
 from ._dtypes import DType, dtype
 
 
@@ -28,42 +32,49 @@ def _shape(shape: int | tuple[int, ...], spec: DType | str) -> tuple[int, ...]:
     return sizes
 
 
-def empty(shape: int | tuple[int, ...], dtype: DType | str = "f32") -> numpy.ndarray:
-    """An array whose contents are not defined."""
-    return numpy.empty(_shape(shape, dtype), numpy_dtype(dtype))
+def empty(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
+    """An array whose contents are not defined: NumPy's, or a `ts.Array` on a device such as ``"cuda:0"``."""
+    number = None if device is None else ordinal(device)
+    if number is None:
+        return numpy.empty(_shape(shape, dtype), numpy_dtype(dtype))
+    return _core.device_empty(list(_shape(shape, dtype)), _stored(dtype), number)
 
 
-def for_result(shape: tuple[int, ...], dtype: DType, privilege: str) -> numpy.ndarray:
-    """The array for an ``Out`` that a caller left out. One that a kernel folds into begins with the
-    identity of its operator."""
-    made = empty(shape, dtype)
-    if privilege == "reduce_sum":
-        made.fill(0)
-    elif privilege == "reduce_prod":
-        made.fill(1)
-    elif privilege in ("reduce_max", "reduce_min"):
-        low = privilege == "reduce_max"
-        if made.dtype.kind in "iu":
-            limits = numpy.iinfo(made.dtype)
-            made.fill(limits.min if low else limits.max)
-        else:
-            made.fill(-numpy.inf if low else numpy.inf)
+def _stored(spec: DType | str) -> DType:
+    """The dtype of an array's elements: packed ones are bytes."""
+    return dtype("u8") if dtype(spec).packed else dtype(spec)
+
+
+def zeros(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
+    """An array of zeros."""
+    if device is None or ordinal(device) is None:
+        return numpy.zeros(_shape(shape, dtype), numpy_dtype(dtype))
+    made = empty(shape, dtype, device)
+    made.fill_bytes(0)
     return made
 
 
-def zeros(shape: int | tuple[int, ...], dtype: DType | str = "f32") -> numpy.ndarray:
-    """An array of zeros."""
-    return numpy.zeros(_shape(shape, dtype), numpy_dtype(dtype))
-
-
-def ones(shape: int | tuple[int, ...], dtype: DType | str = "f32") -> numpy.ndarray:
+def ones(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
     """An array of ones."""
-    return array(numpy.ones(shape), dtype)
+    return array(numpy.ones(shape), dtype, device)
 
 
-def array(values: Any, dtype: DType | str | None = None) -> numpy.ndarray:
+def full(shape: int | tuple[int, ...], value: Any, dtype: DType | str = "f32", device: Any = None) -> Any:
+    """An array of one value."""
+    return array(numpy.full(shape, value), dtype, device)
+
+
+def array(values: Any, dtype: DType | str | None = None, device: Any = None) -> Any:
     """A new array of these values, in ``dtype`` (by default what NumPy makes of them, in 32 bits for
-    Python's floats)."""
+    Python's floats), on the host or on a device."""
+    if isinstance(values, Array):
+        values = values.numpy()
+    made = _host_array(values, dtype)
+    number = None if device is None else ordinal(device)
+    return made if number is None else _upload(made, number)
+
+
+def _host_array(values: Any, dtype: DType | str | None) -> numpy.ndarray:
     made = numpy.array(values)
     if dtype is None:
         # Python's own floats are f64 only because Python has no other.
@@ -71,6 +82,88 @@ def array(values: Any, dtype: DType | str | None = None) -> numpy.ndarray:
         return made.astype(numpy.float32) if plain else made
     converted = made.astype(_one_a_byte(dtype))
     return _pack(converted) if _packed(dtype) else converted
+
+
+def _upload(values: numpy.ndarray, device: int) -> Array:
+    made = _core.device_empty(list(values.shape), dtype(values.dtype.name), device)
+    made.write_from(numpy.ascontiguousarray(values))
+    return made
+
+
+def to_host(values: Array) -> numpy.ndarray:
+    """The elements as a NumPy array."""
+    made = numpy.empty(values.shape, numpy_dtype(values.dtype))
+    values.read_into(made)
+    return made
+
+
+def to_device(values: Array, device: Any) -> Any:
+    """The elements on another device."""
+    number = ordinal(device)
+    if number is None:
+        return to_host(values)
+    return values if values.device == f"cuda:{number}" else _upload(to_host(values), number)
+
+
+def assign(part: Array, values: Any) -> None:
+    """``array[index] = values``: the values are brought to the device."""
+    if isinstance(values, Array):
+        values = values.numpy()
+    wanted = numpy_dtype(part.dtype)
+    part.write_from(numpy.ascontiguousarray(numpy.broadcast_to(numpy.asarray(values).astype(wanted), part.shape)))
+
+
+def for_result(shape: tuple[int, ...], dtype: DType, privilege: str, like: Any = None, device: int | None = None) -> Any:
+    """The array for an ``Out`` that a caller left out: of the kind of the first array of the call, and where it
+    is. One that a kernel folds into begins with the identity of its operator."""
+    start = _identity(privilege, dtype)
+    made = _of_torch(shape, dtype, like) if like is not None else None
+    if made is None and device is not None:
+        made = _of_cupy(shape, dtype, like, device)
+    if made is not None:
+        if start is not None:
+            made.fill_(start) if hasattr(made, "fill_") else made.fill(start)
+        return made
+    if device is not None:
+        return empty(shape, dtype, f"cuda:{device}") if start is None else full(shape, start, dtype, f"cuda:{device}")
+    made = empty(shape, dtype)
+    if start is not None:
+        made.fill(start)
+    return made
+
+
+def _identity(privilege: str, dtype: DType) -> Any:
+    """What folding begins with; ``None`` where nothing is folded."""
+    if privilege in ("reduce_sum", "reduce_prod"):
+        return int(privilege == "reduce_prod")
+    if privilege in ("reduce_max", "reduce_min"):
+        low = privilege == "reduce_max"
+        kind = numpy_dtype(dtype)
+        if kind.kind in "iu":
+            limits = numpy.iinfo(kind)
+            return int(limits.min if low else limits.max)
+        return -numpy.inf if low else numpy.inf
+    return None
+
+
+def _of_torch(shape: tuple[int, ...], dtype: DType, like: Any) -> Any:
+    """A tensor beside ``like``, if that is one. PyTorch is never imported here: who has a tensor has it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(like, getattr(torch, "Tensor", ())):
+        return None
+    whole = dtype.bits >= 8 or dtype.packed or dtype.name == "bool"
+    kind = getattr(torch, numpy_dtype(dtype).name, None) if whole else None
+    return None if kind is None else torch.empty(_shape(shape, dtype), dtype=kind, device=like.device)
+
+
+def _of_cupy(shape: tuple[int, ...], dtype: DType, like: Any, device: int) -> Any:
+    cupy = sys.modules.get("cupy")
+    kind = numpy_dtype(dtype)
+    # It has NumPy's own dtypes, not those of `ml_dtypes`.
+    if cupy is None or not isinstance(like, getattr(cupy, "ndarray", ())) or kind.kind not in "biuf":
+        return None
+    with cupy.cuda.Device(device):
+        return cupy.empty(_shape(shape, dtype), kind)
 
 
 def _packed(spec: DType | str) -> bool:

@@ -45,7 +45,8 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser("ir", help="the text of a kernel at an IR level")
     one.add_argument("kernel", metavar="FILE.py:KERNEL")
     one.add_argument("values", nargs="*", metavar="NAME=VALUE", help="dims, tunables and constants to compile for")
-    one.add_argument("--level", default="tile", help="graph, schedule, tile (the default) or target")
+    one.add_argument("--level", default="tile", help="graph, schedule, tile (the default), staged or target")
+    one.add_argument("--target", help="a backend, or an architecture such as sm90, to compile for; no device is needed")
     one.add_argument("--locs", action="store_true", help="print where each op stands in the source")
     one.set_defaults(run=print_ir)
 
@@ -87,7 +88,7 @@ def print_ir(options: argparse.Namespace) -> int:
     kernel = loaded.kernels[name]
     values = dict(_value(item) for item in options.values)
     try:
-        subject = kernel.jit(**values) if values else kernel
+        subject = kernel.jit(target=options.target, **values) if values or options.target else kernel
         print(subject.inspect_ir(options.level, options.locs), end="")
     except TesseraError:
         raise  # Some are a `ValueError` too.

@@ -32,6 +32,9 @@ def doctor(out: TextIO) -> int:
     print("\nthe processor, as the backend cpu uses it", file=out)
     failed |= _processor(row)
 
+    print("\nNVIDIA GPUs, as the backend ptx uses them", file=out)
+    failed |= _gpus(row)
+
     print("\ncompiled kernels that are kept on disk", file=out)
     failed |= _cache(row)
 
@@ -93,6 +96,52 @@ def _processor(row: Any) -> bool:
     row("threads", f"{found['threads']} (of {_cores()} cores)")
     row("LLVM", found["llvm"])
     return False
+
+
+def _gpus(row: Any) -> bool:
+    """A machine without GPUs is no fault; one whose GPU fails is."""
+    from . import TesseraError, _core, runtime
+    from ._cache import size_text
+
+    failed = False
+    missing = _core.cuda_missing()
+    if missing:
+        row("none", missing)
+    else:
+        try:
+            for found in runtime.devices():
+                major, minor = found["compute_capability"]
+                row(found["device"], f"{found['name']}, {found['arch']} (compute capability {major}.{minor})")
+                row("", f"{found['multiprocessors']} multiprocessors, {size_text(found['shared_bytes_per_block'])} shared memory a block")
+                row("", f"{size_text(found['memory_bytes'])} memory, {size_text(found['free_bytes'])} free, {size_text(found['l2_bytes'])} L2")
+                row("", f"the driver serves CUDA {found['cuda']} and takes PTX up to {found['ptx']}")
+            failed |= _kernel_on("cuda:0", row)
+        except TesseraError as e:
+            row("error", str(e).splitlines()[0])
+            failed = True
+    try:
+        row("ptxas", _core.cuda_ptxas([p for p in sys.path if p.endswith("-packages")]))
+    except TesseraError as e:
+        row("ptxas", f"{e.message}; kernels run without it, through the driver's own")
+    return failed
+
+
+def _kernel_on(device: str, row: Any) -> bool:
+    import numpy
+
+    from . import TesseraError, _arrays
+    from ._doctor_kernel import saxpy
+
+    x = numpy.arange(1000, dtype=numpy.float32)
+    try:
+        there = _arrays.ones(1000, device=device)
+        saxpy(_arrays.array(x, device=device), there, 2.0)
+        right = bool((there.numpy() == 2 * x + 1).all())
+    except TesseraError as e:
+        row("saxpy of 1000 elements", f"failed: {str(e).splitlines()[0]}")
+        return True
+    row("saxpy of 1000 elements", f"{'right' if right else 'WRONG'}, on {saxpy.explain().backend}")
+    return not right
 
 
 def _cores() -> int:

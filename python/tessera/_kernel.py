@@ -56,6 +56,11 @@ class KernelFn:
     """A tile kernel. Calling it launches it and gives back the parameters that it returns.
 
     ``k(x, y)`` launches with the grid that the kernel implies, ``k[grid](x, y)`` with one given.
+
+    A call runs where its arrays are. On the host it returns when the results are there. On a CUDA device it returns
+    at once: the work is on the current stream of the arrays' library (PyTorch, CuPy), else on the default stream, or
+    on the one that ``ts.runtime.stream`` names. Arrays are used in place; a tensor that requires a gradient is written
+    as its data, which PyTorch does not see.
     """
 
     #: What messages call it when it stands where a value is wanted.
@@ -89,8 +94,8 @@ class KernelFn:
         """Runs the call on the interpreter and looks for mistakes: races, places outside of arrays,
         numbers that are none. What it finds is in the report, which is true when there is nothing.
 
-        Arrays that the kernel writes are copied first: the caller's stay as they are. A call that
-        does not fit the kernel is refused as always.
+        Arrays that the kernel writes are copied first: the caller's stay as they are; arrays on a device are copied
+        to the host. A call that does not fit the kernel is refused as always.
         """
         return CheckReport(*self._kernel.check(args, kwargs, grid, profile_now()))
 
@@ -106,7 +111,8 @@ class KernelFn:
 
         ``break_at`` is a line of the kernel's file, ``"file.py:12"``, or a list of them. Each time a
         group is about to run the statement there, ``on_stop`` is called with a `Frame`; without it
-        Python's debugger opens, with the kernel's variables as its own.
+        Python's debugger opens, with the kernel's variables as its own. Arrays on a device are copied to the host,
+        and what was written is copied back.
         """
         return interpret(self, args, kwargs, grid, break_at, on_stop)
 
@@ -121,12 +127,14 @@ class KernelFn:
     def jit(self, *, target: str | None = None, **values: Any) -> Compiled:
         """Compiles for these dims, tunables and constants, without data.
 
-        Dims that reach a tile shape must be given; others may stay free.
+        Dims that reach a tile shape must be given; others may stay free. ``target`` is a backend, or an
+        architecture such as ``"sm90"``: no device is needed to compile for it. ``sm_90`` is what PTX calls so,
+        which later GPUs run too, ``sm_90a`` has what that generation alone has, and ``sm90`` is what its GPUs get.
         """
         return Compiled(self, self._kernel.jit({k: capture(v) for k, v in values.items()}, target, profile_now()))
 
     def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:
-        """The text of one level: ``graph``, ``schedule``, ``tile`` or ``target``."""
+        """The text of one level: ``graph``, ``schedule``, ``tile``, ``staged`` (GPUs have it) or ``target``."""
         return self._kernel.inspect_ir(level, locs)
 
     def explain(self) -> Explanation:
@@ -169,7 +177,7 @@ class Compiled:
         return functools.partial(self.launch, grid=grid)
 
     def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:
-        """The text of one level: ``graph``, ``schedule``, ``tile`` or ``target``."""
+        """The text of one level: ``graph``, ``schedule``, ``tile``, ``staged`` (GPUs have it) or ``target``."""
         return self._handle.inspect_ir(level, locs)
 
     def explain(self) -> Explanation:

@@ -1,23 +1,261 @@
 """Operations on whole arrays, made of kernels in the tile language.
 
-NumPy arrays in, NumPy arrays out. The ``_safe`` ones keep their intermediate numbers finite for any finite
-input of any dtype, and give zeros, not NaN, for rows that are wholly masked.
+NumPy arrays in, NumPy arrays out; of any rank and strides. Results have the dtype of the input unless ``out_dtype=`` says
+otherwise; arithmetic is done in f32, in f64 for f64 arrays, and rounded once. Tiles are chosen by shape
+(``tessera.kernels.schedule``); ``rows=`` (rows in a tile that holds them whole) and ``block=`` (elements of a piece of a row)
+overrule the choice. ``*_backward`` give gradients.
+
+The ``_safe`` ones keep their intermediate numbers finite for any finite input of any dtype, and give zeros, not NaN, for
+rows that are wholly masked.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 from typing import Any
 
 import numpy
 
-__all__ = ["gelu_safe", "layernorm_safe", "logsumexp_safe", "rmsnorm_safe", "softmax_safe"]
+__all__ = [
+    "argmax", "argmin", "bias_activation", "cross_entropy", "cross_entropy_backward", "elementwise", "gelu", "gelu_safe",
+    "layernorm", "layernorm_backward", "layernorm_safe", "log_softmax", "log_softmax_backward", "logsumexp_safe", "max",
+    "mean", "min", "prod", "rmsnorm", "rmsnorm_backward", "rmsnorm_safe", "saxpy", "softmax", "softmax_backward",
+    "softmax_safe", "sum", "transpose",
+]  # fmt: skip
 
 
-def _kernels() -> Any:
+@functools.lru_cache(maxsize=None)
+def _kernels(name: str) -> Any:
     # On first use: the kernels are decorated when their module is imported.
-    from .kernels import safe
+    return importlib.import_module(f"{__package__}.kernels.{name}")
 
-    return safe
+
+# Softmax
+
+
+def softmax(x: Any, axis: int = -1, *, out_dtype: Any = None, rows: int | None = None, block: int | None = None) -> Any:
+    """``exp(x) / sum(exp(x))`` along an axis, with the maximum taken off first. Rows of ``-inf`` alone give NaN;
+    `softmax_safe` gives zeros."""
+    return _kernels("softmax").forward(x, axis, False, out_dtype, rows, block)
+
+
+def softmax_backward(
+    dy: Any, y: Any, axis: int = -1, *, out_dtype: Any = None, rows: int | None = None, block: int | None = None
+) -> Any:
+    """The gradient of `softmax` at the result ``y``, for the gradient ``dy`` of that result."""
+    return _kernels("softmax").backward(dy, y, axis, False, out_dtype, rows, block)
+
+
+def log_softmax(x: Any, axis: int = -1, *, out_dtype: Any = None, rows: int | None = None, block: int | None = None) -> Any:
+    """``log(softmax(x))`` along an axis, without the loss of small weights."""
+    return _kernels("softmax").forward(x, axis, True, out_dtype, rows, block)
+
+
+def log_softmax_backward(
+    dy: Any, y: Any, axis: int = -1, *, out_dtype: Any = None, rows: int | None = None, block: int | None = None
+) -> Any:
+    """The gradient of `log_softmax` at the result ``y``, for the gradient ``dy`` of that result."""
+    return _kernels("softmax").backward(dy, y, axis, True, out_dtype, rows, block)
+
+
+# Norms
+
+
+def layernorm(
+    x: Any,
+    scale: Any = None,
+    shift: Any = None,
+    eps: float = 1e-5,
+    *,
+    return_stats: bool = False,
+    out_dtype: Any = None,
+    rows: int | None = None,
+    block: int | None = None,
+) -> Any:
+    """``(x - mean) / sqrt(variance + eps) * scale + shift`` over the last axis.
+
+    With ``return_stats`` it gives ``y, mean, rstd``: what `layernorm_backward` wants, in f32 (f64 for f64 arrays).
+    """
+    y, mean, rstd = _kernels("norm").forward(x, scale, shift, eps, True, return_stats, out_dtype, rows, block)
+    return (y, mean, rstd) if return_stats else y
+
+
+def layernorm_backward(
+    dy: Any,
+    x: Any,
+    mean: Any,
+    rstd: Any,
+    scale: Any = None,
+    *,
+    parameters: bool | None = None,
+    out_dtype: Any = None,
+    rows: int | None = None,
+    block: int | None = None,
+) -> tuple[Any, Any, Any]:
+    """``dx, dscale, dshift`` of `layernorm`. The last two are None unless ``parameters`` asks for them; by default where
+    there is a scale. They are sums over all rows in a fixed order."""
+    return _kernels("norm").backward(dy, x, scale, mean, rstd, True, parameters, out_dtype, rows, block)
+
+
+def rmsnorm(
+    x: Any,
+    scale: Any = None,
+    eps: float = 1e-6,
+    *,
+    return_stats: bool = False,
+    out_dtype: Any = None,
+    rows: int | None = None,
+    block: int | None = None,
+) -> Any:
+    """``x / sqrt(mean(x * x) + eps) * scale`` over the last axis; with ``return_stats`` it gives ``y, rstd``."""
+    y, _, rstd = _kernels("norm").forward(x, scale, None, eps, False, return_stats, out_dtype, rows, block)
+    return (y, rstd) if return_stats else y
+
+
+def rmsnorm_backward(
+    dy: Any,
+    x: Any,
+    rstd: Any,
+    scale: Any = None,
+    *,
+    parameters: bool | None = None,
+    out_dtype: Any = None,
+    rows: int | None = None,
+    block: int | None = None,
+) -> tuple[Any, Any]:
+    """``dx, dscale`` of `rmsnorm`; ``parameters`` as in `layernorm_backward`."""
+    return _kernels("norm").backward(dy, x, scale, None, rstd, False, parameters, out_dtype, rows, block)[:2]
+
+
+# Losses
+
+
+def cross_entropy(
+    logits: Any,
+    labels: Any,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    return_lse: bool = False,
+    out_dtype: Any = None,
+    rows: int | None = None,
+    block: int | None = None,
+) -> Any:
+    """``logsumexp(logits) - logits[label]`` for each row along the last axis; ``labels`` are integers.
+
+    Rows whose label is ``ignore_index`` count nowhere. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``. With
+    ``return_lse`` it gives ``loss, lse``: the second is what the backward form wants. A label outside of the vocabulary
+    gives NaN, and is an error in checked mode.
+    """
+    loss, lse = _kernels("cross_entropy").forward(logits, labels, ignore_index, reduction, out_dtype, rows, block)
+    return (loss, lse) if return_lse else loss
+
+
+def cross_entropy_backward(
+    dloss: Any,
+    logits: Any,
+    labels: Any,
+    lse: Any,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    out_dtype: Any = None,
+    rows: int | None = None,
+    block: int | None = None,
+) -> Any:
+    """The gradient of the logits for ``dloss``: a number, or for ``reduction="none"`` an array like ``labels``."""
+    return _kernels("cross_entropy").backward(
+        dloss, logits, labels, lse, ignore_index, reduction, out_dtype, rows, block
+    )
+
+
+# Reductions
+
+
+def sum(
+    x: Any, axis: Any = None, *, keepdims: bool = False, out_dtype: Any = None, rows: int | None = None, block: int | None = None
+) -> Any:
+    """The sum along an axis, several, or all. Integers are added in 64 bits and give such."""
+    return _kernels("reduce").forward(x, axis, "sum", keepdims, out_dtype, rows, block)
+
+
+def mean(
+    x: Any, axis: Any = None, *, keepdims: bool = False, out_dtype: Any = None, rows: int | None = None, block: int | None = None
+) -> Any:
+    """The mean along an axis, several, or all; of integers in f64, of nothing NaN."""
+    return _kernels("reduce").forward(x, axis, "sum", keepdims, out_dtype, rows, block, True)
+
+
+def max(
+    x: Any, axis: Any = None, *, keepdims: bool = False, out_dtype: Any = None, rows: int | None = None, block: int | None = None
+) -> Any:
+    """The largest element along an axis, several, or all. NaN propagates."""
+    return _kernels("reduce").forward(x, axis, "max", keepdims, out_dtype, rows, block)
+
+
+def min(
+    x: Any, axis: Any = None, *, keepdims: bool = False, out_dtype: Any = None, rows: int | None = None, block: int | None = None
+) -> Any:
+    """The smallest element along an axis, several, or all. NaN propagates."""
+    return _kernels("reduce").forward(x, axis, "min", keepdims, out_dtype, rows, block)
+
+
+def prod(
+    x: Any, axis: Any = None, *, keepdims: bool = False, out_dtype: Any = None, rows: int | None = None, block: int | None = None
+) -> Any:
+    """The product along an axis, several, or all. Integers are multiplied in 64 bits and give such."""
+    return _kernels("reduce").forward(x, axis, "prod", keepdims, out_dtype, rows, block)
+
+
+def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False, rows: int | None = None, block: int | None = None) -> Any:
+    """Where the largest element is, as int64: along an axis, or in row-major order over all. Of equal elements the first;
+    NaN counts as the largest."""
+    return _kernels("arg").forward(x, axis, True, keepdims, rows, block)
+
+
+def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False, rows: int | None = None, block: int | None = None) -> Any:
+    """Where the smallest element is, as int64: along an axis, or in row-major order over all. Of equal elements the first;
+    NaN counts as the smallest."""
+    return _kernels("arg").forward(x, axis, False, keepdims, rows, block)
+
+
+# Elements
+
+
+def transpose(x: Any, axes: Any = None, *, rows: int | None = None, block: int | None = None) -> Any:
+    """A new array with the axes in another order, in memory too; ``axes=None`` reverses them. Of any dtype."""
+    return _kernels("move").transpose(x, axes, rows, block)
+
+
+def elementwise(function: Any, *operands: Any, out_dtype: Any = None, rows: int | None = None, block: int | None = None) -> Any:
+    """``function`` (a ``@ts.func``) of one to four arrays, element by element, in one pass over memory.
+
+    They broadcast as in NumPy, and may be numbers. The result has the dtype of the first array.
+    """
+    return _kernels("elementwise").forward(function, operands, out_dtype, rows, block)
+
+
+def saxpy(alpha: float, x: Any, y: Any, *, out_dtype: Any = None) -> Any:
+    """``alpha * x + y``, as a new array."""
+    kernels = _kernels("elementwise")
+    return kernels.forward(kernels.scaled_sum, (alpha, x, y), out_dtype, None, None)
+
+
+def gelu(x: Any, *, approximate: bool = False, out_dtype: Any = None) -> Any:
+    """GELU: its exact (erf) form, or with ``approximate`` the one by tanh."""
+    kernels = _kernels("elementwise")
+    return kernels.forward(kernels.gelu_tanh if approximate else kernels.gelu, (x,), out_dtype, None, None)
+
+
+def bias_activation(x: Any, bias: Any, activation: Any = "gelu", *, out_dtype: Any = None) -> Any:
+    """``activation(x + bias)``; the activation is ``"gelu"``, ``"gelu_tanh"``, ``"silu"``, ``"relu"``, ``"identity"``, or a
+    ``@ts.func``."""
+    kernels = _kernels("elementwise")
+    return kernels.forward(kernels.after_bias(kernels.activation(activation)), (x, bias), out_dtype, None, None)
+
+
+# Safe forms
 
 
 def _rows(x: Any, axis: int) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -35,7 +273,7 @@ def softmax_safe(x: Any, axis: int = -1) -> numpy.ndarray:
     moved, rows = _rows(x, axis)
     out = numpy.empty_like(rows)
     if rows.size:
-        _kernels().softmax_rows(rows, out)
+        _kernels("safe").softmax_rows(rows, out)
     return _back(out, moved, axis)
 
 
@@ -44,7 +282,7 @@ def logsumexp_safe(x: Any, axis: int = -1) -> numpy.ndarray:
     moved, rows = _rows(x, axis)
     out = numpy.empty(rows.shape[0], rows.dtype)
     if rows.size:
-        _kernels().logsumexp_rows(rows, out)
+        _kernels("safe").logsumexp_rows(rows, out)
     else:
         out = numpy.full(rows.shape[0], -numpy.inf).astype(rows.dtype)
     return out.reshape(moved.shape[:-1])
@@ -58,7 +296,7 @@ def layernorm_safe(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e
         width = rows.shape[1]
         w = numpy.ones(width, rows.dtype) if weight is None else numpy.asarray(weight)
         b = numpy.zeros(width, rows.dtype) if bias is None else numpy.asarray(bias)
-        _kernels().layernorm_rows(rows, w, b, out, eps)
+        _kernels("safe").layernorm_rows(rows, w, b, out, eps)
     return _back(out, moved, -1)
 
 
@@ -68,7 +306,7 @@ def rmsnorm_safe(x: Any, weight: Any = None, eps: float = 1e-6) -> numpy.ndarray
     out = numpy.empty_like(rows)
     if rows.size:
         w = numpy.ones(rows.shape[1], rows.dtype) if weight is None else numpy.asarray(weight)
-        _kernels().rmsnorm_rows(rows, w, out, eps)
+        _kernels("safe").rmsnorm_rows(rows, w, out, eps)
     return _back(out, moved, -1)
 
 
@@ -76,5 +314,5 @@ def gelu_safe(x: Any) -> numpy.ndarray:
     """The exact (erf) form of GELU."""
     flat = numpy.ascontiguousarray(numpy.asarray(x)).reshape(-1)
     out = numpy.empty_like(flat)
-    _kernels().gelu_elements(flat, out)
+    _kernels("safe").gelu_elements(flat, out)
     return out.reshape(numpy.shape(x))

@@ -1,10 +1,19 @@
-"""Backends: which there are, what they can do, which one runs, and with how many threads."""
+"""Backends and devices: which there are, what they can do, which one runs, with how many threads; and the
+memory, streams and recordings of devices."""
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any
 
 from . import _core
+from ._core import Stream
+from ._device import ordinal
+
+__all__ = [
+    "Graph", "Stream", "backends", "capabilities", "capture_graph", "devices", "knobs", "memory_stats", "select_backend",
+    "set_threads", "stream", "synchronize", "threads", "trim",
+]  # fmt: skip
 
 
 def backends() -> dict[str, str]:
@@ -15,14 +24,148 @@ def backends() -> dict[str, str]:
 def select_backend(name: str | None) -> None:
     """Runs every later call on this backend; ``None`` returns to the default.
 
-    It wins over ``TESSERA_BACKEND``, which wins over where the arrays are.
+    It wins over ``TESSERA_BACKEND``, which wins over where the arrays are. ``"ptx"``, or a device such as
+    ``"cuda:1"``, also takes arrays of the host, which are then copied there and back at every call.
     """
     _core.select_backend(name)
 
 
 def capabilities(device: str | None = None) -> dict[str, Any]:
-    """What a device or backend can do; by default what a call with host arrays would run on."""
+    """What a device, backend or architecture can do; by default what a call with host arrays would run on.
+
+    Of an architecture such as ``"sm90"`` it is told whether or not there is such a device.
+    """
     return _core.capabilities(device)
+
+
+def devices() -> list[dict[str, Any]]:
+    """The CUDA devices of this machine, each with its name, architecture, multiprocessors and memory. Where none can
+    be used there are none; `backends` tells what is missing."""
+    return [] if _core.cuda_missing() else _core.cuda_devices()
+
+
+def synchronize(device: Any = None) -> None:
+    """Waits until all work that this process has given a device is done: that device's, or every device's.
+
+    What a launch did wrong on the device is raised here at the latest.
+    """
+    if device is not None:
+        number = ordinal(device)
+        return None if number is None else _core.cuda_synchronize(number, None)
+    for number in range(len(devices())):
+        _core.cuda_synchronize(number, None)
+    return None
+
+
+def memory_stats(device: Any = "cuda:0") -> dict[str, int]:
+    """Bytes of device memory: ``held`` from the device, ``in_use`` by arrays, the ``peak`` of that, and the device's
+    own figures; with how often memory was ``reused`` and newly ``allocated``."""
+    return _core.cuda_memory_stats(_cuda(device))
+
+
+def trim(device: Any = "cuda:0") -> int:
+    """Gives memory that is kept and not in use back to the device; says how many bytes."""
+    return _core.cuda_trim(_cuda(device))
+
+
+def _cuda(device: Any) -> int:
+    number = ordinal(device)
+    if number is None:
+        raise _core.error("E_ARGUMENT", f'expected a device such as "cuda:0", got {device!r}')
+    return number
+
+
+class stream:
+    """``with ts.runtime.stream(s):`` puts the calls inside on a stream, whatever the current stream of the arrays'
+    library is. The caller then keeps the order between streams.
+
+    ``s`` is a stream of PyTorch, CuPy or any library with ``__cuda_stream__``, a handle as an integer, a
+    `Stream`, or nothing for a new one. It holds for calls of this thread.
+    """
+
+    def __init__(self, stream: Any = None, device: Any = "cuda:0") -> None:
+        #: The stream itself.
+        self.stream = Stream(_cuda(device)) if stream is None else stream
+        self._handle = _handle(self.stream)
+        self._before: list[int | None] = []
+
+    def __enter__(self) -> Any:
+        self._before.append(_core.set_stream(self._handle))
+        return self.stream
+
+    def __exit__(self, *failure: object) -> None:
+        _core.set_stream(self._before.pop())
+
+
+def _handle(stream: Any) -> int:
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    told = getattr(stream, "__cuda_stream__", None)
+    if told is not None:
+        # A method in the final form of the protocol, an attribute in the first.
+        return int((told() if callable(told) else told)[1])
+    for name in ("cuda_stream", "ptr", "handle"):
+        value = getattr(stream, name, None)
+        if isinstance(value, int):
+            return value
+    raise _core.error("E_ARGUMENT", f"expected a CUDA stream, got {stream!r}")
+
+
+class Graph:
+    """Launches that were recorded once and are done again as one: what `capture_graph` gives."""
+
+    def __init__(self) -> None:
+        self._recorded: Any = None
+
+    def replay(self) -> None:
+        """Does all of it again, with the arrays it was recorded with, on the stream that `stream` names or the
+        default one."""
+        self._graph().replay()
+
+    @property
+    def nodes(self) -> int:
+        """How many launches and copies it holds."""
+        return self._graph().nodes
+
+    @property
+    def device(self) -> str:
+        """The device it runs on."""
+        return self._graph().device
+
+    def _graph(self) -> Any:
+        if self._recorded is None:
+            raise _core.error("E_CAPTURE", "expected a graph whose recording is over, got one that has none")
+        return self._recorded
+
+    def __repr__(self) -> str:
+        return "<tessera graph without a recording>" if self._recorded is None else repr(self._recorded)
+
+
+class capture_graph:
+    """``with ts.runtime.capture_graph() as g:`` records the launches inside instead of doing them; ``g.replay()``
+    does them all, as often as it is called, for the price of one launch.
+
+    The arrays must be on the device, and results given, not made: a graph uses the same memory each time, and keeps
+    it. Call kernels once before, so that their code is there. Kernels with assertions cannot be recorded.
+    """
+
+    def __init__(self, device: Any = "cuda:0") -> None:
+        self._device = _cuda(device)
+        self._graph = Graph()
+        self._before: int | None = None
+
+    def __enter__(self) -> Graph:
+        self._before = _core.set_stream(_core.record_begin(self._device))
+        return self._graph
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _core.set_stream(self._before)
+        if kind is None:
+            self._graph._recorded = _core.record_end()
+        else:
+            _core.record_drop()
 
 
 def threads() -> int:

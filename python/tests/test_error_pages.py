@@ -14,9 +14,15 @@ INDEX = FOLDER / "README.md"
 PAGES = sorted(p for p in FOLDER.glob("*.md") if p != INDEX)
 #: Codes that no program of this build can give on purpose, and why.
 NOT_SHOWN = {
+    "E_CAPTURE": "a graph must be recorded on a device",
+    "E_ILLEGAL_ADDRESS": "a kernel must fail on a device",
+    "E_MISALIGNED_ACCESS": "a kernel must fail on a device",
     "E_OOM": "memory must run out on a device",
+    "E_TARGET_CODEGEN": "a device's assembler must refuse what we give it",
+    "E_TIMEOUT": "a kernel must take too long on a device",
     "E_UNKNOWN": "a fault of the compiler",
     "W_DTYPE_FALLBACK": "needs a target that lacks a dtype",
+    "W_HOST_COPY": "arrays must be copied to a device",
 }
 
 _ROW = re.compile(r'^    ([EWN]_\w+) \w+ "(.*)"$', re.M)

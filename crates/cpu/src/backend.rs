@@ -2,7 +2,7 @@
 
 use crate::build::{Target, Variant, is_serial};
 use crate::code::supported;
-use crate::frame::{Frame, Layouts};
+use crate::frame::{Frame, Layouts, usual_layouts};
 use crate::isa::Isa;
 use crate::launch;
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl Backend for Cpu {
             last: ForkLock::default(),
         };
         // Most arrays are laid out so; others get code of their own when they come.
-        kernel.variant(&kernel.frame.usual_layouts())?;
+        kernel.variant(&usual_layouts(&kernel.frame))?;
         Ok(Box::new(kernel))
     }
 }
@@ -161,7 +161,7 @@ impl Kernel {
 
 impl Artifact for Kernel {
     fn target_text(&self) -> String {
-        self.target().text(&self.frame.usual_layouts())
+        self.target().text(&usual_layouts(&self.frame))
     }
 
     fn hash(&self) -> Hash128 {
@@ -181,7 +181,7 @@ impl Artifact for Kernel {
         let last = self.last.lock().clone();
         let (variant, threads) = match last {
             Some((variant, threads)) => (Some(variant), threads),
-            None => (self.found(&self.frame.usual_layouts()), self.threads()),
+            None => (self.found(&usual_layouts(&self.frame)), self.threads()),
         };
         let mut out = vec![
             ("isa", self.cpu.isa.to_string()),

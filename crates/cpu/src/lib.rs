@@ -6,7 +6,6 @@
 
 mod amx;
 mod atomic;
-mod attrs;
 mod backend;
 mod build;
 mod code;

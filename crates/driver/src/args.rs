@@ -6,11 +6,23 @@ use tessera_numerics::DType;
 use tessera_target::BufferArg;
 
 /// Where an array's memory is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Host,
-    /// The device's name as users know it: `cuda:0`.
-    Device(String),
+    /// An NVIDIA GPU, by its number.
+    Cuda(u32),
+    /// A device that no backend here reaches, by the name its users know: `rocm:0`.
+    Other(String),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Host => f.write_str("in host memory"),
+            Place::Cuda(ordinal) => write!(f, "on cuda:{ordinal}"),
+            Place::Other(name) => write!(f, "on {name}"),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,13 +1,18 @@
 //! Which backends there are, and which one a call runs on (LANGUAGE 12).
 
 use crate::knobs;
+use crate::location::Location;
+use crate::nvidia;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_support::ForkLock;
 use tessera_target::{Backend, Caps};
 
 enum State {
     Ready(Arc<dyn Backend>),
+    /// NVIDIA GPUs: code is made for many, and run on those that are there.
+    Nvidia,
     /// What is missing for it.
     Missing(&'static str),
 }
@@ -21,7 +26,9 @@ struct Entry {
 /// known, so that an absent backend is told from a misspelt one.
 pub struct Backends {
     entries: Vec<Entry>,
-    selected: ForkLock<Option<&'static str>>,
+    selected: ForkLock<Option<String>>,
+    /// How often another one was selected.
+    changes: AtomicU64,
 }
 
 /// A backend with the reason it was taken.
@@ -31,17 +38,22 @@ pub struct Choice {
     pub why: &'static str,
 }
 
-const NOT_IN_BUILD: &str = "this build does not contain it";
+pub(crate) const NOT_IN_BUILD: &str = "this build does not contain it";
+
+/// A name for the backend of NVIDIA GPUs.
+pub(crate) const PTX: &str = "ptx";
 
 impl Default for Backends {
     fn default() -> Self {
         let mut entries =
             vec![Entry { name: "interp", state: State::Ready(Arc::new(tessera_interp::Interp)) }];
         entries.push(Entry { name: "cpu", state: cpu() });
-        for name in ["ptx", "rocm", "level_zero", "cudatile"] {
+        let gpu = if cfg!(feature = "cuda") { State::Nvidia } else { State::Missing(NOT_IN_BUILD) };
+        entries.push(Entry { name: PTX, state: gpu });
+        for name in ["rocm", "level_zero", "cudatile"] {
             entries.push(Entry { name, state: State::Missing(NOT_IN_BUILD) });
         }
-        Self { entries, selected: ForkLock::new(None) }
+        Self { entries, selected: ForkLock::new(None), changes: AtomicU64::new(0) }
     }
 }
 
@@ -70,40 +82,92 @@ impl Choice {
         }
         Ok(caps)
     }
+
+    /// Whether the backend works in the memory of NVIDIA GPUs.
+    pub fn is_cuda(&self) -> bool {
+        self.backend.name() == PTX
+    }
+}
+
+/// A backend that somebody names: what was written, who wrote it, and why that is followed.
+struct Named {
+    text: String,
+    asked: &'static str,
+    why: &'static str,
 }
 
 impl Backends {
     /// Each name, with what is missing for it if something is.
-    pub fn list(&self) -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
+    pub fn list(&self) -> impl Iterator<Item = (&'static str, Option<String>)> {
         self.entries.iter().map(|e| match e.state {
             State::Ready(_) => (e.name, None),
-            State::Missing(what) => (e.name, Some(what)),
+            State::Nvidia => (e.name, nvidia::missing()),
+            State::Missing(what) => (e.name, Some(what.to_string())),
         })
     }
 
     /// Process-wide; `None` returns to the default.
     pub fn select(&self, name: Option<&str>) -> Result<(), Diagnostics> {
-        let name = name.map(|n| self.ready(n, "`select_backend`").map(|b| b.name())).transpose()?;
-        *self.selected.lock() = name;
+        if let Some(name) = name {
+            self.to_run(name, "`select_backend`", Location::Host)?;
+        }
+        *self.selected.lock() = name.map(str::to_string);
+        self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    /// The backend for a call with host arrays; `pinned` is the kernel's own `target=`.
-    pub fn choose(&self, pinned: Option<&str>) -> Result<Choice, Diagnostics> {
-        let choice = |backend, why| Ok(Choice { backend, why });
+    /// How often another backend was selected: what was settled before holds while it stays.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The backend that something is compiled for without data, where no device is needed;
+    /// `pinned` is the kernel's own `target=`.
+    pub fn to_compile(&self, pinned: Option<&str>) -> Result<Choice, Diagnostics> {
+        match self.named(pinned) {
+            Some(Named { text, asked, why }) => {
+                Ok(Choice { backend: self.ready(&text, asked)?, why })
+            }
+            None => self.by_location(Location::Host),
+        }
+    }
+
+    /// The backend for a call whose arrays are there.
+    pub fn to_launch(
+        &self,
+        pinned: Option<&str>,
+        location: Location,
+    ) -> Result<Choice, Diagnostics> {
+        match self.named(pinned) {
+            Some(Named { text, asked, why }) => {
+                Ok(Choice { backend: self.to_run(&text, asked, location)?, why })
+            }
+            None => self.by_location(location),
+        }
+    }
+
+    fn named(&self, pinned: Option<&str>) -> Option<Named> {
         if let Some(name) = pinned {
-            return choice(self.ready(name, "`target=`")?, "the kernel's `target=` names it");
+            let why = "`target=` names it";
+            return Some(Named { text: name.into(), asked: "`target=`", why });
         }
-        let selected = *self.selected.lock();
-        if let Some(name) = selected {
-            return choice(self.ready(name, "`select_backend`")?, "`select_backend` names it");
+        if let Some(text) = self.selected.lock().clone() {
+            let why = "`select_backend` names it";
+            return Some(Named { text, asked: "`select_backend`", why });
         }
-        if let Some(name) = knobs::BACKEND.get() {
-            return choice(self.ready(&name, knobs::BACKEND.name)?, "TESSERA_BACKEND names it");
-        }
-        match self.present("cpu") {
-            Some(cpu) => choice(cpu, "the arrays are in host memory"),
-            None => choice(
+        let why = "TESSERA_BACKEND names it";
+        knobs::BACKEND.get().map(|text| Named { text, asked: knobs::BACKEND.name, why })
+    }
+
+    fn by_location(&self, location: Location) -> Result<Choice, Diagnostics> {
+        let choice = |backend, why| Ok(Choice { backend, why });
+        match (location, self.present("cpu")) {
+            (Location::Cuda(device), _) => {
+                let backend = nvidia::on_device(device, None)?;
+                choice(backend, "the arrays are on a CUDA device")
+            }
+            (Location::Host, Some(cpu)) => choice(cpu, "the arrays are in host memory"),
+            (Location::Host, None) => choice(
                 self.ready("interp", "")?,
                 "the arrays are in host memory and this build has no cpu backend",
             ),
@@ -118,17 +182,52 @@ impl Backends {
     fn present(&self, name: &str) -> Option<Arc<dyn Backend>> {
         self.entries.iter().find_map(|e| match &e.state {
             State::Ready(backend) if e.name == name => Some(backend.clone()),
-            State::Ready(_) | State::Missing(_) => None,
+            State::Ready(_) | State::Nvidia | State::Missing(_) => None,
         })
     }
 
-    /// A backend by name; `asked` says who asked for it.
+    /// A backend by name, to compile with; `asked` says who asked for it.
     pub fn ready(&self, name: &str, asked: &str) -> Result<Arc<dyn Backend>, Diagnostics> {
+        self.find(name, asked, nvidia::to_compile)
+    }
+
+    /// A backend by name, to run on arrays that are there.
+    fn to_run(
+        &self,
+        name: &str,
+        asked: &str,
+        location: Location,
+    ) -> Result<Arc<dyn Backend>, Diagnostics> {
+        let backend = self.find(name, asked, |target| {
+            let device = match (location, target.device) {
+                (Location::Cuda(here), Some(named)) if here != named => {
+                    return Err(elsewhere(here, &format!("cuda:{named}"), asked));
+                }
+                (Location::Cuda(here), _) => here,
+                (Location::Host, named) => named.unwrap_or(0),
+            };
+            let found = nvidia::on_device(device, target.arch.as_deref());
+            found.map_err(|errors| self.unavailable(errors, asked))
+        })?;
+        match location {
+            Location::Cuda(device) if backend.name() == "cpu" => {
+                Err(elsewhere(device, "the backend `cpu` in host memory", asked))
+            }
+            _ => Ok(backend),
+        }
+    }
+
+    fn find(
+        &self,
+        name: &str,
+        asked: &str,
+        nvidia: impl FnOnce(&Target) -> Result<Arc<dyn Backend>, Diagnostics>,
+    ) -> Result<Arc<dyn Backend>, Diagnostics> {
         if let Some(backend) = self.present(name) {
             return Ok(backend);
         }
-        let canonical = canonical(name);
-        let Some(entry) = self.entries.iter().find(|e| e.name == canonical) else {
+        let target = Target::parse(name);
+        let Some(entry) = self.entries.iter().find(|e| e.name == target.backend) else {
             let names: Vec<_> = self.entries.iter().map(|e| e.name).collect();
             return Err(Diagnostic::new(
                 Code::E_DRIVER,
@@ -139,41 +238,85 @@ impl Backends {
         };
         match &entry.state {
             State::Ready(backend) => Ok(backend.clone()),
-            State::Missing(what) => Err(Diagnostic::new(
-                Code::E_DRIVER,
-                format!("the backend `{}` is not available: {what}", entry.name),
-            )
-            .note(format!("{asked} asks for it"))
-            .help(format!("use one of: {}", self.available().join(", ")))
-            .into()),
+            State::Nvidia => nvidia(&target),
+            State::Missing(what) => {
+                let message = format!("the backend `{}` is not available: {what}", entry.name);
+                Err(self.unavailable(Diagnostic::new(Code::E_DRIVER, message).into(), asked))
+            }
         }
     }
 
-    fn available(&self) -> Vec<&'static str> {
-        self.list().filter(|(_, missing)| missing.is_none()).map(|(name, _)| name).collect()
+    /// Says of a backend that cannot be had who asked for it, and which there are.
+    fn unavailable(&self, found: Diagnostics, asked: &str) -> Diagnostics {
+        let mut out = Diagnostics::new();
+        for mut error in found {
+            error.notes.push(format!("{asked} asks for it"));
+            error.help.get_or_insert_with(|| format!("use one of: {}", self.always().join(", ")));
+            out.push(error);
+        }
+        out
+    }
+
+    /// Backends that need no device.
+    fn always(&self) -> Vec<&'static str> {
+        let ready = |e: &&Entry| matches!(e.state, State::Ready(_));
+        self.entries.iter().filter(ready).map(|e| e.name).collect()
     }
 }
 
-/// The backend that a target's name stands for: users also type architectures, vendors and
-/// devices such as `cuda:0`.
-fn canonical(name: &str) -> String {
-    let device = name.split(':').next().unwrap_or(name);
-    let text = device.to_ascii_lowercase().replace('-', "_");
-    let is = |prefix: &str| {
-        text.strip_prefix(prefix).is_some_and(|rest| {
-            rest.trim_start_matches('_').starts_with(|c: char| c.is_ascii_digit())
-        })
+/// Arrays on one device, and something that was told to run elsewhere.
+fn elsewhere(device: u32, place: &str, asked: &str) -> Diagnostics {
+    let message = format!("the arrays are on cuda:{device}, and {asked} asks for {place}");
+    let help = match asked {
+        "`target=`" => "leave `target=` out, or copy the arrays to where it runs",
+        "`select_backend`" => {
+            "call `ts.runtime.select_backend(None)`, so that calls run where their arrays are, or copy the arrays first"
+        }
+        _ => {
+            "unset TESSERA_BACKEND, so that calls run where their arrays are, or copy the arrays first"
+        }
     };
-    let backend = match text.as_str() {
-        "x86" => "cpu",
-        "cuda" | "gpu" | "hopper" | "blackwell" | "ampere" => "ptx",
-        "amd" | "hip" | "mi300x" => "rocm",
-        "intel" => "level_zero",
-        _ if is("sm") => "ptx",
-        _ if is("gfx") => "rocm",
-        other => other,
-    };
-    backend.to_string()
+    Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message).help(help).into()
+}
+
+/// What a name stands for: users type backends, architectures, vendors, and devices such as
+/// `cuda:0`.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Target {
+    pub backend: String,
+    /// An architecture of the backend: `sm90`.
+    pub arch: Option<String>,
+    pub device: Option<u32>,
+}
+
+impl Target {
+    pub fn parse(name: &str) -> Self {
+        let (text, device) = match name.split_once(':') {
+            Some((text, number)) => (text, number.parse().ok()),
+            None => (name, None),
+        };
+        let text = text.to_ascii_lowercase().replace('-', "_");
+        let is = |prefix: &str| {
+            text.strip_prefix(prefix).is_some_and(|rest| {
+                rest.trim_start_matches('_').starts_with(|c: char| c.is_ascii_digit())
+            })
+        };
+        let (backend, arch) = match text.as_str() {
+            "x86" => ("cpu", None),
+            "cuda" | "gpu" | "nvidia" => (PTX, None),
+            "turing" => (PTX, Some("sm75")),
+            "ampere" => (PTX, Some("sm80")),
+            "ada" => (PTX, Some("sm89")),
+            "hopper" => (PTX, Some("sm90")),
+            "blackwell" => (PTX, Some("sm100")),
+            "amd" | "hip" | "mi300x" => ("rocm", None),
+            "intel" => ("level_zero", None),
+            other if is("sm") => (PTX, Some(other)),
+            _ if is("gfx") => ("rocm", None),
+            other => (other, None),
+        };
+        Self { backend: backend.into(), arch: arch.map(str::to_string), device }
+    }
 }
 
 #[cfg(test)]
@@ -183,19 +326,45 @@ mod tests {
     #[test]
     fn absent_and_unknown_backends_are_told_apart() {
         let backends = Backends::default();
-        let absent = backends.select(Some("sm90")).unwrap_err().render();
-        assert!(absent.contains("`ptx` is not available") && absent.contains("interp"), "{absent}");
+        let absent = backends.select(Some("gfx942")).unwrap_err().render();
+        assert!(
+            absent.contains("`rocm` is not available") && absent.contains("interp"),
+            "{absent}"
+        );
         let unknown = backends.select(Some("fpga")).unwrap_err().render();
         assert!(unknown.contains("got `fpga`") && unknown.contains("level_zero"), "{unknown}");
     }
 
     #[test]
+    fn names_stand_for_backends_architectures_and_devices() {
+        let target = |backend: &str, arch: Option<&str>, device| Target {
+            backend: backend.into(),
+            arch: arch.map(str::to_string),
+            device,
+        };
+        assert_eq!(Target::parse("cuda:1"), target(PTX, None, Some(1)));
+        assert_eq!(Target::parse("SM_90a"), target(PTX, Some("sm_90a"), None));
+        assert_eq!(Target::parse("hopper"), target(PTX, Some("sm90"), None));
+        assert_eq!(Target::parse("ptx"), target(PTX, None, None));
+        assert_eq!(Target::parse("smart"), target("smart", None, None));
+    }
+
+    #[test]
     fn selection_wins_and_can_be_taken_back() {
         let backends = Backends::default();
+        let launch = |pinned| backends.to_launch(pinned, Location::Host);
         backends.select(Some("interp")).unwrap();
-        assert!(backends.choose(None).is_ok_and(|c| c.why.contains("select_backend")));
+        assert!(launch(None).is_ok_and(|c| c.why.contains("select_backend")));
         backends.select(None).unwrap();
-        assert!(backends.choose(None).is_ok_and(|c| c.why.contains("host memory")));
-        assert!(backends.choose(Some("ptx")).is_err());
+        assert!(launch(None).is_ok_and(|c| c.why.contains("host memory")));
+        assert!(launch(Some("rocm")).is_err());
+    }
+
+    #[cfg(feature = "cpu")]
+    #[test]
+    fn a_backend_of_the_host_does_not_take_arrays_of_a_device() {
+        let backends = Backends::default();
+        let error = backends.to_launch(Some("cpu"), Location::Cuda(1)).err().unwrap().render();
+        assert!(error.contains("E_LAUNCH_DEVICE_MISMATCH") && error.contains("cuda:1"), "{error}");
     }
 }

@@ -233,18 +233,18 @@ impl<'a> Binder<'a> {
             other => {
                 let message =
                     format!("`{}`: expected an array, got {}", param.name, other.describe());
-                let help = "pass a NumPy array, or an object with `__dlpack__`";
+                let help = "pass a NumPy array, or an object with `__dlpack__` or `__cuda_array_interface__`";
                 self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
                 return Slot::Static;
             }
         };
-        if let Place::Device(device) = &array.place {
+        if let Place::Other(device) = &array.place {
             let message =
-                format!("`{}` is on {device}, and the backend runs on the host", param.name);
+                format!("`{}` is on {device}, and no backend here runs there", param.name);
             self.errors.push(
                 param
                     .error(Code::E_LAUNCH_DEVICE_MISMATCH, message)
-                    .help("copy it to the host first"),
+                    .help("copy it to the host or to a CUDA device first"),
             );
             return Slot::Static;
         }

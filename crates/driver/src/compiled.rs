@@ -8,6 +8,7 @@ use crate::explain::{Explanation, Record, explain};
 use crate::inspect::{self, LevelError};
 use crate::kernel::KernelHandle;
 use crate::launch::{Ask, Prepared};
+use crate::replay::Replays;
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,9 @@ use tessera_numerics::Profile;
 pub struct Compiled {
     pub kernel: Arc<KernelHandle>,
     spec: Arc<Specialised>,
+    /// The backend that was asked for.
+    target: Option<String>,
+    replays: Arc<Replays>,
 }
 
 impl Compiled {
@@ -29,15 +33,30 @@ impl Compiled {
         target: Option<&str>,
         profile: Profile,
     ) -> Result<Self, Diagnostics> {
-        let choice = backends.choose(target.or(kernel.target()))?;
+        let target = target.or(kernel.target());
+        let choice = backends.to_compile(target)?;
         let (spec, cache_hit) = kernel.open(given, &choice, profile)?;
-        kernel.record(Record { spec: spec.clone(), cache_hit, launch: None });
-        Ok(Self { kernel: kernel.clone(), spec })
+        kernel.record(Arc::new(Record { spec: spec.clone(), cache_hit, launch: None }));
+        let (kernel, target) = (kernel.clone(), target.map(str::to_string));
+        Ok(Self { kernel, spec, target, replays: Arc::default() })
     }
 
-    /// The profile is the one it was compiled with.
-    pub fn prepare(&self, call: Call, ask: Ask) -> Result<Prepared, Diagnostics> {
-        self.kernel.prepare_compiled(&self.spec, call, ask)
+    /// The profile is the one it was compiled with. Arrays that are elsewhere than where it runs
+    /// get code of their own, unless the target was named.
+    pub fn prepare(
+        &self,
+        backends: &Backends,
+        call: Call,
+        ask: Ask,
+    ) -> Result<Prepared, Diagnostics> {
+        let target = self.target.as_deref();
+        let found = self.kernel.prepare_compiled(backends, &self.spec, target, call, ask)?;
+        Ok(found.kept_in(&self.replays))
+    }
+
+    /// Its calls that can be repeated.
+    pub fn replays(&self) -> &Arc<Replays> {
+        &self.replays
     }
 
     pub fn config(&self) -> Vec<(String, Capture)> {
@@ -53,23 +72,23 @@ impl Compiled {
     }
 
     pub fn explain(&self) -> Explanation {
-        let own = Record { spec: self.spec.clone(), cache_hit: false, launch: None };
-        let last = self.last().unwrap_or(own);
+        let own = || Record { spec: self.spec.clone(), cache_hit: false, launch: None };
+        let last = self.last().unwrap_or_else(|| Arc::new(own()));
         explain(self.kernel.name(), self.kernel.kernel.notes(), Some(&last))
     }
 
     /// The work of its last launch; with `sizes`, or where there was none, that of one with these
     /// dims.
     pub fn cost(&self, sizes: &BTreeMap<String, Capture>) -> Result<Cost, Diagnostics> {
-        let launch = self.last().and_then(|r| r.launch).filter(|_| sizes.is_empty());
-        match launch {
-            Some(launch) => cost::of_launch(&self.spec, &launch),
+        let last = self.last().filter(|_| sizes.is_empty());
+        match last.as_ref().and_then(|last| last.launch.as_ref()) {
+            Some(launch) => cost::of_launch(&self.spec, launch),
             None => cost::of_sizes(&self.spec, &self.kernel.params, sizes),
         }
     }
 
     /// What the kernel did last, where it was this that it did.
-    fn last(&self) -> Option<Record> {
+    fn last(&self) -> Option<Arc<Record>> {
         self.kernel.last().filter(|r| Arc::ptr_eq(&r.spec, &self.spec))
     }
 }

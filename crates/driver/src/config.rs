@@ -6,17 +6,19 @@ use std::sync::Arc;
 use tessera_frontend::{ArgType, Capture, Config};
 use tessera_ir::{Attr, Attrs};
 use tessera_support::{Hash128, StableHasher};
+use tessera_target::Backend;
 
 /// The key of everything compile-time. A function is known by its identity: a cache entry holds
 /// its configuration, so an address is not used again while the entry lives.
 pub fn key(
     config: &Config,
     tunables: &BTreeMap<String, Capture>,
-    backend: &str,
+    backend: &dyn Backend,
     mode: Mode,
 ) -> Hash128 {
     let mut h = StableHasher::new();
-    h.write_str(backend);
+    h.write_str(backend.name());
+    h.write_str(backend.target());
     h.write_u64(mode.tag());
     h.write_u64(config.dims.len() as u64);
     for (name, value) in &config.dims {

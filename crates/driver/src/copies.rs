@@ -1,5 +1,6 @@
 //! Copies of the arrays that a launch writes, for one that must leave the caller's alone.
 
+use crate::pack::{gather, packed_bytes, row_major};
 use crate::specialise::Specialised;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs};
 
@@ -24,34 +25,20 @@ impl Copies {
 }
 
 /// The elements side by side in memory of their own, to which the argument then points.
-fn copy(buffer: &mut BufferArg) -> Vec<u64> {
-    let size = buffer.dtype.bytes();
-    let count = buffer.dims.iter().map(|&d| d.max(0) as usize).product::<usize>();
-    // Words, so that every element is aligned.
-    let mut words = vec![0u64; (count * size).div_ceil(8)];
+pub(crate) fn copy(buffer: &mut BufferArg) -> Vec<u64> {
+    let mut words = room(packed_bytes(buffer));
     let to = words.as_mut_ptr().cast::<u8>();
-    let mut at = vec![0i64; buffer.dims.len()];
-    for i in 0..count {
-        let offset: i64 = at.iter().zip(&buffer.strides).map(|(i, s)| i * s).sum();
-        // SAFETY: the positions are those of the caller's view, and `i` is below `count`.
-        unsafe {
-            let from = buffer.data.offset(offset as isize);
-            std::ptr::copy_nonoverlapping(from, to.add(i * size), size);
-        }
-        for (position, &dim) in at.iter_mut().zip(&buffer.dims).rev() {
-            *position += 1;
-            if *position < dim {
-                break;
-            }
-            *position = 0;
-        }
-    }
+    let size = buffer.dtype.bytes();
+    // SAFETY: the positions are those of the caller's view, and the room is for all elements.
+    unsafe { gather(buffer.data, &buffer.dims, &buffer.strides, size, to) };
     buffer.data = to;
-    buffer.strides.fill(size as i64);
-    for axis in (1..buffer.dims.len()).rev() {
-        buffer.strides[axis - 1] = buffer.strides[axis] * buffer.dims[axis];
-    }
+    buffer.strides = row_major(&buffer.dims, buffer.dtype);
     words
+}
+
+/// Memory for so many bytes: words, so that every element is aligned.
+pub(crate) fn room(bytes: usize) -> Vec<u64> {
+    vec![0; bytes.div_ceil(8)]
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub struct Cost {
 /// The work of a launch that took place.
 pub fn of_launch(spec: &Specialised, launch: &Launch) -> Result<Cost, Diagnostics> {
     let found = count(spec, &launch.dims, &launch.geometry)?;
-    Ok(Cost { seconds: Some(launch.time.as_secs_f64()), ..found })
+    Ok(Cost { seconds: launch.time.map(|t| t.as_secs_f64()), ..found })
 }
 
 /// The work of a launch with these sizes.

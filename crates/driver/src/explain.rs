@@ -23,7 +23,8 @@ pub struct Record {
 #[derive(Clone)]
 pub struct Launch {
     pub geometry: Geometry,
-    pub time: Duration,
+    /// `None` where the call came back before the launch was done.
+    pub time: Option<Duration>,
     pub how: How,
     /// Sizes of dims, and integers of the caller, by name.
     pub dims: BTreeMap<String, i64>,
@@ -33,6 +34,10 @@ pub struct Launch {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum How {
     Backend,
+    /// Put on a stream of a device, to be done when its turn comes.
+    Queued,
+    /// On a device, on copies of the caller's arrays.
+    Copied,
     Checked,
     Watched,
 }
@@ -41,6 +46,8 @@ impl How {
     fn text(self) -> &'static str {
         match self {
             How::Backend => "on the backend",
+            How::Queued => "on the backend, on the caller's stream",
+            How::Copied => "on the backend, on copies of the arrays",
             How::Checked => "on the interpreter, checked",
             How::Watched => "on the interpreter, by the lines of the source",
         }
@@ -82,8 +89,8 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
     let notes: Vec<String> = early.chain(spec.notes.iter()).map(|d| d.render()).collect();
     let mut times: Vec<(String, f64)> =
         spec.stages.iter().map(|(n, t)| (n.clone(), t.as_secs_f64())).collect();
-    if let Some(launch) = &record.launch {
-        times.push(("launch".into(), launch.time.as_secs_f64()));
+    if let Some(time) = record.launch.as_ref().and_then(|launch| launch.time) {
+        times.push(("launch".into(), time.as_secs_f64()));
     }
     let entries = config::entries(&spec.config);
     let shown: Vec<_> = entries.iter().map(|(n, v)| format!("{n}={}", config::show(v))).collect();

@@ -10,7 +10,9 @@ use tessera_schedule::launch_module;
 use tessera_tile::{TileFunc, TileModule};
 
 /// The levels a user may ask for.
-pub const LEVELS: [&str; 4] = ["graph", "schedule", "tile", "target"];
+pub const LEVELS: [&str; 5] = ["graph", "schedule", "tile", "staged", "target"];
+/// Those that a target makes.
+pub const OF_TARGET: [&str; 2] = ["staged", "target"];
 
 pub enum LevelError {
     /// Not a level at all.
@@ -18,19 +20,13 @@ pub enum LevelError {
     Failed(Diagnostics),
 }
 
-/// `sched` is short for `schedule`; `staged` exists on targets that have it, and none here has.
+/// `sched` is short for `schedule`.
 pub fn level(name: &str) -> Result<&'static str, LevelError> {
     match name {
         "sched" => Ok("schedule"),
-        "staged" => Err(LevelError::Failed(
-            Diagnostic::new(Code::E_UNSUPPORTED, "this target has no staged level")
-                .help("the levels here are graph, schedule, tile and target")
-                .into(),
-        )),
         _ => LEVELS.into_iter().find(|l| *l == name).ok_or_else(|| {
             LevelError::Unknown(format!(
-                "expected a level (one of {}), got {name:?}",
-                LEVELS.join(", ")
+                "expected a level (one of graph, schedule, tile, target, and staged for GPUs), got {name:?}"
             ))
         }),
     }
@@ -49,7 +45,7 @@ fn params(func: &TileFunc) -> Vec<ParamRow<'_>> {
     func.params().iter().enumerate().map(row).collect()
 }
 
-/// A level of a kernel as Tile IR with this configuration; `target` is not here.
+/// A level of a kernel as Tile IR with this configuration; what targets make is not here.
 pub fn portable(
     func: &TileFunc,
     cfg: &Config,
@@ -81,6 +77,11 @@ pub fn portable(
 pub fn specialised(spec: &Specialised, level_name: &str, locs: bool) -> Result<String, LevelError> {
     Ok(match level(level_name)? {
         "target" => spec.artifact.target_text(),
+        "staged" => spec.artifact.staged_text().ok_or_else(|| {
+            let message = "this target has no staged level";
+            let help = "the levels here are graph, schedule, tile and target";
+            LevelError::Failed(Diagnostic::new(Code::E_UNSUPPORTED, message).help(help).into())
+        })?,
         level => portable(
             &spec.func,
             &spec.config,

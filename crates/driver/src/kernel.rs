@@ -9,12 +9,13 @@ use crate::explain::{Explanation, Record, explain};
 use crate::inspect::{self, LevelError};
 use crate::mode::Mode;
 use crate::params::Params;
+use crate::replay::Replays;
 use crate::specialise::{DEFAULT_LANES, Specialised, first_legal, is_passed_over};
 use crate::warnings::Warnings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tessera_diag::Diagnostics;
+use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
 use tessera_numerics::Profile;
 use tessera_support::{ForkLock, Hash128};
@@ -34,6 +35,8 @@ pub struct KernelHandle {
     candidates: Vec<BTreeMap<String, Capture>>,
     options: Options,
     state: ForkLock<State>,
+    /// Calls that can be repeated without being bound again.
+    replays: Arc<Replays>,
     /// Whether there may be warnings that were not handed out.
     news: AtomicBool,
 }
@@ -41,7 +44,7 @@ pub struct KernelHandle {
 #[derive(Default)]
 struct State {
     compiled: BTreeMap<Hash128, Arc<Specialised>>,
-    last: Option<Record>,
+    last: Option<Arc<Record>>,
     warnings: Warnings,
 }
 
@@ -53,7 +56,8 @@ impl KernelHandle {
         let mut state = State::default();
         state.warnings.add(kernel.notes());
         let (state, news) = (ForkLock::new(state), AtomicBool::new(true));
-        Ok(Self { kernel, params, candidates, options, state, news })
+        let replays = Arc::<Replays>::default();
+        Ok(Self { kernel, params, candidates, options, state, replays, news })
     }
 
     pub fn name(&self) -> &str {
@@ -82,6 +86,7 @@ impl KernelHandle {
         let mut state = self.state.lock();
         state.compiled.clear();
         state.last = None;
+        self.replays.clear();
     }
 
     pub(crate) fn require(&self, sizes: &Sizes) -> Result<(), Diagnostics> {
@@ -101,7 +106,7 @@ impl KernelHandle {
         choice: &Choice,
         mode: Mode,
     ) -> Result<(Arc<Specialised>, bool), Diagnostics> {
-        let key = key(config, pinned, choice.backend.name(), mode);
+        let key = key(config, pinned, &*choice.backend, mode);
         let mut state = self.state.lock();
         if let Some(spec) = state.compiled.get(&key) {
             return Ok((spec.clone(), true));
@@ -129,25 +134,31 @@ impl KernelHandle {
         out
     }
 
-    pub(crate) fn record(&self, record: Record) {
+    pub(crate) fn record(&self, record: Arc<Record>) {
         self.state.lock().last = Some(record);
     }
 
-    pub(crate) fn last(&self) -> Option<Record> {
+    /// A warning that is told once.
+    pub(crate) fn warn(&self, warning: Diagnostic) {
+        self.state.lock().warnings.add(&warning.into());
+        self.news.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn last(&self) -> Option<Arc<Record>> {
         self.state.lock().last.clone()
     }
 
     pub fn explain(&self) -> Explanation {
-        explain(self.name(), self.kernel.notes(), self.last().as_ref())
+        explain(self.name(), self.kernel.notes(), self.last().as_deref())
     }
 
     /// The work of the last launch, and its time.
     pub fn cost(&self) -> Result<Cost, Diagnostics> {
-        cost::of_last(self.last().as_ref())
+        cost::of_last(self.last().as_deref())
     }
 
-    /// Graph, schedule and tile with open sizes; the target of what was compiled last, or of the
-    /// open configuration where nothing is missing for it.
+    /// Graph, schedule and tile with open sizes; what a target has of its own, of what was compiled
+    /// last, or of the open configuration where nothing is missing for it.
     pub fn inspect_ir(
         &self,
         backends: &Backends,
@@ -156,8 +167,8 @@ impl KernelHandle {
     ) -> Result<String, LevelError> {
         let level = inspect::level(name)?;
         let backend =
-            backends.choose(self.options.target.as_deref()).map_err(LevelError::Failed)?;
-        if level != "target" {
+            backends.to_compile(self.options.target.as_deref()).map_err(LevelError::Failed)?;
+        if !inspect::OF_TARGET.contains(&level) {
             let lanes = self.kernel.decl().lanes.unwrap_or(DEFAULT_LANES);
             let (func, backend) = (self.kernel.symbolic(), backend.backend.name());
             return Ok(inspect::portable(func, &Config::default(), level, backend, lanes, locs));
@@ -181,6 +192,11 @@ impl KernelHandle {
         self.require(&request.sizes)?;
         let mode = Mode { profile, ..Mode::default() };
         self.specialise(&request.config, &request.tunables, choice, mode)
+    }
+
+    /// Its calls that can be repeated.
+    pub fn replays(&self) -> &Arc<Replays> {
+        &self.replays
     }
 
     pub(crate) fn target(&self) -> Option<&str> {

@@ -23,7 +23,7 @@ pub const DUMP_DIR: Knob = Knob {
 pub const DEBUG_IR: Knob = Knob {
     name: "TESSERA_DEBUG_IR",
     alias: None,
-    doc: "Levels whose text is printed when a kernel is compiled: graph, schedule, tile, target, separated by commas; or all.",
+    doc: "Levels whose text is printed when a kernel is compiled: graph, schedule, tile, staged, target, separated by commas; or all.",
 };
 pub const CACHE: Knob = Knob {
     name: "TESSERA_CACHE",
@@ -63,6 +63,11 @@ pub const THREADS: Knob = Knob {
     alias: None,
     doc: "How many threads a launch on the CPU may use; as many as there are cores where it is not set. Read once; `ts.runtime.set_threads` wins over it.",
 };
+pub const PTXAS: Knob = Knob {
+    name: "TESSERA_PTXAS",
+    alias: None,
+    doc: "NVIDIA's assembler for PTX, the program; looked for among Python's packages and on the search path where it is not set. Kernels run without one.",
+};
 pub const DEBUG_PANIC: Knob = Knob {
     name: "TESSERA_DEBUG_PANIC",
     alias: None,
@@ -75,6 +80,7 @@ pub const ALL: &[Knob] = &[
     INTERP_WARP,
     CPU,
     THREADS,
+    PTXAS,
     CACHE,
     CACHE_DIR,
     CACHE_MB,
@@ -89,6 +95,11 @@ impl Knob {
     pub fn get(&self) -> Option<String> {
         let read = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         read(self.name).or_else(|| self.alias.and_then(read))
+    }
+
+    /// Whether it is set to anything.
+    pub fn is_set(&self) -> bool {
+        std::env::var_os(self.name).is_some()
     }
 
     pub fn is_on(&self) -> bool {

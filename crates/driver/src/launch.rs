@@ -2,23 +2,27 @@
 
 use crate::alias;
 use crate::args::{Arg, ArrayArg, Number};
-use crate::backends::Backends;
+use crate::backends::{Backends, Choice};
 use crate::bind::{Bound, Call, Slot, bind};
 use crate::copies::Copies;
 use crate::explain::{How, Launch, Record};
+use crate::fetch::Fetched;
 use crate::geometry::{Geometry, geometry};
 use crate::kernel::KernelHandle;
 use crate::knobs;
+use crate::location::{Location, first_array, location};
 use crate::mode::{Form, GridFrom, Mode};
+use crate::nvidia;
+use crate::replay::{Basis, Note, Recipe, Replays};
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_interp::{CheckOptions, CheckReport, Checked, Sink, Watch};
 use tessera_ir::Privilege;
 use tessera_numerics::{NumType, Profile};
-use tessera_target::{ArgValue, LaunchArgs};
+use tessera_target::{ArgValue, Backend, LaunchArgs, Queue};
 
 /// How a call is to be run, beside its arguments.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +30,18 @@ pub struct Ask {
     pub grid: Option<Vec<i64>>,
     pub profile: Profile,
     pub purpose: Purpose,
+    pub streams: Streams,
+}
+
+/// The streams of a call on a device, by their handles; 0 is the default one.
+#[derive(Clone, Debug, Default)]
+pub struct Streams {
+    /// The one it runs on: the caller's.
+    pub on: u64,
+    /// Those whose work so far goes before the call.
+    pub after: Vec<u64>,
+    /// Those whose later work waits for the call.
+    pub then: Vec<u64>,
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +69,11 @@ pub struct Prepared {
     grid: Option<Vec<i64>>,
     /// Whether the environment makes it a checked launch.
     checked: bool,
+    location: Location,
+    streams: Streams,
+    /// What the choice of the backend rested on.
+    basis: Basis,
+    replays: Arc<Replays>,
 }
 
 impl Prepared {
@@ -85,6 +106,17 @@ impl Prepared {
         out
     }
 
+    /// Keeps what is needed to repeat the call there.
+    pub(crate) fn kept_in(mut self, replays: &Arc<Replays>) -> Self {
+        self.replays = replays.clone();
+        self
+    }
+
+    /// Where the arrays are: what is allocated goes there too.
+    pub fn location(&self) -> Location {
+        self.location
+    }
+
     /// Sizes of dims, and integers of the caller, by name.
     pub fn sizes(&self) -> &BTreeMap<String, i64> {
         &self.bound.sizes.known
@@ -106,45 +138,51 @@ impl KernelHandle {
     ) -> Result<Prepared, Diagnostics> {
         let bound = bind(&self.params, call, self.kernel.static_dims(), None)?;
         self.require(&bound.sizes)?;
-        let checked = knobs::CHECK.is_on();
-        let choice = match ask.purpose {
-            Purpose::Run if checked => {
-                backends.choose(self.target())?;
-                backends.interpreter("TESSERA_CHECK asks for it")?
-            }
-            Purpose::Run => backends.choose(self.target())?,
-            Purpose::Check | Purpose::Watch => backends.interpreter("the call asks for it")?,
-        };
+        let place = Placed::new(self, backends, &bound, self.target(), &ask)?;
         let (spec, cache_hit) =
-            self.specialise(&bound.config, &BTreeMap::new(), &choice, ask.mode())?;
-        Ok(Prepared { bound, spec, cache_hit, grid: ask.grid, checked })
+            self.specialise(&bound.config, &BTreeMap::new(), &place.choice, ask.mode())?;
+        Ok(place.prepared(self, bound, spec, cache_hit, ask))
     }
 
     /// The same for code that exists already, but for the caller's grid.
     pub(crate) fn prepare_compiled(
         &self,
+        backends: &Backends,
         spec: &Arc<Specialised>,
+        target: Option<&str>,
         call: Call,
         ask: Ask,
     ) -> Result<Prepared, Diagnostics> {
         let bound = bind(&self.params, call, self.kernel.static_dims(), Some(&spec.config))?;
         self.require(&bound.sizes)?;
+        let place = Placed::new(self, backends, &bound, target, &ask)?;
         let mode = Mode { profile: spec.mode.profile, ..ask.mode() };
-        let (spec, cache_hit) = if mode == spec.mode {
+        let same =
+            |a: &dyn Backend, b: &dyn Backend| a.name() == b.name() && a.target() == b.target();
+        let here = place.checked || same(&*place.choice.backend, &*spec.choice.backend);
+        let (spec, cache_hit) = if mode == spec.mode && here {
             (spec.clone(), true)
         } else {
-            self.specialise(&spec.config, &spec.config.tunables, &spec.choice, mode)?
+            let choice = if here { &spec.choice } else { &place.choice };
+            self.specialise(&spec.config, &spec.config.tunables, choice, mode)?
         };
-        let checked = knobs::CHECK.is_on();
-        Ok(Prepared { bound, spec, cache_hit, grid: ask.grid, checked })
+        Ok(place.prepared(self, bound, spec, cache_hit, ask))
     }
 
     /// Runs a prepared call. Nothing is written before every check has passed.
     pub fn launch(&self, call: Prepared) -> Result<(), Diagnostics> {
         let checked = call.checked;
         let ready = self.ready(call)?;
+        let device = match ready.location {
+            Location::Cuda(device) if ready.spec.choice.is_cuda() && !checked => Some(device),
+            Location::Cuda(_) | Location::Host => None,
+        };
+        if let Some(device) = device {
+            return self.enqueue(ready, device);
+        }
         if !checked {
-            return self.run(ready, How::Backend, |spec, args| spec.artifact.launch(args));
+            let how = if ready.spec.choice.is_cuda() { How::Copied } else { How::Backend };
+            return self.run(ready, how, |spec, args| spec.artifact.launch(args));
         }
         self.run(ready, How::Checked, |spec, args| {
             let report = Checked::new(&spec.func, &CheckOptions::default())?.check(args)?;
@@ -155,7 +193,10 @@ impl KernelHandle {
     /// Runs a call under the checker, on copies of what it writes.
     pub fn check(&self, call: Prepared) -> Result<CheckReport, Diagnostics> {
         let mut ready = self.ready(call)?;
-        let _copies = Copies::of_written(&ready.spec, &mut ready.args);
+        // What is fetched from a device is a copy already, and is not put back.
+        let fetched = ready.fetch()?;
+        ready.location = Location::Host;
+        let _copies = fetched.is_none().then(|| Copies::of_written(&ready.spec, &mut ready.args));
         let mut report = CheckReport::default();
         self.run(ready, How::Checked, |spec, args| {
             report = Checked::new(&spec.func, &CheckOptions::default())?.check(args)?;
@@ -173,12 +214,15 @@ impl KernelHandle {
     }
 
     fn ready(&self, call: Prepared) -> Result<Ready, Diagnostics> {
-        let Prepared { bound, spec, cache_hit, grid, checked } = call;
+        let Prepared { bound, spec, cache_hit, grid, checked, location, streams, basis, replays } =
+            call;
         let geometry = geometry(&spec, &bound.sizes, grid.as_deref(), &self.params.loc)?;
         self.check_memory(&spec, &bound)?;
         if spec.is_lane() && (checked || spec.choice.backend.name() == "interp") {
             tessera_interp::set_warp_size(knobs::interp_warp()?);
         }
+        let queued = location != Location::Host && spec.choice.is_cuda() && !checked;
+        let note = if queued { Note::of(&self.params, &spec, &bound) } else { None };
         let mut slots = bound.slots;
         let params = spec.params.iter().filter_map(|&place| {
             match std::mem::replace(&mut slots[place], Slot::Static) {
@@ -194,22 +238,53 @@ impl KernelHandle {
             domain: geometry.domain,
             lanes: geometry.lanes,
         };
-        Ok(Ready { spec, cache_hit, geometry, args })
+        let again = note.map(|note| (note, Basis { grid, ..basis }, replays));
+        Ok(Ready { spec, cache_hit, geometry, args, location, streams, again })
     }
 
+    /// Puts a launch on its stream.
+    fn enqueue(&self, ready: Ready, device: u32) -> Result<(), Diagnostics> {
+        let queue = Queue { device, stream: ready.streams.on };
+        let Ready { spec, cache_hit, geometry, args, streams, again, .. } = ready;
+        let again = again
+            .map(|(note, basis, replays)| (note, Basis { device, ..basis }, replays))
+            .filter(|(note, basis, replays)| !geometry.is_empty() && !replays.has(note, basis));
+        let mut settled = None;
+        if !geometry.is_empty() {
+            nvidia::wait_for(queue, &streams.after)?;
+            spec.artifact.enqueue(&args, queue)?;
+            nvidia::hold_back(queue, &streams.then)?;
+            settled = again.as_ref().and_then(|_| spec.artifact.settle(&args, queue));
+        }
+        let launch = Launch { geometry, time: None, how: How::Queued, dims: args.dims };
+        if let (Some(settled), Some((note, basis, replays))) = (settled, again) {
+            let record =
+                Record { spec: spec.clone(), cache_hit: true, launch: Some(launch.clone()) };
+            replays.keep(Recipe::new(note, basis, settled, Arc::new(record)));
+        }
+        self.record(Arc::new(Record { spec, cache_hit, launch: Some(launch) }));
+        Ok(())
+    }
+
+    /// Runs a launch to its end in host memory; arrays of a device are fetched for it.
     fn run(
         &self,
-        ready: Ready,
+        mut ready: Ready,
         how: How,
         work: impl FnOnce(&Specialised, &LaunchArgs) -> Result<(), Diagnostics>,
     ) -> Result<(), Diagnostics> {
-        let Ready { spec, cache_hit, geometry, args } = ready;
+        let fetched = ready.fetch()?;
+        let Ready { spec, cache_hit, geometry, args, .. } = ready;
         let start = Instant::now();
         if !geometry.is_empty() {
             work(&spec, &args)?;
         }
-        let launch = Some(Launch { geometry, time: start.elapsed(), how, dims: args.dims });
-        self.record(Record { spec, cache_hit, launch });
+        let time = Some(start.elapsed());
+        if let Some(fetched) = fetched {
+            fetched.put_back()?;
+        }
+        let launch = Some(Launch { geometry, time, how, dims: args.dims });
+        self.record(Arc::new(Record { spec, cache_hit, launch }));
         Ok(())
     }
 
@@ -241,6 +316,112 @@ struct Ready {
     cache_hit: bool,
     geometry: Geometry,
     args: LaunchArgs,
+    location: Location,
+    streams: Streams,
+    /// What is needed to repeat it, where that can be done.
+    again: Option<(Note, Basis, Arc<Replays>)>,
+}
+
+impl Ready {
+    /// Puts copies on the host in the place of arrays of a device, after the work on them.
+    fn fetch(&mut self) -> Result<Option<Fetched>, Diagnostics> {
+        let Location::Cuda(device) = self.location else { return Ok(None) };
+        let queue = Queue { device, stream: self.streams.on };
+        nvidia::wait_for(queue, &self.streams.after)?;
+        Fetched::of(&self.spec, &mut self.args, queue).map(Some)
+    }
+}
+
+/// Where a call runs.
+struct Placed {
+    choice: Choice,
+    location: Location,
+    checked: bool,
+    basis: Basis,
+}
+
+impl Placed {
+    fn new(
+        kernel: &KernelHandle,
+        backends: &Backends,
+        bound: &Bound,
+        target: Option<&str>,
+        ask: &Ask,
+    ) -> Result<Self, Diagnostics> {
+        let location = location(&kernel.params, &bound.slots)?;
+        let checked = knobs::CHECK.is_on();
+        let choose = || {
+            backends.to_launch(target, location).map_err(|errors| {
+                let first = first_array(&kernel.params, &bound.slots);
+                let loc = first.map_or(&kernel.params.loc, |param| &param.loc);
+                placed(errors, loc)
+            })
+        };
+        let choice: Choice = match ask.purpose {
+            Purpose::Run if checked => {
+                choose()?;
+                backends.interpreter("TESSERA_CHECK asks for it")?
+            }
+            Purpose::Run => choose()?,
+            Purpose::Check | Purpose::Watch => backends.interpreter("the call asks for it")?,
+        };
+        let mut basis = Basis::default();
+        if choice.is_cuda() {
+            let environment = knobs::BACKEND.get();
+            basis = Basis { selection: backends.changes(), environment, ..basis };
+        }
+        let moves = (location != Location::Host) != choice.is_cuda();
+        if moves && ask.purpose == Purpose::Run && !checked {
+            kernel.warn(host_copy(&choice, location, &kernel.params.loc));
+        }
+        Ok(Self { choice, location, checked, basis })
+    }
+
+    fn prepared(
+        self,
+        kernel: &KernelHandle,
+        bound: Bound,
+        spec: Arc<Specialised>,
+        cache_hit: bool,
+        ask: Ask,
+    ) -> Prepared {
+        let Placed { choice, location, checked, mut basis } = self;
+        let Ask { grid, profile, streams, .. } = ask;
+        if choice.is_cuda() {
+            basis.profile = profile;
+            basis.returns.clone_from(&spec.returns);
+        }
+        let replays = kernel.replays().clone();
+        Prepared { bound, spec, cache_hit, grid, checked, location, streams, basis, replays }
+    }
+}
+
+/// Errors that stand nowhere stand here.
+fn placed(errors: Diagnostics, loc: &Loc) -> Diagnostics {
+    let mut out = Diagnostics::new();
+    out.extend(errors.into_iter().map(|e| if e.loc.is_known() { e } else { e.at(loc.clone()) }));
+    out
+}
+
+fn host_copy(choice: &Choice, location: Location, loc: &Loc) -> Diagnostic {
+    let backend = choice.backend.name();
+    let (message, help) = match location {
+        Location::Host => (
+            format!(
+                "the arrays are in host memory and are copied to the device and back at every call: {backend} runs the kernel, for {}",
+                choice.why
+            ),
+            "keep the arrays on the device: `ts.array(x, device=\"cuda:0\")`, or tensors of another library that are there",
+        ),
+        Location::Cuda(_) => (
+            format!(
+                "the arrays are on a CUDA device and are copied to the host and back at every call: {backend} runs the kernel, for {}",
+                choice.why
+            ),
+            "unset TESSERA_BACKEND or call `ts.runtime.select_backend(None)` to run where the arrays are",
+        ),
+    };
+    Diagnostic::new(Code::W_HOST_COPY, message).at(loc.clone()).help(help)
 }
 
 /// A grid as the caller writes it.

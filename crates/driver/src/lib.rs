@@ -4,6 +4,7 @@
 //!
 //! - [`KernelHandle`] is a kernel with its cache; [`Compiled`] one compiled without data.
 //! - [`Backends`] says what there is and what a call runs on; [`knobs`] what the environment sets.
+//! - [`gpu`] is what the binding needs of CUDA devices beyond launches.
 //! - [`module::parse`] reads IR text of any level; [`cache`] holds what was compiled on disk.
 
 mod alias;
@@ -18,19 +19,31 @@ mod copies;
 mod cost;
 mod dims;
 mod explain;
+mod fetch;
 mod geometry;
+pub mod gpu;
 mod inspect;
 mod kernel;
 pub mod knobs;
 mod launch;
+mod location;
 mod mode;
 pub mod module;
 mod number;
+#[cfg(feature = "cuda")]
+mod nvidia;
+#[cfg(not(feature = "cuda"))]
+#[path = "nvidia_absent.rs"]
+mod nvidia;
 mod overlap;
+// A build without GPUs copies less.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+mod pack;
 mod params;
 mod place;
 mod pointwise;
 mod processor;
+mod replay;
 mod reproducible;
 mod request;
 mod specialise;
@@ -45,12 +58,16 @@ pub use cost::Cost;
 pub use explain::{Explanation, Field};
 pub use inspect::LevelError;
 pub use kernel::{KernelHandle, Options};
-pub use launch::{Ask, Prepared, Purpose, grid_of};
+pub use launch::{Ask, Prepared, Purpose, Streams, grid_of};
+pub use location::Location;
+pub use nvidia::features;
+pub use pack::{is_packed, packed_bytes, row_major};
 pub use processor::{Processor, processor, set_threads, threads};
+pub use replay::{MAX_RANK, Replay, Replays, Seen, View};
 // What the binding needs of the crates below.
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{
     CheckReport, Lines, Moment, Observed, Watch, is_interrupt, set_interrupt_check, set_print,
 };
 pub use tessera_support::forked;
-pub use tessera_target::BufferArg;
+pub use tessera_target::{BufferArg, Queue};

@@ -64,7 +64,7 @@ mod with_backend {
 
     pub fn processor(backends: &Backends) -> Result<Option<Processor>, Diagnostics> {
         let host = Isa::host();
-        let caps = backends.choose(Some("cpu"))?.caps()?;
+        let caps = backends.to_compile(Some("cpu"))?.caps()?;
         let isa = Isa::from_name(&caps.arch).unwrap_or(host);
         Ok(Some(Processor {
             isa: isa.name(),

@@ -3,10 +3,11 @@
 use crate::backends::Choice;
 use crate::mode::Mode;
 use crate::{cache, config, inspect, knobs};
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
-use tessera_frontend::{Config, Kernel};
-use tessera_ir::{Attr, DimExpr, PassContext, PassOptions, Privilege, Type};
+use tessera_frontend::{Capture, Config, Kernel};
+use tessera_ir::{Attr, Attrs, DimExpr, PassContext, PassOptions, Privilege, Type};
 use tessera_target::{Artifact, CompileOptions};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
@@ -80,7 +81,7 @@ fn compile(
     }
     let start = Instant::now();
     let options = CompileOptions { profile: mode.profile, store: cache::store()? };
-    let artifact = choice.backend.compile(&func, &options)?;
+    let artifact = choice.backend.compile(&scheduled(&func, config), &options)?;
     context.notes.extend(cache::take_warnings());
     stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
     let spec = Specialised {
@@ -97,6 +98,25 @@ fn compile(
     };
     print_levels(&spec);
     Ok(spec)
+}
+
+/// Tunables that say how the threads of a target share the work; Tile IR itself does not have them.
+const SCHEDULE: [&str; 2] = ["num_warps", "num_stages"];
+
+/// The function with the schedule that the configuration asks for, where it asks for any.
+fn scheduled<'f>(func: &'f TileFunc, config: &Config) -> Cow<'f, TileFunc> {
+    let mut said = Attrs::new();
+    for name in SCHEDULE {
+        if let Some(Capture::Int(n)) = config.tunables.get(name) {
+            said.set(name, Attr::Int(*n));
+        }
+    }
+    if said.is_empty() {
+        return Cow::Borrowed(func);
+    }
+    let mut func = func.clone();
+    func.attrs.set("config", Attr::Dict(said));
+    Cow::Owned(func)
 }
 
 fn print_levels(spec: &Specialised) {

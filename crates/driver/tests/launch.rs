@@ -99,8 +99,8 @@ fn a_compiled_kernel_takes_only_its_sizes() {
     let compiled = Compiled::new(&kernel, &Backends::default(), &given, None, Profile::Default);
     let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
     let mut x = [1.0, 2.0, 3.0];
-    assert!(compiled.prepare(call(&mut x, true), Ask::default()).is_err());
-    let prepared = compiled.prepare(call(&mut x[..2], true), Ask::default());
+    assert!(compiled.prepare(&Backends::default(), call(&mut x, true), Ask::default()).is_err());
+    let prepared = compiled.prepare(&Backends::default(), call(&mut x[..2], true), Ask::default());
     kernel.launch(prepared.unwrap_or_else(|e| panic!("{e}"))).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(x, [3.0, 6.0, 3.0]);
 }
@@ -117,7 +117,7 @@ fn nothing_that_rests_on_the_kernels_grid_is_used_for_the_callers() {
     // With more lanes than elements the surplus ones must write nothing.
     let mut x = [1.0, 2.0, 3.0];
     let ask = Ask { grid: Some(vec![3]), ..Ask::default() };
-    let prepared = compiled.prepare(call(&mut x[..2], true), ask);
+    let prepared = compiled.prepare(&Backends::default(), call(&mut x[..2], true), ask);
     kernel.launch(prepared.unwrap_or_else(|e| panic!("{e}"))).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(x, [3.0, 6.0, 3.0]);
     let text = kernel.explain().text;

@@ -16,6 +16,7 @@ pub enum LevelName {
     Tile,
     Graph,
     Schedule,
+    Staged,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -42,6 +43,7 @@ impl Header {
                         "tile" => LevelName::Tile,
                         "graph" => LevelName::Graph,
                         "schedule" => LevelName::Schedule,
+                        "staged" => LevelName::Staged,
                         other => return Err(format!("expected a level, got `{other}`")),
                     }
                 }

@@ -5,6 +5,7 @@ use crate::text::without_comments;
 use tessera_graph::Graph;
 use tessera_ir::{Level, PrintOptions, module_level, parse_module};
 use tessera_schedule::Schedule;
+use tessera_staged::Staged;
 use tessera_tile::Tile;
 
 pub fn run(header: &Header, name: &str, text: &str) -> Result<String, String> {
@@ -13,6 +14,7 @@ pub fn run(header: &Header, name: &str, text: &str) -> Result<String, String> {
         LevelName::Tile => print::<Tile>(name, &canonical, header.locs),
         LevelName::Graph => print::<Graph>(name, &canonical, header.locs),
         LevelName::Schedule => print::<Schedule>(name, &canonical, header.locs),
+        LevelName::Staged => print::<Staged>(name, &canonical, header.locs),
     }?;
     // Equal text passes the file as it is, comments and all.
     Ok(if printed == canonical { text.to_string() } else { printed })

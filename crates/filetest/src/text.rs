@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use tessera_diag::{Diagnostic, Diagnostics, Severity};
 
-/// Where the comment of a line begins: a `;` that is not in a string.
+/// Where the comment of a line begins: a `;` that is not in a string, at the start or after a
+/// space (`ring<3; …>` is a type).
 pub fn comment_start(line: &str) -> Option<usize> {
     let mut in_string = false;
     let mut escaped = false;
+    let mut before = ' ';
     for (i, c) in line.char_indices() {
         match c {
             _ if escaped => escaped = false,
             '\\' if in_string => escaped = true,
             '"' => in_string = !in_string,
-            ';' if !in_string => return Some(i),
+            ';' if !in_string && before.is_whitespace() => return Some(i),
             _ => {}
         }
+        before = c;
     }
     None
 }
@@ -148,6 +151,7 @@ mod tests {
     fn comments_end_outside_strings_only() {
         assert_eq!(comment_start(r#"a "x;y" ; z"#), Some(8));
         assert_eq!(comment_start(r#""\";" "#), None);
+        assert_eq!(comment_start("ring<3; a> ; b"), Some(11));
         assert_eq!(without_comments("; h\n\na ; b\n  ; c\nd\n\n"), "a\nd\n");
     }
 

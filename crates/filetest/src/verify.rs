@@ -5,6 +5,7 @@ use crate::text::{Findings, chunks, without_expectations};
 use tessera_graph::Graph;
 use tessera_ir::{Level, parse_module, verify};
 use tessera_schedule::Schedule;
+use tessera_staged::Staged;
 use tessera_tile::Tile;
 
 pub fn run(header: &Header, name: &str, text: &str) -> Result<String, String> {
@@ -13,6 +14,7 @@ pub fn run(header: &Header, name: &str, text: &str) -> Result<String, String> {
         LevelName::Tile => check::<Tile>(name, &bare),
         LevelName::Graph => check::<Graph>(name, &bare),
         LevelName::Schedule => check::<Schedule>(name, &bare),
+        LevelName::Staged => check::<Staged>(name, &bare),
     };
     Ok(found.write_into(&bare))
 }

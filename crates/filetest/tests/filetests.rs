@@ -6,6 +6,8 @@ use tessera_filetest::{Tools, files_under, run_all};
 use tessera_interp::Interp;
 use tessera_ir::{Opcode, PassOptions};
 use tessera_lower::{pass_by_name, tile_pipeline};
+use tessera_ptx::PtxCaps;
+use tessera_ptx::emulate::Emulated;
 use tessera_target::Backend;
 use tessera_tile::TileOp;
 
@@ -16,6 +18,10 @@ fn tools() -> Tools {
         for threads in [1, 2] {
             backends.push(Box::new(Cpu { isa, threads }));
         }
+    }
+    for sm in [75, 90] {
+        let caps = PtxCaps::of(sm, false).expect("a known target");
+        backends.push(Box::new(Emulated::new(caps.clone())));
     }
     let pipeline = tile_pipeline(PassOptions { verify_each: true, ..PassOptions::default() });
     Tools {

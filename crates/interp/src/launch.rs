@@ -69,7 +69,7 @@ fn groups(m: &mut Machine<'_>, args: &LaunchArgs, scalars: &[(usize, Tile)]) -> 
 }
 
 /// The values of the symbols that the program asks for: as given, else as the arrays show them.
-fn dims(program: &Program, args: &LaunchArgs) -> Outcome<Vec<i64>> {
+pub(crate) fn dims(program: &Program, args: &LaunchArgs) -> Outcome<Vec<i64>> {
     let shown = |name: &String| {
         program.params.iter().zip(&args.params).find_map(|(param, arg)| match (&param.kind, arg) {
             (ParamKind::View { symbols, .. }, ArgValue::Buffer(b)) => {
@@ -89,7 +89,7 @@ fn dims(program: &Program, args: &LaunchArgs) -> Outcome<Vec<i64>> {
 }
 
 /// Binds views for the launch; gives the scalars, which every group gets anew.
-fn bind(m: &mut Machine<'_>, args: &LaunchArgs) -> Outcome<Vec<(usize, Tile)>> {
+pub(crate) fn bind(m: &mut Machine<'_>, args: &LaunchArgs) -> Outcome<Vec<(usize, Tile)>> {
     let program = m.program;
     let error = |code, why: String| Err(fault(code, why, &program.loc));
     if args.params.len() != program.params.len() {

@@ -8,6 +8,7 @@
 //! - [`check`] is the short way to a checked launch, [`CheckedInterp`] the backend for it.
 //! - [`HostArray`] owns an array and makes launch arguments of it.
 //! - [`watch()`] runs a function and tells a host what happens at lines of its source.
+//! - [`run_staged`] runs Staged IR, and looks for what its roles and engines could do to each other.
 //! - [`set_interrupt_check`] lets the host stop a long launch.
 //!
 //! ```
@@ -63,11 +64,13 @@ mod program;
 mod reduce;
 mod scan;
 mod shape;
+mod staged;
 mod value;
 mod watch;
 
 pub use backend::{Interp, run, set_warp_size};
 pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
 pub use host::HostArray;
+pub use staged::{StagedOptions, Timing, run_staged};
 pub use tessera_target::{is_interrupt, set_interrupt_check, set_print};
 pub use watch::{Lines, Moment, Observed, Sink, Watch, lines_of, watch};

@@ -16,19 +16,7 @@ const MAX_ELEMENTS: i64 = 1 << 28;
 
 pub(crate) fn prepare(func: &TileFunc) -> Result<Program, Diagnostics> {
     tessera_ir::verify(func)?;
-    // The verifier has seen to it that there is a kind.
-    let kind = kind_of(func).unwrap_or(KernelKind::Group);
-    let program = Program {
-        name: func.name.clone(),
-        loc: func.loc.clone(),
-        kind,
-        params: Vec::new(),
-        blocks: Vec::new(),
-        slots: func.values.len(),
-        sites: 0,
-        dims: Vec::new(),
-        consts: Vec::new(),
-    };
+    let program = empty(func);
     let waits = |id: &OpId| matches!(func.ops[*id].code, TileOp::CopyCommit | TileOp::CopyWait);
     let mut p = Preparer { func, explicit: func.walk().iter().any(waits), program };
     let mut errors = Diagnostics::new();
@@ -40,6 +28,39 @@ pub(crate) fn prepare(func: &TileFunc) -> Result<Program, Diagnostics> {
     }
     p.block(func.body, &mut errors);
     if errors.is_empty() { Ok(p.program) } else { Err(errors) }
+}
+
+/// A program without ops.
+fn empty(func: &TileFunc) -> Program {
+    Program {
+        name: func.name.clone(),
+        loc: func.loc.clone(),
+        // The verifier has seen to it that there is a kind.
+        kind: kind_of(func).unwrap_or(KernelKind::Group),
+        params: Vec::new(),
+        blocks: Vec::new(),
+        slots: func.values.len(),
+        sites: 0,
+        dims: Vec::new(),
+        consts: Vec::new(),
+    }
+}
+
+/// A program with the parameters of a function and none of its ops, for [`action_of`].
+pub(crate) fn parameters(func: &TileFunc) -> Outcome<Program> {
+    let mut p = Preparer { func, explicit: false, program: empty(func) };
+    p.program.params = func.params().iter().map(|&v| p.param(v)).collect::<Outcome<_>>()?;
+    Ok(p.program)
+}
+
+/// What one op without regions does, of a function that may hold nothing else. Its constant and its
+/// dimension symbol are added to `program`.
+pub(crate) fn action_of(program: &mut Program, func: &TileFunc, id: OpId) -> Outcome<Action> {
+    let taken = std::mem::replace(program, empty(func));
+    let mut p = Preparer { func, explicit: false, program: taken };
+    let action = p.action(id, &mut Diagnostics::new());
+    *program = p.program;
+    action?.ok_or_else(|| broken("an op that only ends a block", &func.ops[id].loc))
 }
 
 struct Preparer<'f> {
@@ -66,7 +87,15 @@ impl Preparer<'_> {
                 elem: *elem,
                 privilege: *privilege,
             },
-            ty @ (Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. }) => {
+            ty @ (Type::Tile { .. }
+            | Type::Buf { .. }
+            | Type::Tensor { .. }
+            | Type::Frag { .. }
+            | Type::Smem { .. }
+            | Type::Ring { .. }
+            | Type::Slot { .. }
+            | Type::Pending(_)
+            | Type::Turn) => {
                 let why = format!("expected a scalar or a view as parameter `{name}`, got {ty}");
                 return Err(fault(Code::E_UNSUPPORTED, why, loc));
             }

@@ -41,10 +41,10 @@ pub use pass::{Changed, Pass, PassContext, PassManager, PassOptions, PassReport}
 pub use print::PrintOptions;
 pub use rewrite::Rewriter;
 pub use table::{
-    AttrKind, AttrSpec, Effects, GroupSpec, InferContext, OpInfo, Opcode, OperandSpec, RegionSpec,
-    TypeClass,
+    AttrKind, AttrSpec, Effects, GroupSpec, InferContext, InferFn, OpInfo, Opcode, OperandSpec,
+    RegionSpec, TypeClass,
 };
-pub use types::{Dim, Privilege, Shape, Type};
+pub use types::{Dim, Field, Privilege, Shape, Type};
 pub use verify::{OpErrors, render_in_place, verify};
 
 /// The version every module's text carries; a module of another version is refused.

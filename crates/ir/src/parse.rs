@@ -461,7 +461,10 @@ impl<'s> Parser<'_, 's> {
                 let next = self.c.rest().chars().next();
                 self.c.set_pos(mark);
                 match (word, next) {
-                    ("tile" | "view" | "buf" | "tensor", Some('<')) => Ok(Attr::Type(self.ty()?)),
+                    (
+                        "tile" | "view" | "buf" | "tensor" | "smem" | "ring" | "slot" | "pending",
+                        Some('<'),
+                    ) => Ok(Attr::Type(self.ty()?)),
                     (_, Some('(')) => Ok(self.expr()?.into()),
                     _ => {
                         self.c.word();

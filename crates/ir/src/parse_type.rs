@@ -2,9 +2,10 @@
 
 use crate::cursor::Parsed;
 use crate::parse::{MAX_DEPTH, Parser};
-use crate::{Dim, DimExpr, DimOp, Privilege, Shape, Type};
+use crate::{Dim, DimExpr, DimOp, Field, Privilege, Shape, Type};
 use std::sync::Arc;
 use tessera_diag::Code;
+use tessera_layout::{Layout, LayoutError, Shared};
 use tessera_numerics::{DType, NumType};
 
 impl Parser<'_, '_> {
@@ -60,6 +61,11 @@ impl Parser<'_, '_> {
                 } else {
                     self.sized()?
                 };
+                if word == "tile" && self.c.eat(",") {
+                    let layout = self.layout(&shape, Layout::parse)?;
+                    self.c.expect(">")?;
+                    return Ok(Type::Frag { shape, dtype, layout });
+                }
                 self.c.expect(">")?;
                 Ok(if word == "tile" {
                     Type::Tile { shape, dtype }
@@ -67,6 +73,38 @@ impl Parser<'_, '_> {
                     Type::Buf { shape, dtype }
                 })
             }
+            "smem" => {
+                self.c.expect("<")?;
+                let (shape, dtype) = self.sized()?;
+                self.c.expect(",")?;
+                let layout = self.shared(&shape, dtype)?;
+                self.c.expect(">")?;
+                Ok(Type::Smem { shape, dtype, layout })
+            }
+            "ring" => {
+                self.c.expect("<")?;
+                let Some(slots) = self.c.int().and_then(|n| u32::try_from(n).ok()) else {
+                    return self.c.expected("a number of slots");
+                };
+                self.c.expect(";")?;
+                Ok(Type::Ring { slots, fields: self.fields()? })
+            }
+            "slot" => {
+                self.c.expect("<")?;
+                Ok(Type::Slot { fields: self.fields()? })
+            }
+            "pending" => {
+                self.c.expect("<")?;
+                self.depth += 1;
+                if self.depth > MAX_DEPTH {
+                    return Err(self.c.error(format!("expected at most {MAX_DEPTH} nested types")));
+                }
+                let tile = self.ty()?;
+                self.depth -= 1;
+                self.c.expect(">")?;
+                Ok(Type::pending(tile))
+            }
+            "turn" => Ok(Type::Turn),
             "view" | "tensor" => {
                 self.c.expect("<")?;
                 let dims = self.dims()?;
@@ -89,6 +127,60 @@ impl Parser<'_, '_> {
                 None => Err(self.c.error(format!("expected a type, got `{word}`"))),
             },
         }
+    }
+
+    /// `a: 128x64xbf16 #[…], b: …>`
+    fn fields(&mut self) -> Parsed<Vec<Field>> {
+        let mut fields: Vec<Field> = Vec::new();
+        loop {
+            let Some(name) = self.c.word() else { return self.c.expected("the name of a field") };
+            if fields.iter().any(|f| f.name == name) {
+                return Err(self.c.error(format!("expected a new field, got `{name}` again")));
+            }
+            self.c.expect(":")?;
+            let (shape, dtype) = self.sized()?;
+            let layout = self.shared(&shape, dtype)?;
+            fields.push(Field { name: name.to_string(), shape, dtype, layout });
+            if !self.c.eat(",") {
+                self.c.expect(">")?;
+                return Ok(fields);
+            }
+        }
+    }
+
+    fn shared(&mut self, shape: &[Dim], dtype: DType) -> Parsed<Arc<Shared>> {
+        let bytes = dtype.bytes() as u32;
+        let layout = self.layout(shape, |text, shape| Shared::parse(text, shape, bytes))?;
+        // Offsets are 32-bit numbers; what no memory holds is refused before anyone computes them.
+        if !fits_32_bits(&layout) {
+            return Err(self.c.error("expected shared memory of less than 2^31 bytes"));
+        }
+        Ok(layout)
+    }
+
+    /// `#[…]`, which the layout itself reads.
+    fn layout<T>(
+        &mut self,
+        shape: &[Dim],
+        parse: impl Fn(&str, &[u32]) -> Result<T, LayoutError>,
+    ) -> Parsed<Arc<T>> {
+        if self.c.peek() != Some('#') {
+            return self.c.expected("a layout `#[…]`");
+        }
+        let extent = |d: &Dim| d.as_static().and_then(|d| u32::try_from(d).ok()).filter(|&d| d > 0);
+        let Some(shape) = shape.iter().map(extent).collect::<Option<Vec<_>>>() else {
+            return Err(self.c.error("expected known extents of 1 or more before a layout"));
+        };
+        let rest = self.c.rest();
+        let mut depth = 0;
+        let end = rest.char_indices().find_map(|(i, c)| {
+            depth += i32::from(c == '[') - i32::from(c == ']');
+            (c == '\n' || (c == ']' && depth == 0)).then_some(i + 1)
+        });
+        let Some(end) = end else { return self.c.expected("`]` at the end of the layout") };
+        let layout = parse(&rest[1..end], &shape).map_err(|why| self.c.error(why.to_string()))?;
+        self.c.set_pos(self.c.pos() + end);
+        Ok(Arc::new(layout))
     }
 
     /// `64x32xbf16`
@@ -154,4 +246,14 @@ impl Parser<'_, '_> {
         self.c.set_pos(self.c.pos() + len);
         Ok(parsed)
     }
+}
+
+fn fits_32_bits(layout: &Shared) -> bool {
+    let Some(&fast) = layout.order.first() else { return true };
+    let extent = u64::from(layout.shape[fast]);
+    let panel = layout.panel.map_or(extent, u64::from);
+    let row =
+        (panel + u64::from(layout.pad)) * extent.div_ceil(panel) * u64::from(layout.elem_bytes);
+    let slow = layout.order[1..].iter().map(|&dim| u64::from(layout.shape[dim]));
+    slow.into_iter().try_fold(row, u64::checked_mul).is_some_and(|bytes| bytes < 1 << 31)
 }

@@ -20,6 +20,16 @@ pub enum TypeClass {
     /// A view or a buffer.
     Memory,
     Tensor,
+    /// Shared memory with a layout.
+    Smem,
+    /// What a matrix engine reads: shared memory, or a tile in registers.
+    Operand,
+    /// What a matrix engine adds to: a tile, or one that it is already adding to.
+    Accumulator,
+    Ring,
+    Slot,
+    Pending,
+    Turn,
 }
 
 impl TypeClass {
@@ -28,16 +38,21 @@ impl TypeClass {
             TypeClass::Any => true,
             TypeClass::Value => ty.is_value(),
             TypeClass::Scalar => matches!(ty, Type::Scalar(_)),
-            TypeClass::Tile => matches!(ty, Type::Tile { .. }),
+            TypeClass::Tile => ty.is_tile(),
             TypeClass::Bool => *ty == Type::BOOL,
             TypeClass::Index => *ty == Type::INDEX,
-            TypeClass::Indices => {
-                *ty == Type::INDEX || matches!(ty, Type::Tile { dtype, .. } if dtype.is_int())
-            }
+            TypeClass::Indices => *ty == Type::INDEX || (ty.is_tile() && ty.dtype().is_int()),
             TypeClass::View => matches!(ty, Type::View { .. }),
             TypeClass::Buf => matches!(ty, Type::Buf { .. }),
             TypeClass::Memory => ty.is_memory(),
             TypeClass::Tensor => matches!(ty, Type::Tensor { .. }),
+            TypeClass::Smem => matches!(ty, Type::Smem { .. }),
+            TypeClass::Operand => ty.is_tile() || matches!(ty, Type::Smem { .. }),
+            TypeClass::Accumulator => ty.is_tile() || matches!(ty, Type::Pending(_)),
+            TypeClass::Ring => matches!(ty, Type::Ring { .. }),
+            TypeClass::Slot => matches!(ty, Type::Slot { .. }),
+            TypeClass::Pending => matches!(ty, Type::Pending(_)),
+            TypeClass::Turn => *ty == Type::Turn,
         }
     }
 
@@ -54,6 +69,13 @@ impl TypeClass {
             TypeClass::Buf => "a buffer",
             TypeClass::Memory => "a view or a buffer",
             TypeClass::Tensor => "a tensor",
+            TypeClass::Smem => "shared memory",
+            TypeClass::Operand => "shared memory or a tile",
+            TypeClass::Accumulator => "a tile or a pending tile",
+            TypeClass::Ring => "a ring",
+            TypeClass::Slot => "a slot",
+            TypeClass::Pending => "a pending tile",
+            TypeClass::Turn => "a turn",
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::DimExpr;
 use std::fmt;
+use std::sync::Arc;
+use tessera_layout::{Layout, Shared};
 use tessera_numerics::{DType, NumType};
 
 /// One extent. Tile shapes of a specialised function are all `Static`; a view keeps the symbols
@@ -129,6 +131,34 @@ pub enum Type {
     Buf { shape: Shape, dtype: DType },
     /// A whole array, at graph level.
     Tensor { dims: Shape, elem: NumType },
+    /// A tile whose elements have their places in registers, lanes, warps and blocks.
+    Frag { shape: Shape, dtype: DType, layout: Arc<Layout> },
+    /// Memory that a block shares, whose elements have their places.
+    Smem { shape: Shape, dtype: DType, layout: Arc<Shared> },
+    /// Slots of shared memory that are filled and emptied in turn.
+    Ring { slots: u32, fields: Vec<Field> },
+    /// One turn of a ring's slot, in the hands of who fills it or who reads it.
+    Slot { fields: Vec<Field> },
+    /// A tile that an engine is still adding to. Used exactly once.
+    Pending(Box<Type>),
+    /// The right to go on, handed around between roles.
+    Turn,
+}
+
+/// One of the tiles that each slot of a ring holds.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Field {
+    pub name: String,
+    pub shape: Shape,
+    pub dtype: DType,
+    pub layout: Arc<Shared>,
+}
+
+impl Field {
+    /// The field as memory of its own.
+    pub fn as_smem(&self) -> Type {
+        Type::Smem { shape: self.shape.clone(), dtype: self.dtype, layout: self.layout.clone() }
+    }
 }
 
 impl Type {
@@ -145,19 +175,45 @@ impl Type {
         if shape.is_empty() { Type::Scalar(dtype) } else { Type::Tile { shape, dtype } }
     }
 
+    /// A tile of this shape and layout.
+    pub fn frag(shape: &[i64], dtype: DType, layout: impl Into<Arc<Layout>>) -> Type {
+        let shape = shape.iter().map(|&d| Dim::Static(d)).collect();
+        Type::Frag { shape, dtype, layout: layout.into() }
+    }
+
+    pub fn smem(shape: &[i64], dtype: DType, layout: impl Into<Arc<Shared>>) -> Type {
+        let shape = shape.iter().map(|&d| Dim::Static(d)).collect();
+        Type::Smem { shape, dtype, layout: layout.into() }
+    }
+
+    pub fn pending(tile: Type) -> Type {
+        Type::Pending(Box::new(tile))
+    }
+
+    /// The number type of the elements. What has none (a ring, a slot, a turn) is bytes.
     pub fn dtype(&self) -> DType {
         match self {
-            Type::Scalar(d) | Type::Tile { dtype: d, .. } | Type::Buf { dtype: d, .. } => *d,
+            Type::Scalar(d)
+            | Type::Tile { dtype: d, .. }
+            | Type::Buf { dtype: d, .. }
+            | Type::Frag { dtype: d, .. }
+            | Type::Smem { dtype: d, .. } => *d,
             Type::View { elem, .. } | Type::Tensor { elem, .. } => elem.storage,
+            Type::Pending(tile) => tile.dtype(),
+            Type::Ring { .. } | Type::Slot { .. } | Type::Turn => DType::U8,
         }
     }
 
-    /// The extents; none for a scalar.
+    /// The extents; none for a scalar, or what is no array.
     pub fn shape(&self) -> &[Dim] {
         match self {
-            Type::Scalar(_) => &[],
-            Type::Tile { shape, .. } | Type::Buf { shape, .. } => shape,
+            Type::Scalar(_) | Type::Ring { .. } | Type::Slot { .. } | Type::Turn => &[],
+            Type::Tile { shape, .. }
+            | Type::Buf { shape, .. }
+            | Type::Frag { shape, .. }
+            | Type::Smem { shape, .. } => shape,
             Type::View { dims, .. } | Type::Tensor { dims, .. } => dims,
+            Type::Pending(tile) => tile.shape(),
         }
     }
 
@@ -172,16 +228,54 @@ impl Type {
 
     /// A scalar or a tile.
     pub fn is_value(&self) -> bool {
-        matches!(self, Type::Scalar(_) | Type::Tile { .. })
+        matches!(self, Type::Scalar(_)) || self.is_tile()
+    }
+
+    /// A tile, with or without a layout.
+    pub fn is_tile(&self) -> bool {
+        matches!(self, Type::Tile { .. } | Type::Frag { .. })
     }
 
     pub fn is_memory(&self) -> bool {
-        matches!(self, Type::View { .. } | Type::Buf { .. })
+        matches!(self, Type::View { .. } | Type::Buf { .. } | Type::Smem { .. })
     }
 
-    /// The same value type with another dtype.
+    /// The same value type with another dtype; a layout stays.
     pub fn with_dtype(&self, dtype: DType) -> Type {
-        Type::value(self.shape().to_vec(), dtype)
+        match self {
+            Type::Frag { shape, layout, .. } => {
+                Type::Frag { shape: shape.clone(), dtype, layout: layout.clone() }
+            }
+            _ => Type::value(self.shape().to_vec(), dtype),
+        }
+    }
+
+    /// Where the elements of a tile are, if the type says so.
+    pub fn layout(&self) -> Option<&Arc<Layout>> {
+        match self {
+            Type::Frag { layout, .. } => Some(layout),
+            Type::Pending(tile) => tile.layout(),
+            _ => None,
+        }
+    }
+
+    /// The tile with its elements at these places; a scalar has only one and stays.
+    pub fn with_layout(&self, layout: impl Into<Arc<Layout>>) -> Type {
+        match self.shape() {
+            [] => self.clone(),
+            shape => {
+                let layout = layout.into();
+                Type::Frag { shape: shape.to_vec(), dtype: self.dtype(), layout }
+            }
+        }
+    }
+
+    /// The same value without places for its elements.
+    pub fn without_layout(&self) -> Type {
+        match self {
+            Type::Frag { shape, dtype, .. } => Type::Tile { shape: shape.clone(), dtype: *dtype },
+            ty => ty.clone(),
+        }
     }
 }
 
@@ -194,23 +288,60 @@ fn list(f: &mut fmt::Formatter<'_>, dims: &[Dim]) -> fmt::Result {
 }
 
 /// `64x32xbf16` where every extent is known, else `[64, D], bf16`.
-fn sized(f: &mut fmt::Formatter<'_>, word: &str, shape: &[Dim], dtype: DType) -> fmt::Result {
-    write!(f, "{word}<")?;
+fn sized(f: &mut fmt::Formatter<'_>, shape: &[Dim], dtype: DType) -> fmt::Result {
     if shape.iter().all(|d| d.as_static().is_some()) {
         shape.iter().try_for_each(|d| write!(f, "{d}x"))?;
-        write!(f, "{dtype}>")
+        write!(f, "{dtype}")
     } else {
         list(f, shape)?;
-        write!(f, ", {dtype}>")
+        write!(f, ", {dtype}")
     }
+}
+
+fn fields(f: &mut fmt::Formatter<'_>, fields: &[Field]) -> fmt::Result {
+    for (i, field) in fields.iter().enumerate() {
+        write!(f, "{}{}: ", if i == 0 { "" } else { ", " }, field.name)?;
+        sized(f, &field.shape, field.dtype)?;
+        write!(f, " #{}", field.layout)?;
+    }
+    Ok(())
+}
+
+/// `word<64x32xbf16, #[…]>`, the last part where there is a layout.
+fn array(
+    f: &mut fmt::Formatter<'_>,
+    word: &str,
+    (shape, dtype): (&[Dim], DType),
+    layout: Option<&dyn fmt::Display>,
+) -> fmt::Result {
+    write!(f, "{word}<")?;
+    sized(f, shape, dtype)?;
+    if let Some(layout) = layout {
+        write!(f, ", #{layout}")?;
+    }
+    f.write_str(">")
 }
 
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Type::Scalar(d) => write!(f, "{d}"),
-            Type::Tile { shape, dtype } => sized(f, "tile", shape, *dtype),
-            Type::Buf { shape, dtype } => sized(f, "buf", shape, *dtype),
+            Type::Tile { shape, dtype } => array(f, "tile", (shape, *dtype), None),
+            Type::Buf { shape, dtype } => array(f, "buf", (shape, *dtype), None),
+            Type::Frag { shape, dtype, layout } => array(f, "tile", (shape, *dtype), Some(layout)),
+            Type::Smem { shape, dtype, layout } => array(f, "smem", (shape, *dtype), Some(layout)),
+            Type::Ring { slots, fields: all } => {
+                write!(f, "ring<{slots}; ")?;
+                fields(f, all)?;
+                f.write_str(">")
+            }
+            Type::Slot { fields: all } => {
+                f.write_str("slot<")?;
+                fields(f, all)?;
+                f.write_str(">")
+            }
+            Type::Pending(tile) => write!(f, "pending<{tile}>"),
+            Type::Turn => f.write_str("turn"),
             Type::View { dims, elem, privilege } => {
                 f.write_str("view<")?;
                 list(f, dims)?;

@@ -50,6 +50,12 @@ impl OpErrors {
         self.items.is_empty()
     }
 
+    /// The errors that follow are about the function as a whole.
+    pub fn at_func<L: Level>(&mut self, func: &Func<L>) {
+        self.op = None;
+        self.loc = func.loc.clone();
+    }
+
     /// The errors that follow are about this op.
     pub fn at_op<L: Level>(&mut self, func: &Func<L>, op: OpId) {
         self.op = Some(op);
@@ -86,8 +92,7 @@ fn collect<L: Level>(func: &Func<L>) -> OpErrors {
         }
     }
     block(func, func.body, &mut defined, &mut errors);
-    errors.op = None;
-    errors.loc = func.loc.clone();
+    errors.at_func(func);
     if errors.is_empty() {
         L::verify_func(func, &mut errors);
     }

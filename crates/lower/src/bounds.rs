@@ -3,14 +3,15 @@
 //!
 //! Before: no implicit origins; the grid or domain is said where it is known.
 //! After: every block access has `bounds`. `inside` follows from compile-time facts: constants,
-//! static dims, the static `grid` or `domain` of the function, and loops with static bounds. A
-//! launch with another grid than the function's needs this pass anew.
+//! static dims, the static `grid` or `domain` of the function, and loops with static bounds; or from
+//! the memory having as many positions as the grid has groups, by name. A launch with another grid
+//! than the function's needs this pass anew.
 //! Must not: change what is read or written, or trust sizes known only at run time.
 
 use crate::facts::reach;
 use crate::interval::interval_of;
 use tessera_diag::Diagnostics;
-use tessera_ir::{Attr, Changed, OpId, Opcode, Pass, PassContext};
+use tessera_ir::{Attr, Changed, Dim, Op, OpId, Opcode, Pass, PassContext, Value};
 use tessera_tile::{Tile, TileFunc, TileOp};
 
 pub struct Bounds;
@@ -48,6 +49,16 @@ fn bounds_of(func: &TileFunc, id: OpId) -> Attr {
         let end = start.hi.and_then(|h| h.checked_add(reach(op, axis)?));
         let inside = start.lo.is_some_and(|lo| lo >= 0)
             && end.zip(dim.as_static()).is_some_and(|(end, size)| end <= size);
-        if inside { "inside" } else { "checked" }
+        if inside || counts_groups(func, op, axis, at, dim) { "inside" } else { "checked" }
     }))
+}
+
+/// Whether one position is taken along an axis, a group's coordinate, of which the function's grid
+/// has as many as the memory has positions: `x[row, :]` for every row.
+fn counts_groups(func: &TileFunc, op: &Op<Tile>, axis: usize, at: Value, dim: &Dim) -> bool {
+    let program = func.def(at).filter(|def| def.code == TileOp::ProgramId);
+    let Some(of_grid) = program.and_then(|def| def.attr("axis")?.as_int()) else { return false };
+    let grid = func.attrs.get("grid").and_then(Attr::as_exprs).unwrap_or_default();
+    let extent = grid.get(of_grid as usize).cloned().map(Dim::from);
+    reach(op, axis) == Some(1) && extent.as_ref() == Some(dim)
 }

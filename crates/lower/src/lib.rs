@@ -27,6 +27,7 @@ mod lift_plan;
 mod normalise;
 mod normalise_plan;
 mod ragged;
+pub mod stage;
 mod taint;
 
 pub use bounds::Bounds;

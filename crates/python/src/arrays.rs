@@ -2,7 +2,8 @@
 //! their C struct, whose head has not changed since NumPy 1.7: asking for `__array_interface__`
 //! costs microseconds for each array.
 
-use crate::dlpack;
+use crate::readers;
+use crate::streams::Found;
 use crate::values::Func;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
@@ -33,10 +34,14 @@ const WRITEABLE: c_int = 0x0400;
 pub fn argument<'py>(
     value: &Bound<'py, PyAny>,
     keep: &mut Vec<Bound<'py, PyAny>>,
+    found: &mut Found,
 ) -> PyResult<Arg> {
     let py = value.py();
     if value.is_instance(ndarray(py)?)? {
         return numpy(value);
+    }
+    if let Some(reader) = readers::known(value) {
+        return reader.read(value, keep, found);
     }
     let number = |value| Ok(Arg::Number { value, dtype: None });
     if let Ok(v) = value.cast::<PyBool>() {
@@ -65,13 +70,16 @@ pub fn argument<'py>(
     if let Ok(name) = value.getattr(intern!(py, "api_name")) {
         return Ok(Arg::Builtin(name.extract()?));
     }
-    if value.hasattr(intern!(py, "__dlpack__"))? {
-        return dlpack::argument(value, keep);
+    match readers::of(value)? {
+        Some(reader) => reader.read(value, keep, found),
+        None => Ok(Arg::Other(value.get_type().name()?.to_string())),
     }
-    if value.hasattr(intern!(py, "__cuda_array_interface__"))? {
-        return Ok(dlpack::on_device("a CUDA device".into()));
-    }
-    Ok(Arg::Other(value.get_type().name()?.to_string()))
+}
+
+/// Whether an object is an array of any library.
+pub fn is_array(value: &Bound<'_, PyAny>) -> bool {
+    let numpy = ndarray(value.py()).and_then(|class| value.is_instance(class));
+    numpy.unwrap_or(false) || readers::known(value).is_some()
 }
 
 fn integer(value: &Bound<'_, PyAny>) -> PyResult<Number> {
@@ -126,7 +134,7 @@ static SEEN: Mutex<Vec<(usize, Py<PyAny>, DType)>> = Mutex::new(Vec::new());
 const SEEN_LIMIT: usize = 64;
 
 /// The dtype of a NumPy dtype object, or a sentence on why there is none.
-fn descr_dtype(descr: &Bound<'_, PyAny>) -> PyResult<Result<DType, String>> {
+pub fn descr_dtype(descr: &Bound<'_, PyAny>) -> PyResult<Result<DType, String>> {
     let address = descr.as_ptr() as usize;
     let seen = || SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, _, dtype)) = seen().iter().find(|(at, _, _)| *at == address) {

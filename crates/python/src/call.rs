@@ -1,17 +1,24 @@
 //! Calls: Python's arguments in, the returned parameters out.
 
-use crate::arrays::argument;
+use crate::arrays::{self, argument};
+use crate::device_array::DeviceArray;
 use crate::enter::enter;
+use crate::streams::Found;
+use crate::{holding, quick, record};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use tessera_diag::Diagnostics;
-use tessera_driver::{Arg, Ask, Call, KernelHandle, Prepared, Purpose, grid_of};
+use tessera_driver::{
+    Arg, Ask, Call, KernelHandle, Location, Prepared, Purpose, Queue, Replays, gpu, grid_of,
+};
 use tessera_numerics::Profile;
 
 /// What Python gives for one call.
 pub struct Given<'a, 'py> {
     pub kernel: &'a KernelHandle,
+    /// Earlier calls that this one may be like.
+    pub replays: &'a Replays,
     pub args: &'a Bound<'py, PyTuple>,
     pub kwargs: &'a Bound<'py, PyDict>,
     pub grid: Option<&'a Bound<'py, PyAny>>,
@@ -37,23 +44,30 @@ impl<'py> Given<'_, 'py> {
         self,
         prepare: impl FnOnce(Call, Ask) -> Result<Prepared, Diagnostics> + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(done) = quick::launch(&self) {
+            return done;
+        }
         let (py, kernel) = (self.args.py(), self.kernel);
         let mut given = self.convert()?;
         let (call, ask) = given.take();
+        let stream = ask.streams.on;
         // One way in and out where nothing has to be allocated in between.
         let first = enter(py, || {
             let prepared = prepare(call, ask)?;
-            let returns = prepared.returns();
+            let (returns, location) = (prepared.returns(), prepared.location());
             if prepared.missing().is_empty() {
-                kernel.launch(prepared).map(|()| (returns, None))
+                kernel.launch(prepared).map(|()| (returns, location, None))
             } else {
-                Ok((returns, Some(prepared)))
+                Ok((returns, location, Some(prepared)))
             }
         })?;
-        let (returns, left) = first;
+        let (returns, location, left) = first;
         if let Some(mut prepared) = left {
             given.fill(&mut prepared, self.allocate)?;
             enter(py, || kernel.launch(prepared))?;
+        }
+        if let Location::Cuda(device) = location {
+            given.used(py, Queue { device, stream });
         }
         warn(py, kernel, 2)?;
         given.results(py, &returns)
@@ -61,25 +75,26 @@ impl<'py> Given<'_, 'py> {
 
     pub fn convert(&self) -> PyResult<Converted<'py>> {
         let py = self.args.py();
-        let mut keep = Vec::new();
+        let (mut keep, mut found) = (Vec::new(), Found::default());
         let mut objects: Vec<Option<Bound<'py, PyAny>>> = self.args.iter().map(Some).collect();
         objects.resize(self.kernel.param_count().max(objects.len()), None);
         let mut call = Call::default();
         call.positional.reserve_exact(self.args.len());
         for value in self.args {
-            call.positional.push(argument(&value, &mut keep)?);
+            call.positional.push(argument(&value, &mut keep, &mut found)?);
         }
         for (name, value) in self.kwargs {
             let name: String = name.extract()?;
             if let Some(place) = self.kernel.param_names().position(|p| p == name) {
                 objects[place] = Some(value.clone());
             }
-            call.keyword.push((name, argument(&value, &mut keep)?));
+            call.keyword.push((name, argument(&value, &mut keep, &mut found)?));
         }
-        let grid = self.grid.map(|g| extents(g, &mut keep)).transpose()?;
+        let grid = self.grid.map(extents).transpose()?;
         let grid = grid.map(|g| enter(py, || grid_of(&g))).transpose()?;
         let profile = Profile::ALL.get(self.profile).copied().unwrap_or_default();
-        let ask = Ask { grid, profile, purpose: self.purpose };
+        let ask = Ask { grid, profile, purpose: self.purpose, streams: found.settle() };
+        record::keep(self.args);
         Ok(Converted { call, ask, objects, keep })
     }
 }
@@ -91,15 +106,36 @@ impl<'py> Converted<'py> {
 
     /// Puts in the arrays that the caller left out.
     pub fn fill(&mut self, prepared: &mut Prepared, allocate: &Bound<'py, PyAny>) -> PyResult<()> {
+        let py = allocate.py();
+        let device = match prepared.location() {
+            Location::Cuda(device) => Some(device),
+            Location::Host => None,
+        };
+        let like = self.objects.iter().flatten().find(|o| arrays::is_array(o)).cloned();
         for (place, dims, elem, privilege) in prepared.missing() {
-            let dims = PyTuple::new(allocate.py(), dims)?;
-            let made = allocate.call1((dims, crate::dtype::DType(elem), privilege.name()))?;
-            if let Arg::Array(array) = argument(&made, &mut self.keep)? {
+            let dims = PyTuple::new(py, dims)?;
+            let elem = crate::dtype::DType(elem);
+            let made = allocate.call1((dims, elem, privilege.name(), like.as_ref(), device))?;
+            if let Arg::Array(array) = argument(&made, &mut self.keep, &mut Found::default())? {
                 prepared.fill(place, array);
             }
+            record::keep(&PyTuple::new(py, [&made])?);
             self.objects[place] = Some(made);
         }
         Ok(())
+    }
+
+    /// Says that work on the stream uses the arrays.
+    pub fn used(&mut self, py: Python<'py>, queue: Queue) {
+        for object in self.objects.iter().flatten() {
+            if let Ok(array) = object.cast::<DeviceArray>() {
+                array.get().memory.used_on(queue.stream);
+            }
+        }
+        let keep = std::mem::take(&mut self.keep);
+        if !gpu::is_recording() {
+            holding::hold(py, keep, queue);
+        }
     }
 
     /// The objects given for the parameters that the kernel returns.
@@ -121,11 +157,12 @@ impl<'py> Converted<'py> {
 }
 
 /// One extent, or several in a tuple or list.
-fn extents<'py>(grid: &Bound<'py, PyAny>, keep: &mut Vec<Bound<'py, PyAny>>) -> PyResult<Vec<Arg>> {
+fn extents(grid: &Bound<'_, PyAny>) -> PyResult<Vec<Arg>> {
+    let one = |e: &Bound<'_, PyAny>| argument(e, &mut Vec::new(), &mut Found::default());
     if grid.is_instance_of::<PyTuple>() || grid.is_instance_of::<PyList>() {
-        return grid.try_iter()?.map(|e| argument(&e?, keep)).collect();
+        return grid.try_iter()?.map(|e| one(&e?)).collect();
     }
-    Ok(vec![argument(grid, keep)?])
+    Ok(vec![one(grid)?])
 }
 
 /// Hands new warnings of the kernel to Python.

@@ -1,6 +1,7 @@
 //! Arrays of other libraries, through DLPack. The capsule is looked at and not consumed: while it
 //! lives, so does the memory, and its own destructor lets go of it.
 
+use crate::streams::{self, Found};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -10,18 +11,19 @@ use std::ffi::{CStr, c_void};
 use tessera_driver::{Arg, ArrayArg, BufferArg, Place};
 use tessera_numerics::DType;
 
+/// `DLTensor`.
 #[repr(C)]
-struct Tensor {
-    data: *mut u8,
-    device: (i32, i32),
-    rank: i32,
-    code: u8,
-    bits: u8,
-    lanes: u16,
-    dims: *const i64,
+pub struct Tensor {
+    pub data: *mut u8,
+    pub device: (i32, i32),
+    pub rank: i32,
+    pub code: u8,
+    pub bits: u8,
+    pub lanes: u16,
+    pub dims: *const i64,
     /// In elements; null for a row-major array.
-    strides: *const i64,
-    byte_offset: u64,
+    pub strides: *const i64,
+    pub byte_offset: u64,
 }
 
 /// The head of a versioned capsule; the older kind begins with the tensor itself.
@@ -37,24 +39,42 @@ struct Versioned {
 const READ_ONLY: u64 = 1;
 /// Plain host memory, and host memory that is pinned for CUDA or ROCm.
 const HOST: [i32; 3] = [1, 3, 11];
+/// Memory of a CUDA device, and memory that CUDA moves by itself.
+const CUDA: [i32; 2] = [2, 13];
 
+/// Where a DLPack device is.
+pub fn place(device: (i32, i32)) -> Place {
+    let (kind, index) = device;
+    if HOST.contains(&kind) {
+        return Place::Host;
+    }
+    if CUDA.contains(&kind) {
+        return Place::Cuda(index.max(0) as u32);
+    }
+    let name = match kind {
+        10 => "rocm",
+        14 => "oneapi",
+        _ => "device",
+    };
+    Place::Other(format!("{name}:{index}"))
+}
+
+/// `keep` gets the capsule; `found` the stream that the producer has made the data ready for.
 pub fn argument<'py>(
     value: &Bound<'py, PyAny>,
     keep: &mut Vec<Bound<'py, PyAny>>,
+    found: &mut Found,
 ) -> PyResult<Arg> {
     let py = value.py();
-    let (kind, index): (i32, i32) =
-        value.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
-    if !HOST.contains(&kind) {
-        let name = match kind {
-            2 | 13 => "cuda",
-            10 => "rocm",
-            14 => "oneapi",
-            _ => "device",
-        };
-        return Ok(on_device(format!("{name}:{index}")));
-    }
-    let capsule = match capsule(value) {
+    let device: (i32, i32) = value.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
+    let place = place(device);
+    let stream = match &place {
+        Place::Host => None,
+        // The producer makes this stream wait for what it still does.
+        Place::Cuda(_) => Some(streams::own()),
+        Place::Other(_) => return Ok(elsewhere(place)),
+    };
+    let capsule = match capsule(value, stream) {
         Ok(capsule) => capsule,
         Err(e) => {
             return Ok(Arg::Unusable(format!(
@@ -63,6 +83,9 @@ pub fn argument<'py>(
             )));
         }
     };
+    if let Some(stream) = stream {
+        found.made(stream);
+    }
     keep.push(capsule.clone());
     let pointer = |name: &CStr| {
         // SAFETY: the name is compared with the capsule's own before anything is returned.
@@ -79,14 +102,14 @@ pub fn argument<'py>(
             return Ok(view(&head.tensor, head.flags & READ_ONLY == 0));
         }
         if let Some(p) = pointer(c"dltensor") {
-            return Ok(view(&*p.cast::<Tensor>(), !is_immutable(value)?));
+            return Ok(view(&*p.cast::<Tensor>(), !is_immutable(&value.get_type())?));
         }
     }
     Ok(Arg::Unusable("expected a DLPack capsule of a known kind, got another".into()))
 }
 
-/// An argument whose memory the host cannot reach.
-pub fn on_device(name: String) -> Arg {
+/// An array that no backend here reaches.
+fn elsewhere(place: Place) -> Arg {
     let buffer = BufferArg {
         data: std::ptr::null_mut(),
         dims: vec![],
@@ -94,29 +117,38 @@ pub fn on_device(name: String) -> Arg {
         dtype: DType::F32,
         writable: false,
     };
-    Arg::Array(ArrayArg { buffer, place: Place::Device(name) })
+    Arg::Array(ArrayArg { buffer, place })
 }
 
-fn capsule<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn capsule<'py>(value: &Bound<'py, PyAny>, stream: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
     let py = value.py();
     let options = PyDict::new(py);
+    if let Some(stream) = stream {
+        // In DLPack's words the default stream is 1.
+        options.set_item("stream", stream.max(1))?;
+    }
+    let plain = options.copy()?;
     options.set_item("max_version", (1, 1))?;
     match value.call_method("__dlpack__", (), Some(&options)) {
         // Libraries older than the versioned form do not take the argument.
-        Err(e) if e.is_instance_of::<PyTypeError>(py) => value.call_method0("__dlpack__"),
+        Err(e) if e.is_instance_of::<PyTypeError>(py) => {
+            value.call_method("__dlpack__", (), Some(&plain))
+        }
         result => result,
     }
 }
 
-/// The older capsule cannot say that an array must not be written; JAX's never may.
-fn is_immutable(value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let module: String = value.get_type().getattr("__module__")?.extract()?;
+/// Older forms cannot say that an array must not be written; JAX's never may.
+pub fn is_immutable(class: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let module: String = class.getattr("__module__")?.extract()?;
     Ok(module.starts_with("jax"))
 }
 
+/// The array that a tensor describes.
+///
 /// # Safety
 /// `dims` and `strides` of the tensor hold `rank` entries, or `strides` is null.
-unsafe fn view(t: &Tensor, writable: bool) -> Arg {
+pub unsafe fn view(t: &Tensor, writable: bool) -> Arg {
     let Some(dtype) = dtype(t.code, t.bits).filter(|_| t.lanes == 1) else {
         return Arg::Unusable(
             "expected an array of numbers that kernels know, got another dtype through DLPack"
@@ -130,37 +162,44 @@ unsafe fn view(t: &Tensor, writable: bool) -> Arg {
     let dims = list(t.dims);
     let size = dtype.bytes() as i64;
     let strides = if t.strides.is_null() {
-        let inner = |axis: usize| dims[axis + 1..].iter().map(|d| (*d).max(1)).product::<i64>();
-        (0..rank).map(|axis| inner(axis) * size).collect()
+        tessera_driver::row_major(&dims, dtype)
     } else {
         list(t.strides).into_iter().map(|s| s * size).collect()
     };
     let data = t.data.wrapping_add(t.byte_offset as usize);
     Arg::Array(ArrayArg {
         buffer: BufferArg { data, dims, strides, dtype, writable },
-        place: Place::Host,
+        place: place(t.device),
     })
 }
 
-/// Types of less than a byte are packed in ways DLPack leaves open, and are not taken.
-fn dtype(code: u8, bits: u8) -> Option<DType> {
-    Some(match (code, bits) {
-        (0, 8) => DType::I8,
-        (0, 16) => DType::I16,
-        (0, 32) => DType::I32,
-        (0, 64) => DType::I64,
-        (1, 8) => DType::U8,
-        (1, 16) => DType::U16,
-        (1, 32) => DType::U32,
-        (1, 64) => DType::U64,
-        (2, 16) => DType::F16,
-        (2, 32) => DType::F32,
-        (2, 64) => DType::F64,
-        (4, 16) => DType::BF16,
-        (6, 8) => DType::Bool,
-        (10, 8) => DType::Fp8E4M3,
-        (12, 8) => DType::Fp8E5M2,
-        (14, 8) => DType::E8M0,
-        _ => return None,
-    })
+/// DLPack's code and bits. Types of less than a byte are packed in ways it leaves open, and are not
+/// taken or given.
+const DTYPES: &[(u8, u8, DType)] = &[
+    (0, 8, DType::I8),
+    (0, 16, DType::I16),
+    (0, 32, DType::I32),
+    (0, 64, DType::I64),
+    (1, 8, DType::U8),
+    (1, 16, DType::U16),
+    (1, 32, DType::U32),
+    (1, 64, DType::U64),
+    (2, 16, DType::F16),
+    (2, 32, DType::F32),
+    (2, 64, DType::F64),
+    (4, 16, DType::BF16),
+    (6, 8, DType::Bool),
+    (10, 8, DType::Fp8E4M3),
+    (12, 8, DType::Fp8E5M2),
+    (14, 8, DType::E8M0),
+];
+
+#[inline]
+pub fn dtype(code: u8, bits: u8) -> Option<DType> {
+    DTYPES.iter().find(|row| (row.0, row.1) == (code, bits)).map(|row| row.2)
+}
+
+/// The code and bits of a dtype.
+pub fn code_of(dtype: DType) -> Option<(u8, u8)> {
+    DTYPES.iter().find(|row| row.2 == dtype).map(|row| (row.0, row.1))
 }

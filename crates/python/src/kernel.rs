@@ -129,7 +129,8 @@ impl Kernel {
         purpose: Purpose,
     ) -> Given<'a, 'py> {
         let (kernel, allocate) = (&*self.handle, self.allocate.bind(args.py()));
-        Given { kernel, args, kwargs, grid, profile, purpose, allocate }
+        let replays = &**kernel.replays();
+        Given { kernel, replays, args, kwargs, grid, profile, purpose, allocate }
     }
 }
 
@@ -149,8 +150,9 @@ impl Compiled {
     ) -> PyResult<Bound<'py, PyAny>> {
         let allocate = self.allocate.bind(args.py());
         let (kernel, purpose) = (&*self.inner.kernel, Purpose::Run);
-        let given = Given { kernel, args, kwargs, grid, profile: 0, purpose, allocate };
-        given.launch(|call, ask| self.inner.prepare(call, ask))
+        let replays = &**self.inner.replays();
+        let given = Given { kernel, replays, args, kwargs, grid, profile: 0, purpose, allocate };
+        given.launch(|call, ask| self.inner.prepare(&BACKENDS, call, ask))
     }
 
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -4,15 +4,25 @@
 mod arrays;
 mod cache;
 mod call;
+mod cuda_interface;
 mod declare;
+mod device_array;
 mod dlpack;
 mod dtype;
 mod enter;
+mod exchange;
+mod export;
+mod gpu;
+mod holding;
 mod kernel;
 mod module;
 mod numerics;
 mod observe;
+mod quick;
+mod readers;
+mod record;
 mod runtime;
+mod streams;
 mod values;
 
 #[pyo3::pymodule]
@@ -22,7 +32,14 @@ mod _core {
     #[pymodule_export]
     use crate::cache::{cache_clear, cache_entries, cache_get, cache_put};
     #[pymodule_export]
+    use crate::device_array::{DeviceArray, device_empty};
+    #[pymodule_export]
     use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
+    #[pymodule_export]
+    use crate::gpu::{
+        Event, Stream, cuda_devices, cuda_launches, cuda_memory_stats, cuda_missing, cuda_ptxas,
+        cuda_synchronize, cuda_trim, named_stream, set_stream,
+    };
     #[pymodule_export]
     use crate::kernel::{Compiled, Kernel};
     #[pymodule_export]
@@ -31,6 +48,8 @@ mod _core {
     use crate::numerics::{
         block_formats, numerics_decode, numerics_dequantize, numerics_encode, numerics_quantize,
     };
+    #[pymodule_export]
+    use crate::record::{Graph, record_begin, record_drop, record_end};
     #[pymodule_export]
     use crate::runtime::{
         api, backends, capabilities, error, forked, free_paths, knob_table, processor, profiles,

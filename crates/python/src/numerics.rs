@@ -4,6 +4,7 @@
 use crate::arrays::argument;
 use crate::dtype::DType;
 use crate::enter::enter;
+use crate::streams::Found;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tessera_driver::{Arg, BufferArg};
@@ -147,7 +148,9 @@ fn scalar(dtype: Storage, bytes: &[u8]) -> Scalar {
 /// An array whose elements lie side by side.
 fn row_major(object: &Bound<'_, PyAny>) -> PyResult<BufferArg> {
     let wrong = || PyValueError::new_err("a row-major NumPy array is needed");
-    let Arg::Array(array) = argument(object, &mut Vec::new())? else { return Err(wrong()) };
+    let Arg::Array(array) = argument(object, &mut Vec::new(), &mut Found::default())? else {
+        return Err(wrong());
+    };
     let b = array.buffer;
     let mut step = b.dtype.bytes() as i64;
     for (&n, &s) in b.dims.iter().zip(&b.strides).rev() {

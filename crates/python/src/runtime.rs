@@ -6,14 +6,15 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
-use tessera_driver::{frontend, knobs};
+use tessera_driver::{Location, frontend, knobs};
 use tessera_numerics::{DType, Profile};
 
 #[pyfunction]
 pub fn backends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
-    for (name, missing) in BACKENDS.list() {
-        out.set_item(name, missing.unwrap_or("available"))?;
+    let rows: Vec<_> = enter(py, || Ok(BACKENDS.list().collect()))?;
+    for (name, missing) in rows {
+        out.set_item(name, missing.as_deref().unwrap_or("available"))?;
     }
     Ok(out)
 }
@@ -25,7 +26,11 @@ pub fn select_backend(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
 
 #[pyfunction]
 pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
-    let caps = enter(py, || BACKENDS.choose(backend)?.caps())?;
+    let caps = enter(py, || match backend {
+        // One that is named may be asked about without being there.
+        Some(_) => BACKENDS.to_compile(backend)?.caps(),
+        None => BACKENDS.to_launch(None, Location::Host)?.caps(),
+    })?;
     let out = PyDict::new(py);
     let units = PyDict::new(py);
     for dtype in DType::ALL.iter().filter(|d| d.is_float() || **d == DType::I8 || **d == DType::I4)
@@ -43,6 +48,9 @@ pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bou
     out.set_item("device_count", caps.device_count)?;
     out.set_item("memory_bytes", caps.memory_bytes)?;
     out.set_item("emulated", caps.emulated)?;
+    for (name, has) in tessera_driver::features(&caps.arch) {
+        out.set_item(name, has)?;
+    }
     Ok(out)
 }
 

@@ -1,5 +1,6 @@
-//! What compiled kernels need around them while programs run. So far: [`DiskStore`], the cache of
-//! compiled code, in memory and on disk, shared by all processes of a user.
+//! What compiled kernels need around them while programs run: [`DiskStore`], the cache of compiled
+//! code, in memory and on disk, shared by all processes of a user; and, with the feature `cuda`,
+//! NVIDIA's driver.
 //!
 //! ```
 //! use tessera_runtime::DiskStore;
@@ -15,6 +16,8 @@
 //! # std::fs::remove_dir_all(&dir).unwrap();
 //! ```
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod disk;
 mod entry;
 mod files;

@@ -1,6 +1,7 @@
 //! The arguments of one launch.
 
 use std::collections::BTreeMap;
+use tessera_diag::Diagnostics;
 use tessera_numerics::{DType, Scalar};
 
 /// An array the caller owns. Strides are in bytes, may be negative or zero; `data` is the element
@@ -36,4 +37,21 @@ pub struct LaunchArgs {
     /// Lane kernels: how many lanes exist in all, and how many form a group.
     pub domain: i64,
     pub lanes: i64,
+}
+
+/// Where a launch on a device is put.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Queue {
+    /// The device's number.
+    pub device: u32,
+    /// The handle of one of its streams; 0 is the default one.
+    pub stream: u64,
+}
+
+/// A launch that can be repeated with other arrays of the same sizes, strides and alignment.
+pub trait Settled: Send + Sync {
+    /// `addresses` are those of the arrays and `scalars` the numbers, each in the order of the
+    /// parameters.
+    fn launch(&self, addresses: &[u64], scalars: &[Scalar], stream: u64)
+    -> Result<(), Diagnostics>;
 }

@@ -2,13 +2,15 @@
 //! and launches the artifact it gives back. What the host does in every launch, whatever the backend,
 //! is here too: showing what kernels print, and stopping them.
 
+pub mod arrays;
+pub mod frame;
 mod interrupt;
 mod launch;
 mod print;
 mod store;
 
 pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
-pub use launch::{ArgValue, BufferArg, LaunchArgs};
+pub use launch::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 pub use print::{set_print, show, show_elements, show_tile, tell};
 pub use store::{NoStore, ObjectStore};
 
@@ -64,14 +66,32 @@ pub trait Artifact: Send + Sync {
     /// What the target's assembler gets, or what the target executes.
     fn target_text(&self) -> String;
     fn hash(&self) -> Hash128;
-    /// Runs the kernel to its end and writes into the buffers of `args`.
+    /// What the target's own passes made of the kernel; none where there are no such passes.
+    fn staged_text(&self) -> Option<String> {
+        None
+    }
+    /// Runs the kernel to its end and writes into the buffers of `args`, which are in host memory.
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics>;
+    /// Puts the launch on a queue of the device that holds the buffers of `args`, and comes back
+    /// before it is done where it can. Targets that work in host memory have no queues.
+    fn enqueue(&self, args: &LaunchArgs, _queue: Queue) -> Result<(), Diagnostics> {
+        self.launch(args)
+    }
+    /// The launch with all settled but addresses and numbers, to be repeated cheaply; none where
+    /// there is nothing to gain, or where each launch takes more than being put on a queue.
+    fn settle(&self, _args: &LaunchArgs, _queue: Queue) -> Option<Arc<dyn Settled>> {
+        None
+    }
     /// Figures of the compiled code, for `.explain()`: name and value.
     fn resources(&self) -> Vec<(&'static str, String)>;
 }
 
 pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
+    /// Which of its targets this one compiles for, where a backend has several.
+    fn target(&self) -> &str {
+        ""
+    }
     fn caps(&self) -> Caps;
     /// `func` has been through the tile pipeline and is valid.
     fn compile(

@@ -60,6 +60,13 @@ impl Level for Tile {
             }
             Type::View { .. } => true,
             Type::Tensor { .. } => false,
+            // Layouts, rings and what engines are doing belong to Staged IR.
+            Type::Frag { .. }
+            | Type::Smem { .. }
+            | Type::Ring { .. }
+            | Type::Slot { .. }
+            | Type::Pending(_)
+            | Type::Turn => false,
         }
     }
 

@@ -12,6 +12,7 @@
 //! ```
 
 mod analysis;
+pub mod attrs;
 mod build;
 mod level;
 pub mod ops;

@@ -3,7 +3,7 @@
 use super::nest::{Map, Nest};
 use super::whole::{COL, DEPTH, ROW, Whole};
 use super::{Group, Repr};
-use crate::attrs::checked_axes;
+use tessera_tile::attrs::checked_axes;
 use crate::contract::{Contraction, Kind, Left, describe, emit, workspace_bytes};
 use crate::frame;
 use crate::isa::Isa;

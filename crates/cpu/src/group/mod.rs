@@ -13,7 +13,7 @@ mod sink;
 mod turn;
 mod whole;
 
-use crate::attrs::{constant_of, grid_axis};
+use tessera_tile::attrs::{constant_of, grid_axis};
 use crate::code::{Code, Site};
 use crate::frame::Frame;
 use crate::isa::Isa;

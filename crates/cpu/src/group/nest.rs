@@ -7,7 +7,7 @@
 
 use super::plan::same_but_ones;
 use super::{Buffer, Group, Repr};
-use crate::attrs::{cast_mode, checked_axes};
+use tessera_tile::attrs::{cast_mode, checked_axes};
 use crate::llvm::{IntCmp, Val};
 use crate::memory::{Access, Mem, Pos, to_index};
 use std::collections::{BTreeMap, BTreeSet};

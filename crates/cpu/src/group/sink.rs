@@ -3,7 +3,7 @@
 use super::nest::{Map, Nest, Node};
 use super::plan::same_elements;
 use super::{Buffer, Group, Repr};
-use crate::attrs::cast_mode;
+use tessera_tile::attrs::cast_mode;
 use crate::fold::Fold;
 use crate::isa::Isa;
 use crate::llvm::Val;

@@ -1,7 +1,7 @@
 //! Loads and stores of a vector of lanes.
 
 use super::{Lanes, Repr};
-use crate::attrs::checked_axes;
+use tessera_tile::attrs::checked_axes;
 use crate::fold::Fold;
 use crate::llvm::Val;
 use crate::memory::{Access, Pos, to_index};

@@ -5,7 +5,7 @@
 use super::Lanes;
 use super::ops::plus;
 use super::range::{Form, Range};
-use crate::attrs::checked_axes;
+use tessera_tile::attrs::checked_axes;
 use crate::llvm::{IntCmp, Val};
 use tessera_ir::{BlockId, Op, OpId, Value};
 use tessera_numerics::{DType, ScalarFn};

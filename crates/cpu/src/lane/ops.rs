@@ -1,7 +1,7 @@
 //! The ops of one vector of lanes, and those that are the same for the whole group.
 
 use super::{Lanes, Repr};
-use crate::attrs::{cast_mode, constant_of, grid_axis};
+use tessera_tile::attrs::{cast_mode, constant_of, grid_axis};
 use crate::code::{Site, note_group, note_lane};
 use crate::frame;
 use crate::llvm::{IntCmp, Val};

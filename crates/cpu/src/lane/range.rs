@@ -8,7 +8,7 @@ use super::local::Local;
 use super::ops::plus;
 use super::uniform::is_pure;
 use super::{Lanes, Repr};
-use crate::attrs::checked_axes;
+use tessera_tile::attrs::checked_axes;
 use crate::llvm::{IntCmp, Val};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{BlockId, Op, OpId, Value, ValueDef};

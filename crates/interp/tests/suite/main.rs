@@ -9,6 +9,7 @@ mod gemm;
 mod lanes;
 mod memory;
 mod print;
+mod staged;
 mod values;
 mod watch;
 

@@ -1,9 +1,9 @@
-//! Loops and branches: the types that flow into regions and out of them.
+//! Loops and branches: the types that flow into regions and out of them. Staged IR has the same
+//! loops and asks the same of them.
 
-use crate::{Tile, TileOp};
-use tessera_ir::{BlockId, Func, OpErrors, OpId, Type, Value};
+use tessera_ir::{BlockId, Func, Level, OpErrors, OpId, Opcode, Type, Value};
 
-fn types(func: &Func<Tile>, values: &[Value]) -> Vec<Type> {
+fn types<L: Level>(func: &Func<L>, values: &[Value]) -> Vec<Type> {
     values.iter().map(|&v| func.ty(v).clone()).collect()
 }
 
@@ -18,13 +18,15 @@ fn expect(errors: &mut OpErrors, what: &str, wanted: &[Type], got: &[Type]) {
     }
 }
 
-/// The types a region yields, where it ends in a yield.
-fn yielded(func: &Func<Tile>, region: BlockId) -> Option<Vec<Type>> {
-    let end = func.terminator(region)?;
-    (func.ops[end].code == TileOp::Yield).then(|| types(func, func.ops[end].group("values")))
+/// The types a region yields, where it ends in a yield: of the ops that end a block, the one that
+/// takes values.
+fn yielded<L: Level>(func: &Func<L>, region: BlockId) -> Option<Vec<Type>> {
+    let end = &func.ops[func.terminator(region)?];
+    let yields = end.code.info().groups.iter().any(|g| g.name == "values");
+    yields.then(|| types(func, end.group("values")))
 }
 
-pub fn verify_for(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
+pub fn verify_for<L: Level>(func: &Func<L>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let carried = types(func, &op.results);
     expect(errors, "initial values", &carried, &types(func, op.group("init")));
@@ -36,7 +38,7 @@ pub fn verify_for(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-pub fn verify_if(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
+pub fn verify_if<L: Level>(func: &Func<L>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let wanted = types(func, &op.results);
     for (&region, name) in op.regions.iter().zip(["first", "second"]) {
@@ -47,7 +49,7 @@ pub fn verify_if(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-pub fn verify_while(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
+pub fn verify_while<L: Level>(func: &Func<L>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let carried = types(func, &op.results);
     expect(errors, "initial values", &carried, &types(func, op.group("init")));

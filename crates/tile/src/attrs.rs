@@ -1,16 +1,15 @@
-//! What ops say in their attributes, read in one way by both kinds of kernel.
+//! What ops say in their attributes, read in one way by every backend and level.
 
-use tessera_ir::{Attr, Op};
+use tessera_ir::{Attr, Level, Op};
 use tessera_numerics::{DType, Rounding, Scalar, cast, decode};
-use tessera_tile::Tile;
 
 /// The axis of the grid that an op asks for.
-pub fn grid_axis(op: &Op<Tile>) -> usize {
+pub fn grid_axis<L: Level>(op: &Op<L>) -> usize {
     op.attr("axis").and_then(Attr::as_int).unwrap_or(0).clamp(0, 2) as usize
 }
 
 /// The axes of an access that must be held against the extents.
-pub fn checked_axes(op: &Op<Tile>, rank: usize) -> Vec<bool> {
+pub fn checked_axes<L: Level>(op: &Op<L>, rank: usize) -> Vec<bool> {
     if op.attr("inbounds").and_then(Attr::as_bool) == Some(true) {
         return vec![false; rank];
     }
@@ -21,14 +20,14 @@ pub fn checked_axes(op: &Op<Tile>, rank: usize) -> Vec<bool> {
 }
 
 /// How a cast to this dtype rounds, and whether it saturates.
-pub fn cast_mode(op: &Op<Tile>, to: DType) -> (Rounding, bool) {
+pub fn cast_mode<L: Level>(op: &Op<L>, to: DType) -> (Rounding, bool) {
     let round = op.attr("round").and_then(Attr::as_word).and_then(Rounding::from_name);
     let saturate = op.attr("saturate").and_then(Attr::as_bool);
     (round.unwrap_or(Rounding::Rne), saturate.unwrap_or(to.saturates_by_default()))
 }
 
 /// The value of a constant, in the carrier of its dtype.
-pub fn constant_of(op: &Op<Tile>, dtype: DType) -> Scalar {
+pub fn constant_of<L: Level>(op: &Op<L>, dtype: DType) -> Scalar {
     match op.attr("value") {
         Some(Attr::Bool(b)) => Scalar::Bool(*b),
         // Unsigned values above i64::MAX are written as the i64 with the same bits.

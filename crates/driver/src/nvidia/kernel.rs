@@ -1,0 +1,330 @@
+//! A kernel as PTX: code for the layouts of arrays that were met, loaded on the devices that ran
+//! it.
+
+use super::host;
+use super::settled::{self, Repeatable};
+use crate::gpu;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
+use tessera_numerics::Profile;
+use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, compile, usual_classes};
+use tessera_runtime::cuda::{CudaError, Function, LaunchShape, LoadOptions, Module};
+use tessera_support::{ForkLock, Hash128};
+use tessera_target::frame::{CONTEXT, Frame};
+use tessera_target::{
+    ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs, ObjectStore, Queue, Settled,
+};
+use tessera_tile::TileFunc;
+
+pub struct Kernel {
+    pub func: TileFunc,
+    frame: Frame,
+    caps: &'static PtxCaps,
+    pub device: Option<u32>,
+    profile: Profile,
+    store: Arc<dyn ObjectStore>,
+    variants: ForkLock<BTreeMap<Classes, Arc<Variant>>>,
+    /// One thread builds at a time; the others find what it made.
+    building: ForkLock<()>,
+    /// What the latest launch ran.
+    last: ForkLock<Option<Arc<Variant>>>,
+    usual: Arc<Variant>,
+    about: Arc<gpu::About>,
+}
+
+/// Code for one set of layouts.
+pub struct Variant {
+    pub code: Code,
+    /// By device.
+    loaded: ForkLock<BTreeMap<u32, Arc<Function>>>,
+}
+
+thread_local! {
+    /// The words and classes of a launch, kept for the next.
+    static SCRATCH: RefCell<(Vec<u64>, Classes)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+impl Kernel {
+    pub fn new(
+        func: &TileFunc,
+        caps: &'static PtxCaps,
+        device: Option<u32>,
+        options: &CompileOptions,
+    ) -> Result<Self, Diagnostics> {
+        let frame = Frame::new(func)?;
+        // Most arrays are laid out so; others get code of their own when they come.
+        let classes = usual_classes(&frame);
+        let code = compile(func, caps, options.profile, &classes)?;
+        let usual = Arc::new(Variant { code, loaded: ForkLock::default() });
+        Ok(Self {
+            func: func.clone(),
+            frame,
+            caps,
+            device,
+            profile: options.profile,
+            store: options.store.clone(),
+            variants: ForkLock::new([(classes, usual.clone())].into()),
+            building: ForkLock::default(),
+            last: ForkLock::default(),
+            usual,
+            about: Arc::new(gpu::About { name: func.name.clone(), loc: func.loc.clone() }),
+        })
+    }
+
+    fn found(&self, classes: &Classes) -> Option<Arc<Variant>> {
+        self.variants.lock().get(classes).cloned()
+    }
+
+    fn variant(&self, classes: &Classes) -> Result<Arc<Variant>, Diagnostics> {
+        if let Some(variant) = self.found(classes) {
+            return Ok(variant);
+        }
+        let _one = self.building.lock();
+        if let Some(variant) = self.found(classes) {
+            return Ok(variant);
+        }
+        let code = compile(&self.func, self.caps, self.profile, classes)?;
+        let variant = Arc::new(Variant { code, loaded: ForkLock::default() });
+        self.variants.lock().insert(classes.clone(), variant.clone());
+        Ok(variant)
+    }
+
+    /// The variant's function on a device; its code is assembled and loaded when it first runs
+    /// there. What is assembled is kept between processes.
+    fn function(&self, variant: &Variant, ordinal: u32) -> Result<Arc<Function>, Diagnostics> {
+        if let Some(function) = variant.loaded.lock().get(&ordinal) {
+            return Ok(function.clone());
+        }
+        if gpu::is_recording() {
+            let message = format!(
+                "the code of `{}` is not on the device yet, and cannot be loaded while a graph is recorded",
+                self.func.name
+            );
+            let help = "call the kernel once, with arrays that lie as these do, before the recording begins";
+            let error = Diagnostic::new(ErrorCode::E_CAPTURE, message);
+            return Err(error.at(self.func.loc.clone()).help(help).into());
+        }
+        let device = gpu::device(ordinal)?;
+        // Where a kernel stands in its file changes nothing that runs.
+        let ptx = variant.code.module.text_without_places();
+        let about =
+            format!("{} for {} on {}", self.func.name, self.caps.target, device.info().name);
+        let options = LoadOptions::default();
+        let load = || {
+            let module =
+                Module::load_cached(&device, ptx.as_bytes(), &options, &*self.store, &about)?;
+            module.function(&variant.code.kernel().name)
+        };
+        let function = load()
+            .map_err(|e| Diagnostic::from(e.note(self.compiled_for())).at(self.func.loc.clone()))?;
+        let function = Arc::new(function);
+        variant.loaded.lock().insert(ordinal, function.clone());
+        Ok(function)
+    }
+
+    fn compiled_for(&self) -> String {
+        format!("the kernel is `{}`, compiled for {}", self.func.name, self.caps.target)
+    }
+
+    fn shape(
+        &self,
+        code: &Code,
+        args: &LaunchArgs,
+        on: &Function,
+    ) -> Result<LaunchShape, Diagnostics> {
+        let kernel = code.kernel();
+        let blocks = code.blocks(args, on.device().info().multiprocessors);
+        let Ok(blocks) = u32::try_from(blocks) else {
+            let message = format!("expected at most 2^31 - 1 blocks, got {blocks}");
+            let error = Diagnostic::new(ErrorCode::E_LAUNCH_GEOMETRY, message);
+            return Err(error.at(self.func.loc.clone()).into());
+        };
+        let mut shape = LaunchShape::new([blocks, 1, 1], kernel.threads);
+        shape.cluster = (kernel.cluster > 1).then_some([kernel.cluster, 1, 1]);
+        shape.shared = kernel.dynamic_shared;
+        Ok(shape)
+    }
+
+    /// The words of a launch, and the code for its arrays.
+    fn fit<'a>(
+        &self,
+        args: &LaunchArgs,
+        (words, classes): (&'a mut Vec<u64>, &mut Classes),
+    ) -> Result<(&'a mut Vec<u64>, Arc<Variant>), Diagnostics> {
+        classes.clear();
+        classes.resize(self.frame.params.len(), ArrayClass::default());
+        let mut crooked = None;
+        self.frame.fill(&self.func, args, words, |place, _, b| {
+            classes[place] = ArrayClass::of(b);
+            if u64::from(classes[place].align) < b.dtype.bytes() as u64 && !b.dims.contains(&0) {
+                crooked.get_or_insert(place);
+            }
+        })?;
+        if let Some(place) = crooked {
+            return Err(self.misaligned(args, place));
+        }
+        let variant = self.variant(classes)?;
+        Ok((words, variant))
+    }
+
+    fn misaligned(&self, args: &LaunchArgs, place: usize) -> Diagnostics {
+        let name = &self.frame.params[place].name;
+        let ArgValue::Buffer(b) = &args.params[place] else { return Diagnostics::new() };
+        let (size, dtype) = (b.dtype.bytes(), b.dtype);
+        let message = format!(
+            "`{name}`: expected {dtype} elements at multiples of {size} bytes, got an array that begins at {:#x} with strides of {} bytes",
+            b.data as u64,
+            crate::args::shape(&b.strides)
+        );
+        Diagnostic::new(ErrorCode::E_LAUNCH_BAD_LAYOUT, message)
+            .at(self.func.loc.clone())
+            .help("copy the array to memory of its own")
+            .into()
+    }
+
+    /// Runs code that can find fault, and waits for what it says.
+    fn launch_watched(
+        &self,
+        variant: &Variant,
+        launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
+        queue: Queue,
+    ) -> Result<(), Diagnostics> {
+        if gpu::is_recording() {
+            let message = format!(
+                "`{}` has assertions, whose result must be waited for, and cannot be recorded into a graph",
+                self.func.name
+            );
+            let error = Diagnostic::new(ErrorCode::E_CAPTURE, message);
+            return Err(error.at(self.func.loc.clone()).into());
+        }
+        let status = gpu::Memory::new(queue, 4)?;
+        status.fill(0, queue.stream)?;
+        launch(status.address())?;
+        let mut bytes = [0; 4];
+        let word = BufferArg {
+            data: status.address() as *mut u8,
+            dims: vec![1],
+            strides: vec![4],
+            dtype: tessera_numerics::DType::U32,
+            writable: false,
+        };
+        gpu::read(&word, queue, &mut bytes)?;
+        match u32::from_le_bytes(bytes) {
+            0 => Ok(()),
+            number => Err(self.fault(variant, number).into()),
+        }
+    }
+
+    fn fault(&self, variant: &Variant, number: u32) -> Diagnostic {
+        let site = variant.code.sites.get(number as usize - 1);
+        let (message, loc) = match site {
+            Some(site) if !site.message.is_empty() => (site.message.as_str(), &site.loc),
+            Some(site) => {
+                ("expected the assertion to hold, got a condition that is false", &site.loc)
+            }
+            None => ("a kernel stopped at a place that it does not have", &self.func.loc),
+        };
+        let error = Diagnostic::new(ErrorCode::E_ASSERT, message).at(loc.clone());
+        error.note(format!("in `{}`", self.func.name))
+    }
+
+    /// An error of the driver with what was being launched.
+    fn failed(&self, error: CudaError, args: &LaunchArgs, device: u32) -> Diagnostics {
+        let rows = self.frame.params.iter().zip(&args.params);
+        let told: Vec<String> = rows
+            .map(|(param, arg)| match arg {
+                ArgValue::Buffer(b) => format!(
+                    "{}: {} {} on cuda:{device}",
+                    param.name,
+                    b.dtype,
+                    crate::args::shape(&b.dims)
+                ),
+                ArgValue::Scalar(value) => {
+                    format!("{}: {}", param.name, tessera_target::show(*value))
+                }
+            })
+            .collect();
+        error.at_launch(&self.func.name, &self.func.loc, &told.join(", ")).into()
+    }
+}
+
+/// Parameter bytes of a launch: words first, and what else the code takes after them.
+pub fn as_bytes(words: &[u64]) -> &[u8] {
+    // SAFETY: words are bytes, eight each.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
+impl Artifact for Kernel {
+    fn target_text(&self) -> String {
+        self.usual.code.module.text()
+    }
+
+    fn staged_text(&self) -> Option<String> {
+        self.usual.code.staged.clone()
+    }
+
+    fn hash(&self) -> Hash128 {
+        self.usual.code.module.hash()
+    }
+
+    fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
+        host::launch(self, args)
+    }
+
+    fn enqueue(&self, args: &LaunchArgs, queue: Queue) -> Result<(), Diagnostics> {
+        if args.grid.contains(&0) {
+            return Ok(());
+        }
+        SCRATCH.with_borrow_mut(|(words, classes)| {
+            let (words, variant) = self.fit(args, (words, classes))?;
+            let function = self.function(&variant, queue.device)?;
+            let shape = self.shape(&variant.code, args, &function)?;
+            let stream = gpu::stream(queue.stream);
+            let mut launch = |status: u64| {
+                words[CONTEXT] = status;
+                // SAFETY: the words are what the code was made for, checked against the types by
+                // `Frame::fill`; the arrays are the caller's, who keeps them in the stream's order.
+                unsafe { function.launch(&shape, as_bytes(words), stream) }
+                    .map_err(|error| self.failed(error, args, queue.device))
+            };
+            if variant.code.sites.is_empty() {
+                launch(0)?;
+            } else {
+                self.launch_watched(&variant, launch, queue)?;
+            }
+            gpu::launched(&function, &self.about, queue);
+            *self.last.lock() = Some(variant);
+            Ok(())
+        })
+    }
+
+    fn settle(&self, args: &LaunchArgs, queue: Queue) -> Option<Arc<dyn Settled>> {
+        SCRATCH.with_borrow_mut(|(words, classes)| {
+            let (words, variant) = self.fit(args, (words, classes)).ok()?;
+            let function = self.function(&variant, queue.device).ok()?;
+            let shape = self.shape(&variant.code, args, &function).ok()?;
+            let (about, device) = (self.about.clone(), queue.device);
+            let all = Repeatable { code: &variant.code, function, shape, device, about };
+            settled::settle(all, &self.frame, words)
+        })
+    }
+
+    fn resources(&self) -> Vec<(&'static str, String)> {
+        let variant = self.last.lock().clone().unwrap_or_else(|| self.usual.clone());
+        let kernel = variant.code.kernel();
+        let mut out = vec![("arch", self.caps.target.to_string())];
+        out.extend(variant.code.notes.iter().cloned());
+        if let Some(function) = variant.loaded.lock().values().next() {
+            let made = function.attributes();
+            out.push(("registers", made.registers.to_string()));
+            out.push(("local_bytes", made.local_bytes.to_string()));
+            if let Ok(blocks) = function.occupancy(kernel.threads, kernel.dynamic_shared) {
+                out.push(("blocks_per_multiprocessor", blocks.to_string()));
+            }
+        }
+        out.push(("variants", self.variants.lock().len().to_string()));
+        out
+    }
+}

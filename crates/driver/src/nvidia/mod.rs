@@ -1,0 +1,229 @@
+//! NVIDIA GPUs as a backend: PTX is made for an architecture, with no device needed, and run on the
+//! devices that are there.
+
+mod host;
+mod kernel;
+mod settled;
+
+use crate::backends::{PTX, Target};
+use crate::gpu;
+use kernel::Kernel;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_numerics::DType;
+use tessera_ptx::{Feature, PtxCaps, Ty};
+use tessera_runtime::cuda;
+use tessera_support::ForkLock;
+use tessera_target::{Artifact, Backend, Caps, CompileOptions};
+use tessera_tile::TileFunc;
+
+pub use crate::gpu::{hold_back, missing, wait_for};
+
+/// Code for one architecture, and the device that calls with host arrays run on.
+pub struct Nvidia {
+    caps: &'static PtxCaps,
+    device: Option<u32>,
+    /// The architecture, and which device if it is not the first.
+    key: String,
+}
+
+/// What is compiled for where no device and no architecture is named: the generation that the
+/// library's schedules are made for.
+const DEFAULT: (u32, bool) = (90, true);
+
+/// The backend for an architecture, or for the device that is there, to compile with.
+pub(crate) fn to_compile(target: &Target) -> Result<Arc<dyn Backend>, Diagnostics> {
+    if let Some(arch) = &target.arch {
+        return Ok(Arc::new(Nvidia::new(named(arch)?, target.device)));
+    }
+    if cuda::present().is_ok() {
+        return on_device(target.device.unwrap_or(0), None);
+    }
+    let (sm, exact) = DEFAULT;
+    let caps = PtxCaps::of(sm, exact).ok_or_else(|| unknown(&format!("sm{sm}")))?;
+    Ok(Arc::new(Nvidia::new(caps, target.device)))
+}
+
+/// A device, and the architecture that code is to be made for.
+type Key = (u32, Option<String>);
+
+static OPEN: ForkLock<BTreeMap<Key, Arc<Nvidia>>> = ForkLock::new(BTreeMap::new());
+
+/// The backend for a device, to run on it; `arch` is what code is to be made for, where that is
+/// said.
+pub(crate) fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
+    // Also told in a forked child, where what was opened before is of no use.
+    if let Err(absent) = cuda::present() {
+        let mut error = Diagnostic::from(cuda::CudaError::from(absent));
+        error.message = format!("the backend `{PTX}` is not available: {}", error.message);
+        return Err(error.into());
+    }
+    let key = (device, arch.map(str::to_string));
+    if let Some(found) = OPEN.lock().get(&key) {
+        return Ok(found.clone());
+    }
+    let opened = gpu::device(device)?;
+    let (major, minor) = opened.info().capability;
+    let own = PtxCaps::for_device(major, minor).ok_or_else(|| {
+        let (name, arch) = (&opened.info().name, opened.info().arch());
+        let oldest = PtxCaps::all().first().map_or_else(String::new, |c| c.target.to_string());
+        let message =
+            format!("expected a device of {oldest} or newer, got {name}, which is {arch}");
+        Diagnostic::new(Code::E_UNSUPPORTED, message)
+    })?;
+    let caps = match arch {
+        None => own,
+        Some(arch) => {
+            let wanted = named(arch)?;
+            let here = major * 10 + minor;
+            let runs = match wanted.target {
+                tessera_ptx::Target { sm, exact: true } => sm == here,
+                tessera_ptx::Target { sm, exact: false } => sm <= here,
+            };
+            if !runs {
+                let name = &opened.info().name;
+                let message = format!(
+                    "expected a device that runs code for {}, got {name}, which is {}",
+                    wanted.target,
+                    opened.info().arch()
+                );
+                let help = format!("leave `target=` out, or name `{}`", own.target);
+                return Err(Diagnostic::new(Code::E_DRIVER, message).help(help).into());
+            }
+            wanted
+        }
+    };
+    let made = Arc::new(Nvidia::new(caps, Some(device)));
+    OPEN.lock().insert(key, made.clone());
+    Ok(made)
+}
+
+/// `sm_90` is the architecture as PTX has it, which later ones run too, and `sm_90a` the one with
+/// what it alone has; `sm90` is what its devices get: the latter where there is one.
+fn named(arch: &str) -> Result<&'static PtxCaps, Diagnostics> {
+    let digits = arch.trim_start_matches("sm");
+    let plain = digits.strip_prefix('_');
+    let text = plain.unwrap_or(digits);
+    let number = text.trim_end_matches('a');
+    let Ok(sm) = number.parse::<u32>() else { return Err(unknown(arch)) };
+    let exact = PtxCaps::of(sm, true);
+    let found = match (text.ends_with('a'), plain.is_some()) {
+        (true, _) => exact,
+        (false, true) => PtxCaps::of(sm, false),
+        (false, false) => exact.or_else(|| PtxCaps::of(sm, false)),
+    };
+    found.ok_or_else(|| unknown(arch))
+}
+
+fn unknown(arch: &str) -> Diagnostics {
+    let names: Vec<_> = PtxCaps::all().iter().map(|c| c.target.to_string()).collect();
+    let message = format!("expected an architecture (one of {}), got `{arch}`", names.join(", "));
+    Diagnostic::new(Code::E_UNSUPPORTED, message).into()
+}
+
+/// What an architecture has, by the names that `capabilities()` uses.
+pub fn features(arch: &str) -> Vec<(&'static str, bool)> {
+    let Ok(caps) = named(arch) else { return Vec::new() };
+    let has = |feature| caps.has(feature);
+    vec![
+        ("ldmatrix", has(Feature::Ldmatrix)),
+        ("tma", has(Feature::Tma)),
+        ("mbarrier", has(Feature::Mbarrier)),
+        ("wgmma", has(Feature::Wgmma)),
+        ("clusters", has(Feature::Cluster)),
+    ]
+}
+
+impl Nvidia {
+    fn new(caps: &'static PtxCaps, device: Option<u32>) -> Self {
+        let key = match device {
+            None | Some(0) => caps.target.to_string(),
+            Some(device) => format!("{} on cuda:{device}", caps.target),
+        };
+        Self { caps, device, key }
+    }
+}
+
+impl Backend for Nvidia {
+    fn name(&self) -> &'static str {
+        PTX
+    }
+
+    fn target(&self) -> &str {
+        &self.key
+    }
+
+    fn caps(&self) -> Caps {
+        let present = cuda::present().map_or(0, |present| present.devices);
+        let device = self.device.filter(|_| present > 0).and_then(|d| gpu::device(d).ok());
+        Caps {
+            backend: PTX,
+            arch: self.caps.target.to_string(),
+            matrix_units: matrix_units(self.caps),
+            warp_size: 32,
+            async_copy: self.caps.has(Feature::CpAsync),
+            shared_bytes_per_block: self.caps.shared_per_block.into(),
+            max_threads_per_block: tessera_ptx::caps::MAX_THREADS,
+            regs_per_thread: tessera_ptx::caps::MAX_REGISTERS,
+            device_count: present,
+            memory_bytes: device.map_or(0, |d| d.info().total_memory),
+            emulated: BTreeMap::new(),
+        }
+    }
+
+    fn compile(
+        &self,
+        func: &TileFunc,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn Artifact>, Diagnostics> {
+        Ok(Box::new(Kernel::new(func, self.caps, self.device, options)?))
+    }
+}
+
+/// Dtypes that a product of the warp, or of several, takes as they are.
+fn matrix_units(caps: &PtxCaps) -> Vec<DType> {
+    const ROWS: &[(Ty, DType)] = &[
+        (Ty::S4, DType::I4),
+        (Ty::S8, DType::I8),
+        (Ty::U8, DType::U8),
+        (Ty::F64, DType::F64),
+        (Ty::Tf32, DType::Tf32),
+        (Ty::F16, DType::F16),
+        (Ty::BF16, DType::BF16),
+        (Ty::E4M3, DType::Fp8E4M3),
+        (Ty::E5M2, DType::Fp8E5M2),
+        (Ty::E3M2, DType::Fp6E3M2),
+        (Ty::E2M3, DType::Fp6E2M3),
+        (Ty::E2M1, DType::Fp4E2M1),
+    ];
+    let has = |ty: Ty| caps.mma_rows.iter().any(|row| row.a == ty);
+    ROWS.iter().filter(|(ty, _)| has(*ty)).map(|(_, dtype)| *dtype).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_have_names() {
+        let target = |name: &str| named(name).map(|c| c.target.to_string()).unwrap_or_default();
+        assert_eq!(target("sm90"), "sm_90a");
+        assert_eq!(target("sm_90"), "sm_90");
+        assert_eq!(target("sm_90a"), "sm_90a");
+        assert_eq!(target("sm80"), "sm_80");
+        let error = named("sm42").unwrap_err().render();
+        assert!(error.contains("E_UNSUPPORTED") && error.contains("sm_90a"), "{error}");
+    }
+
+    #[test]
+    fn what_an_architecture_has_is_told_without_a_device() {
+        let hopper = features("sm_90a");
+        assert!(hopper.contains(&("wgmma", true)) && hopper.contains(&("tma", true)));
+        assert!(features("sm_80").contains(&("tma", false)));
+        let Ok(caps) = named("sm90") else { panic!() };
+        let units = matrix_units(caps);
+        assert!(units.contains(&DType::BF16) && units.contains(&DType::Fp8E4M3));
+        assert!(!units.contains(&DType::F32));
+    }
+}

@@ -1,0 +1,84 @@
+//! Launches that are repeated with other addresses and numbers.
+
+use super::kernel::as_bytes;
+use crate::gpu;
+use std::cell::RefCell;
+use std::sync::Arc;
+use tessera_diag::{Diagnostic, Diagnostics};
+use tessera_numerics::Scalar;
+use tessera_ptx::Code;
+use tessera_runtime::cuda::{Function, LaunchShape};
+use tessera_target::frame::{Frame, ParamKind, bits};
+use tessera_target::{Queue, Settled};
+
+/// A launch as it was.
+pub struct Repeatable<'a> {
+    pub code: &'a Code,
+    pub function: Arc<Function>,
+    pub shape: LaunchShape,
+    pub device: u32,
+    pub about: Arc<gpu::About>,
+}
+
+struct Launch {
+    function: Arc<Function>,
+    shape: LaunchShape,
+    device: u32,
+    words: Box<[u64]>,
+    /// Which words are addresses and which numbers.
+    addresses: Box<[usize]>,
+    scalars: Box<[usize]>,
+    about: Arc<gpu::About>,
+}
+
+thread_local! {
+    static WORDS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `None` for code whose launches must be waited for.
+pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<dyn Settled>> {
+    if !all.code.sites.is_empty() {
+        return None;
+    }
+    let places = |wanted: fn(&ParamKind) -> bool| {
+        frame.params.iter().filter(|p| wanted(&p.kind)).map(|p| p.word).collect()
+    };
+    Some(Arc::new(Launch {
+        function: all.function,
+        shape: all.shape,
+        device: all.device,
+        words: words.into(),
+        addresses: places(|kind| matches!(kind, ParamKind::Array { .. })),
+        scalars: places(|kind| matches!(kind, ParamKind::Scalar(_))),
+        about: all.about,
+    }))
+}
+
+impl Settled for Launch {
+    fn launch(
+        &self,
+        addresses: &[u64],
+        scalars: &[Scalar],
+        stream: u64,
+    ) -> Result<(), Diagnostics> {
+        WORDS.with_borrow_mut(|words| {
+            words.clear();
+            words.extend_from_slice(&self.words);
+            for (&place, &address) in self.addresses.iter().zip(addresses) {
+                words[place] = address;
+            }
+            for (&place, &value) in self.scalars.iter().zip(scalars) {
+                words[place] = bits(value);
+            }
+            // SAFETY: all but addresses and numbers is as it was in a launch that was checked; the
+            // driver of launches has compared the arrays' layouts with those of that one.
+            unsafe { self.function.launch(&self.shape, as_bytes(words), gpu::stream(stream)) }
+                .map_err(|error| {
+                    let (name, loc) = (&self.about.name, &self.about.loc);
+                    Diagnostic::from(error.at_launch(name, loc, ""))
+                })?;
+            gpu::launched(&self.function, &self.about, Queue { device: self.device, stream });
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,346 @@
+//! Calls that are like an earlier one in all but addresses and real numbers: they are put on their
+//! stream without being bound, specialised and checked again. What could be different is compared;
+//! whatever is not the same goes the long way.
+
+use crate::args::{Arg, Number};
+use crate::backends::Backends;
+use crate::bind::{Bound, Slot};
+use crate::explain::Record;
+use crate::kernel::KernelHandle;
+use crate::knobs;
+use crate::number::scalar_of;
+use crate::params::{Kind, Param, Params};
+use crate::specialise::Specialised;
+use std::sync::Arc;
+use tessera_diag::Diagnostics;
+use tessera_frontend::{ArgType, Capture};
+use tessera_numerics::{DType, Profile, Scalar};
+use tessera_support::ForkLock;
+use tessera_target::{BufferArg, Settled};
+
+/// Arrays of more axes go the long way.
+pub const MAX_RANK: usize = 6;
+
+/// Code may be made for addresses that are multiples of this.
+const ALIGNMENT: u64 = 16;
+
+/// An argument as a caller gives it, with nothing allocated for it.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Seen {
+    Array(View),
+    Float(f64),
+    Int(i64),
+    Bool(bool),
+}
+
+/// An array on a CUDA device.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct View {
+    pub address: u64,
+    pub device: u32,
+    pub dtype: DType,
+    pub rank: usize,
+    pub dims: [i64; MAX_RANK],
+    /// In bytes.
+    pub strides: [i64; MAX_RANK],
+    pub writable: bool,
+}
+
+/// What an argument must be like.
+#[derive(PartialEq)]
+enum Wanted {
+    Array(Layout),
+    /// A real number, whichever, to be made this dtype.
+    Real(DType),
+    /// The same for a parameter that takes anything: what is no float there is another program.
+    Float(DType),
+    /// A number that the grid may rest on, as this dtype.
+    Exactly(DType, Scalar),
+    /// What the code was made for.
+    Constant(Seen),
+}
+
+#[derive(PartialEq)]
+struct Layout {
+    dtype: DType,
+    dims: Box<[i64]>,
+    strides: Box<[i64]>,
+    /// The address below the largest alignment.
+    low: u64,
+    /// Bytes from the address to the first that is used, and to the one after the last.
+    reach: (i64, i64),
+    writes: bool,
+}
+
+pub(crate) struct Recipe {
+    basis: Basis,
+    wanted: Vec<Wanted>,
+    /// All numbers that the launch takes, and which of them are a call's own.
+    scalars: Vec<Scalar>,
+    reals: Vec<usize>,
+    settled: Arc<dyn Settled>,
+    record: Arc<Record>,
+}
+
+/// What a launch rests on beside its arguments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Basis {
+    pub profile: Profile,
+    pub grid: Option<Vec<i64>>,
+    pub device: u32,
+    /// What the choice of the backend rests on, beside where the arrays are.
+    pub selection: u64,
+    pub environment: Option<String>,
+    pub returns: Vec<usize>,
+}
+
+/// The recipes of one kernel, or of one that was compiled by itself; the latest first.
+#[derive(Default)]
+pub struct Replays {
+    kept: ForkLock<Vec<Arc<Recipe>>>,
+}
+
+/// More are taken for sizes that change all the time.
+const KEPT: usize = 16;
+
+/// A call that fits one.
+pub struct Replay {
+    recipe: Arc<Recipe>,
+    addresses: [u64; MAX_ARRAYS],
+    arrays: usize,
+    reals: [Scalar; MAX_REALS],
+}
+
+const MAX_ARRAYS: usize = 16;
+const MAX_REALS: usize = 8;
+
+impl Replays {
+    pub(crate) fn clear(&self) {
+        self.kept.lock().clear();
+    }
+
+    /// Whether such a call is kept already.
+    pub(crate) fn has(&self, note: &Note, basis: &Basis) -> bool {
+        self.kept.lock().iter().any(|r| r.basis == *basis && r.wanted == note.wanted)
+    }
+
+    pub(crate) fn keep(&self, recipe: Recipe) {
+        let mut kept = self.kept.lock();
+        kept.insert(0, Arc::new(recipe));
+        kept.truncate(KEPT);
+    }
+
+    /// An earlier call that this one is like.
+    pub fn find(
+        &self,
+        backends: &Backends,
+        args: &[Seen],
+        grid: Option<&[i64]>,
+        profile: Profile,
+    ) -> Option<Replay> {
+        let kept = self.kept.lock();
+        if kept.is_empty() || knobs::CHECK.is_set() {
+            return None;
+        }
+        let environment = knobs::BACKEND.get();
+        let selection = backends.changes();
+        kept.iter().find_map(|recipe| {
+            let basis = &recipe.basis;
+            let same = basis.profile == profile
+                && basis.selection == selection
+                && basis.grid.as_deref() == grid
+                && basis.environment == environment;
+            if same { fit(recipe, args) } else { None }
+        })
+    }
+}
+
+impl KernelHandle {
+    /// Launches it on a stream of its arrays' device.
+    pub fn launch_again(&self, replay: &Replay, stream: u64) -> Result<(), Diagnostics> {
+        let recipe = &*replay.recipe;
+        let addresses = &replay.addresses[..replay.arrays];
+        if recipe.reals.is_empty() {
+            recipe.settled.launch(addresses, &recipe.scalars, stream)?;
+        } else {
+            let mut scalars = recipe.scalars.clone();
+            for (&place, &value) in recipe.reals.iter().zip(&replay.reals) {
+                scalars[place] = value;
+            }
+            recipe.settled.launch(addresses, &scalars, stream)?;
+        }
+        self.record(recipe.record.clone());
+        Ok(())
+    }
+}
+
+impl Replay {
+    pub fn device(&self) -> u32 {
+        self.recipe.basis.device
+    }
+
+    /// The parameters that the call gives back.
+    pub fn returns(&self) -> &[usize] {
+        &self.recipe.basis.returns
+    }
+}
+
+fn fit(recipe: &Arc<Recipe>, args: &[Seen]) -> Option<Replay> {
+    if args.len() != recipe.wanted.len() {
+        return None;
+    }
+    let mut out = Replay {
+        recipe: recipe.clone(),
+        addresses: [0; MAX_ARRAYS],
+        arrays: 0,
+        reals: [Scalar::Bool(false); MAX_REALS],
+    };
+    let mut reals = 0;
+    for (wanted, seen) in recipe.wanted.iter().zip(args) {
+        match (wanted, seen) {
+            (Wanted::Array(layout), Seen::Array(view)) if view.device == recipe.basis.device => {
+                if !layout.is_of(view) {
+                    return None;
+                }
+                out.addresses[out.arrays] = view.address;
+                out.arrays += 1;
+            }
+            (Wanted::Float(_), Seen::Int(_) | Seen::Bool(_)) => return None,
+            (Wanted::Real(dtype) | Wanted::Float(dtype), seen) => {
+                out.reals[reals] = number(seen, *dtype)?;
+                reals += 1;
+            }
+            (Wanted::Exactly(dtype, value), seen) if number(seen, *dtype)? == *value => {}
+            (Wanted::Constant(value), seen) if value == seen => {}
+            _ => return None,
+        }
+    }
+    is_disjoint(recipe, &out.addresses[..out.arrays]).then_some(out)
+}
+
+fn number(seen: &Seen, dtype: DType) -> Option<Scalar> {
+    let value = match seen {
+        Seen::Float(v) => Number::Float(*v),
+        Seen::Int(v) => Number::Int((*v).into()),
+        Seen::Bool(v) => Number::Bool(*v),
+        Seen::Array(_) => return None,
+    };
+    scalar_of(&Arg::Number { value, dtype: None }, dtype).ok()
+}
+
+/// Whether no written array comes near another one. Where they do, the long way tells whether they
+/// share an element.
+fn is_disjoint(recipe: &Recipe, addresses: &[u64]) -> bool {
+    let layouts = || {
+        recipe.wanted.iter().filter_map(|w| match w {
+            Wanted::Array(layout) => Some(layout),
+            _ => None,
+        })
+    };
+    let range = |layout: &Layout, at: u64| {
+        (at.wrapping_add_signed(layout.reach.0), at.wrapping_add_signed(layout.reach.1))
+    };
+    for (i, (a, &at)) in layouts().zip(addresses).enumerate() {
+        for (b, &other) in layouts().zip(addresses).skip(i + 1) {
+            let ((a0, a1), (b0, b1)) = (range(a, at), range(b, other));
+            if (a.writes || b.writes) && a0 < b1 && b0 < a1 {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+impl Layout {
+    fn new(buffer: &BufferArg, writes: bool) -> Self {
+        let (mut low, mut high) = (0, buffer.dtype.bytes() as i64);
+        for (&n, &stride) in buffer.dims.iter().zip(&buffer.strides) {
+            let reach = (n - 1).max(0).saturating_mul(stride);
+            if reach < 0 { low += reach } else { high += reach }
+        }
+        Self {
+            dtype: buffer.dtype,
+            dims: buffer.dims.as_slice().into(),
+            strides: buffer.strides.as_slice().into(),
+            low: buffer.data as u64 % ALIGNMENT,
+            reach: (low, high),
+            writes,
+        }
+    }
+
+    fn is_of(&self, view: &View) -> bool {
+        self.dtype == view.dtype
+            && self.dims[..] == view.dims[..view.rank]
+            && self.strides[..] == view.strides[..view.rank]
+            && self.low == view.address % ALIGNMENT
+            && (view.writable || !self.writes)
+    }
+}
+
+/// What is needed to keep a call.
+pub(crate) struct Note {
+    wanted: Vec<Wanted>,
+    scalars: Vec<Scalar>,
+    reals: Vec<usize>,
+}
+
+impl Note {
+    /// `None` for a call that cannot be repeated so: with arguments that are no arrays or numbers,
+    /// with results that are made for it, or with more of them than there is room for.
+    pub fn of(params: &Params, spec: &Specialised, bound: &Bound) -> Option<Self> {
+        let mut out = Note { wanted: Vec::new(), scalars: Vec::new(), reals: Vec::new() };
+        let mut arrays = 0;
+        for (i, (param, slot)) in params.items.iter().zip(&bound.slots).enumerate() {
+            let place = spec.params.iter().position(|&p| p == i);
+            let wanted = match (slot, place) {
+                (Slot::Array(array), Some(place)) => {
+                    let buffer = &array.buffer;
+                    if buffer.dims.len() > MAX_RANK || buffer.dims.contains(&0) {
+                        return None;
+                    }
+                    arrays += 1;
+                    Wanted::Array(Layout::new(buffer, spec.privilege(place).writes()))
+                }
+                (Slot::Scalar(value), Some(_)) => {
+                    out.scalars.push(*value);
+                    let wanted = scalar(param, *value, bound)?;
+                    if matches!(wanted, Wanted::Real(_) | Wanted::Float(_)) {
+                        out.reals.push(out.scalars.len() - 1);
+                    }
+                    wanted
+                }
+                (Slot::Static, None) => Wanted::Constant(constant(bound, &param.name)?),
+                _ => return None,
+            };
+            out.wanted.push(wanted);
+        }
+        (arrays <= MAX_ARRAYS && out.reals.len() <= MAX_REALS).then_some(out)
+    }
+}
+
+fn scalar(param: &Param, value: Scalar, bound: &Bound) -> Option<Wanted> {
+    match (&param.kind, bound.config.args.get(&param.name)) {
+        (Kind::Scalar(dtype), _) if dtype.is_float() => Some(Wanted::Real(*dtype)),
+        (Kind::Scalar(dtype), _) => Some(Wanted::Exactly(*dtype, value)),
+        // A Python float is f32 there; other numbers are programs of their own.
+        (_, Some(ArgType::Scalar(DType::F32))) => Some(Wanted::Float(DType::F32)),
+        _ => None,
+    }
+}
+
+/// A compile-time value as a caller gives it.
+fn constant(bound: &Bound, name: &str) -> Option<Seen> {
+    match bound.config.consts.get(name)? {
+        Capture::Bool(v) => Some(Seen::Bool(*v)),
+        Capture::Int(v) => Some(Seen::Int(*v)),
+        Capture::Float(v) => Some(Seen::Float(*v)),
+        _ => None,
+    }
+}
+
+impl Recipe {
+    pub fn new(note: Note, basis: Basis, settled: Arc<dyn Settled>, record: Arc<Record>) -> Self {
+        let Note { wanted, scalars, reals } = note;
+        Self { basis, wanted, scalars, reals, settled, record }
+    }
+}

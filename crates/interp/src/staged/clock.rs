@@ -1,0 +1,68 @@
+//! Vector clocks: what an agent knows to have happened. Each agent's threads, each of its engines
+//! and each ring's copies count by themselves.
+
+/// One number for each component; what is not there is zero.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Clock(Vec<u64>);
+
+/// What counts, as places in a clock.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Components {
+    pub agents: usize,
+}
+
+impl Components {
+    /// The threads of an agent.
+    pub fn threads(self, agent: usize) -> usize {
+        agent
+    }
+
+    /// The groups of products that an agent began, and which of them are done.
+    pub fn mma(self, agent: usize) -> usize {
+        self.agents + agent
+    }
+
+    /// Its bulk stores: which have read their memory.
+    pub fn bulk(self, agent: usize) -> usize {
+        2 * self.agents + agent
+    }
+
+    /// The copies into a ring: all up to a counter.
+    pub fn fills(self, ring: usize) -> usize {
+        3 * self.agents + ring
+    }
+}
+
+impl Clock {
+    pub fn at(&self, component: usize) -> u64 {
+        self.0.get(component).copied().unwrap_or(0)
+    }
+
+    pub fn raise(&mut self, component: usize, to: u64) {
+        if self.0.len() <= component {
+            self.0.resize(component + 1, 0);
+        }
+        self.0[component] = self.0[component].max(to);
+    }
+
+    pub fn join(&mut self, other: &Clock) {
+        for (component, &value) in other.0.iter().enumerate() {
+            self.raise(component, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joining_takes_what_either_knows() {
+        let (mut a, mut b) = (Clock::default(), Clock::default());
+        a.raise(3, 2);
+        b.raise(0, 1);
+        b.raise(3, 1);
+        a.join(&b);
+        assert_eq!((a.at(0), a.at(1), a.at(3), a.at(9)), (1, 0, 2, 0));
+    }
+}

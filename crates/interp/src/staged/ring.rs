@@ -1,0 +1,89 @@
+//! Rings and turns: who has which slot, and what is known when it changes hands.
+
+use super::clock::Clock;
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_diag::Loc;
+
+/// Who takes part in a ring: a seat is a role's replica, or a role whose replicas take tiles in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Seat {
+    pub role: usize,
+    pub replica: i64,
+}
+
+/// The life of one counter.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    pub acquired: BTreeMap<Seat, Loc>,
+    /// A copy that was begun for it.
+    pub copy: Option<Loc>,
+    pub published: BTreeSet<Seat>,
+    pub waited: BTreeMap<Seat, Loc>,
+    pub released: BTreeSet<Seat>,
+    /// What those knew who published it, and who released it.
+    pub publication: Clock,
+    pub freedom: Clock,
+}
+
+#[derive(Debug)]
+pub(super) struct Ring {
+    pub name: String,
+    pub slots: i64,
+    /// The buffers of each slot's fields.
+    pub buffers: Vec<Vec<usize>>,
+    pub fields: Vec<String>,
+    pub producers: BTreeSet<Seat>,
+    pub consumers: BTreeSet<Seat>,
+    pub lives: BTreeMap<i64, Life>,
+    /// Counters below it were drained.
+    pub drained: i64,
+    /// What each seat takes next.
+    pub next_fill: BTreeMap<Seat, i64>,
+    pub next_read: BTreeMap<Seat, i64>,
+}
+
+impl Ring {
+    pub fn life(&mut self, i: i64) -> &mut Life {
+        self.lives.entry(i).or_default()
+    }
+
+    /// Whether the slot of a counter may be filled: the one before it in the slot is free.
+    pub fn is_free(&self, i: i64) -> bool {
+        let before = i - self.slots;
+        before < 0
+            || self.lives.get(&before).is_some_and(|l| l.released.len() == self.consumers.len())
+    }
+
+    pub fn is_published(&self, i: i64) -> bool {
+        self.lives.get(&i).is_some_and(|l| l.published.len() == self.producers.len())
+    }
+
+    /// Counters whose life is over need not be kept.
+    pub fn forget_before(&mut self, i: i64) {
+        let (fillers, readers) = (self.producers.len(), self.consumers.len());
+        let over = |l: &Life| l.published.len() == fillers && l.released.len() == readers;
+        self.lives.retain(|&n, life| n >= i || !over(life));
+    }
+
+    pub fn field(&self, i: i64, name: &str) -> Option<usize> {
+        let at = self.fields.iter().position(|f| f == name)?;
+        self.buffers.get(i.rem_euclid(self.slots) as usize)?.get(at).copied()
+    }
+}
+
+/// Which replica's turn it is.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    pub at: i64,
+    pub clock: Clock,
+}
+
+/// A barrier of all replicas of a role.
+#[derive(Debug, Default)]
+pub(super) struct Meeting {
+    pub here: BTreeSet<i64>,
+    pub round: u64,
+    pub clock: Clock,
+    /// What the last round knew.
+    pub done: Clock,
+}

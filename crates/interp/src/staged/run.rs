@@ -1,0 +1,196 @@
+//! A launch: the blocks one after another, and in each the agents by turns.
+
+use super::agent::{Agent, Progress};
+use super::clock::{Clock, Components};
+use super::engine::{Engines, Queue};
+use super::prepare::{Prepared, seats};
+use super::ring::Seat;
+use super::world::{Chance, World};
+use super::{StagedOptions, Timing};
+use crate::fault::{Outcome, broken, fault};
+use crate::launch::{bind, dims};
+use crate::machine::Machine;
+use crate::value::{Data, Tile};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Loc};
+use tessera_ir::OpId;
+use tessera_target::LaunchArgs;
+
+pub(super) fn launch(
+    prepared: &Prepared<'_>,
+    args: &LaunchArgs,
+    options: StagedOptions,
+) -> Outcome<()> {
+    let [nx, ny, nz] = args.grid;
+    let blocks = nx.max(0) * ny.max(0) * nz.max(0);
+    for block in 0..blocks {
+        let at = [block / (ny * nz), block / nz % ny, block % nz];
+        one_block(prepared, args, options, at, (block, blocks))?;
+    }
+    Ok(())
+}
+
+/// The values of the parameters, and a machine with its views bound.
+fn machine<'p>(
+    prepared: &'p Prepared<'p>,
+    args: &LaunchArgs,
+    at: [i64; 3],
+) -> Outcome<(Machine<'p>, Vec<(usize, Tile)>)> {
+    let program = &prepared.program;
+    let mut m = Machine::new(program);
+    m.lanes = args.lanes.max(1);
+    m.grid = args.grid;
+    m.group = at;
+    m.dims = dims(program, args)?;
+    m.consts = program.consts.iter().map(|&(x, n)| Arc::new(Data::fill(x, n))).collect();
+    let scalars = bind(&mut m, args)?;
+    Ok((m, scalars))
+}
+
+fn one_block(
+    prepared: &Prepared<'_>,
+    args: &LaunchArgs,
+    options: StagedOptions,
+    at: [i64; 3],
+    (block, blocks): (i64, i64),
+) -> Outcome<()> {
+    let agents = 1 + prepared.roles.iter().map(|(_, r)| r.replicas.max(1) as usize).sum::<usize>();
+    let seed = match options.timing {
+        Timing::Random(seed) => seed ^ (block as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        Timing::Early | Timing::Late => 0,
+    };
+    let (global, scalars) = machine(prepared, args, at)?;
+    let mut world = World {
+        prepared,
+        global,
+        buffers: Vec::new(),
+        rings: Vec::new(),
+        turns: Vec::new(),
+        meetings: BTreeMap::new(),
+        engines: Engines::default(),
+        components: Components { agents },
+        timing: options.timing,
+        chance: Chance(seed),
+        block,
+        blocks,
+    };
+    world.engines.queues.resize_with(agents, Queue::default);
+    let (mut own, _) = machine(prepared, args, at)?;
+    scalars.into_iter().for_each(|(slot, value)| own.set(slot, value));
+    let mut main = Agent::new(0, Seat { role: 0, replica: 0 }, own, prepared.func.body);
+    loop {
+        match main.step(&mut world)? {
+            Progress::Ran => world.maybe_work()?,
+            Progress::Done => break,
+            Progress::Blocked { why, loc } => {
+                return Err(stuck(&[(main.name(), why, loc)]));
+            }
+            Progress::Fork(op) => {
+                fork(&mut main, &mut world, op, args, at)?;
+                main.advance();
+            }
+        }
+    }
+    world.finish_agent(0)?;
+    world.finish()
+}
+
+/// Runs the roles of an op to their ends.
+fn fork<'p>(
+    main: &mut Agent<'p>,
+    world: &mut World<'p>,
+    op: OpId,
+    args: &LaunchArgs,
+    at: [i64; 3],
+) -> Outcome<()> {
+    let prepared = world.prepared;
+    let func = prepared.func;
+    let clock = world.outgoing(main);
+    let mut agents = Vec::new();
+    let mut number = 1;
+    for (place, (role, info)) in prepared.roles.iter().enumerate() {
+        let seats = seats(place + 1, Some(info));
+        for replica in 0..info.replicas.max(1) {
+            if func.blocks[func.ops[*role].block].parent == Some(op) {
+                let (own, _) = machine(prepared, args, at)?;
+                let seat = seats.get(replica as usize).or(seats.first()).copied();
+                let seat = seat.ok_or_else(|| broken("a role without replicas", &func.loc))?;
+                let mut agent = Agent::new(number, seat, own, func.ops[*role].regions[0]);
+                agent.inherit(main);
+                agent.clock = clock.clone();
+                agent.role = Some((*role, info.clone()));
+                agent.replica = replica;
+                agents.push(agent);
+            }
+            number += 1;
+        }
+    }
+    schedule(&mut agents, world)?;
+    for agent in &mut agents {
+        world.finish_agent(agent.number)?;
+        let out: Clock = world.outgoing(agent);
+        main.clock.join(&out);
+    }
+    main.clock.raise(world.components.threads(0), main.now);
+    Ok(())
+}
+
+/// Steps that an agent takes before another may.
+const TURN: usize = 1 << 20;
+const RANDOM_TURN: usize = 8;
+
+fn schedule<'p>(agents: &mut [Agent<'p>], world: &mut World<'p>) -> Outcome<()> {
+    let mut running: Vec<usize> = (0..agents.len()).collect();
+    // Who waits, and for what; emptied when anybody goes on.
+    let mut waiting: BTreeMap<usize, (String, Loc)> = BTreeMap::new();
+    while !running.is_empty() {
+        let ready: Vec<usize> =
+            running.iter().copied().filter(|a| !waiting.contains_key(a)).collect();
+        let (pick, turn) = match (world.timing, ready.as_slice()) {
+            (_, []) => {
+                let all: Vec<_> = waiting
+                    .iter()
+                    .map(|(&a, (why, loc))| (agents[a].name(), why.clone(), loc.clone()))
+                    .collect();
+                return Err(stuck(&all));
+            }
+            (Timing::Early, [first, ..]) => (*first, TURN),
+            (Timing::Late, [.., last]) => (*last, TURN),
+            (Timing::Random(_), some) => {
+                let pick = some[world.chance.below(some.len())];
+                (pick, 1 + world.chance.below(RANDOM_TURN))
+            }
+        };
+        for _ in 0..turn {
+            match agents[pick].step(world)? {
+                Progress::Ran => {
+                    waiting.clear();
+                    world.maybe_work()?;
+                }
+                Progress::Blocked { why, loc } => {
+                    waiting.insert(pick, (why, loc));
+                    break;
+                }
+                Progress::Done => {
+                    running.retain(|&a| a != pick);
+                    break;
+                }
+                Progress::Fork(_) => {
+                    return Err(broken("roles inside a role", &world.prepared.func.loc));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stuck(who: &[(String, String, Loc)]) -> crate::fault::Fault {
+    let list: Vec<_> = who
+        .iter()
+        .map(|(name, why, loc)| format!("{name} waits for {why}{}", super::buffer::line(loc)))
+        .collect();
+    let loc = who.first().map_or_else(Loc::unknown, |(_, _, loc)| loc.clone());
+    let why = format!("expected the block to go on, got all waiting: {}", list.join("; "));
+    fault(Code::E_DIVERGENT_BARRIER, why, &loc)
+}

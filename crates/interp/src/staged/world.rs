@@ -1,0 +1,234 @@
+//! What the agents of one block share: memory, rings, engines, and chance.
+
+use super::buffer::{Access, Buffer, MemRef, SlotRef};
+use super::clock::{Clock, Components};
+use super::engine::Engines;
+use super::prepare::Prepared;
+use super::ring::{Meeting, Ring, Seat, Turn};
+use super::{Timing, agent::Agent};
+use crate::fault::{Outcome, broken, fault};
+use crate::machine::Machine;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tessera_diag::{Code, Loc};
+use tessera_ir::{OpId, Type, Value};
+use tessera_layout::Layout;
+
+pub(super) struct World<'p> {
+    pub prepared: &'p Prepared<'p>,
+    /// Holds the views.
+    pub global: Machine<'p>,
+    pub buffers: Vec<Buffer>,
+    pub rings: Vec<Ring>,
+    pub turns: Vec<Turn>,
+    pub meetings: BTreeMap<OpId, Meeting>,
+    pub engines: Engines,
+    pub components: Components,
+    pub timing: Timing,
+    pub chance: Chance,
+    /// The numbers of this block and how many there are.
+    pub block: i64,
+    pub blocks: i64,
+}
+
+/// Numbers by a seed (splitmix64).
+#[derive(Clone, Debug)]
+pub(super) struct Chance(pub u64);
+
+impl Chance {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+impl World<'_> {
+    pub fn alloc(&mut self, ty: &Type) -> usize {
+        let dims = ty.static_shape().unwrap_or_default();
+        self.buffers.push(Buffer::new(&dims, ty.dtype()));
+        self.buffers.len() - 1
+    }
+
+    /// A ring as its op makes it, with all slots free.
+    pub fn create_ring(&mut self, v: Value) -> usize {
+        let func = self.prepared.func;
+        let Type::Ring { slots, fields } = func.ty(v) else { return 0 };
+        let mut buffers = Vec::new();
+        for _ in 0..*slots {
+            buffers.push(fields.iter().map(|f| self.alloc(&f.as_smem())).collect());
+        }
+        let sides = self.prepared.rings.get(&v).cloned().unwrap_or_default();
+        self.rings.push(Ring {
+            name: func.name_of(v).map_or_else(|| v.to_string(), |n| format!("%{n}")),
+            slots: i64::from(*slots),
+            buffers,
+            fields: fields.iter().map(|f| f.name.clone()).collect(),
+            producers: sides.producers,
+            consumers: sides.consumers,
+            lives: BTreeMap::new(),
+            drained: 0,
+            next_fill: BTreeMap::new(),
+            next_read: BTreeMap::new(),
+        });
+        self.rings.len() - 1
+    }
+
+    /// Threads of an agent touch memory, all together.
+    pub fn by_threads(
+        &mut self,
+        agent: &mut Agent<'_>,
+        mem: &MemRef,
+        writes: bool,
+        layout: Option<&Arc<Layout>>,
+        loc: &Loc,
+    ) -> Outcome<()> {
+        self.in_hand(agent, mem, writes, loc)?;
+        agent.now += 1;
+        let access = Access {
+            writes,
+            engine: false,
+            component: self.components.threads(agent.number),
+            value: agent.now,
+            clock: &agent.clock,
+            layout,
+            loc,
+        };
+        self.buffers[mem.buffer].touch(mem, &access)
+    }
+
+    /// An engine that an agent began reads or writes memory.
+    pub fn by_engine(
+        &mut self,
+        agent: &Agent<'_>,
+        mem: &MemRef,
+        writes: bool,
+        (component, value): (usize, u64),
+        loc: &Loc,
+    ) -> Outcome<()> {
+        self.in_hand(agent, mem, writes, loc)?;
+        let clock = &agent.clock;
+        let access = Access { writes, engine: true, component, value, clock, layout: None, loc };
+        self.buffers[mem.buffer].touch(mem, &access)
+    }
+
+    /// A slot is written by who acquired it and read by who waited for it, as long as they have it.
+    fn in_hand(&self, agent: &Agent<'_>, mem: &MemRef, writes: bool, loc: &Loc) -> Outcome<()> {
+        let Some(slot) = mem.slot else { return Ok(()) };
+        if slot.filling == writes && agent.holds.contains(&slot) {
+            return Ok(());
+        }
+        let SlotRef { ring, i, .. } = slot;
+        let (what, when) = if writes {
+            ("written", "between `acquire` and `publish`")
+        } else {
+            ("read", "between `wait` and `release`")
+        };
+        let name = &self.rings[ring].name;
+        let why = format!("expected counter {i} of ring {name} to be {what} {when} only");
+        Err(fault(Code::E_RACE, why, loc))
+    }
+
+    /// The tiles of a persistent loop that fall to this block, in order.
+    pub fn tiles(&self, total: i64) -> Vec<i64> {
+        (0..total).filter(|t| t % self.blocks == self.block).collect()
+    }
+
+    /// The same where whoever is free takes the next: any way of sharing them out.
+    pub fn dynamic_tiles(&self, total: i64) -> Vec<i64> {
+        let Timing::Random(seed) = self.timing else { return self.tiles(total) };
+        let blocks = self.blocks.max(1) as usize;
+        let mine = |t: &i64| {
+            let mut chance = Chance(seed ^ (*t as u64).wrapping_mul(0x2545_f491_4f6c_dd1d));
+            chance.below(blocks) as i64 == self.block
+        };
+        (0..total).filter(mine).collect()
+    }
+
+    /// What is left when the block ends, that should not be.
+    pub fn finish(&mut self) -> Outcome<()> {
+        for ring in &self.rings {
+            for (i, life) in &ring.lives {
+                let name = &ring.name;
+                for (begun, ended, what, must) in [
+                    (&life.acquired, &life.published, "acquired", "published"),
+                    (&life.waited, &life.released, "waited for", "released"),
+                ] {
+                    if let Some((_, loc)) = begun.iter().find(|(s, _)| !ended.contains(s)) {
+                        let why = format!(
+                            "expected counter {i} of ring {name}, which is {what}, to be {must}"
+                        );
+                        return Err(fault(Code::E_UNWAITED, why, loc));
+                    }
+                }
+                let read = ring.consumers.iter().any(|s| life.waited.contains_key(s));
+                if let Some(loc) = life.copy.as_ref().filter(|_| !read && *i >= ring.drained) {
+                    let why = "expected this copy to be waited for, got the end of the block";
+                    return Err(fault(Code::E_UNWAITED, why, loc));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What one agent leaves when its role ends.
+    pub fn finish_agent(&mut self, agent: usize) -> Outcome<()> {
+        let queue = &self.engines.queues[agent];
+        if let Some(p) = queue.products.get(queue.products_awaited) {
+            let why = "expected a `mma_retire` that covers this product, got the end of the role";
+            return Err(fault(Code::E_UNWAITED, why, &p.loc));
+        }
+        if let Some(bulk) = queue.bulks.get(queue.bulks_awaited) {
+            let why = "expected a `bulk_wait` that covers this store, got the end of the role";
+            return Err(fault(Code::E_UNWAITED, why, &bulk.loc));
+        }
+        let all = queue.bulks.len();
+        self.bulks(agent, all)
+    }
+
+    /// In a random timing, some work may be done now.
+    pub fn maybe_work(&mut self) -> Outcome<()> {
+        if !matches!(self.timing, Timing::Random(_)) || self.chance.below(4) != 0 {
+            return Ok(());
+        }
+        let agents = self.engines.queues.len();
+        let agent = self.chance.below(agents);
+        let queue = &self.engines.queues[agent];
+        let (products, bulks) = (queue.products_done, queue.bulks_done);
+        match self.chance.below(3) {
+            0 => self.products(agent, products + 1),
+            1 => self.bulks(agent, bulks + 1),
+            _ => {
+                let some = self.chance.below(self.engines.fills.len());
+                let Some(fill) = self.engines.fills.get(some) else { return Ok(()) };
+                let (buffer, i) = (fill.to.buffer, fill.i);
+                self.fills(|f| (f.to.buffer, f.i) == (buffer, i))
+            }
+        }
+    }
+
+    /// The clock that an agent hands on: all its threads have come this far.
+    pub fn outgoing(&self, agent: &mut Agent<'_>) -> Clock {
+        agent.now += 1;
+        let mut clock = agent.clock.clone();
+        clock.raise(self.components.threads(agent.number), agent.now);
+        clock
+    }
+
+    pub fn ring_mut(&mut self, ring: usize, loc: &Loc) -> Outcome<&mut Ring> {
+        self.rings.get_mut(ring).ok_or_else(|| broken("a ring that was not made", loc))
+    }
+}
+
+/// The seats of both sides of a ring.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sides {
+    pub producers: BTreeSet<Seat>,
+    pub consumers: BTreeSet<Seat>,
+}

@@ -1,0 +1,59 @@
+//! The choice of shared memory for a conversion.
+
+use crate::banks::{BANKS, Held, WORD};
+use crate::layout::Layout;
+use crate::shared::{Shared, Swizzle, WIDEST};
+
+/// The shared memory for converting between two layouts of a tile: of row-major and other orders,
+/// padded rows and swizzles the one with the fewest wavefronts, written and read; of equals the
+/// smallest, then the simplest.
+pub fn best_shared_for(write: &Layout, read: &Layout, elem_bytes: u32) -> Shared {
+    assert_eq!(write.shape(), read.shape(), "a conversion keeps the shape");
+    let ends = [(write, Held::new(write, 0)), (read, Held::new(read, 0))];
+    let mut best: Option<(u32, u32, Shared)> = None;
+    for shared in candidates(write.shape(), elem_bytes) {
+        let limit = best.as_ref().map_or(u32::MAX, |best| best.0);
+        let mut turns = 0;
+        for (layout, held) in &ends {
+            let vector = shared.vector(layout);
+            turns += held.accesses(&shared, vector, limit - turns.min(limit)).wavefronts;
+        }
+        let bytes = shared.bytes();
+        if best.as_ref().is_none_or(|best| (turns, bytes) < (best.0, best.1)) {
+            best = Some((turns, bytes, shared));
+        }
+    }
+    best.expect("row-major is always there").2
+}
+
+/// The forms to try, simplest first.
+fn candidates(shape: &[u32], elem_bytes: u32) -> Vec<Shared> {
+    let rank = shape.len();
+    let long = (0..rank).rev().filter(|&dim| shape[dim] > 1);
+    let mut orders: Vec<Vec<usize>> = long
+        .map(|fast| [fast].into_iter().chain((0..rank).rev().filter(|&d| d != fast)).collect())
+        .collect();
+    if orders.is_empty() {
+        orders.push((0..rank).rev().collect());
+    }
+    let plain: Vec<Shared> =
+        orders.iter().map(|order| Shared::ordered(shape, order, elem_bytes)).collect();
+    let mut all = plain.clone();
+    for plain in &plain {
+        let size = plain.bytes().next_power_of_two().ilog2();
+        // Pieces of an access exchange places within the width of all banks, by any higher bits.
+        for base in (elem_bytes.max(WORD).ilog2()..=WIDEST.ilog2()).rev() {
+            let width = (BANKS * WORD).ilog2() - base;
+            for shift in width..size.saturating_sub(base) {
+                let bits = width.min(size - base - shift);
+                all.push(Shared { swizzle: Some(Swizzle { base, bits, shift }), ..plain.clone() });
+            }
+        }
+    }
+    for plain in plain.iter().filter(|_| rank > 1) {
+        for bytes in [4, 8, 16].into_iter().filter(|&bytes| bytes >= elem_bytes) {
+            all.push(Shared { pad: bytes / elem_bytes, ..plain.clone() });
+        }
+    }
+    all
+}

@@ -1,0 +1,153 @@
+//! Where the elements of a tile are in shared memory.
+
+use crate::layout::Layout;
+
+/// The widest access of one thread, in bytes.
+pub(crate) const WIDEST: u32 = 16;
+
+/// An exchange of address bits: bits `base .. base + bits` of a byte address are XORed with the
+/// bits `shift` places above them, so that neighbours in a column lie in different banks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Swizzle {
+    /// At least the bits of a byte inside an element, which stay together.
+    pub base: u32,
+    pub bits: u32,
+    /// At least 1.
+    pub shift: u32,
+}
+
+impl Swizzle {
+    pub fn apply(self, address: u32) -> u32 {
+        address ^ (address >> self.shift & ((1 << self.bits) - 1) << self.base)
+    }
+}
+
+/// The places of a tile's elements in shared memory.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Shared {
+    pub shape: Vec<u32>,
+    /// Dims in memory order, fastest first.
+    pub order: Vec<usize>,
+    /// A power of two.
+    pub elem_bytes: u32,
+    pub swizzle: Option<Swizzle>,
+    /// Elements added to each row of the fastest dim, or of a panel of it.
+    pub pad: u32,
+    /// Rows are cut into panels of so many elements, one panel of all rows after the other: what
+    /// copy engines and matrix units want when a row is longer than the swizzled span.
+    pub panel: Option<u32>,
+}
+
+impl Shared {
+    /// Elements side by side, the last dim fastest.
+    pub fn row_major(shape: &[u32], elem_bytes: u32) -> Shared {
+        let order: Vec<usize> = (0..shape.len()).rev().collect();
+        Shared::ordered(shape, &order, elem_bytes)
+    }
+
+    /// Elements side by side in any order of dims, fastest first.
+    pub fn ordered(shape: &[u32], order: &[usize], elem_bytes: u32) -> Shared {
+        assert!(elem_bytes.is_power_of_two(), "elements of {elem_bytes} bytes");
+        assert_eq!(order.len(), shape.len(), "one place in the order for each dim");
+        let (shape, order) = (shape.to_vec(), order.to_vec());
+        Shared { shape, order, elem_bytes, swizzle: None, pad: 0, panel: None }
+    }
+
+    /// Pieces of 16 bytes exchanged within spans of 32, 64 or 128 bytes, by address bits 7 and up.
+    /// Rows longer than the span are cut into panels of it. These are the forms that copy engines
+    /// and matrix units know.
+    pub fn swizzled(shape: &[u32], order: &[usize], elem_bytes: u32, span: u32) -> Shared {
+        assert!([32, 64, 128].contains(&span), "a span of {span} bytes");
+        let mut shared = Shared::ordered(shape, order, elem_bytes);
+        shared.swizzle = Some(Swizzle { base: 4, bits: span.ilog2() - 4, shift: 3 });
+        let panel = span / elem_bytes;
+        shared.panel = order.first().filter(|&&dim| shape[dim] > panel).map(|_| panel);
+        shared
+    }
+
+    /// The byte of an element, from the start of the tile, which is aligned to [`Shared::align`].
+    pub fn offset(&self, coords: &[u32]) -> u32 {
+        self.places().offset(coords.iter().copied())
+    }
+
+    /// From an element to its neighbour along each dim, in elements, in memory order; and from one
+    /// panel to the next.
+    pub fn strides(&self) -> (Vec<u32>, u32) {
+        let Places { strides, end, .. } = self.places();
+        (self.order.iter().map(|&dim| strides[dim]).collect(), end)
+    }
+
+    pub(crate) fn places(&self) -> Places {
+        let (elem_bytes, swizzle) = (self.elem_bytes, self.swizzle);
+        let mut strides = vec![1; self.shape.len()];
+        let Some((&fast, slower)) = self.order.split_first() else {
+            return Places { strides, panels: None, end: 1, elem_bytes, swizzle };
+        };
+        let mut end = self.panel.unwrap_or(self.shape[fast]) + self.pad;
+        for &dim in slower {
+            strides[dim] = end;
+            end *= self.shape[dim];
+        }
+        let panels = self.panel.map(|panel| (fast, panel));
+        Places { strides, panels, end, elem_bytes, swizzle }
+    }
+
+    /// Bytes that the tile takes, with padding and whole swizzled spans.
+    pub fn bytes(&self) -> u32 {
+        let Places { panels, end, .. } = self.places();
+        let count = panels.map_or(1, |(fast, panel)| self.shape[fast].div_ceil(panel));
+        let bytes = count * end * self.elem_bytes;
+        self.swizzle.map_or(bytes, |s| bytes.next_multiple_of(1 << (s.base + s.bits)))
+    }
+
+    /// What the start of the tile should be a multiple of, in bytes. Offsets are right for any start
+    /// that the widest access may have; engines that swizzle whole addresses want the bits that
+    /// they read to be zero there, at most 1024 bytes.
+    pub fn align(&self) -> u32 {
+        let reads = self.swizzle.map_or(0, |s| s.base + s.bits + s.shift);
+        WIDEST.max(1 << reads.min(10))
+    }
+
+    /// The most elements of a thread that one instruction can access: consecutive registers whose
+    /// elements are side by side and aligned, at most 16 bytes. A power of two.
+    pub fn vector(&self, layout: &Layout) -> u32 {
+        let Some(&fast) = self.order.first() else { return 1 };
+        let row = self.panel.unwrap_or(self.shape[fast]);
+        let one_row = self.shape.len() == 1 && self.panel.is_none();
+        let aligned = |vector: u32| {
+            let rows = one_row || (row.is_multiple_of(vector) && self.pad.is_multiple_of(vector));
+            rows && self.swizzle.is_none_or(|s| vector * self.elem_bytes <= 1 << s.base)
+        };
+        let mut vector = layout.run_along(fast).min(WIDEST / self.elem_bytes).max(1);
+        while vector > 1 && !aligned(vector) {
+            vector /= 2;
+        }
+        vector
+    }
+}
+
+/// The numbers that an offset is made of.
+pub(crate) struct Places {
+    /// From an element to its neighbour along each dim, in elements.
+    strides: Vec<u32>,
+    /// The fastest dim and the elements of a panel of it.
+    panels: Option<(usize, u32)>,
+    /// From one panel to the next, or the end of the only one.
+    end: u32,
+    elem_bytes: u32,
+    swizzle: Option<Swizzle>,
+}
+
+impl Places {
+    pub fn offset(&self, coords: impl Iterator<Item = u32>) -> u32 {
+        let mut at = 0;
+        for (dim, (coord, stride)) in coords.zip(&self.strides).enumerate() {
+            at += match self.panels {
+                Some((fast, panel)) if dim == fast => coord / panel * self.end + coord % panel,
+                _ => coord * stride,
+            };
+        }
+        let address = at * self.elem_bytes;
+        self.swizzle.map_or(address, |swizzle| swizzle.apply(address))
+    }
+}

@@ -1,0 +1,177 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use tessera_layout::{LANES, Layout, Shared, Swizzle, best_shared_for};
+
+use crate::random::{Draw, config, draws, elements};
+
+fn random_shared(draw: &mut Draw, shape: &[u32]) -> Shared {
+    let order = draw.permutation(shape.len());
+    let mut shared = Shared::ordered(shape, &order, 1 << draw.below(4));
+    match draw.below(4) {
+        0 => {}
+        1 => shared.pad = 1 + draw.below(8) as u32,
+        2 => {
+            shared.swizzle = Some(Swizzle {
+                base: (2 + draw.below(3) as u32).max(shared.elem_bytes.ilog2()),
+                bits: 1 + draw.below(4) as u32,
+                shift: 1 + draw.below(5) as u32,
+            })
+        }
+        _ => {
+            let span = 32 << draw.below(3);
+            shared = Shared::swizzled(shape, &order, shared.elem_bytes, span);
+        }
+    }
+    shared
+}
+
+/// Whether every run of `vector` registers is one aligned stretch of memory.
+fn is_vector(shared: &Shared, layout: &Layout, vector: u32) -> bool {
+    let bytes = vector * shared.elem_bytes;
+    (0..layout.ctas()).all(|cta| {
+        (0..layout.warps()).all(|warp| {
+            (0..LANES).all(|lane| {
+                (0..layout.regs() / vector).all(|at| {
+                    let offset = |reg| {
+                        let padding = layout.is_padding(reg, lane, warp, cta);
+                        (!padding).then(|| shared.offset(&layout.coords(reg, lane, warp, cta)))
+                    };
+                    let first = offset(at * vector);
+                    first.is_none_or(|first| first % bytes == 0)
+                        && (0..vector).all(|next| {
+                            offset(at * vector + next)
+                                == first.map(|f| f + next * shared.elem_bytes)
+                        })
+                })
+            })
+        })
+    }) && layout.regs().is_multiple_of(vector)
+}
+
+/// Extra wavefronts, counted for every access of every warp with sets of words for each bank.
+fn conflicts(shared: &Shared, layout: &Layout, vector: u32) -> (u32, u32) {
+    let bytes = vector * shared.elem_bytes;
+    let served_together = if bytes == 16 {
+        8
+    } else if bytes == 8 {
+        16
+    } else {
+        32
+    };
+    let (mut worst, mut all) = (0, 0);
+    for cta in 0..layout.ctas() {
+        for warp in 0..layout.warps() {
+            for reg in (0..layout.regs()).step_by(vector as usize) {
+                let mut extra = 0;
+                for first in (0..LANES).step_by(served_together) {
+                    let mut banks: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+                    for lane in first..first + served_together as u32 {
+                        if layout.is_padding(reg, lane, warp, cta) {
+                            continue;
+                        }
+                        let at = shared.offset(&layout.coords(reg, lane, warp, cta));
+                        for byte in at..at + bytes {
+                            banks.entry(byte / 4 % 32).or_default().insert(byte / 4);
+                        }
+                    }
+                    let turns = banks.values().map(BTreeSet::len).max().unwrap_or(0) as u32;
+                    extra += turns.saturating_sub(1);
+                    all += if cta == 0 { turns } else { 0 };
+                }
+                worst = worst.max(extra);
+            }
+        }
+    }
+    (worst, all)
+}
+
+proptest! {
+    #![proptest_config(config(120))]
+
+    #[test]
+    fn elements_have_places_of_their_own(mut draw in draws()) {
+        let rank = draw.below(4);
+        let shape = draw.shape(rank, 12);
+        let shared = random_shared(&mut draw, &shape);
+        let mut offsets = BTreeSet::new();
+        for element in elements(&shape) {
+            let offset = shared.offset(&element);
+            prop_assert!(offset.is_multiple_of(shared.elem_bytes));
+            prop_assert!(offset + shared.elem_bytes <= shared.bytes());
+            prop_assert!(offsets.insert(offset), "{:?} shares a place", element);
+        }
+    }
+
+    #[test]
+    fn vectors_are_side_by_side_and_conflicts_are_counted(mut draw in draws()) {
+        let rank = draw.below(3);
+        let layout = if draw.below(2) == 0 {
+            draw.layout(rank)
+        } else {
+            let shape = draw.shape(rank, 40);
+            Layout::coalesced(&shape, (0..rank).last(), 4, 2, 1, None)
+        };
+        let shared = random_shared(&mut draw, layout.shape());
+        let vector = shared.vector(&layout);
+        prop_assert!(vector * shared.elem_bytes <= 16 && is_vector(&shared, &layout, vector));
+        let (worst, all) = conflicts(&shared, &layout, vector);
+        prop_assert_eq!(shared.conflicts(&layout, vector), worst);
+        prop_assert_eq!(shared.wavefronts(&layout, vector), all);
+        let (worst, _) = conflicts(&shared, &layout, 1);
+        prop_assert_eq!(shared.conflicts(&layout, 1), worst);
+    }
+}
+
+#[test]
+fn swizzled_spans_are_those_of_copy_engines() {
+    // Rows of 128 bytes: 16-byte pieces are exchanged by the row modulo 8.
+    let shared = Shared::swizzled(&[16, 64], &[1, 0], 2, 128);
+    for row in 0..16 {
+        for col in 0..64 {
+            let expected = row * 128 + (((col / 8) ^ (row % 8)) * 8 + col % 8) * 2;
+            assert_eq!(shared.offset(&[row, col]), expected);
+        }
+    }
+    assert_eq!((shared.bytes(), shared.align()), (2048, 1024));
+    // Longer rows are cut into panels.
+    let wide = Shared::swizzled(&[16, 128], &[1, 0], 2, 128);
+    assert_eq!(wide.offset(&[3, 64 + 5]), 2048 + shared.offset(&[3, 5]));
+    assert_eq!(wide.bytes(), 4096);
+    let narrow = Shared::swizzled(&[16, 16], &[1, 0], 2, 32);
+    assert_eq!(narrow.offset(&[4, 0]), 4 * 32 + 16);
+}
+
+#[test]
+fn known_conflicts_are_counted() {
+    let rows = Layout::coalesced(&[32, 32], Some(1), 1, 1, 1, None);
+    let cols = Layout::coalesced(&[32, 32], Some(0), 1, 1, 1, None);
+    let plain = Shared::row_major(&[32, 32], 4);
+    assert_eq!((plain.conflicts(&rows, 1), plain.conflicts(&cols, 1)), (0, 31));
+    let padded = Shared { pad: 1, ..plain.clone() };
+    assert_eq!((padded.conflicts(&rows, 1), padded.conflicts(&cols, 1)), (0, 0));
+    assert_eq!(padded.wavefronts(&cols, 1), 32);
+    // Sixteen bytes for each lane are four quarter warps without conflict.
+    let wide = Layout::coalesced(&[32, 32], Some(1), 4, 1, 1, None);
+    assert_eq!((plain.vector(&wide), plain.conflicts(&wide, 4)), (4, 0));
+    assert_eq!(padded.vector(&wide), 1);
+}
+
+#[test]
+fn the_best_memory_of_a_transposition_has_no_conflicts_and_no_waste() {
+    let sizes = [([32, 32], 4), ([64, 64], 2), ([128, 64], 4), ([64, 128], 1), ([64, 64], 8)];
+    for (shape, bytes) in sizes {
+        let rows = Layout::coalesced(&shape, Some(1), 16 / bytes, 4, 1, None);
+        let cols = Layout::coalesced(&shape, Some(0), 1, 4, 1, None);
+        let best = best_shared_for(&rows, &cols, bytes);
+        assert_eq!(best.conflicts(&rows, best.vector(&rows)), 0, "{best} {shape:?}");
+        assert_eq!(best.conflicts(&cols, best.vector(&cols)), 0, "{best} {shape:?}");
+        assert_eq!(best.bytes(), shape[0] * shape[1] * bytes);
+    }
+}
+
+#[test]
+fn nothing_beats_row_major_where_it_is_free() {
+    let rows = Layout::coalesced(&[64, 64], Some(1), 4, 4, 1, None);
+    assert_eq!(best_shared_for(&rows, &rows, 4), Shared::row_major(&[64, 64], 4));
+}

@@ -1,0 +1,90 @@
+//! From Tile IR to Staged IR: how many threads run a group, and which of them holds what.
+//!
+//! Before: a group kernel after the tile pipeline. After: the same program with a layout on every
+//! tile, data moved between threads only by ops that say so, and valid by the rules of `staged`.
+
+mod layouts;
+mod open;
+mod persist;
+mod rings;
+mod scalars;
+mod seeds;
+mod threads;
+
+pub use open::open;
+pub use rings::{chunk_bytes, neighbour_axis, rings};
+pub use scalars::{divisor, is_from_zero};
+pub use threads::Team;
+
+use tessera_diag::Diagnostics;
+use tessera_numerics::{DType, Profile};
+use tessera_staged::StagedFunc;
+use tessera_target::arrays::ArrayClass;
+use tessera_tile::TileFunc;
+
+/// One kind of product that matrix units do for a warp.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct MatrixRow {
+    pub a: DType,
+    pub b: DType,
+    pub acc: DType,
+    /// Elements along k of one instruction.
+    pub k: u32,
+}
+
+/// What the passes ask of a target.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StageCaps {
+    pub max_threads: u32,
+    pub shared_bytes: u32,
+    /// Registers of 32 bits that a thread may have, and a block.
+    pub regs_per_thread: u32,
+    pub regs_per_block: u32,
+    /// Blocks that may share memory; 1 where there are no clusters.
+    pub max_cluster: u32,
+    /// Asynchronous copies to shared memory.
+    pub async_copy: bool,
+    pub matrix: Vec<MatrixRow>,
+}
+
+/// What is compiled for.
+#[derive(Clone, Debug)]
+pub struct Staging<'a> {
+    pub caps: &'a StageCaps,
+    pub classes: &'a [ArrayClass],
+    pub profile: Profile,
+}
+
+impl Staging<'_> {
+    /// The matrix instruction for these operands, if one may be used: `strict` wants every product
+    /// added in order.
+    pub fn matrix(&self, a: DType, b: DType, acc: DType) -> Option<MatrixRow> {
+        if self.profile == Profile::Strict {
+            return None;
+        }
+        self.caps.matrix.iter().copied().find(|r| (r.a, r.b, r.acc) == (a, b, acc))
+    }
+}
+
+/// The most slots that a ring may have.
+pub const MOST_SLOTS: u32 = 8;
+
+/// All of it. Each ring has at most `slots` slots; `notes` gets what the user may want to know.
+pub fn stage(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    slots: u32,
+    notes: &mut Diagnostics,
+) -> Result<StagedFunc, Diagnostics> {
+    let team = threads::choose(func, staging)?;
+    let layouts = layouts::assign(func, staging, team);
+    let staged = open(func, staging, team, &layouts)?;
+    tessera_ir::verify(&staged)?;
+    let staged = match persist::persist(&staged, staging) {
+        Some(again) if slots > 1 => again,
+        _ => staged,
+    };
+    let staged = rings(&staged, staging, slots, notes);
+    tessera_ir::verify(&staged)?;
+    Ok(staged)
+}

@@ -1,0 +1,495 @@
+//! Writes the Staged function: every op again, with layouts on its tiles, and conversions where an
+//! operand is held elsewhere than its op needs it.
+
+use super::layouts::{Layouts, inverse, permutation};
+use super::seeds::{better_access, canonical, extents, is_ordered, product};
+use super::threads::Team;
+use super::{MatrixRow, Staging};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_ir::{Attr, BlockId, Builder, Func, Op, OpId, OpSpec, Opcode, Type, Value};
+use tessera_layout::{Layout, Shared};
+use tessera_numerics::DType;
+use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
+use tessera_tile::{Tile, TileFunc, TileOp};
+
+struct Open<'a> {
+    func: &'a TileFunc,
+    staging: &'a Staging<'a>,
+    team: Team,
+    layouts: &'a Layouts,
+    out: StagedFunc,
+    /// What stands for each value.
+    map: BTreeMap<Value, Value>,
+    /// Copies of a value at other places, for the block they were made in.
+    copies: BTreeMap<(Value, Arc<Layout>), (Value, BlockId)>,
+}
+
+pub fn open(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    team: Team,
+    layouts: &Layouts,
+) -> Result<StagedFunc, Diagnostics> {
+    let mut out = Func::<Staged>::new(func.name.clone());
+    out.loc = func.loc.clone();
+    for name in ["kind", "grid", "config"] {
+        if let Some(attr) = func.attrs.get(name) {
+            out.attrs.set(name, attr.clone());
+        }
+    }
+    out.attrs.set("threads", Attr::Int(i64::from(team.warps) * 32));
+    if team.blocks > 1 {
+        out.attrs.set("cluster", Attr::ints([i64::from(team.blocks)]));
+    }
+    let body = out.body;
+    let mut map = BTreeMap::new();
+    for &v in func.params() {
+        let new = out.add_arg(body, func.ty(v).clone(), func.name_of(v));
+        map.insert(v, new);
+    }
+    let copies = BTreeMap::new();
+    let mut open = Open { func, staging, team, layouts, out, map, copies };
+    open.block(func.body, body)?;
+    Ok(open.out)
+}
+
+impl<'a> Open<'a> {
+    /// The type of a value here.
+    fn ty(&self, v: Value) -> Type {
+        match self.func.ty(v) {
+            Type::Tile { shape, dtype } => Type::Frag {
+                shape: shape.clone(),
+                dtype: *dtype,
+                layout: self.layouts[&v].clone(),
+            },
+            other => other.clone(),
+        }
+    }
+
+    fn frag(&self, v: Value, layout: Arc<Layout>) -> Type {
+        let ty = self.func.ty(v);
+        Type::Frag { shape: ty.shape().to_vec(), dtype: ty.dtype(), layout }
+    }
+
+    fn build(&mut self, block: BlockId, loc: &Loc) -> Builder<'_, Staged> {
+        Builder::at_end(&mut self.out, block, loc.clone())
+    }
+
+    fn block(&mut self, from: BlockId, to: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        for &id in &func.blocks[from].ops {
+            self.op(id, to)?;
+        }
+        Ok(())
+    }
+
+    /// What stands for a value where a tile of this layout is needed.
+    fn at(&mut self, v: Value, layout: &Arc<Layout>, block: BlockId, loc: &Loc) -> Value {
+        let Type::Tile { .. } = self.func.ty(v) else { return self.map[&v] };
+        let new = self.map[&v];
+        if self.out.ty(new).layout() == Some(layout) {
+            return new;
+        }
+        if let Some(&(copy, made)) = self.copies.get(&(v, layout.clone()))
+            && self.out.block_within(block, made)
+        {
+            return copy;
+        }
+        let copy = match self.again(v, layout, block, 6) {
+            Some(copy) => copy,
+            None => {
+                let ty = self.frag(v, layout.clone());
+                self.build(block, loc).convert_layout(new, ty)
+            }
+        };
+        self.copies.insert((v, layout.clone()), (copy, block));
+        copy
+    }
+
+    /// Makes a value once more at another place, where that moves no data: constants, positions and
+    /// what is computed from them alone.
+    fn again(&mut self, v: Value, layout: &Arc<Layout>, block: BlockId, fuel: u32) -> Option<Value> {
+        if !self.is_cheap(v, fuel) {
+            return None;
+        }
+        let op = self.func.def(v)?;
+        let operands: Vec<Value> = op
+            .operands
+            .iter()
+            .map(|&o| {
+                let Type::Tile { .. } = self.func.ty(o) else { return Some(self.map[&o]) };
+                let needed = match op.code {
+                    TileOp::Expand => Arc::new(layout.squeeze(axis_of(op))?),
+                    TileOp::Broadcast => Arc::new(layout.broadcast_from(&extents(self.func.ty(o)))),
+                    TileOp::Transpose => {
+                        Arc::new(layout.transpose(&inverse(&permutation(op.attr("perm")))))
+                    }
+                    _ => layout.clone(),
+                };
+                self.again(o, &needed, block, fuel - 1)
+            })
+            .collect::<Option<_>>()?;
+        let mut spec = OpSpec::new(StagedOp::Tile(op.code), &operands);
+        spec.attrs = op.attrs.clone();
+        let (ty, loc) = (self.frag(v, layout.clone()), op.loc.clone());
+        Some(self.build(block, &loc).one(spec, ty))
+    }
+
+    fn is_cheap(&self, v: Value, fuel: u32) -> bool {
+        let Type::Tile { .. } = self.func.ty(v) else { return true };
+        let (Some(op), Some(fuel)) = (self.func.def(v), fuel.checked_sub(1)) else { return false };
+        matches!(
+            op.code,
+            TileOp::Const
+                | TileOp::Iota
+                | TileOp::Ew(_)
+                | TileOp::Select
+                | TileOp::Cast
+                | TileOp::Broadcast
+                | TileOp::Expand
+                | TileOp::Transpose
+        ) && op.operands.iter().all(|&o| self.is_cheap(o, fuel))
+    }
+
+    /// An op with the same operands elsewhere and results of these types.
+    fn copy_op(
+        &mut self,
+        id: OpId,
+        block: BlockId,
+        operands: Vec<Value>,
+        results: Vec<Type>,
+    ) -> OpId {
+        let op = &self.func.ops[id];
+        let positional = op.positional().len();
+        let mut spec = OpSpec::<Staged>::new(StagedOp::Tile(op.code), &operands[..positional]);
+        let mut start = positional;
+        for (row, &len) in op.code.info().groups.iter().zip(&op.group_lens) {
+            spec = spec.group(row.name, &operands[start..start + len]);
+            start += len;
+        }
+        spec.attrs = op.attrs.clone();
+        let spec = spec.results(results);
+        let loc = op.loc.clone();
+        self.build(block, &loc).op(spec).expect("types are given")
+    }
+
+    /// Operands as they are, tiles at the layout of `like`.
+    fn operands_at(&mut self, op: &Op<Tile>, layout: &Arc<Layout>, block: BlockId) -> Vec<Value> {
+        op.operands.iter().map(|&v| self.at(v, layout, block, &op.loc)).collect()
+    }
+
+    /// Gives the results of an op to the values of the original, converted where they must be.
+    fn give(&mut self, id: OpId, new: OpId) {
+        let results = self.out.ops[new].results.clone();
+        for (&v, r) in self.func.ops[id].results.iter().zip(results) {
+            self.name(v, r);
+            self.map.insert(v, r);
+        }
+    }
+
+    fn name(&mut self, v: Value, new: Value) {
+        if let Some(name) = self.func.name_of(v) {
+            self.out.set_name(new, name);
+        }
+    }
+
+    /// A tile that came out at `got` and is wanted elsewhere.
+    fn settle(&mut self, v: Value, got: Value, block: BlockId, loc: &Loc) {
+        let wanted = self.layouts[&v].clone();
+        let value = if self.out.ty(got).layout() == Some(&wanted) {
+            got
+        } else {
+            let ty = self.frag(v, wanted);
+            self.build(block, loc).convert_layout(got, ty)
+        };
+        self.name(v, value);
+        self.map.insert(v, value);
+    }
+
+    fn op(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::For | TileOp::If | TileOp::While => return self.control(id, block),
+            TileOp::Yield => return self.yields(id, block),
+            TileOp::Mma => return self.mma(id, block),
+            TileOp::Expand | TileOp::Transpose | TileOp::Broadcast | TileOp::Reshape
+                if matches!(func.ty(op.operands[0]), Type::Tile { .. }) =>
+            {
+                return self.rearrange(id, block);
+            }
+            TileOp::Reduce | TileOp::ArgReduce => return self.reduce(id, block),
+            TileOp::Load if self.layouts.contains_key(&op.result()) => {
+                return self.load(id, block);
+            }
+            TileOp::Store if self.layouts.contains_key(&op.operands[1]) => {
+                return self.store(id, block);
+            }
+            TileOp::BufAlloc | TileOp::CopyAsync => {
+                return Err(Diagnostic::new(
+                    Code::E_UNSUPPORTED,
+                    "shared buffers that are not values are not supported on this target yet",
+                )
+                .at(op.loc.clone())
+                .help("write the whole buffer before each read, so that it can be kept as a value")
+                .into());
+            }
+            _ => {}
+        }
+        // Everything else finds its tiles at one place: that of the result, or of what is written.
+        let place = op
+            .results
+            .iter()
+            .chain(op.operands.get(1))
+            .chain(op.operands.iter())
+            .find_map(|v| self.layouts.get(v).cloned());
+        let operands = match &place {
+            Some(layout) => self.operands_at(op, layout, block),
+            None => op.operands.iter().map(|v| self.map[v]).collect(),
+        };
+        let results = op.results.iter().map(|&v| self.ty(v)).collect();
+        let new = self.copy_op(id, block, operands, results);
+        self.give(id, new);
+        Ok(())
+    }
+
+    /// Loads where the memory wants it, and moves the tile to where it is wanted.
+    fn load(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let result = op.result();
+        let own = self.layouts[&result].clone();
+        let better = better_access(self.func, self.staging, self.team, id, result, &own);
+        let place = better.map_or(own, Arc::new);
+        let operands = op.operands.iter().map(|v| self.map[v]).collect();
+        let ty = self.frag(result, place);
+        let new = self.copy_op(id, block, operands, vec![ty]);
+        let got = self.out.ops[new].result();
+        self.settle(result, got, block, &op.loc);
+        Ok(())
+    }
+
+    /// Stores from where the memory wants it.
+    fn store(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let value = op.operands[1];
+        let own = self.layouts[&value].clone();
+        let better = better_access(self.func, self.staging, self.team, id, value, &own);
+        let place = better.map_or(own, Arc::new);
+        let operands = self.operands_at(op, &place, block);
+        self.copy_op(id, block, operands, Vec::new());
+        Ok(())
+    }
+
+    fn rearrange(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let (had, wanted) = (self.layouts[&x].clone(), self.layouts[&result].clone());
+        let shape = extents(func.ty(x));
+        // What the operand must be so that the result is where it is wanted; else what comes out.
+        let (needed, gives) = match op.code {
+            TileOp::Expand => match wanted.squeeze(axis_of(op)) {
+                Some(l) if l.expand(axis_of(op)) == *wanted => (Arc::new(l), wanted),
+                _ => (had.clone(), Arc::new(had.expand(axis_of(op)))),
+            },
+            TileOp::Transpose => {
+                let perm = permutation(op.attr("perm"));
+                (Arc::new(wanted.transpose(&inverse(&perm))), wanted)
+            }
+            TileOp::Broadcast => (Arc::new(wanted.broadcast_from(&shape)), wanted),
+            _ => {
+                let to = extents(func.ty(result));
+                let linear = |shape: &[u32]| {
+                    let l = super::seeds::plain(shape, self.team);
+                    l.reshape(&to).map(|to| (Arc::new(l), Arc::new(to)))
+                };
+                let back = wanted.reshape(&shape).filter(|l| l.reshape(&to).as_ref() == Some(&*wanted));
+                match (had.reshape(&to), back) {
+                    (_, Some(l)) => (Arc::new(l), wanted),
+                    (Some(l), None) => (had, Arc::new(l)),
+                    (None, None) => match linear(&shape) {
+                        Some(pair) => pair,
+                        None => {
+                            return Err(Diagnostic::new(
+                                Code::E_UNSUPPORTED,
+                                format!(
+                                    "{} as {} is not supported on this target: extents that are no \
+                                     powers of two",
+                                    func.ty(x),
+                                    func.ty(result)
+                                ),
+                            )
+                            .at(op.loc.clone())
+                            .into());
+                        }
+                    },
+                }
+            }
+        };
+        let operand = self.at(x, &needed, block, &op.loc);
+        let ty = self.frag(result, gives);
+        let new = self.copy_op(id, block, vec![operand], vec![ty]);
+        let got = self.out.ops[new].result();
+        self.settle(result, got, block, &op.loc);
+        Ok(())
+    }
+
+    fn reduce(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let mut place = self.layouts[&x].clone();
+        if is_ordered(func, self.staging, id) {
+            place = Arc::new(canonical(&extents(func.ty(x)), axis_of(op), self.team));
+        }
+        let operand = self.at(x, &place, block, &op.loc);
+        let ty = match func.ty(result) {
+            Type::Tile { .. } => self.frag(result, Arc::new(place.reduce(axis_of(op)))),
+            other => other.clone(),
+        };
+        let new = self.copy_op(id, block, vec![operand], vec![ty]);
+        let got = self.out.ops[new].result();
+        match func.ty(result) {
+            Type::Tile { .. } => self.settle(result, got, block, &op.loc),
+            _ => {
+                self.name(result, got);
+                self.map.insert(result, got);
+            }
+        }
+        Ok(())
+    }
+
+    fn yields(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        // Where the op around wants them: the places of its results, or of a loop's arguments.
+        let parent = func.blocks[op.block].parent.map(|p| &func.ops[p]);
+        let wanted: Vec<Option<Arc<Layout>>> = (0..op.operands.len())
+            .map(|i| {
+                let p = parent?;
+                let is_condition = p.code == TileOp::While && p.regions[0] == op.block;
+                if is_condition { None } else { self.layouts.get(&p.results[i]).cloned() }
+            })
+            .collect();
+        let operands: Vec<Value> = op
+            .operands
+            .iter()
+            .zip(wanted)
+            .map(|(&v, wanted)| match wanted {
+                Some(l) => self.at(v, &l, block, &op.loc),
+                None => self.map[&v],
+            })
+            .collect();
+        self.copy_op(id, block, operands, Vec::new());
+        Ok(())
+    }
+
+    fn control(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let inits = op.group("init").len();
+        let first = op.operands.len() - inits;
+        let operands: Vec<Value> = op
+            .operands
+            .iter()
+            .enumerate()
+            .map(|(i, &v)| match i.checked_sub(first).map(|i| op.results[i]) {
+                Some(result) => match self.layouts.get(&result).cloned() {
+                    Some(l) => self.at(v, &l, block, &op.loc),
+                    None => self.map[&v],
+                },
+                None => self.map[&v],
+            })
+            .collect();
+        let results: Vec<Type> = op.results.iter().map(|&v| self.ty(v)).collect();
+        let new = self.copy_op(id, block, operands, results);
+        let regions = self.out.ops[new].regions.clone();
+        for (&from, &to) in op.regions.iter().zip(&regions) {
+            for (i, &arg) in func.blocks[from].args.iter().enumerate() {
+                // Carried values are where the results are.
+                let carried = match op.code {
+                    TileOp::For => i.checked_sub(1),
+                    _ => Some(i),
+                };
+                let ty = match carried {
+                    Some(i) => self.ty(op.results[i]),
+                    None => func.ty(arg).clone(),
+                };
+                let v = self.out.add_arg(to, ty, func.name_of(arg));
+                self.map.insert(arg, v);
+            }
+            self.block(from, to)?;
+        }
+        self.give(id, new);
+        Ok(())
+    }
+
+    fn mma(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
+        let (row, place) = product(func, self.staging, self.team, id);
+        let place = Arc::new(place);
+        let sums = self.at(acc, &place, block, &op.loc);
+        let ty = self.frag(op.result(), place.clone());
+        let got = match row {
+            Some(row) => {
+                let (la, lb) = fragments(row, &place, extents(func.ty(a))[1]);
+                let a = self.at(a, &Arc::new(la), block, &op.loc);
+                let b = self.at(b, &Arc::new(lb), block, &op.loc);
+                let new = self.copy_op(id, block, vec![a, b, sums], vec![ty]);
+                self.out.ops[new].result()
+            }
+            None => {
+                let a = self.in_shared(a, block, &op.loc);
+                let b = self.in_shared(b, block, &op.loc);
+                let mut build = self.build(block, &op.loc);
+                build.sync(StagedOp::FenceAsync);
+                build.sync(StagedOp::BlockBarrier);
+                let open = build.mma_open(sums);
+                let pending = build.mma_issue(a, b, open);
+                let done = build.mma_retire(pending, 0, false);
+                // The next turn of a loop writes the same memory.
+                build.sync(StagedOp::BlockBarrier);
+                done
+            }
+        };
+        self.settle(op.result(), got, block, &op.loc);
+        Ok(())
+    }
+
+    /// A tile in shared memory of its own, written by the threads that hold it.
+    fn in_shared(&mut self, v: Value, block: BlockId, loc: &Loc) -> Value {
+        let (shape, dtype) = (extents(self.func.ty(v)), self.func.ty(v).dtype());
+        let bytes = dtype.bytes() as u32;
+        let mut shared = Shared::row_major(&shape, bytes);
+        // Rows of whole wavefronts would put a column into one bank.
+        shared.pad = (16 / bytes).max(1);
+        let ty = Type::Smem {
+            shape: self.func.ty(v).shape().to_vec(),
+            dtype,
+            layout: Arc::new(shared),
+        };
+        let tile = self.map[&v];
+        let body = self.out.body;
+        let mem = Builder::before(&mut self.out, body, 0, loc.clone()).smem_alloc(ty);
+        self.build(block, loc).frag_store(mem, tile);
+        mem
+    }
+}
+
+fn axis_of(op: &Op<Tile>) -> usize {
+    op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize
+}
+
+/// The layouts of a product's operands, given that of its sums.
+pub fn fragments(row: MatrixRow, acc: &Layout, k: u32) -> (Layout, Layout) {
+    if row.acc == DType::F64 {
+        (Layout::mma_a_f64(acc, k), Layout::mma_b_f64(acc, k))
+    } else {
+        let bits = row.a.bits().max(8);
+        (Layout::mma_a(acc, k, bits), Layout::mma_b(acc, k, bits))
+    }
+}

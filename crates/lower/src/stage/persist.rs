@@ -1,0 +1,131 @@
+//! `stage-persist`: a block takes one group after another, so that what the next one reads can be
+//! copied while this one computes.
+//!
+//! Before: a valid Staged function for one group. After: the same in a loop over the groups of this
+//! worker, `worker, worker + workers, …`; coordinates are found from the group's number. Where there
+//! are enough short groups, blocks that follow each other hide their reads already, and the function
+//! stays as it is.
+
+use super::Staging;
+use tessera_ir::{Attr, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_staged::{StagedBuild, StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+
+/// Bytes that a group reads in one tile from which on it is worth it.
+const LEAST: u64 = 48 << 10;
+
+pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
+    if !staging.caps.async_copy || !wants(func, staging) {
+        return None;
+    }
+    let mut rw = Rewriter::new(func);
+    let (body, loc) = (rw.new.body, func.loc.clone());
+    let axes = func.attrs.get("grid").and_then(Attr::as_list).map_or(3, |l| l.len());
+    let mut build = rw.builder(body, loc.clone());
+    let extents: Vec<Value> = (0..axes)
+        .map(|axis| {
+            let spec = OpSpec::new(StagedOp::Tile(TileOp::NumPrograms), &[])
+                .attr("axis", Attr::Int(axis as i64));
+            build.one(spec, Type::INDEX)
+        })
+        .collect();
+    let total = extents[1..].iter().fold(extents[0], |n, &e| build.ew(ScalarFn::Mul, &[n, e]));
+    let worker = build.one(OpSpec::new(StagedOp::Worker, &[]), Type::INDEX);
+    let workers = build.one(OpSpec::new(StagedOp::Workers, &[]), Type::INDEX);
+    let spec = OpSpec::new(StagedOp::Tile(TileOp::For), &[worker, total, workers]);
+    let new = build.op(spec).expect("it has no results");
+    let block = rw.new.ops[new].regions[0];
+    let number = rw.new.add_arg(block, Type::INDEX, Some("group"));
+    // Groups are numbered along the last axis first. A launch has less than 2^31 of them, and
+    // quotients of narrow numbers are much shorter code.
+    let mut build = rw.builder(block, loc.clone());
+    let mut ids = vec![number; axes];
+    if axes > 1 {
+        let mut at = build.cast(number, DType::U32);
+        for axis in (1..axes).rev() {
+            let extent = build.cast(extents[axis], DType::U32);
+            let rest = build.ew(ScalarFn::Mod, &[at, extent]);
+            ids[axis] = build.cast(rest, DType::I64);
+            at = build.ew(ScalarFn::FloorDiv, &[at, extent]);
+        }
+        ids[0] = build.cast(at, DType::I64);
+    }
+    for &id in &func.blocks[func.body].ops {
+        let op = &func.ops[id];
+        match op.code {
+            StagedOp::Tile(TileOp::Return) => rw.builder(block, loc.clone()).yield_(&[]),
+            StagedOp::Tile(TileOp::ProgramId) => {
+                let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                let id = match ids.get(axis) {
+                    Some(&id) => id,
+                    None => rw.builder(block, op.loc.clone()).index(0),
+                };
+                rw.set(op.result(), id);
+            }
+            StagedOp::SmemAlloc => {
+                rw.copy_op(id, body);
+            }
+            _ => {
+                rw.copy_op(id, block);
+            }
+        }
+    }
+    rw.builder(body, loc).return_();
+    Some(rw.new)
+}
+
+/// Whether the function reads much at once, in straight code that can be done again and again.
+fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
+    let config = func.attrs.get("config").and_then(Attr::as_dict);
+    let stages = config.and_then(|c| c.get("num_stages").and_then(Attr::as_int));
+    if func.attrs.get("grid").is_none() || stages == Some(1) {
+        return false;
+    }
+    let mut bytes = 0;
+    for id in func.walk() {
+        let op = &func.ops[id];
+        let StagedOp::Tile(code) = op.code else { return false };
+        match code {
+            TileOp::For
+            | TileOp::If
+            | TileOp::While
+            | TileOp::Mma
+            | TileOp::Atomic
+            | TileOp::Accumulate
+            | TileOp::Assert
+            | TileOp::Scatter
+            | TileOp::Print => return false,
+            TileOp::Load => bytes += streamed_bytes(func, id),
+            _ => {}
+        }
+    }
+    // Asked for by name it is done for less. Two groups' tiles must fit.
+    let least = if stages.is_some_and(|n| n > 1) { 1 } else { LEAST };
+    bytes >= least && 2 * bytes + 8192 <= u64::from(staging.caps.shared_bytes)
+}
+
+/// The bytes of a tile that a load takes from memory that depends on the group.
+fn streamed_bytes(func: &StagedFunc, id: OpId) -> u64 {
+    let op = &func.ops[id];
+    let ty = func.ty(op.result());
+    if !ty.is_tile() || !op.group("at").iter().any(|&v| depends_on_group(func, v, 32)) {
+        return 0;
+    }
+    let elements: u64 =
+        ty.static_shape().unwrap_or_default().iter().map(|&d| d.max(1) as u64).product();
+    elements * ty.dtype().bytes() as u64 / func_blocks(func)
+}
+
+/// Blocks that divide a tile.
+fn func_blocks(func: &StagedFunc) -> u64 {
+    let cluster = func.attrs.get("cluster").and_then(Attr::as_ints).unwrap_or_default();
+    cluster.iter().product::<i64>().max(1) as u64
+}
+
+fn depends_on_group(func: &StagedFunc, v: Value, fuel: u32) -> bool {
+    let (Some(id), Some(fuel)) = (func.def_id(v), fuel.checked_sub(1)) else { return false };
+    let op = &func.ops[id as OpId];
+    op.code == StagedOp::Tile(TileOp::ProgramId)
+        || op.operands.iter().any(|&o| depends_on_group(func, o, fuel))
+}

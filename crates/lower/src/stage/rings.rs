@@ -1,0 +1,306 @@
+//! `stage-rings`: the operands of products are copied ahead of the loop turn that multiplies them.
+//!
+//! Before: a valid Staged function without rings. After: in each `for` loop, the loads that only
+//! feed products are fields of one ring. The ring's first slots are filled before the loop; each
+//! turn waits for its own slot, begins to fill the slot that the turn before has read, and takes its
+//! operands from shared memory. What the function computes is the same, whatever the sizes.
+//!
+//! Turns ahead reach beyond the end of the loop. There positions may be anywhere, so those that
+//! depend on the loop are held against the extents; nothing outside is read, and what is filled then
+//! is not used. Nothing is filled from a parameter that the function writes.
+//!
+//! A loop whose loads cannot be copied so stays as it is, and `N_NOT_PIPELINED` says why.
+
+mod plan;
+
+use super::Staging;
+pub use plan::{chunk_bytes, neighbour_axis};
+use plan::{Plan, Plans, Use};
+use std::collections::BTreeMap;
+use tessera_diag::{Diagnostics, Loc};
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_numerics::ScalarFn;
+use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+
+/// `slots` limits the slots of each ring: fewer than 2 leave every loop as it is.
+pub fn rings(
+    func: &StagedFunc,
+    staging: &Staging<'_>,
+    slots: u32,
+    notes: &mut Diagnostics,
+) -> StagedFunc {
+    let plans = plan::plan(func, staging, slots, notes);
+    if plans.rings.is_empty() {
+        return func.clone();
+    }
+    let mut rw = Rewriter::new(func);
+    let (body, loc) = (rw.new.body, func.loc.clone());
+    let mut state = State::default();
+    for plan in &plans.rings {
+        let ring = rw.builder(body, loc.clone()).ring_create(plan.ty());
+        let zero = rw.builder(body, loc.clone()).index(0);
+        state.rings.push(ring);
+        state.counters.push(zero);
+    }
+    for &id in &func.blocks[func.body].ops {
+        emit(&mut rw, &plans, &mut state, id, body);
+    }
+    rw.new
+}
+
+#[derive(Default)]
+struct State {
+    /// Of each plan the ring, and the counter that comes next.
+    rings: Vec<Value>,
+    counters: Vec<Value>,
+}
+
+type Rw<'f> = Rewriter<'f, Staged>;
+
+fn emit(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, id: OpId, into: BlockId) {
+    if plans.gone.contains(&id) {
+        return;
+    }
+    if let Some(ring) = plans.rings.iter().position(|p| p.loop_op == id) {
+        pipelined(rw, plans, state, ring, into);
+        return;
+    }
+    let inside = plans.inside(rw.old, id);
+    if inside.is_empty() {
+        rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, state, inner, block));
+        return;
+    }
+    // A loop around loops with rings carries their counters on.
+    carrying(rw, state, &inside, id, into, &mut |rw, state, _, block| {
+        let old = rw.old;
+        for &inner in &old.blocks[old.ops[id].regions[0]].ops {
+            emit(rw, plans, state, inner, block);
+        }
+    });
+}
+
+/// Copies a `for` loop that also carries the counters of `rings`; `body` writes its ops.
+fn carrying(
+    rw: &mut Rw<'_>,
+    state: &mut State,
+    rings: &[usize],
+    id: OpId,
+    into: BlockId,
+    body: &mut dyn FnMut(&mut Rw<'_>, &mut State, Value, BlockId),
+) {
+    let old = rw.old;
+    let op = &old.ops[id];
+    let mut inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
+    inits.extend(rings.iter().map(|&r| state.counters[r]));
+    let bounds = [0, 1, 2].map(|i| rw.get(op.operands[i]));
+    let mut types: Vec<Type> = op.results.iter().map(|&v| old.ty(v).clone()).collect();
+    types.extend(rings.iter().map(|_| Type::INDEX));
+    let mut spec = OpSpec::new(op.code, &bounds).group("init", &inits).results(types);
+    spec.attrs = op.attrs.clone();
+    let new = rw.builder(into, op.loc.clone()).op(spec).expect("result types are given");
+    let block = rw.new.ops[new].regions[0];
+    rw.copy_args(op.regions[0], block);
+    let position = rw.new.blocks[block].args[0];
+    for &r in rings {
+        state.counters[r] = rw.new.add_arg(block, Type::INDEX, Some("turn"));
+    }
+    body(rw, state, position, block);
+    if let Some(end) = rw.new.terminator(block) {
+        let end = &mut rw.new.ops[end];
+        end.operands.extend(rings.iter().map(|&r| state.counters[r]));
+        end.group_lens[0] += rings.len();
+    }
+    let results = rw.new.ops[new].results.clone();
+    for (&v, &r) in op.results.iter().zip(&results) {
+        rw.set(v, r);
+        rw.new.values[r].name = old.values[v].name.clone();
+    }
+    for (&r, &v) in rings.iter().zip(&results[op.results.len()..]) {
+        state.counters[r] = v;
+    }
+}
+
+fn add(rw: &mut Rw<'_>, block: BlockId, loc: &Loc, a: Value, b: Value) -> Value {
+    rw.builder(block, loc.clone()).ew(ScalarFn::Add, &[a, b])
+}
+
+fn mul(rw: &mut Rw<'_>, block: BlockId, loc: &Loc, a: Value, b: Value) -> Value {
+    rw.builder(block, loc.clone()).ew(ScalarFn::Mul, &[a, b])
+}
+
+fn pipelined(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, at: usize, into: BlockId) {
+    let plan = &plans.rings[at];
+    let old = rw.old;
+    let op = &old.ops[plan.loop_op];
+    let loc = op.loc.clone();
+    let ring = state.rings[at];
+    let first = state.counters[at];
+    let [lo, step] = [0, 2].map(|i| rw.get(op.operands[i]));
+    let ahead = rw.builder(into, loc.clone()).index(i64::from(plan.slots) - 1);
+    let [zero, one] = [0, 1].map(|n| rw.builder(into, loc.clone()).index(n));
+
+    turns(rw, into, &loc, [zero, ahead, one], &mut |rw, turn, block| {
+        let i = add(rw, block, &loc, first, turn);
+        let moved = mul(rw, block, &loc, turn, step);
+        let position = add(rw, block, &loc, lo, moved);
+        fill(rw, plan, ring, i, position, true, block);
+    });
+    let reach = mul(rw, into, &loc, ahead, step);
+    let mut carried = vec![at];
+    carried.extend(plans.inside(old, plan.loop_op));
+    carrying(rw, state, &carried, plan.loop_op, into, &mut |rw, state, position, block| {
+        let i = state.counters[at];
+        let slot = rw.builder(block, loc.clone()).wait(ring, i);
+        let later = add(rw, block, &loc, i, ahead);
+        let position = add(rw, block, &loc, position, reach);
+        fill(rw, plan, ring, later, position, false, block);
+        read(rw, plan, slot, block);
+        for &inner in &old.blocks[op.regions[0]].ops {
+            if old.ops[inner].is_terminator() {
+                rw.builder(block, loc.clone()).release(ring, i, false);
+                state.counters[at] = add(rw, block, &loc, i, one);
+                rw.copy_op(inner, block);
+            } else if !plan.replaces(rw, inner) {
+                emit(rw, plans, state, inner, block);
+            }
+        }
+    });
+    if !plan.again {
+        rw.builder(into, loc).drain(ring);
+        return;
+    }
+    // The loop comes again: what was filled ahead is given back, and the counters go on.
+    let next = state.counters[at];
+    turns(rw, into, &loc, [zero, ahead, one], &mut |rw, turn, block| {
+        let i = add(rw, block, &loc, next, turn);
+        rw.builder(block, loc.clone()).wait(ring, i);
+        rw.builder(block, loc.clone()).release(ring, i, false);
+    });
+    state.counters[at] = add(rw, into, &loc, next, ahead);
+}
+
+/// A loop that carries nothing.
+fn turns(
+    rw: &mut Rw<'_>,
+    into: BlockId,
+    loc: &Loc,
+    bounds: [Value; 3],
+    body: &mut dyn FnMut(&mut Rw<'_>, Value, BlockId),
+) {
+    let spec = OpSpec::new(StagedOp::Tile(TileOp::For), &bounds);
+    let new = rw.builder(into, loc.clone()).op(spec).expect("it has no results");
+    let block = rw.new.ops[new].regions[0];
+    let turn = rw.new.add_arg(block, Type::INDEX, None);
+    body(rw, turn, block);
+    rw.builder(block, loc.clone()).yield_(&[]);
+}
+
+/// Begins to fill the slot of counter `i` as the turn at `position` reads it. Before the loop
+/// nothing is known to be inside: the loop may have no turns.
+fn fill(
+    rw: &mut Rw<'_>,
+    plan: &Plan,
+    ring: Value,
+    i: Value,
+    position: Value,
+    before: bool,
+    block: BlockId,
+) {
+    let old = rw.old;
+    let body = old.ops[plan.loop_op].regions[0];
+    let slot = rw.builder(block, old.ops[plan.loop_op].loc.clone()).acquire(ring, i);
+    let mut moved = BTreeMap::from([(old.blocks[body].args[0], position)]);
+    for field in &plan.fields {
+        let load = &old.ops[field.load];
+        let at: Vec<Value> =
+            load.group("at").iter().map(|&v| copied(rw, v, body, &mut moved, block)).collect();
+        let src = rw.get(load.operands[0]);
+        let bounds = field.moving.iter().zip(&field.checked).map(|(&moves, &checked)| {
+            if moves || checked || before { "checked" } else { "inside" }
+        });
+        let bounds = Attr::words(bounds);
+        let mut builder = rw.builder(block, load.loc.clone());
+        let id = builder.fill(slot, &field.name, src, &at, &field.extent);
+        rw.new.ops[id].attrs.set("bounds", bounds);
+    }
+    rw.builder(block, old.ops[plan.loop_op].loc.clone()).publish(ring, i);
+}
+
+/// A scalar of the loop's body as it is for another position of the loop.
+fn copied(
+    rw: &mut Rw<'_>,
+    v: Value,
+    body: BlockId,
+    moved: &mut BTreeMap<Value, Value>,
+    block: BlockId,
+) -> Value {
+    if let Some(&new) = moved.get(&v) {
+        return new;
+    }
+    let old = rw.old;
+    let Some(id) = old.def_id(v).filter(|&id| old.ops[id].block == body) else {
+        return rw.get(v);
+    };
+    let op = &old.ops[id];
+    let operands: Vec<Value> =
+        op.operands.iter().map(|&o| copied(rw, o, body, moved, block)).collect();
+    let mut spec = OpSpec::new(op.code, &operands);
+    spec.attrs = op.attrs.clone();
+    let new = rw.builder(block, op.loc.clone()).one(spec, old.ty(v).clone());
+    moved.insert(v, new);
+    new
+}
+
+/// Gives what the loads' users take: fragments read from the slot, or its memory itself.
+fn read(rw: &mut Rw<'_>, plan: &Plan, slot: Value, block: BlockId) {
+    let old = rw.old;
+    for field in &plan.fields {
+        let loc = &old.ops[field.load].loc;
+        let whole = rw.builder(block, loc.clone()).field(slot, &field.name);
+        let mut views: BTreeMap<Vec<i64>, Value> = BTreeMap::new();
+        for used in &field.uses {
+            let perm = used.perm();
+            let mem = match views.get(perm) {
+                Some(&mem) => mem,
+                None if perm.is_sorted() => whole,
+                None => turned(rw, whole, perm, block, loc),
+            };
+            views.insert(perm.to_vec(), mem);
+            match used {
+                Use::Fragment { value, .. } => {
+                    let ty = old.ty(*value).clone();
+                    let tile = rw.builder(block, loc.clone()).frag_load(mem, ty);
+                    rw.new.values[tile].name = old.values[*value].name.clone();
+                    rw.set(*value, tile);
+                }
+                Use::Memory { mem: of, .. } => rw.set(*of, mem),
+            }
+        }
+    }
+}
+
+/// All of some memory with its axes turned.
+fn turned(rw: &mut Rw<'_>, mem: Value, perm: &[i64], block: BlockId, loc: &Loc) -> Value {
+    let extent: Vec<i64> = rw.new.ty(mem).static_shape().unwrap_or_default();
+    let mut builder = rw.builder(block, loc.clone());
+    let zero = builder.index(0);
+    let spec = OpSpec::new(StagedOp::SmemView, &[mem])
+        .group("at", &vec![zero; extent.len()])
+        .attr("extent", Attr::ints(extent))
+        .attr("perm", Attr::ints(perm.iter().copied()));
+    builder.value(spec).expect("a permutation of the axes")
+}
+
+impl Plan {
+    /// Whether an op of the loop's body is one whose result comes from the ring, or that is not
+    /// needed with it.
+    fn replaces(&self, rw: &Rw<'_>, id: OpId) -> bool {
+        let op = &rw.old.ops[id];
+        self.fields.iter().any(|f| {
+            f.load == id
+                || f.through.contains(&id)
+                || f.uses.iter().any(|u| matches!(u, Use::Fragment { value, .. } if op.results.first() == Some(value)))
+        })
+    }
+}

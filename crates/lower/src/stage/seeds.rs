@@ -1,0 +1,266 @@
+//! Where layouts come from: accesses of memory want neighbours side by side, products and ordered
+//! sums have forms of their own. The weightiest wish is granted first.
+
+use super::threads::{Team, elements};
+use super::{MatrixRow, Staging};
+use tessera_ir::{Attr, OpId, Type, Value};
+use tessera_layout::{Blocked, Layout};
+use tessera_numerics::Profile;
+use tessera_tile::{TileFunc, TileOp};
+
+/// A wish: this value would best be laid out so.
+pub struct Seed {
+    pub value: Value,
+    pub layout: Layout,
+    /// Greater comes first.
+    pub weight: (u8, u64),
+}
+
+pub fn extents(ty: &Type) -> Vec<u32> {
+    ty.static_shape().unwrap_or_default().iter().map(|&d| d.max(1) as u32).collect()
+}
+
+/// All wishes, the weightiest first, those of one weight in program order.
+pub fn seeds(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Vec<Seed> {
+    let mut out = Vec::new();
+    for id in func.walk() {
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::Mma => {
+                let value = op.result();
+                let layout = product(func, staging, team, id).1;
+                out.push(Seed { value, layout, weight: (3, elements(func.ty(value))) });
+            }
+            TileOp::Reduce if is_ordered(func, staging, id) => {
+                let value = op.operands[0];
+                let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                let layout = canonical(&extents(func.ty(value)), axis, team);
+                out.push(Seed { value, layout, weight: (2, elements(func.ty(value))) });
+            }
+            TileOp::Load | TileOp::Store | TileOp::Accumulate => {
+                let value = op.results.first().copied().unwrap_or(op.operands.get(1).copied().unwrap_or(op.operands[0]));
+                if let Type::Tile { .. } = func.ty(value) {
+                    let layout = access(func, staging, team, id, value);
+                    let bytes = func.ty(op.operands[0]).dtype().bytes() as u64;
+                    let weight = (1, elements(func.ty(value)) * bytes);
+                    out.push(Seed { value, layout, weight });
+                }
+            }
+            _ => {}
+        }
+    }
+    // Values that nothing says anything of.
+    for id in func.walk() {
+        for &value in &func.ops[id].results {
+            if let Type::Tile { .. } = func.ty(value) {
+                let layout = plain(&extents(func.ty(value)), team);
+                out.push(Seed { value, layout, weight: (0, elements(func.ty(value))) });
+            }
+        }
+    }
+    out.sort_by(|a, b| b.weight.cmp(&a.weight));
+    out
+}
+
+/// Whether a reduction keeps the canonical order.
+pub fn is_ordered(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> bool {
+    let op = &func.ops[id];
+    op.code == TileOp::Reduce
+        && staging.profile == Profile::Strict
+        && func.ty(op.operands[0]).dtype().is_float()
+        && matches!(op.attr("op").and_then(Attr::as_word), Some("sum" | "add" | "prod"))
+}
+
+/// The dim that blocks of a cluster divide: the longest.
+fn shared_dim(shape: &[u32], team: Team) -> Option<usize> {
+    (team.blocks > 1)
+        .then(|| (0..shape.len()).max_by_key(|&d| shape[d]))
+        .flatten()
+        .filter(|&d| shape[d] >= team.blocks * 32)
+}
+
+/// Neighbours side by side along the last dim.
+pub fn plain(shape: &[u32], team: Team) -> Layout {
+    let last = shape.len().checked_sub(1);
+    Layout::coalesced(shape, last, 4, team.warps, team.blocks, shared_dim(shape, team))
+}
+
+/// The axis of the memory along which neighbours lie side by side, as a dim of the tile.
+fn contiguous_dim(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<usize> {
+    let op = &func.ops[id];
+    let param = func.params().iter().position(|&p| p == op.operands[0])?;
+    let class = staging.classes[param];
+    let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+    let axes = (0..extent.len()).filter(|&a| extent[a] != 0);
+    axes.enumerate().find(|&(_, axis)| class.is_contiguous(axis)).map(|(dim, _)| dim)
+}
+
+/// The layout an access should have, where the tile's own would waste most of what is moved.
+pub fn better_access(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    team: Team,
+    id: OpId,
+    value: Value,
+    own: &Layout,
+) -> Option<Layout> {
+    // Blocks of a cluster do not exchange tiles.
+    if team.blocks > 1 {
+        return None;
+    }
+    let dim = contiguous_dim(func, staging, id)?;
+    let bytes = func.ty(func.ops[id].operands[0]).dtype().bytes() as u32;
+    let best = access(func, staging, team, id, value);
+    (useful(own, dim, bytes) < 0.6 * useful(&best, dim, bytes)).then_some(best)
+}
+
+/// What part of the 32-byte sectors that a warp's access touches it asked for.
+fn useful(layout: &Layout, dim: usize, bytes: u32) -> f64 {
+    let vector = layout.run_along(dim).min(16 / bytes.min(16)).max(1);
+    let mut sectors = std::collections::BTreeSet::new();
+    let mut elements = std::collections::BTreeSet::new();
+    for lane in 0..32 {
+        for reg in 0..vector {
+            let mut at = layout.coords(reg, lane, 0, 0);
+            elements.insert(at.clone());
+            at[dim] = at[dim] * bytes / 32;
+            sectors.insert(at);
+        }
+    }
+    (elements.len() as u32 * bytes) as f64 / (sectors.len() * 32) as f64
+}
+
+/// As wide as the memory allows.
+fn access(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId, value: Value) -> Layout {
+    let op = &func.ops[id];
+    let shape = extents(func.ty(value));
+    let Some(param) = func.params().iter().position(|&p| p == op.operands[0]) else {
+        return plain(&shape, team);
+    };
+    let class = staging.classes[param];
+    let bytes = func.ty(op.operands[0]).dtype().bytes() as u32;
+    let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+    // The memory's axis of each dim of the tile.
+    let axes: Vec<usize> = (0..extent.len()).filter(|&a| extent[a] != 0).collect();
+    let dim = axes.iter().position(|&axis| class.is_contiguous(axis));
+    let vector = (class.align.max(bytes) / bytes).clamp(1, 16 / bytes.min(16));
+    let dims = shared_dim(&shape, team);
+    match dim {
+        Some(dim) => Layout::coalesced(&shape, Some(dim), vector, team.warps, team.blocks, dims),
+        None => Layout::coalesced(&shape, shape.len().checked_sub(1), 1, team.warps, team.blocks, dims),
+    }
+}
+
+/// How warps divide a product's rows and columns: so that each has about as many of either.
+fn divide(m: u32, n: u32, warps: u32, atom: (u32, u32)) -> [u32; 2] {
+    let (mut wm, mut wn) = (1, 1);
+    while wm * wn < warps {
+        let (rows, cols) = (m / (wm * atom.0).max(1), n / (wn * atom.1).max(1));
+        if rows * atom.0 >= cols * atom.1 && rows >= 2 || cols < 2 {
+            wm *= 2;
+        } else {
+            wn *= 2;
+        }
+    }
+    [wm, wn]
+}
+
+/// The matrix instruction of a product, if one is used.
+pub fn matrix(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<MatrixRow> {
+    let op = &func.ops[id];
+    let [a, b] = [0, 1].map(|i| func.ty(op.operands[i]).dtype());
+    let ty = func.ty(op.result());
+    let shape = extents(ty);
+    let k = extents(func.ty(op.operands[0]))[1];
+    staging.matrix(a, b, ty.dtype()).filter(|row| {
+        shape[0] % 16 == 0 && shape[1] % 8 == 0 && k % row.k == 0
+    })
+}
+
+/// The layout of a product's sums, and the matrix instruction if one is used.
+pub fn product(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    team: Team,
+    id: OpId,
+) -> (Option<MatrixRow>, Layout) {
+    let op = &func.ops[id];
+    let ty = func.ty(op.result());
+    let shape = extents(ty);
+    let row = matrix(func, staging, id);
+    let two = [shape[0], shape[1]];
+    match row {
+        Some(row) if ty.dtype() == tessera_numerics::DType::F64 => {
+            (Some(row), Layout::mma_acc_f64(&two, divide(two[0], two[1], team.warps, (8, 8))))
+        }
+        Some(row) => {
+            let warps = divide(two[0], two[1], team.warps, (16, 8));
+            let whole = two[0] % (16 * warps[0]) == 0 && two[1] % (8 * warps[1]) == 0;
+            let powers = two[0].is_power_of_two() && two[1].is_power_of_two();
+            let layout = if whole && powers {
+                Layout::mma_acc_blocks(&two, warps)
+            } else {
+                Layout::mma_acc(&two, warps)
+            };
+            (Some(row), layout)
+        }
+        None => {
+            // Each thread adds up a small block: four by four, again and again.
+            let spec = Blocked {
+                vector: vec![4, 4],
+                lanes: vec![4, 8],
+                warps: divide(two[0], two[1], team.warps, (16, 32)).to_vec(),
+                ctas: vec![1, 1],
+                order: vec![1, 0],
+            };
+            (None, Layout::blocked(&shape, &spec))
+        }
+    }
+}
+
+/// Lanes along the lowest five bits of the axis, the next bit in the lowest warp bit (or a register,
+/// with one warp), registers above, other warps above those: partial sums of every 64th element are
+/// in one place, and what comes later is held later.
+pub fn canonical(shape: &[u32], axis: usize, team: Team) -> Layout {
+    let rank = shape.len();
+    let unit = |n: u32| {
+        let mut v = vec![0; rank];
+        v[axis] = n;
+        v
+    };
+    let lanes = (0..5).map(|i| unit(1 << i)).collect();
+    let bits = team.warps.trailing_zeros();
+    let blocks = vec![vec![0; rank]; team.blocks.trailing_zeros() as usize];
+    let n = shape[axis];
+    let mut warps: Vec<Vec<u32>> = Vec::new();
+    let mut regs: Vec<Vec<u32>> = Vec::new();
+    if bits == 0 {
+        regs.push(unit(32));
+    } else {
+        warps.push(unit(32));
+        // Other rows first, then the rest of the axis.
+        let others: u64 = (0..rank).filter(|&d| d != axis).map(|d| u64::from(shape[d])).product();
+        let along = n.div_ceil(64).next_power_of_two().trailing_zeros();
+        let wanted = (bits - 1).min(if others == 1 { along } else { 0 });
+        let held = along - wanted;
+        if wanted > 0 {
+            regs.extend((0..held).map(|i| unit(64 << i)));
+            warps.extend((0..wanted).map(|i| unit(64 << (held + i))));
+        }
+        // What is left takes rows, or holds copies.
+        let mut left = bits - 1 - wanted;
+        let mut dims: Vec<usize> = (0..rank).filter(|&d| d != axis).collect();
+        dims.sort_by_key(|&d| std::cmp::Reverse(shape[d]));
+        for dim in dims {
+            let room = shape[dim].next_power_of_two().trailing_zeros().min(left);
+            for i in 0..room {
+                let mut v = vec![0; rank];
+                v[dim] = 1 << i;
+                warps.push(v);
+            }
+            left -= room;
+        }
+        warps.extend((0..left).map(|_| vec![0; rank]));
+    }
+    Layout::tiled(shape, regs, lanes, warps, blocks).expect("every coordinate is covered")
+}

@@ -1,0 +1,145 @@
+//! How many threads run a group. The largest tile decides: each thread holds so many of its elements
+//! that loads are wide and enough of them are under way, and so few that they fit in registers.
+
+use super::{Staging, seeds};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_ir::{Attr, OpId, Type};
+use tessera_tile::{TileFunc, TileOp};
+
+/// The threads of a group: warps of a block, blocks of a cluster. Powers of two.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Team {
+    pub warps: u32,
+    pub blocks: u32,
+}
+
+/// Elements that a thread holds of the largest tile, where nothing forces more: few barriers for the
+/// work where elements are combined, many threads under way where they are not.
+const EACH_COMBINED: u64 = 32;
+const EACH_ALONE: u64 = 8;
+/// The most it may hold: with what is computed from them they fill the registers.
+const MOST: u64 = 128;
+/// Warps of a block while each thread holds less than the most: fewer threads meet faster, and what
+/// they hold is what is under way.
+const WARPS: u64 = 8;
+
+pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostics> {
+    let caps = staging.caps;
+    let mut largest: (u64, Option<OpId>) = (1, None);
+    let mut products = 0;
+    for id in func.walk() {
+        let op = &func.ops[id];
+        for &v in &op.results {
+            let n = elements(func.ty(v));
+            // Operands of products go through shared memory and are not held whole.
+            let feeds = op.code == TileOp::Load && feeds_product(func, v);
+            if n > largest.0 && !feeds {
+                largest = (n, Some(id));
+            }
+        }
+        if op.code == TileOp::Mma {
+            // So many sums a thread leave room for operands; with matrix units, 64 x 64 a warp read
+            // the least shared memory for each product.
+            let matrix = seeds::matrix(func, staging, id).is_some();
+            let each = if matrix { 128 } else { 64 };
+            products = products.max(elements(func.ty(op.result())).div_ceil(32 * each));
+        }
+    }
+    let most_warps = u64::from(caps.max_threads / 32);
+    let pinned = func
+        .attrs
+        .get("config")
+        .and_then(Attr::as_dict)
+        .and_then(|c| c.get("num_warps").and_then(Attr::as_int));
+    if products > 0 {
+        let warps = products.clamp(4, 8).next_power_of_two();
+        let warps = pinned.map_or(warps, |n| (n.max(1) as u64).next_power_of_two());
+        return fits(func, largest, Team { warps: warps.min(most_warps) as u32, blocks: 1 });
+    }
+    let combined = combines(func);
+    let each = if combined { EACH_COMBINED } else { EACH_ALONE };
+    let wanted = largest.0.div_ceil(32 * each).next_power_of_two();
+    let can_spread = caps.max_cluster > 1 && spreads(func);
+    let (warps, blocks) = match pinned {
+        Some(n) => ((n.max(1) as u64).next_power_of_two().min(most_warps), 1),
+        None if !combined => (wanted.min(most_warps), 1),
+        None if wanted <= WARPS => (wanted, 1),
+        None => {
+            // What does not fit in one such block goes to several, or else to a larger one.
+            let needed = largest.0.div_ceil(32 * MOST * WARPS).next_power_of_two();
+            match can_spread {
+                true => (WARPS, needed.min(u64::from(caps.max_cluster))),
+                false => ((WARPS * needed).min(most_warps), 1),
+            }
+        }
+    };
+    fits(func, largest, Team { warps: warps as u32, blocks: blocks as u32 })
+}
+
+fn fits(
+    func: &TileFunc,
+    (elements, op): (u64, Option<OpId>),
+    team: Team,
+) -> Result<Team, Diagnostics> {
+    let threads = u64::from(team.warps * team.blocks * 32);
+    if elements.div_ceil(threads) <= MOST {
+        return Ok(team);
+    }
+    let loc = op.map_or(func.loc.clone(), |id| func.ops[id].loc.clone());
+    let tile = op.map_or(String::new(), |id| func.ty(func.ops[id].result()).to_string());
+    let most = threads * MOST;
+    Err(Diagnostic::new(
+        Code::E_TILE_LOWERING,
+        format!("expected tiles that fit in registers, got {tile} of {elements} elements"),
+    )
+    .at(loc)
+    .note(format!("{threads} threads hold at most {most} elements"))
+    .help(format!("take pieces of at most {most} elements in a loop"))
+    .into())
+}
+
+/// How many elements a value has.
+pub fn elements(ty: &Type) -> u64 {
+    match ty {
+        Type::Tile { .. } => {
+            ty.static_shape().map_or(1, |s| s.iter().map(|&d| d.max(1) as u64).product())
+        }
+        _ => 1,
+    }
+}
+
+/// Whether a tile is only an operand of products.
+pub fn feeds_product(func: &TileFunc, v: tessera_ir::Value) -> bool {
+    let mut found = false;
+    for id in func.walk() {
+        let op = &func.ops[id];
+        for (i, &o) in op.operands.iter().enumerate() {
+            if o == v {
+                if op.code != TileOp::Mma || i > 1 {
+                    return false;
+                }
+                found = true;
+            }
+        }
+    }
+    found
+}
+
+/// Whether elements of a tile are combined with each other.
+fn combines(func: &TileFunc) -> bool {
+    func.walk().iter().any(|&id| {
+        matches!(func.ops[id].code, TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan)
+    })
+}
+
+/// Whether all that moves data between threads can do so between blocks.
+fn spreads(func: &TileFunc) -> bool {
+    func.walk().iter().all(|&id| {
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::Scan | TileOp::Mma | TileOp::Reshape | TileOp::Transpose => false,
+            TileOp::Atomic => false,
+            _ => true,
+        }
+    })
+}

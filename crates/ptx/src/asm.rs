@@ -1,0 +1,206 @@
+//! Writing a kernel: registers on demand, one call an instruction.
+
+use crate::inst::*;
+use crate::module::{Guard, Kernel, SharedVar, Stmt};
+use std::collections::BTreeMap;
+
+pub struct Asm {
+    pub kernel: Kernel,
+    /// Put on every instruction while it is set.
+    guard: Option<Guard>,
+    /// Registers that hold a number that is known, and will for ever.
+    constants: BTreeMap<Reg, Opnd>,
+}
+
+impl Asm {
+    pub fn new(kernel: Kernel) -> Self {
+        Self { kernel, guard: None, constants: BTreeMap::new() }
+    }
+
+    /// A register with this number. It must not be written again: code may be made for the number.
+    pub fn constant(&mut self, ty: Ty, a: Opnd) -> Reg {
+        let d = self.mov(ty, a);
+        if self.guard.is_none() {
+            self.constants.insert(d, a);
+        }
+        d
+    }
+
+    /// The number that [`Asm::constant`] put into a register.
+    pub fn known(&self, r: Reg) -> Option<Opnd> {
+        self.constants.get(&r).copied()
+    }
+
+    pub fn reg(&mut self, class: Class) -> Reg {
+        let n = &mut self.kernel.regs[class.place()];
+        *n += 1;
+        Reg { class, id: *n - 1 }
+    }
+
+    pub fn label(&mut self) -> Label {
+        self.kernel.labels += 1;
+        Label(self.kernel.labels - 1)
+    }
+
+    pub fn place(&mut self, label: Label) {
+        self.kernel.body.push(Stmt::Label(label));
+    }
+
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.kernel.body.push(Stmt::Note(text.into()));
+    }
+
+    /// Static shared memory; its name is made unique.
+    pub fn shared(&mut self, name: &str, bytes: u32, align: u32) -> String {
+        let name = format!("{name}_{}", self.kernel.shared.len());
+        self.kernel.shared.push(SharedVar { name: name.clone(), bytes, align });
+        name
+    }
+
+    pub fn emit(&mut self, inst: Inst) {
+        debug_assert!(
+            inst.writes().iter().all(|d| !self.constants.contains_key(d)),
+            "a constant is written: {inst:?}"
+        );
+        let guard = self.guard;
+        self.kernel.body.push(Stmt::Inst { guard, inst });
+    }
+
+    /// What `write` emits happens only in threads where `p` is `wanted`. Does not nest: combine the
+    /// conditions. Only for straight code: a branch inside is taken by those threads alone.
+    pub fn when<T>(&mut self, p: Reg, wanted: bool, write: impl FnOnce(&mut Self) -> T) -> T {
+        debug_assert!(self.guard.is_none(), "guards do not nest");
+        let old = self.guard.replace(Guard { reg: p, negated: !wanted });
+        let out = write(self);
+        self.guard = old;
+        out
+    }
+
+    /// The same with an optional condition.
+    pub fn maybe<T>(&mut self, p: Option<Reg>, write: impl FnOnce(&mut Self) -> T) -> T {
+        match p {
+            Some(p) => self.when(p, true, write),
+            None => write(self),
+        }
+    }
+
+    pub fn mov(&mut self, ty: Ty, a: impl Into<Opnd>) -> Reg {
+        let d = self.reg(ty.class());
+        self.emit(Inst::Mov { ty, d, a: a.into() });
+        d
+    }
+
+    pub fn mov_to(&mut self, ty: Ty, d: Reg, a: impl Into<Opnd>) {
+        self.emit(Inst::Mov { ty, d, a: a.into() });
+    }
+
+    pub fn special(&mut self, s: Special) -> Reg {
+        self.mov(s.ty(), Opnd::Special(s))
+    }
+
+    pub fn address_of(&mut self, name: &str) -> Reg {
+        let d = self.reg(Class::B32);
+        self.emit(Inst::AddressOf { d, name: name.to_string() });
+        d
+    }
+
+    /// The generic address of a parameter, for what takes a pointer to it.
+    pub fn param_address(&mut self, name: &str) -> Reg {
+        let d = self.reg(Class::B64);
+        self.emit(Inst::AddressOf { d, name: name.to_string() });
+        d
+    }
+
+    /// An operation of integers or bits; results as wide as `ty` (twice that for the `Wide` ones).
+    pub fn int(&mut self, op: Alu, ty: Ty, a: &[Opnd]) -> Reg {
+        let class = match (op, ty.class()) {
+            (Alu::MulWide | Alu::MadWide, Class::B32) => Class::B64,
+            (Alu::MulWide | Alu::MadWide, Class::B16) => Class::B32,
+            (Alu::Popc | Alu::Clz, _) => Class::B32,
+            (_, class) => class,
+        };
+        let d = self.reg(class);
+        self.emit(Inst::Alu { op, ty, round: None, ftz: false, sat: false, d, a: a.to_vec() });
+        d
+    }
+
+    /// An operation of floats, rounded to nearest even where it rounds.
+    pub fn float(&mut self, op: Alu, ty: Ty, a: &[Opnd]) -> Reg {
+        let rounds = matches!(
+            op,
+            Alu::Add | Alu::Sub | Alu::Mul | Alu::Fma | Alu::Div | Alu::Sqrt | Alu::Rcp
+        );
+        let d = self.reg(ty.class());
+        let round = rounds.then_some(Round::Rn);
+        self.emit(Inst::Alu { op, ty, round, ftz: false, sat: false, d, a: a.to_vec() });
+        d
+    }
+
+    /// An approximation of the hardware, which also flushes subnormal numbers.
+    pub fn approx(&mut self, op: Alu, ty: Ty, a: &[Opnd]) -> Reg {
+        let d = self.reg(ty.class());
+        let ftz = match ty {
+            Ty::F32 => op != Alu::TanhApprox,
+            Ty::BF16 | Ty::BF16x2 => op == Alu::Ex2Approx,
+            _ => op == Alu::RcpApprox,
+        };
+        self.emit(Inst::Alu { op, ty, round: None, ftz, sat: false, d, a: a.to_vec() });
+        d
+    }
+
+    pub fn cvt(&mut self, to: Ty, from: Ty, round: Option<Round>, a: impl Into<Opnd>) -> Reg {
+        let d = self.reg(to.class());
+        let a = a.into();
+        self.emit(Inst::Cvt { d, to, a, b: None, from, round, ftz: false, sat: false });
+        d
+    }
+
+    pub fn setp(&mut self, cmp: Cmp, ty: Ty, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Reg {
+        let d = self.reg(Class::Pred);
+        self.emit(Inst::Setp { cmp, ty, ftz: false, d, a: a.into(), b: b.into() });
+        d
+    }
+
+    pub fn selp(&mut self, ty: Ty, p: Reg, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Reg {
+        let d = self.reg(ty.class());
+        self.emit(Inst::Selp { ty, d, a: a.into(), b: b.into(), p });
+        d
+    }
+
+    pub fn pack(&mut self, class: Class, parts: &[Reg]) -> Reg {
+        let d = self.reg(class);
+        self.emit(Inst::Pack { d, parts: parts.to_vec() });
+        d
+    }
+
+    pub fn unpack(&mut self, class: Class, n: usize, a: Reg) -> Vec<Reg> {
+        let parts: Vec<Reg> = (0..n).map(|_| self.reg(class)).collect();
+        self.emit(Inst::Unpack { parts: parts.clone(), a });
+        parts
+    }
+
+    /// Plain loads and stores.
+    pub fn ld(&mut self, space: Space, ty: Ty, n: usize, addr: Addr, cache: Cache) -> Vec<Reg> {
+        let d: Vec<Reg> = (0..n).map(|_| self.reg(ty.class())).collect();
+        let (sem, scope) = (Sem::Weak, Scope::Gpu);
+        self.emit(Inst::Ld { space, ty, d: d.clone(), addr, cache, sem, scope });
+        d
+    }
+
+    pub fn st(&mut self, space: Space, ty: Ty, a: &[Opnd], addr: Addr, cache: Cache) {
+        let (sem, scope) = (Sem::Weak, Scope::Gpu);
+        self.emit(Inst::St { space, ty, a: a.to_vec(), addr, cache, sem, scope });
+    }
+
+    pub fn bra(&mut self, to: Label) {
+        self.emit(Inst::Bra { to, uniform: false });
+    }
+
+    pub fn bra_if(&mut self, p: Reg, wanted: bool, to: Label) {
+        self.when(p, wanted, |asm| asm.bra(to));
+    }
+
+    pub fn barrier(&mut self) {
+        self.emit(Inst::BarSync { id: 0, count: None });
+    }
+}

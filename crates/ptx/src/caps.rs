@@ -1,0 +1,323 @@
+//! What each target has, as data: features of the instruction set, rows of matrix products, sizes.
+//!
+//! `tests/judge` asks an assembler about every form of every instruction, claimed or not, for every
+//! target here. Sizes come from NVIDIA's tables of compute capabilities and are asked of the device
+//! at run time where it matters.
+
+use crate::inst::{MmaRow, Ty};
+use crate::module::{Target, Version};
+use std::sync::LazyLock;
+
+/// Where something exists.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum On {
+    /// On this generation and all after it.
+    From(u32),
+    /// On these alone, and only in code for exactly them (`sm_90a`).
+    Exact(&'static [u32]),
+}
+
+impl On {
+    pub fn has(self, target: Target) -> bool {
+        match self {
+            On::From(sm) => target.sm >= sm,
+            On::Exact(list) => target.exact && list.contains(&target.sm),
+        }
+    }
+}
+
+macro_rules! features {
+    ($($(#[doc = $doc:literal])* $name:ident $on:expr, $major:literal, $minor:literal;)*) => {
+        /// A part of the instruction set that not every target has, or that older versions of PTX
+        /// cannot spell.
+        #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Feature { $($(#[doc = $doc])* $name),* }
+
+        impl Feature {
+            pub const ALL: &'static [Feature] = &[$(Feature::$name),*];
+
+            pub fn on(self) -> On {
+                match self { $(Feature::$name => $on),* }
+            }
+
+            fn first_version(self) -> Version {
+                match self { $(Feature::$name => Version { major: $major, minor: $minor }),* }
+            }
+
+            pub fn name(self) -> &'static str {
+                match self { $(Feature::$name => stringify!($name)),* }
+            }
+        }
+    };
+}
+use On::{Exact, From};
+
+impl Feature {
+    /// The first version of PTX that can say it for a target.
+    pub fn version(self, target: Target) -> Version {
+        match self {
+            // These came with sm_90, and to sm_89 later.
+            Feature::Fp8Cvt if target.sm >= 90 => Version { major: 7, minor: 8 },
+            _ => self.first_version(),
+        }
+    }
+}
+
+// Columns: where it is, and the version of PTX it came with.
+features! {
+    /// `ld` and `st` that leave the first level alone.
+    NoAllocate From(70), 7, 4;
+    /// The address of a parameter as one.
+    ParamAddress From(70), 7, 7;
+    /// Parameters beyond 4352 bytes.
+    LargeParams From(70), 8, 1;
+    /// Magnitude of half precision numbers.
+    HalfAbs From(70), 6, 5;
+    Ldmatrix From(75), 6, 5;
+    /// `tanh.approx.f32`, and `ex2` and `tanh` of half precision.
+    TanhApprox From(75), 7, 0;
+    MmaTuring From(75), 6, 5;
+    CpAsync From(80), 7, 0;
+    Redux From(80), 7, 0;
+    /// Two numbers into one register: `cvt.rn.f16x2.f32`.
+    PackedCvt From(80), 7, 0;
+    /// `min` and `max` of half precision, and those that give NaN.
+    MinMaxNan From(80), 7, 0;
+    /// bf16: `fma`, `neg`, `abs`, `min`, `max`, and `cvt` from f32.
+    Bf16 From(80), 7, 0;
+    /// `cvt` of bf16 to f32.
+    Bf16ToF32 From(80), 7, 1;
+    Tf32 From(80), 7, 0;
+    MmaAmpere From(80), 7, 0;
+    /// Barriers in shared memory; `arrive` without its result, and waiting for a parity.
+    Mbarrier From(80), 7, 0;
+    MbarrierArrive From(80), 7, 1;
+    Fp8Cvt From(89), 8, 1;
+    MmaFp8 From(89), 8, 4;
+    /// Half precision sums of fp8 products, and products of depth 16.
+    MmaFp8Half From(89), 8, 7;
+    /// bf16: `add`, `sub`, `mul`, `setp`, `ex2`, `tanh`, and `cvt` to and from the other types.
+    Bf16Arith From(90), 7, 8;
+    /// `cvt.rn.tf32.f32` and `rz`.
+    Tf32Round From(90), 7, 8;
+    /// `atom` and `red` of bf16.
+    AtomBf16 From(90), 7, 8;
+    /// `red` of several numbers side by side in global memory.
+    RedVector From(90), 8, 1;
+    /// `fence.acquire` and `fence.release`.
+    FenceOneWay From(90), 8, 6;
+    Stmatrix From(90), 7, 8;
+    Cluster From(90), 7, 8;
+    ClusterBarrier From(90), 8, 0;
+    /// `try_wait`, and arriving several times at once.
+    MbarrierWait From(90), 7, 8;
+    /// Barriers that count bytes too, and those of other blocks.
+    MbarrierBytes From(90), 8, 0;
+    /// Copies of boxes and runs by the asynchronous engine.
+    Tma From(90), 8, 0;
+    /// Stores and reductions into another block's memory, counted by a barrier.
+    StAsync From(90), 8, 1;
+    Elect From(90), 8, 0;
+    GridControl From(90), 7, 8;
+    MmaF64Hopper From(90), 7, 8;
+    Wgmma Exact(&[90]), 8, 0;
+    /// `wgmma` of signed by unsigned bytes.
+    WgmmaMixed Exact(&[90]), 8, 4;
+    SetMaxRegs Exact(&[90, 100, 120]), 8, 0;
+    /// FP4, FP6 and scales of powers of two.
+    Fp4Cvt Exact(&[100, 120]), 8, 6;
+    /// Loads and stores of 32 bytes.
+    Wide256 From(100), 8, 8;
+    ReduxF32 Exact(&[100]), 8, 6;
+    /// Products of 8, 6 and 4 bits mixed.
+    MmaF8f6f4 Exact(&[120]), 8, 7;
+}
+
+/// What one target has. Sizes are those of the largest chip of the generation.
+#[derive(Clone, Debug)]
+pub struct PtxCaps {
+    pub target: Target,
+    /// Products of a warp that the target has, the deepest last for each type.
+    pub mma_rows: Vec<MmaRow>,
+    /// Bytes of shared memory that a launch may ask for, and those of a multiprocessor, of which
+    /// each block costs `shared_reserved` more than it asks for.
+    pub shared_per_block: u32,
+    pub shared_per_sm: u32,
+    pub shared_reserved: u32,
+    pub registers_per_sm: u32,
+    pub threads_per_sm: u32,
+    pub blocks_per_sm: u32,
+    /// Blocks of a cluster that every chip can launch; 1 where there are no clusters.
+    pub max_cluster: u32,
+    pub l2_bytes: u64,
+}
+
+/// Of every target.
+pub const MAX_THREADS: u32 = 1024;
+/// Of a thread: one register is the constant zero.
+pub const MAX_REGISTERS: u32 = 255;
+/// Shared memory of fixed size.
+pub const MAX_STATIC_SHARED: u32 = 48 * 1024;
+/// Of the parameters of a kernel: without and with `Feature::LargeParams`.
+pub const MAX_PARAM_BYTES: (u32, u32) = (4352, 32764);
+
+/// Which targets code can be for, oldest first, with the first version of PTX that knows each.
+pub const TARGETS: &[(Target, Version)] = &[
+    target(70, false, 6, 3),
+    target(75, false, 6, 3),
+    target(80, false, 7, 0),
+    target(86, false, 7, 1),
+    target(89, false, 7, 8),
+    target(90, false, 7, 8),
+    target(90, true, 8, 0),
+    target(100, false, 8, 6),
+    target(100, true, 8, 6),
+    target(120, false, 8, 7),
+    target(120, true, 8, 7),
+];
+
+const fn target(sm: u32, exact: bool, major: u32, minor: u32) -> (Target, Version) {
+    (Target { sm, exact }, Version { major, minor })
+}
+
+/// The version of PTX that is enough for code without any [`Feature`].
+pub fn first_version(target: Target) -> Option<Version> {
+    TARGETS.iter().find(|(t, _)| *t == target).map(|(_, v)| *v)
+}
+
+struct Sizes {
+    sm: u32,
+    shared_per_block_kb: u32,
+    shared_per_sm_kb: u32,
+    threads_per_sm: u32,
+    blocks_per_sm: u32,
+    max_cluster: u32,
+    l2_mb: u64,
+}
+
+#[rustfmt::skip]
+const SIZES: &[Sizes] = &[
+    Sizes { sm: 70,  shared_per_block_kb: 96,  shared_per_sm_kb: 96,  threads_per_sm: 2048, blocks_per_sm: 32, max_cluster: 1, l2_mb: 6 },
+    Sizes { sm: 75,  shared_per_block_kb: 64,  shared_per_sm_kb: 64,  threads_per_sm: 1024, blocks_per_sm: 16, max_cluster: 1, l2_mb: 6 },
+    Sizes { sm: 80,  shared_per_block_kb: 163, shared_per_sm_kb: 164, threads_per_sm: 2048, blocks_per_sm: 32, max_cluster: 1, l2_mb: 40 },
+    Sizes { sm: 86,  shared_per_block_kb: 99,  shared_per_sm_kb: 100, threads_per_sm: 1536, blocks_per_sm: 16, max_cluster: 1, l2_mb: 6 },
+    Sizes { sm: 89,  shared_per_block_kb: 99,  shared_per_sm_kb: 100, threads_per_sm: 1536, blocks_per_sm: 24, max_cluster: 1, l2_mb: 72 },
+    Sizes { sm: 90,  shared_per_block_kb: 227, shared_per_sm_kb: 228, threads_per_sm: 2048, blocks_per_sm: 32, max_cluster: 8, l2_mb: 50 },
+    Sizes { sm: 100, shared_per_block_kb: 227, shared_per_sm_kb: 228, threads_per_sm: 2048, blocks_per_sm: 32, max_cluster: 8, l2_mb: 126 },
+    Sizes { sm: 120, shared_per_block_kb: 99,  shared_per_sm_kb: 100, threads_per_sm: 1536, blocks_per_sm: 24, max_cluster: 8, l2_mb: 96 },
+];
+
+static CAPS: LazyLock<Vec<PtxCaps>> = LazyLock::new(|| {
+    let caps = TARGETS.iter().filter_map(|(target, _)| {
+        let s = SIZES.iter().find(|s| s.sm == target.sm)?;
+        Some(PtxCaps {
+            target: *target,
+            mma_rows: mma_rows(*target),
+            shared_per_block: s.shared_per_block_kb * 1024,
+            shared_per_sm: s.shared_per_sm_kb * 1024,
+            shared_reserved: if target.sm >= 80 { 1024 } else { 0 },
+            registers_per_sm: 65536,
+            threads_per_sm: s.threads_per_sm,
+            blocks_per_sm: s.blocks_per_sm,
+            max_cluster: s.max_cluster,
+            l2_bytes: s.l2_mb << 20,
+        })
+    });
+    caps.collect()
+});
+
+impl PtxCaps {
+    pub fn all() -> &'static [PtxCaps] {
+        &CAPS
+    }
+
+    /// `exact` asks for what only this chip has, as `sm_90a` does.
+    pub fn of(sm: u32, exact: bool) -> Option<&'static PtxCaps> {
+        CAPS.iter().find(|c| c.target == Target { sm, exact })
+    }
+
+    /// The best target for a device of this compute capability: its own, with all it has, or else
+    /// the newest that came before it.
+    pub fn for_device(major: u32, minor: u32) -> Option<&'static PtxCaps> {
+        let sm = major * 10 + minor;
+        let exact = CAPS.iter().find(|c| c.target == Target { sm, exact: true });
+        exact.or_else(|| CAPS.iter().rfind(|c| c.target.sm <= sm && !c.target.exact))
+    }
+
+    pub fn has(&self, feature: Feature) -> bool {
+        feature.on().has(self.target)
+    }
+
+    pub fn has_mma(&self, row: &MmaRow) -> bool {
+        self.mma_rows.contains(row)
+    }
+}
+
+/// A shape and types of a warp's product, and the feature that brings it.
+pub struct MmaShape {
+    pub m: u32,
+    pub k: u32,
+    /// Types of both matrices; each may stand on either side.
+    pub ab: &'static [Ty],
+    pub c: Ty,
+    pub feature: Feature,
+}
+
+const BYTES: &[Ty] = &[Ty::S8, Ty::U8];
+const NIBBLES: &[Ty] = &[Ty::S4, Ty::U4];
+const FP8: &[Ty] = &[Ty::E4M3, Ty::E5M2];
+const FP8_OR_LESS: &[Ty] = &[Ty::E4M3, Ty::E5M2, Ty::E2M3, Ty::E3M2, Ty::E2M1];
+
+/// All have n = 8. Volta's own `m8n8k4` of f16 is left out: its fragments belong to quads of lanes
+/// as no other's do, and later chips only imitate it. So are block scales (`kind::mxf8f6f4`).
+#[rustfmt::skip]
+pub const MMA_SHAPES: &[MmaShape] = &[
+    MmaShape { m: 16, k: 8,  ab: &[Ty::F16],  c: Ty::F16, feature: Feature::MmaTuring },
+    MmaShape { m: 16, k: 8,  ab: &[Ty::F16],  c: Ty::F32, feature: Feature::MmaTuring },
+    MmaShape { m: 16, k: 16, ab: &[Ty::F16],  c: Ty::F16, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 16, ab: &[Ty::F16],  c: Ty::F32, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 8,  ab: &[Ty::BF16], c: Ty::F32, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 16, ab: &[Ty::BF16], c: Ty::F32, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 4,  ab: &[Ty::Tf32], c: Ty::F32, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 8,  ab: &[Ty::Tf32], c: Ty::F32, feature: Feature::MmaAmpere },
+    MmaShape { m: 8,  k: 4,  ab: &[Ty::F64],  c: Ty::F64, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 4,  ab: &[Ty::F64],  c: Ty::F64, feature: Feature::MmaF64Hopper },
+    MmaShape { m: 16, k: 8,  ab: &[Ty::F64],  c: Ty::F64, feature: Feature::MmaF64Hopper },
+    MmaShape { m: 16, k: 16, ab: &[Ty::F64],  c: Ty::F64, feature: Feature::MmaF64Hopper },
+    MmaShape { m: 8,  k: 16, ab: BYTES,       c: Ty::S32, feature: Feature::MmaTuring },
+    MmaShape { m: 16, k: 16, ab: BYTES,       c: Ty::S32, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 32, ab: BYTES,       c: Ty::S32, feature: Feature::MmaAmpere },
+    MmaShape { m: 8,  k: 32, ab: NIBBLES,     c: Ty::S32, feature: Feature::MmaTuring },
+    MmaShape { m: 16, k: 32, ab: NIBBLES,     c: Ty::S32, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 64, ab: NIBBLES,     c: Ty::S32, feature: Feature::MmaAmpere },
+    MmaShape { m: 16, k: 16, ab: FP8,         c: Ty::F16, feature: Feature::MmaFp8Half },
+    MmaShape { m: 16, k: 16, ab: FP8,         c: Ty::F32, feature: Feature::MmaFp8Half },
+    MmaShape { m: 16, k: 32, ab: FP8,         c: Ty::F16, feature: Feature::MmaFp8Half },
+    MmaShape { m: 16, k: 32, ab: FP8,         c: Ty::F32, feature: Feature::MmaFp8 },
+    MmaShape { m: 16, k: 32, ab: FP8_OR_LESS, c: Ty::F16, feature: Feature::MmaF8f6f4 },
+    MmaShape { m: 16, k: 32, ab: FP8_OR_LESS, c: Ty::F32, feature: Feature::MmaF8f6f4 },
+];
+
+impl MmaShape {
+    /// The products it stands for: every pair of types, integers also clamped.
+    pub fn rows(&self) -> impl Iterator<Item = MmaRow> + '_ {
+        let sats: &[bool] = if self.c == Ty::S32 { &[false, true] } else { &[false] };
+        let pairs = self.ab.iter().flat_map(|a| self.ab.iter().map(|b| (*a, *b)));
+        let rows = pairs.flat_map(|(a, b)| {
+            let MmaShape { m, k, c, .. } = *self;
+            sats.iter().map(move |sat| MmaRow { m, n: 8, k, a, b, c, sat: *sat })
+        });
+        // fp8 alone has a form of its own, which more targets have.
+        rows.filter(|r| self.feature != Feature::MmaF8f6f4 || r.is_f8f6f4())
+    }
+}
+
+/// What a product needs, if there is such a product.
+pub fn mma_feature(row: &MmaRow) -> Option<Feature> {
+    MMA_SHAPES.iter().find(|s| s.rows().any(|r| r == *row)).map(|s| s.feature)
+}
+
+fn mma_rows(target: Target) -> Vec<MmaRow> {
+    let shapes = MMA_SHAPES.iter().filter(|s| s.feature.on().has(target));
+    shapes.flat_map(|s| s.rows().collect::<Vec<_>>()).collect()
+}

@@ -1,0 +1,146 @@
+//! A kernel of Tile IR as PTX.
+
+use crate::caps::{Feature, PtxCaps};
+use crate::code::{Classes, Code, Shape};
+use crate::inst::Ty;
+use crate::module::{Kernel, Module};
+use crate::select::product_type;
+use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
+use tessera_ir::{OpId, Type};
+use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
+use tessera_numerics::{DType, Profile};
+use tessera_staged::{StagedFunc, StagedOp};
+use tessera_target::frame::Frame;
+use tessera_tile::{KernelKind, TileFunc, kind_of};
+
+/// What the passes ask, of this target.
+pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
+    StageCaps {
+        max_threads: 1024,
+        shared_bytes: caps.shared_per_block,
+        regs_per_thread: 255,
+        regs_per_block: caps.registers_per_sm,
+        max_cluster: caps.max_cluster,
+        async_copy: Feature::CpAsync.on().has(caps.target),
+        matrix: matrix_rows(caps),
+    }
+}
+
+/// Pairs of dtypes that matrix units multiply, with the depth of their fragments.
+fn matrix_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
+    let mut out = Vec::new();
+    for &a in DType::ALL {
+        for &b in DType::ALL {
+            for acc in [DType::F32, DType::I32, DType::F64] {
+                let (Some(ta), Some(tb), Some(tc)) =
+                    (product_type(a), product_type(b), product_type(acc))
+                else {
+                    continue;
+                };
+                if ta == Ty::F32 {
+                    continue;
+                }
+                let k = if ta == Ty::F64 { 4 } else { 256 / ta.bits() };
+                let has = caps.mma_rows.iter().any(|r| {
+                    (r.a, r.b, r.c) == (ta, tb, tc) && (r.k == k || r.k == k / 2 && r.m == 16)
+                });
+                if has {
+                    out.push(MatrixRow { a, b, acc, k });
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The most slots of a ring.
+fn slots_of(func: &StagedFunc) -> u32 {
+    let slots = |&id: &OpId| match func.ops[id].results.first().map(|&v| func.ty(v)) {
+        Some(Type::Ring { slots, .. }) => *slots,
+        _ => 1,
+    };
+    func.walk().iter().map(slots).max().unwrap_or(1)
+}
+
+/// Blocks that a multiprocessor holds at once, as far as is known before registers are given out.
+fn at_once(kernel: &Kernel, caps: &PtxCaps) -> u32 {
+    let by_shared = caps.shared_per_sm / (kernel.shared_bytes() + caps.shared_reserved).max(1);
+    let by_threads = caps.threads_per_sm / kernel.threads;
+    let by_registers = caps.registers_per_sm / (USUAL_REGISTERS * kernel.threads);
+    by_shared.min(by_threads).min(by_registers).clamp(1, caps.blocks_per_sm)
+}
+
+/// Registers of a thread that holds 32 elements and works on them.
+const USUAL_REGISTERS: u32 = 64;
+
+/// Compiles for a target and for arrays that lie so.
+pub fn compile(
+    func: &TileFunc,
+    caps: &PtxCaps,
+    profile: Profile,
+    classes: &Classes,
+) -> Result<Code, Diagnostics> {
+    tessera_ir::verify(func)?;
+    let frame = Frame::new(func)?;
+    let mut told = Diagnostics::new();
+    let (selected, staged, shape) = match kind_of(func) {
+        Some(KernelKind::Lane) => {
+            let (selected, shape) = crate::lane::select(func, &frame, classes, caps, profile)?;
+            (selected, None, shape)
+        }
+        _ => {
+            let stage_caps = stage_caps(caps);
+            let staging = Staging { caps: &stage_caps, classes, profile };
+            let select = |slots: u32, told: &mut Diagnostics| {
+                let staged = stage(func, &staging, slots, told)?;
+                let selected = crate::select::select(&staged, &frame, classes, caps, profile)?;
+                Ok::<_, Diagnostics>((selected, staged))
+            };
+            let mut slots = MOST_SLOTS;
+            let (mut selected, mut staged) = select(slots, &mut told)?;
+            // What ops need beside rings is known when they are selected: then fewer turns ahead.
+            while selected.kernel.dynamic_shared > caps.shared_per_block && slots > 1 {
+                slots = slots_of(&staged).min(slots) - 1;
+                told = Diagnostics::new();
+                (selected, staged) = select(slots, &mut told)?;
+            }
+            let works_on = staged.walk().iter().any(|&id| staged.ops[id].code == StagedOp::Workers);
+            let shape = match works_on {
+                true => Shape::Persistent { per_multiprocessor: at_once(&selected.kernel, caps) },
+                false => Shape::Groups,
+            };
+            (selected, Some(staged.to_string()), shape)
+        }
+    };
+    let kernel = selected.kernel;
+    let shared = kernel.shared_bytes();
+    if shared > caps.shared_per_block {
+        return Err(Diagnostic::new(
+            ErrorCode::E_TILE_LOWERING,
+            format!(
+                "expected at most {} bytes of shared memory, got {shared}",
+                caps.shared_per_block
+            ),
+        )
+        .at(func.loc.clone())
+        .help("take smaller tiles, or fewer stages")
+        .into());
+    }
+    let mut notes = vec![
+        ("threads", kernel.threads.to_string()),
+        ("cluster", kernel.cluster.to_string()),
+        ("shared_bytes", shared.to_string()),
+        ("ptx_instructions", kernel.instructions().count().to_string()),
+    ];
+    notes.extend(told.iter().map(|note| ("note", format!("{}: {}", note.code, note.message))));
+    let mut module = Module {
+        version: crate::module::Version { major: 7, minor: 0 },
+        target: caps.target,
+        files: selected.files,
+        kernels: vec![kernel],
+    };
+    module.version = module.minimum_version();
+    // A module that is not valid is our mistake: it is told as one, before any assembler sees it.
+    crate::verify::verify(&module)?;
+    Ok(Code { module, shape, sites: selected.sites, staged, notes })
+}

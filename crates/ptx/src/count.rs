@@ -1,0 +1,198 @@
+//! What a kernel costs once assembled: registers, spills, memory, instructions of each kind. One row
+//! of text a kernel, kept in a file that only a blessing changes, so that a change of the compiler
+//! shows what it did to every kernel.
+
+use crate::module::{Module, Target};
+use crate::tools::Tools;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::{fs, io};
+
+/// The mnemonics that rows show: data movement, matrix products, and what stands for trouble.
+pub const SHOWN: &[&str] = &[
+    "HMMA", "IMMA", "DMMA", "QMMA", "HGMMA", "QGMMA", "IGMMA", "LDSM", "STSM", "LDGSTS", "UTMALDG",
+    "UTMASTG", "UTMAREDG", "UBLKCP", "SYNCS", "LDG", "STG", "LDS", "STS", "LDL", "STL", "ATOM",
+    "ATOMG", "ATOMS", "RED", "REDG", "SHFL", "BAR", "MUFU", "FFMA", "FMUL", "FADD", "DFMA", "IMAD",
+    "LOP3", "PRMT", "BRA", "CALL",
+];
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Count {
+    pub kernel: String,
+    pub target: Target,
+    pub registers: u32,
+    pub stack: u32,
+    pub spill_stores: u32,
+    pub spill_loads: u32,
+    /// Fixed shared memory.
+    pub shared: u32,
+    /// Instructions by mnemonic up to the first dot; none where there is no disassembler (sm_70).
+    pub mnemonics: BTreeMap<String, u32>,
+}
+
+impl Count {
+    pub fn instructions(&self) -> u32 {
+        self.mnemonics.values().sum()
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {} registers", self.kernel, self.target, self.registers)?;
+        let rest = [
+            ("bytes of stack", self.stack),
+            ("bytes spilled", self.spill_stores),
+            ("bytes filled", self.spill_loads),
+            ("bytes shared", self.shared),
+            ("instructions", self.instructions()),
+        ];
+        for (what, n) in rest.into_iter().filter(|(_, n)| *n > 0) {
+            write!(f, ", {n} {what}")?;
+        }
+        for shown in SHOWN {
+            if let Some(n) = self.mnemonics.get(*shown) {
+                write!(f, ", {shown} {n}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Assembles a module and counts each of its kernels.
+pub fn count(tools: &Tools, module: &Module) -> io::Result<Vec<Count>> {
+    let said = tools.assemble(module)?;
+    let Some(cubin) = said.cubin else { return Err(io::Error::other(said.words)) };
+    let mut counts = from_words(&said.words, module.target);
+    if module.target.sm > 70 {
+        let mut code = from_code(&tools.disassemble(&cubin)?);
+        for count in &mut counts {
+            count.mnemonics = code.remove(&count.kernel).unwrap_or_default();
+        }
+    }
+    // In the module's order, whatever the assembler's.
+    let place = |name: &str| module.kernels.iter().position(|k| k.name == name);
+    counts.sort_by_key(|c| place(&c.kernel));
+    Ok(counts)
+}
+
+/// From what `ptxas -v` says.
+fn from_words(words: &str, target: Target) -> Vec<Count> {
+    let mut counts: Vec<Count> = Vec::new();
+    for line in words.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let kernel = rest.split('\'').next().unwrap_or_default().to_string();
+            counts.push(Count {
+                kernel,
+                target,
+                registers: 0,
+                stack: 0,
+                spill_stores: 0,
+                spill_loads: 0,
+                shared: 0,
+                mnemonics: BTreeMap::new(),
+            });
+        }
+        let Some(count) = counts.last_mut() else { continue };
+        let number = |what: &str| number_before(line, what);
+        count.registers = number(" registers").unwrap_or(count.registers);
+        count.stack = number(" bytes stack frame").unwrap_or(count.stack);
+        count.spill_stores = number(" bytes spill stores").unwrap_or(count.spill_stores);
+        count.spill_loads = number(" bytes spill loads").unwrap_or(count.spill_loads);
+        count.shared = number(" bytes smem").unwrap_or(count.shared);
+    }
+    counts
+}
+
+fn number_before(line: &str, what: &str) -> Option<u32> {
+    let (before, _) = line.split_once(what)?;
+    before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Instructions by kernel and mnemonic, from a disassembler's listing.
+fn from_code(listing: &str) -> BTreeMap<String, BTreeMap<String, u32>> {
+    let mut out = BTreeMap::<String, BTreeMap<String, u32>>::new();
+    let mut kernel = None;
+    for line in listing.lines() {
+        if let Some(name) = line.strip_prefix(".text.").and_then(|l| l.strip_suffix(':')) {
+            kernel = Some(name.to_string());
+        }
+        let (Some(kernel), Some(mnemonic)) = (&kernel, mnemonic(line)) else { continue };
+        // Fills the last line of the instruction cache.
+        if mnemonic != "NOP" {
+            let counts = out.entry(kernel.clone()).or_default();
+            *counts.entry(mnemonic.to_string()).or_default() += 1;
+        }
+    }
+    out
+}
+
+/// Of a line like `/*0010*/ @!P0 LDG.E R2, desc[UR4][R2.64] ;`.
+fn mnemonic(line: &str) -> Option<&str> {
+    let (_, code) = line.trim_start().strip_prefix("/*")?.split_once("*/")?;
+    let mut words = code.split_whitespace().filter(|w| !w.starts_with('@') && !w.starts_with('{'));
+    let word = words.next()?.split(['.', ';']).next()?;
+    let good = word.starts_with(|c: char| c.is_ascii_uppercase());
+    good.then_some(word)
+}
+
+/// Compares rows with those of a file, each row beginning with a name and a colon. With `bless` the
+/// file becomes the rows.
+pub fn ratchet(file: &Path, rows: &[String], bless: bool) -> Result<(), String> {
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    if bless {
+        return fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()));
+    }
+    let old = fs::read_to_string(file).unwrap_or_default();
+    if old == text {
+        return Ok(());
+    }
+    let named = |text: &str| -> BTreeMap<String, String> {
+        text.lines().filter_map(|l| l.split_once(": ")).map(|(n, r)| (n.into(), r.into())).collect()
+    };
+    let (old, new) = (named(&old), named(&text));
+    let mut out = format!("{} is not what the kernels are now:\n", file.display());
+    for name in old.keys().chain(new.keys().filter(|n| !old.contains_key(*n))) {
+        let (was, is) = (old.get(name), new.get(name));
+        if was != is {
+            let show = |row: Option<&String>| row.map_or("nothing", |r| r.as_str()).to_string();
+            out += &format!("{name}\n  was {}\n  is  {}\n", show(was), show(is));
+        }
+    }
+    Err(out + "TESSERA_BLESS=1 accepts what is.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_the_assemblers_words() {
+        let words = "ptxas info    : 0 bytes gmem\n\
+            ptxas info    : Compiling entry function 'one' for 'sm_90a'\n\
+            ptxas info    : Function properties for one\n    \
+            8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\n\
+            ptxas info    : Used 168 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]\n\
+            ptxas info    : Compiling entry function 'two' for 'sm_90a'\n\
+            ptxas info    : Used 10 registers, used 0 barriers\n";
+        let target = Target { sm: 90, exact: true };
+        let rows: Vec<String> = from_words(words, target).iter().map(Count::to_string).collect();
+        let one = "one sm_90a: 168 registers, 8 bytes of stack, 4 bytes spilled, \
+            12 bytes filled, 1024 bytes shared";
+        assert_eq!(rows, [one, "two sm_90a: 10 registers"]);
+    }
+
+    #[test]
+    fn mnemonics_are_read_from_a_listing() {
+        let listing = "\t.section\t.text.k,\"ax\"\n.text.k:\n\
+                    /*0000*/                   LDC R1, c[0x0][0x28] ;\n\
+                    /*0010*/              @!P0 LDG.E.128 R4, desc[UR4][R2.64] ;\n\
+                    /*0020*/                   EXIT ;\n\
+            .L_x_0:\n\
+                    /*0030*/                   BRA `(.L_x_0);\n\
+                    /*0040*/                   NOP;\n";
+        let code = from_code(listing);
+        let seen: Vec<_> = code["k"].iter().map(|(m, n)| format!("{m} {n}")).collect();
+        assert_eq!(seen, ["BRA 1", "EXIT 1", "LDC 1", "LDG 1"]);
+    }
+}

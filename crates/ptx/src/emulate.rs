@@ -1,0 +1,152 @@
+//! The compiler with the interpreter of PTX behind it: a backend that needs no GPU. Slow; it exists so
+//! that everything that is compiled can be run and compared anywhere.
+
+use crate::caps::PtxCaps;
+use crate::code::{ArrayClass, Classes, Code, usual_classes};
+use crate::compile::compile;
+use crate::interp::{self, Grid, Memory, Options};
+use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
+use tessera_numerics::{DType, Profile};
+use tessera_support::{Hash128, StableHasher};
+use tessera_target::frame::{self, Frame};
+use tessera_target::{ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs};
+use tessera_tile::TileFunc;
+
+/// Few, so that blocks take several groups each.
+const MULTIPROCESSORS: u32 = 1;
+
+/// A GPU in software.
+#[derive(Clone, Debug)]
+pub struct Emulated {
+    pub caps: PtxCaps,
+    pub options: Options,
+}
+
+impl Emulated {
+    pub fn new(caps: PtxCaps) -> Self {
+        Self { caps, options: Options { races: true, ..Options::default() } }
+    }
+}
+
+impl Backend for Emulated {
+    fn name(&self) -> &'static str {
+        "ptx"
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            backend: "ptx",
+            arch: self.caps.target.to_string(),
+            matrix_units: vec![DType::BF16, DType::F16],
+            warp_size: 32,
+            async_copy: true,
+            shared_bytes_per_block: self.caps.shared_per_block.into(),
+            max_threads_per_block: 1024,
+            regs_per_thread: 255,
+            device_count: 0,
+            memory_bytes: 0,
+            emulated: [("device", "an interpreter of PTX")].into(),
+        }
+    }
+
+    fn compile(
+        &self,
+        func: &TileFunc,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn Artifact>, Diagnostics> {
+        let frame = Frame::new(func)?;
+        let usual = compile(func, &self.caps, options.profile, &usual_classes(&frame))?;
+        Ok(Box::new(Kernel {
+            func: func.clone(),
+            frame,
+            usual,
+            profile: options.profile,
+            machine: self.clone(),
+        }))
+    }
+}
+
+struct Kernel {
+    func: TileFunc,
+    frame: Frame,
+    usual: Code,
+    profile: Profile,
+    machine: Emulated,
+}
+
+/// The bytes that an array reaches over.
+fn reach(b: &BufferArg) -> Option<(*mut u8, usize)> {
+    if b.dims.contains(&0) {
+        return None;
+    }
+    let (mut low, mut high) = (0i64, 0i64);
+    for (&n, &stride) in b.dims.iter().zip(&b.strides) {
+        let far = (n - 1) * stride;
+        low += far.min(0);
+        high += far.max(0);
+    }
+    Some((b.data.wrapping_offset(low as isize), (high - low) as usize + b.dtype.bytes()))
+}
+
+impl Artifact for Kernel {
+    fn target_text(&self) -> String {
+        self.usual.module.text()
+    }
+
+    fn hash(&self) -> Hash128 {
+        let mut h = StableHasher::new();
+        h.write_str("target.ptx.emulated");
+        h.write_str(&self.usual.module.hash().to_string());
+        h.finish()
+    }
+
+    fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
+        let mut words = Vec::new();
+        let mut classes: Classes = vec![ArrayClass::default(); self.frame.params.len()];
+        self.frame.fill(&self.func, args, &mut words, |place, _, b| {
+            classes[place] = ArrayClass::of(b);
+        })?;
+        let other;
+        let code = if classes == usual_classes(&self.frame) {
+            &self.usual
+        } else {
+            other = compile(&self.func, &self.machine.caps, self.profile, &classes)?;
+            &other
+        };
+        let mut memory = Memory::new();
+        for arg in &args.params {
+            if let ArgValue::Buffer(b) = arg
+                && let Some((base, len)) = reach(b)
+            {
+                // SAFETY: the launch borrows the caller's arrays until it returns.
+                unsafe { memory.allow(base, len, b.writable) };
+            }
+        }
+        let mut status = 0u32;
+        let at = &raw mut status;
+        // SAFETY: the word lives to the end of this function, and is read after the run.
+        unsafe { memory.allow(at.cast(), 4, true) };
+        words[frame::CONTEXT] = at as u64;
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let kernel = code.kernel();
+        let blocks = u32::try_from(code.blocks(args, MULTIPROCESSORS)).unwrap_or(u32::MAX);
+        let grid = Grid { grid: [blocks, 1, 1], dynamic_shared: kernel.dynamic_shared };
+        let name = kernel.name.clone();
+        interp::run(&code.module, &name, &grid, &[&bytes], &memory, &self.machine.options)
+            .map_err(|fault| Diagnostics::from(Diagnostic::from(fault)))?;
+        // SAFETY: the run is over.
+        let found = unsafe { at.read() };
+        match found.checked_sub(1).and_then(|i| code.sites.get(i as usize)) {
+            None => Ok(()),
+            Some(site) => {
+                let silent = "expected the assertion to hold, got a condition that is false";
+                let text = if site.message.is_empty() { silent } else { &site.message };
+                Err(Diagnostic::new(ErrorCode::E_ASSERT, text).at(site.loc.clone()).into())
+            }
+        }
+    }
+
+    fn resources(&self) -> Vec<(&'static str, String)> {
+        self.usual.notes.clone()
+    }
+}

@@ -1,0 +1,265 @@
+//! Which registers have a value where: a register must have been written on every way to a use.
+//!
+//! Guards are understood as far as code is written with them: what a guarded instruction writes has
+//! a value where the guard holds, and a branch on a predicate tells its value on both ways.
+
+use crate::inst::{Class, Inst, Label, Opnd, Reg};
+use crate::module::{Guard, Kernel, Stmt};
+use crate::operands::Role;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A register that may be read without a value: the statement's place in the body, the register.
+pub type Undefined = (usize, Reg);
+
+/// A straight run of statements.
+struct Block {
+    /// Places in the body.
+    from: usize,
+    to: usize,
+}
+
+/// A set of registers, a bit each.
+#[derive(Clone, PartialEq, Default)]
+struct Registers([Vec<u64>; 4]);
+
+impl Registers {
+    fn contains(&self, reg: &Reg) -> bool {
+        let word = self.0[reg.class.place()].get(reg.id as usize / 64);
+        word.is_some_and(|w| w >> (reg.id % 64) & 1 != 0)
+    }
+
+    fn insert(&mut self, reg: Reg) {
+        let words = &mut self.0[reg.class.place()];
+        let place = reg.id as usize / 64;
+        words.resize(words.len().max(place + 1), 0);
+        words[place] |= 1 << (reg.id % 64);
+    }
+
+    fn intersection(&self, other: &Self) -> Self {
+        let both = |n: usize| self.0[n].iter().zip(&other.0[n]).map(|(a, b)| a & b).collect();
+        Self(std::array::from_fn(both))
+    }
+
+    fn difference(&self, other: &Self) -> Vec<Reg> {
+        let mut out = Vec::new();
+        for class in [Class::Pred, Class::B16, Class::B32, Class::B64] {
+            let others = other.0[class.place()].iter().copied().chain(std::iter::repeat(0));
+            for (n, (a, b)) in self.0[class.place()].iter().zip(others).enumerate() {
+                let bits = (0..64).filter(|bit| (a & !b) >> bit & 1 != 0);
+                out.extend(bits.map(|bit| Reg { class, id: n as u32 * 64 + bit }));
+            }
+        }
+        out
+    }
+}
+
+/// What is known at a place.
+#[derive(Clone, PartialEq, Default)]
+struct State {
+    defined: Registers,
+    /// Registers that have a value where a predicate has a value: reg, predicate, its value.
+    when: BTreeSet<(Reg, Reg, bool)>,
+    /// Predicates whose value is known.
+    facts: BTreeMap<Reg, bool>,
+}
+
+impl State {
+    /// Whether `reg` has a value wherever `p` is `value`.
+    fn has_when(&self, reg: Reg, p: Reg, value: bool) -> bool {
+        self.defined.contains(&reg)
+            || self.when.contains(&(reg, p, value))
+            || self.facts.get(&p) == Some(&!value)
+    }
+
+    /// Whether `reg` has a value, given that the guards hold.
+    fn has(&self, reg: Reg, guards: &[Guard]) -> bool {
+        let known = |g: &Guard| self.facts.get(&g.reg) == Some(&g.negated);
+        self.defined.contains(&reg)
+            || guards.iter().any(|g| known(g) || self.has_when(reg, g.reg, !g.negated))
+            || self.facts.iter().any(|(p, value)| self.when.contains(&(reg, *p, *value)))
+    }
+
+    fn write(&mut self, reg: Reg, guard: Option<Guard>) {
+        match guard.filter(|g| self.facts.get(&g.reg) != Some(&!g.negated)) {
+            None => {
+                self.defined.insert(reg);
+            }
+            Some(g) if self.has_when(reg, g.reg, g.negated) => {
+                self.defined.insert(reg);
+            }
+            Some(g) => {
+                self.when.insert((reg, g.reg, !g.negated));
+            }
+        }
+        // What was known by its old value is known no more.
+        if reg.class == Class::Pred {
+            self.facts.remove(&reg);
+            self.when.retain(|(_, p, _)| *p != reg);
+        }
+    }
+
+    /// Forgets registers that no other block names.
+    fn leave(mut self, known: &Registers) -> Self {
+        self.defined = self.defined.intersection(known);
+        self.when.retain(|(reg, p, _)| known.contains(reg) && known.contains(p));
+        self.facts.retain(|p, _| known.contains(p));
+        self
+    }
+
+    /// What holds whichever of the two was before.
+    fn meet(&self, other: &State) -> State {
+        let defined = self.defined.intersection(&other.defined);
+        let facts = self.facts.iter().filter(|(p, v)| other.facts.get(p) == Some(v));
+        let facts = facts.map(|(p, v)| (*p, *v)).collect();
+        // Registers of one side alone have a value where predicates are as on that side.
+        let lacking = |a: &State, b: &State| -> Vec<(Reg, Reg, bool)> {
+            let apart = a.facts.iter().filter(|(p, v)| b.facts.get(p).is_some_and(|w| w != *v));
+            let apart: Vec<(&Reg, &bool)> = apart.collect();
+            let only = if apart.is_empty() { Vec::new() } else { a.defined.difference(&b.defined) };
+            only.iter().flat_map(|r| apart.iter().map(|(p, v)| (*r, **p, **v))).collect()
+        };
+        let candidates = self.when.iter().chain(&other.when).copied();
+        let candidates = candidates.chain(lacking(self, other)).chain(lacking(other, self));
+        let both = |(r, p, v): &(Reg, Reg, bool)| {
+            !defined.contains(r) && self.has_when(*r, *p, *v) && other.has_when(*r, *p, *v)
+        };
+        let when = candidates.filter(both).collect();
+        State { defined, when, facts }
+    }
+}
+
+/// Every use of a register that may have no value, once for each register and place; and whether
+/// control can run past the end.
+pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
+    let blocks = blocks(kernel);
+    let at: BTreeMap<Label, usize> = blocks
+        .iter()
+        .enumerate()
+        .filter_map(|(n, b)| match kernel.body.get(b.from)? {
+            Stmt::Label(label) => Some((*label, n)),
+            _ => None,
+        })
+        .collect();
+    let known = named_in_several(kernel, &blocks);
+    let mut states: Vec<Option<State>> = vec![None; blocks.len()];
+    let mut runs_out = blocks.is_empty();
+    if let Some(first) = states.first_mut() {
+        *first = Some(State::default());
+    }
+    let mut todo: BTreeSet<usize> = (0..1.min(blocks.len())).collect();
+    while let Some(n) = todo.pop_first() {
+        let Some(state) = states[n].clone() else { continue };
+        let (falls, jumps) = run(kernel, &blocks[n], state, &mut |_, _| {});
+        let falls = falls.map(|state| (n + 1, state));
+        let jumps = jumps.into_iter().filter_map(|(label, state)| Some((*at.get(&label)?, state)));
+        for (next, state) in falls.into_iter().chain(jumps) {
+            let Some(old) = states.get_mut(next) else {
+                runs_out = true;
+                continue;
+            };
+            let state = state.leave(&known);
+            let met = old.as_ref().map_or_else(|| state.clone(), |old| old.meet(&state));
+            if old.as_ref() != Some(&met) {
+                *old = Some(met);
+                todo.insert(next);
+            }
+        }
+    }
+    let mut faults = BTreeSet::new();
+    for (block, state) in blocks.iter().zip(states) {
+        let Some(state) = state else { continue };
+        run(kernel, block, state, &mut |place, reg| {
+            faults.insert((place, reg));
+        });
+    }
+    (faults.into_iter().collect(), runs_out)
+}
+
+/// Most registers are named in one block alone, and nothing about them is worth keeping.
+fn named_in_several(kernel: &Kernel, blocks: &[Block]) -> Registers {
+    let mut first = BTreeMap::new();
+    let mut several = Registers::default();
+    for (number, block) in blocks.iter().enumerate() {
+        for stmt in &kernel.body[block.from..block.to] {
+            let Stmt::Inst { guard, inst } = stmt else { continue };
+            let named = inst.reads().into_iter().chain(inst.writes()).chain(guard.map(|g| g.reg));
+            for reg in named {
+                if *first.entry(reg).or_insert(number) != number {
+                    several.insert(reg);
+                }
+            }
+        }
+    }
+    several
+}
+
+/// A block begins at a label and after a jump.
+fn blocks(kernel: &Kernel) -> Vec<Block> {
+    let mut out = Vec::new();
+    let mut from = 0;
+    for (place, stmt) in kernel.body.iter().enumerate() {
+        match stmt {
+            Stmt::Label(_) if place > from => {
+                out.push(Block { from, to: place });
+                from = place;
+            }
+            Stmt::Inst { inst: Inst::Bra { .. } | Inst::Ret | Inst::Trap, .. } => {
+                out.push(Block { from, to: place + 1 });
+                from = place + 1;
+            }
+            _ => {}
+        }
+    }
+    if from < kernel.body.len() {
+        out.push(Block { from, to: kernel.body.len() });
+    }
+    out
+}
+
+/// Goes through a block: what is known where control falls out of it, if it can, and where it jumps.
+fn run(
+    kernel: &Kernel,
+    block: &Block,
+    mut state: State,
+    fault: &mut impl FnMut(usize, Reg),
+) -> (Option<State>, Option<(Label, State)>) {
+    for (place, stmt) in kernel.body[block.from..block.to].iter().enumerate() {
+        let Stmt::Inst { guard, inst } = stmt else { continue };
+        let place = block.from + place;
+        // Never done where its guard is known to be false.
+        if guard.is_some_and(|g| state.facts.get(&g.reg) == Some(&g.negated)) {
+            continue;
+        }
+        if let Some(g) = guard.filter(|g| !state.has(g.reg, &[])) {
+            fault(place, g.reg);
+        }
+        check_reads(&state, *guard, inst, &mut |reg| fault(place, reg));
+        let jump = match inst {
+            Inst::Bra { to, .. } => Some(Some(*to)),
+            Inst::Ret | Inst::Trap => Some(None),
+            _ => None,
+        };
+        if let Some(to) = jump {
+            let mut falls = guard.map(|_| state.clone());
+            if let (Some(g), Some(falls)) = (guard, &mut falls) {
+                falls.facts.insert(g.reg, g.negated);
+                state.facts.insert(g.reg, !g.negated);
+            }
+            return (falls, to.map(|to| (to, state)));
+        }
+        inst.writes().into_iter().for_each(|d| state.write(d, *guard));
+    }
+    (Some(state), None)
+}
+
+fn check_reads(state: &State, guard: Option<Guard>, inst: &Inst, fault: &mut impl FnMut(Reg)) {
+    for operand in inst.operands() {
+        let Opnd::Reg(reg) = operand.what else { continue };
+        // A warpgroup's product begins with `add` false: the code around sees to that.
+        let begins = matches!(inst, Inst::Wgmma { .. }) && operand.when.is_some();
+        let guards: Vec<Guard> = guard.into_iter().chain(operand.when).collect();
+        if operand.role == Role::Read && !begins && !state.has(reg, &guards) {
+            fault(reg);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A machine that runs a typed kernel, thread by thread and bit by bit, and finds fault with it.
+//!
+//! It says what the code of a kernel means without a GPU. Blocks run one after another, those of a
+//! cluster together. Warps take turns in an order that `Options::seed` chooses; the lanes of a warp
+//! that stand at the same instruction execute it together. Accesses outside of the memory that was
+//! given, misaligned ones, reads of shared memory that nothing wrote, uses of memory that a copy is
+//! still under way to, instructions of a warp that miss lanes, barriers that nobody leaves and, if
+//! asked, races end the run with a [`Fault`] that names the instruction, its place in the source and
+//! the thread.
+//!
+//! Where the hardware's results are not published bit by bit there is a stand-in: the approximate
+//! functions are computed in f64 and rounded (`float.rs`); products of matrices add exact products one
+//! after another in ascending k, rounding each time (`matrix.rs`). All else gives the bits that an
+//! H200 gives: every operation and conversion, copies, barriers and layouts of matrices were compared.
+//!
+//! ```
+//! use tessera_ptx::interp::{Grid, Memory, Options, run};
+//! use tessera_ptx::{Addr, Alu, Asm, Cache, Kernel, Module, Param, Space, Special, Target, Ty, Version};
+//!
+//! let mut kernel = Kernel::new("double", 32);
+//! kernel.params.push(Param { name: "args".to_string(), bytes: 8, align: 8 });
+//! let mut asm = Asm::new(kernel);
+//! let base = asm.ld(Space::Param, Ty::U64, 1, Addr::name("args", 0), Cache::Usual)[0];
+//! let tid = asm.special(Special::TidX);
+//! let at = asm.int(Alu::MadWide, Ty::U32, &[tid.into(), 4.into(), base.into()]);
+//! let x = asm.ld(Space::Global, Ty::F32, 1, Addr::reg(at, 0), Cache::Usual)[0];
+//! let y = asm.float(Alu::Add, Ty::F32, &[x.into(), x.into()]);
+//! asm.st(Space::Global, Ty::F32, &[y.into()], Addr::reg(at, 0), Cache::Usual);
+//! let module = Module {
+//!     version: Version { major: 8, minor: 0 },
+//!     target: Target { sm: 80, exact: false },
+//!     files: vec![],
+//!     kernels: vec![asm.kernel],
+//! };
+//!
+//! let mut data = [1.5f32; 32];
+//! let mut memory = Memory::new();
+//! let args = memory.lend(&mut data).to_le_bytes();
+//! let grid = Grid { grid: [1, 1, 1], dynamic_shared: 0 };
+//! run(&module, "double", &grid, &[&args], &memory, &Options::default()).unwrap();
+//! drop(memory);
+//! assert_eq!(data, [3.0; 32]);
+//!
+//! // One element less, and the run ends with a fault that names the thread.
+//! let mut memory = Memory::new();
+//! let args = memory.lend(&mut data[..31]).to_le_bytes();
+//! let fault = run(&module, "double", &grid, &[&args], &memory, &Options::default()).unwrap_err();
+//! assert_eq!(fault.thread, Some(31));
+//! ```
+
+mod access;
+mod alu;
+mod atomic;
+mod collective;
+mod copy;
+mod cvt;
+mod decode;
+mod decode_async;
+mod decode_warp;
+mod engine;
+mod exec;
+mod fast;
+mod fault;
+mod float;
+mod machine;
+mod matrix;
+mod mbar;
+mod memory;
+mod program;
+mod races;
+mod shared;
+mod soft;
+mod tensor;
+#[cfg(test)]
+mod tests;
+mod warp;
+mod wgmma;
+
+pub use fault::{Fault, FaultKind, Place, Report};
+pub use machine::Copies;
+pub use memory::{Memory, Plain};
+pub use tensor::TensorMap;
+
+use crate::module::{Kernel, Module};
+use decode::Params;
+use machine::Machine;
+use std::collections::BTreeMap;
+
+/// How many blocks a launch has, and how much dynamic shared memory each gets.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Grid {
+    pub grid: [u32; 3],
+    pub dynamic_shared: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Look for races in shared memory.
+    pub races: bool,
+    /// Instructions of warps after which a run is given up, whatever it is doing.
+    pub step_limit: u64,
+    /// The order in which warps take turns: one after another for 0, else at random by it.
+    pub seed: u64,
+    pub copies: Copies,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { races: false, step_limit: 1 << 34, seed: 0, copies: Copies::Late }
+    }
+}
+
+/// What a run did.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    pub blocks: u64,
+    /// Instructions of warps, and of threads.
+    pub warp_steps: u64,
+    pub thread_steps: u64,
+    /// How often a barrier was passed.
+    pub barriers: u64,
+}
+
+/// Runs a kernel of a module. `params` are the bytes of its parameters, one slice for each.
+pub fn run(
+    module: &Module,
+    kernel: &str,
+    grid: &Grid,
+    params: &[&[u8]],
+    memory: &Memory<'_>,
+    options: &Options,
+) -> Result<Stats, Fault> {
+    let found = module.kernels.iter().find(|k| k.name == kernel);
+    let kernel = found.ok_or_else(|| Fault::invalid(format!("no kernel is called `{kernel}`")))?;
+    check_launch(kernel, grid, params)?;
+    let (bytes, offsets) = place_params(kernel, params);
+    let skew = bytes.as_ptr().align_offset(PARAM_ALIGN);
+    let end = skew + bytes.len() - PARAM_ALIGN;
+    let params = Params { bytes: &bytes[skew..end], offsets };
+    let program = decode::decode(kernel, &params, grid.dynamic_shared)
+        .map_err(|(stmt, message)| Fault::invalid(message).at_stmt(module, kernel, stmt))?;
+    let maps = params.bytes;
+    let mut machine = Machine::new(module, kernel, &program, memory, options, grid);
+    machine.params = maps;
+    let [x, y, z] = grid.grid;
+    let cluster = kernel.cluster.max(1);
+    for at_z in 0..z {
+        for at_y in 0..y {
+            for first in (0..x).step_by(cluster as usize) {
+                let blocks: Vec<[u32; 3]> =
+                    (first..first + cluster).map(|at_x| [at_x, at_y, at_z]).collect();
+                machine.run_cluster(&blocks)?;
+            }
+        }
+    }
+    Ok(machine.stats)
+}
+
+/// What parameters are aligned to: the most that any of them asks for.
+const PARAM_ALIGN: usize = 128;
+
+fn check_launch(kernel: &Kernel, grid: &Grid, params: &[&[u8]]) -> Result<(), Fault> {
+    let wrong = |text: String| Err(Fault::invalid(text));
+    if kernel.threads == 0 || kernel.threads > 1024 {
+        return wrong(format!("expected 1 to 1024 threads, got {}", kernel.threads));
+    }
+    if params.len() != kernel.params.len() {
+        return wrong(format!("expected {} parameters, got {}", kernel.params.len(), params.len()));
+    }
+    for (p, bytes) in kernel.params.iter().zip(params) {
+        if p.bytes as usize != bytes.len() {
+            return wrong(format!("`{}` has {} bytes, got {}", p.name, p.bytes, bytes.len()));
+        }
+    }
+    if grid.dynamic_shared < kernel.dynamic_shared {
+        let (need, got) = (kernel.dynamic_shared, grid.dynamic_shared);
+        return wrong(format!("the kernel needs {need} bytes of dynamic shared memory, got {got}"));
+    }
+    if !grid.grid[0].is_multiple_of(kernel.cluster.max(1)) {
+        let (x, c) = (grid.grid[0], kernel.cluster);
+        return wrong(format!("{x} blocks along x are no whole clusters of {c}"));
+    }
+    Ok(())
+}
+
+/// All parameters one behind the other, with room to align the first.
+fn place_params(kernel: &Kernel, params: &[&[u8]]) -> (Vec<u8>, BTreeMap<String, u32>) {
+    let mut at = 0usize;
+    let mut offsets = BTreeMap::new();
+    for p in &kernel.params {
+        at = at.next_multiple_of((p.align as usize).clamp(1, PARAM_ALIGN));
+        offsets.insert(p.name.clone(), at as u32);
+        at += p.bytes as usize;
+    }
+    let mut bytes = vec![0; at + PARAM_ALIGN];
+    let skew = bytes.as_ptr().align_offset(PARAM_ALIGN);
+    for (p, from) in kernel.params.iter().zip(params) {
+        let to = skew + offsets[&p.name] as usize;
+        bytes[to..to + from.len()].copy_from_slice(from);
+    }
+    (bytes, offsets)
+}

@@ -1,0 +1,254 @@
+//! Finds two uses of a word of shared memory that nothing orders, one of which writes.
+//!
+//! Warps have clocks. A warp's clock goes on whenever the warp, or a lane of it, makes known what it
+//! did: at barriers, at arrivals, when it begins a copy. Those who wait there learn it. A use is ordered
+//! before one by another warp if that warp knows the clock it was made at. Within a warp it is if all
+//! lanes have synchronised since, which a second count says, or the lane is the same: lanes are not
+//! ordered by running in step.
+//!
+//! A lane that arrives alone makes known what it did itself, and what others of its warp did before
+//! they last synchronised. If both have used shared memory since, only the second is told: a use by
+//! such a lane just before it arrives can be reported though it is ordered.
+
+use super::fault::{FaultKind, Res, Trouble};
+use super::machine::Machine;
+use super::warp::Warp;
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Use {
+    Read,
+    /// A read by all lanes of a warp in one instruction.
+    Together,
+    Write,
+    /// A write of what is there already: lanes may do so together.
+    Rewrite,
+    /// Atomic operations, and accesses that are relaxed or stronger.
+    Atomic,
+}
+
+#[derive(Copy, Clone)]
+struct Seen {
+    /// The warp, and whose clock it is: the warp's, or that of a barrier which counts a copy.
+    warp: u32,
+    agent: u32,
+    clock: u32,
+    sync: u32,
+    /// Lanes that did it at these clocks; none if all did in one instruction.
+    lanes: u32,
+    pc: u32,
+    atomic: bool,
+}
+
+#[derive(Clone, Default)]
+struct Word {
+    write: Option<Seen>,
+    /// One for each warp at most.
+    reads: Vec<Seen>,
+}
+
+pub(super) struct Races {
+    /// What each warp knows of the clocks of all.
+    clocks: Vec<Vec<u32>>,
+    /// How often the lanes of each warp have synchronised, and the clock before they last did.
+    syncs: Vec<u32>,
+    safe: Vec<u32>,
+    /// What each warp has learned of its own clock where it waited.
+    heard: Vec<u32>,
+    /// Clocks of barriers, each the number of copies it has counted, behind those of the warps.
+    agents: Vec<u32>,
+    /// Lanes that used shared memory since.
+    touched: Vec<u32>,
+    /// For each block.
+    words: Vec<Vec<Word>>,
+}
+
+impl Races {
+    pub fn new(warps: usize, blocks: usize, words: usize) -> Self {
+        let mut clocks = vec![vec![0; warps]; warps];
+        (0..warps).for_each(|w| clocks[w][w] = 1);
+        Self {
+            clocks,
+            syncs: vec![0; warps],
+            safe: vec![0; warps],
+            heard: vec![0; warps],
+            agents: Vec::new(),
+            touched: vec![0; warps],
+            words: vec![vec![Word::default(); words]; blocks],
+        }
+    }
+
+    /// The warp's lanes have synchronised with each other.
+    pub fn tick(&mut self, warp: usize) {
+        self.safe[warp] = self.clocks[warp][warp];
+        self.clocks[warp][warp] += 1;
+        self.syncs[warp] += 1;
+        self.touched[warp] = 0;
+    }
+
+    /// What some lanes did and know is put where others will learn it.
+    pub fn publish_lanes(&mut self, warp: usize, lanes: u32, to: &mut Vec<u32>) {
+        let whole = self.touched[warp] & !lanes == 0;
+        let own = self.clocks[warp][warp];
+        if !whole {
+            self.clocks[warp][warp] = self.safe[warp];
+        }
+        join(to, &self.clocks[warp]);
+        self.clocks[warp][warp] = own + 1;
+    }
+
+    /// The same of all lanes of a warp together, which synchronises them.
+    pub fn publish(&mut self, warp: usize, to: &mut Vec<u32>) {
+        join(to, &self.clocks[warp]);
+        self.tick(warp);
+    }
+
+    pub fn learn(&mut self, warp: usize, from: &[u32]) {
+        let own = self.clocks[warp][warp];
+        join(&mut self.clocks[warp], from);
+        self.clocks[warp][warp] = own;
+        let heard = from.get(warp).copied().unwrap_or(0);
+        self.heard[warp] = self.heard[warp].max(heard);
+    }
+
+    /// A clock for a barrier.
+    pub fn new_agent(&mut self) -> u32 {
+        self.agents.push(0);
+        (self.clocks.len() + self.agents.len() - 1) as u32
+    }
+
+    /// One more copy for a barrier, which those who wait there will know of.
+    pub fn begin_copy(&mut self, agent: u32, to: &mut Vec<u32>) -> u32 {
+        let at = agent as usize;
+        let clock = &mut self.agents[at - self.clocks.len()];
+        *clock += 1;
+        to.resize(to.len().max(at + 1), 0);
+        to[at] = *clock;
+        *clock
+    }
+
+    /// Whether an earlier use is ordered before what the lane does now.
+    fn ordered(&self, seen: &Seen, warp: usize, lane: usize) -> bool {
+        let agent = seen.agent as usize;
+        if agent != warp {
+            return seen.clock <= self.clocks[warp].get(agent).copied().unwrap_or(0);
+        }
+        seen.sync < self.syncs[warp]
+            || seen.lanes & !(1 << lane) == 0
+            || seen.clock <= self.heard[warp]
+    }
+
+    /// Notes a use; gives the earlier one that it is not ordered with.
+    fn note(
+        &mut self,
+        (block, word): (usize, usize),
+        warp: usize,
+        lane: usize,
+        pc: u32,
+        how: Use,
+        copy: Option<(u32, u32)>,
+    ) -> Option<(Seen, bool)> {
+        let (agent, now) = copy.unwrap_or((warp as u32, self.clocks[warp][warp]));
+        let sync = self.syncs[warp];
+        let atomic = how == Use::Atomic;
+        let cell = &self.words[block][word];
+        let clash = |seen: &Seen| !(atomic && seen.atomic || self.ordered(seen, warp, lane));
+        if let Some(seen) = &cell.write {
+            let together =
+                how == Use::Rewrite && (seen.warp as usize, seen.sync, seen.pc) == (warp, sync, pc);
+            if clash(seen) && !together {
+                return Some((*seen, true));
+            }
+        }
+        let reads = matches!(how, Use::Read | Use::Together);
+        if !reads && let Some(seen) = cell.reads.iter().find(|s| clash(s)) {
+            return Some((*seen, false));
+        }
+        let lanes = if how == Use::Together { 0 } else { 1 << lane };
+        if copy.is_none() {
+            self.touched[warp] |= lanes;
+        }
+        let me = Seen { warp: warp as u32, agent, clock: now, sync, lanes, pc, atomic };
+        let cell = &mut self.words[block][word];
+        if reads {
+            match cell.reads.iter_mut().find(|s| s.warp == me.warp) {
+                Some(seen) if seen.sync == sync => {
+                    seen.lanes |= me.lanes;
+                    (seen.clock, seen.pc) = (now, pc);
+                }
+                Some(seen) => *seen = me,
+                None => cell.reads.push(me),
+            }
+        } else {
+            cell.reads.clear();
+            match &mut cell.write {
+                Some(seen) if (seen.agent, seen.sync, seen.pc) == (me.agent, sync, pc) => {
+                    seen.lanes |= me.lanes;
+                    seen.clock = now;
+                }
+                write => *write = Some(me),
+            }
+        }
+        None
+    }
+}
+
+pub(super) fn join(to: &mut Vec<u32>, from: &[u32]) {
+    to.resize(to.len().max(from.len()), 0);
+    to.iter_mut().zip(from).for_each(|(t, f)| *t = (*t).max(*f));
+}
+
+impl Machine<'_> {
+    /// Notes that a lane uses bytes of shared memory.
+    #[inline(always)]
+    pub(super) fn used(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        block: usize,
+        at: usize,
+        bytes: usize,
+        how: Use,
+    ) -> Res<()> {
+        if self.races.is_none() {
+            return Ok(());
+        }
+        self.used_slowly(w, lane, block, (at, bytes), how, None)
+    }
+
+    /// Notes a use; `copy` is the clock of a barrier that it counts at, if it is one of a copy.
+    pub(super) fn used_slowly(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        block: usize,
+        (at, bytes): (usize, usize),
+        how: Use,
+        copy: Option<(u32, u32)>,
+    ) -> Res<()> {
+        let me = self.number(w);
+        let grain = self.program.grain as usize;
+        let per_block = self.kernel.threads.div_ceil(32);
+        let pc = self.pc;
+        let Some(races) = &mut self.races else { return Ok(()) };
+        for word in at / grain..(at + bytes).div_ceil(grain) {
+            let Some((seen, wrote)) = races.note((block, word), me, lane, pc, how, copy) else {
+                continue;
+            };
+            let others =
+                seen.lanes & if seen.warp as usize == me { !(1 << lane) } else { u32::MAX };
+            let other = (seen.warp % per_block) * 32 + others.trailing_zeros().min(31);
+            let does = |writes: bool| if writes { "writes" } else { "reads" };
+            let text = format!(
+                "a race: thread {} {} shared byte {:#x} and thread {other} {} it, and nothing orders the two",
+                w.thread(lane),
+                does(!matches!(how, Use::Read | Use::Together)),
+                word * grain,
+                does(wrote),
+            );
+            let address = (word * grain) as u64;
+            let note = format!("thread {other} did so at {}", self.name_step(seen.pc));
+            return Err(Trouble::new(FaultKind::Race, text).address(address).note(note).lane(lane));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! Which lanes a thread has, and the code around the body that follows from it.
+
+use super::survey::Share;
+use super::value::{Facts, LANE_BITS, MOST, Steps};
+use super::{Lanes, Repr};
+use crate::caps::MAX_THREADS;
+use crate::code::Shape;
+use crate::inst::*;
+use crate::module::Guard;
+use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
+use tessera_target::frame;
+
+/// The lane's index over the launch, and in its group.
+pub struct Ids {
+    pub linear: Repr,
+    pub local: Repr,
+    /// Lanes of the group that exist; none where nobody asks.
+    pub present: Option<Reg>,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self { linear: Repr::None, local: Repr::None, present: None }
+    }
+}
+
+/// Threads of a block where groups do not matter: enough that blocks are begun as fast as memory
+/// can be moved.
+fn flat_threads(width: usize) -> u32 {
+    if width > 1 { 128 } else { 256 }
+}
+
+fn whole_warps(threads: i64) -> u32 {
+    (threads.clamp(1, MAX_THREADS.into()) as u32).next_multiple_of(32)
+}
+
+impl Lanes<'_> {
+    fn wide(&mut self, r: Reg) -> Reg {
+        self.asm.cvt(Ty::U64, Ty::U32, None, r)
+    }
+
+    /// The group's number.
+    pub fn group_number(&mut self) -> Reg {
+        let block = self.special(Special::CtaidX);
+        self.wide(block)
+    }
+
+    /// The index of the group's first lane.
+    fn group_base(&mut self) -> Reg {
+        let (number, size) = (self.group_number(), self.word(frame::LANES));
+        self.asm.int(Alu::MulLo, Ty::S64, &[number.into(), size.into()])
+    }
+
+    /// A block for each group and a thread for each lane. Threads without a lane go where all go.
+    pub fn in_groups(&mut self, lanes: i64) -> Result<Shape, Diagnostics> {
+        if lanes > MAX_THREADS.into() {
+            let why = format!("expected at most {MAX_THREADS} lanes in a group whose lanes meet, got {lanes}");
+            return Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why).at(self.func.loc.clone()).into());
+        }
+        self.asm.kernel.threads = whole_warps(lanes);
+        self.lay_out_shared();
+        let tid = self.special(Special::TidX);
+        let (local, base) = (self.wide(tid), self.group_base());
+        let (domain, size) = (self.word(frame::DOMAIN), self.word(frame::LANES));
+        let linear = self.add64(base, local);
+        // A group without lanes has no effects.
+        let none = self.asm.setp(Cmp::Ge, Ty::S64, base, domain);
+        self.asm.when(none, true, |asm| asm.emit(Inst::Ret));
+        let left = self.asm.int(Alu::Sub, Ty::S64, &[domain.into(), base.into()]);
+        let present = self.asm.int(Alu::Min, Ty::S64, &[left.into(), size.into()]);
+        let here = self.asm.setp(Cmp::Lt, Ty::S64, local, present);
+        self.ids = Ids {
+            linear: Repr::One(linear),
+            local: Repr::One(local),
+            present: Some(present),
+        };
+        self.clear_shared();
+        self.begin(1);
+        self.guard = Some(vec![here]);
+        self.block(self.func.body)?;
+        Ok(Shape::Lanes { per_thread: 1, flat: false })
+    }
+
+    /// Lanes that never meet.
+    pub fn apart(&mut self, lanes: i64, share: Share) -> Result<Shape, Diagnostics> {
+        let flat = self.uniform.flat;
+        let width = share.width as i64;
+        let threads = match flat {
+            true => flat_threads(share.width),
+            false => whole_warps((lanes + width - 1) / width),
+        };
+        self.asm.kernel.threads = threads;
+        let per_thread = match flat {
+            true => share.width as u32,
+            false => (lanes as u64).div_ceil(threads.into()) as u32,
+        };
+        if share.width > 1 && per_thread <= share.width as u32 {
+            let slow = self.asm.label();
+            self.at_once(share, slow)?;
+            self.asm.emit(Inst::Ret);
+            self.asm.place(slow);
+            self.one_by_one(share.width as u32)?;
+            return Ok(Shape::Lanes { per_thread: share.width as u32, flat });
+        }
+        self.one_by_one(per_thread)?;
+        Ok(Shape::Lanes { per_thread, flat })
+    }
+
+    /// Where the thread's first lane is among those of its block.
+    fn first_of_block(&mut self, width: u32, apart: i64) -> Reg {
+        let tid = self.special(Special::TidX);
+        let by = Opnd::Int(width.into());
+        if width == 1 {
+            return tid;
+        }
+        if apart == 1 {
+            return self.asm.int(Alu::MulLo, Ty::U32, &[tid.into(), by]);
+        }
+        // Where the warp begins, and the thread's place in it.
+        let warp = self.asm.int(Alu::And, Ty::B32, &[tid.into(), Opnd::Int(-32)]);
+        let lane = self.asm.int(Alu::And, Ty::B32, &[tid.into(), Opnd::Int(31)]);
+        self.asm.int(Alu::MadLo, Ty::U32, &[warp.into(), by, lane.into()])
+    }
+
+    /// The index of the block's first lane; `width` lanes for each thread where groups do not matter.
+    fn block_base(&mut self, width: u32) -> Reg {
+        if !self.uniform.flat {
+            return self.group_base();
+        }
+        let block = self.special(Special::CtaidX);
+        let per_block = i64::from(self.asm.kernel.threads) * i64::from(width);
+        self.asm.int(Alu::MulWide, Ty::U32, &[block.into(), Opnd::Int(per_block)])
+    }
+
+    /// Lets `linear` and `local` be the lanes that a thread takes at once.
+    pub fn place_wide(&mut self, share: Share) {
+        let width = share.width as u32;
+        let local = self.first_of_block(width, share.apart);
+        let (local, base) = (self.wide(local), self.block_base(width));
+        let first = self.add64(base, local);
+        let steps = |first: Reg, align: u32| {
+            let align = if share.apart == 1 { align.min(MOST) } else { 1 };
+            let facts = Facts { align, exact: false, low: true, bits: LANE_BITS };
+            Repr::Steps(Steps { first, step: share.apart, facts })
+        };
+        self.ids = match self.uniform.flat {
+            true => Ids { linear: steps(first, width), local: Repr::None, present: None },
+            // Whether groups begin at a multiple is seen when they have their size.
+            false => Ids { linear: steps(first, 1), local: steps(local, width), present: None },
+        };
+    }
+
+    /// All lanes of a thread, if nothing is special about any of the warp's; else goes to `slow`.
+    fn at_once(&mut self, share: Share, slow: Label) -> Result<(), Diagnostics> {
+        self.width = share.width;
+        self.place_wide(share);
+        for (place, size) in
+            [(self.ids.linear.clone(), frame::DOMAIN), (self.ids.local.clone(), frame::LANES)]
+        {
+            if let Repr::Steps(s) = place {
+                let (last, size) = (self.end(s, true), self.word(size));
+                let there = self.asm.setp(Cmp::Lt, Ty::S64, last, size);
+                self.ask(there);
+            }
+        }
+        self.survey_all(share.width)?;
+        let Some(good) = self.answers() else { unreachable!("lanes are asked to be there") };
+        // A whole warp goes one way, so that the other can take lanes in turn.
+        let all = self.asm.reg(Class::Pred);
+        let p = Guard { reg: good, negated: false };
+        self.asm.emit(Inst::Vote { kind: Vote::All, d: all, p, mask: Opnd::Int(-1) });
+        self.asm.when(all, false, |asm| asm.emit(Inst::Bra { to: slow, uniform: true }));
+        self.converged = true;
+        self.block(self.func.body)
+    }
+
+    /// The warp takes 32 neighbouring lanes at a time, `rounds` times.
+    fn one_by_one(&mut self, rounds: u32) -> Result<(), Diagnostics> {
+        let start = self.first_of_block(rounds, 32);
+        let (start, base) = (self.wide(start), self.block_base(rounds));
+        let [again, next] = [self.asm.label(), self.asm.label()];
+        let round = self.asm.mov(Ty::B32, Opnd::Int(0));
+        let local = self.asm.mov(Ty::B64, start);
+        if rounds > 1 {
+            self.asm.place(again);
+        }
+        let linear = self.add64(base, local);
+        let domain = self.word(frame::DOMAIN);
+        let mut here = self.asm.setp(Cmp::Lt, Ty::S64, linear, domain);
+        if !self.uniform.flat {
+            let size = self.word(frame::LANES);
+            let inside = self.asm.setp(Cmp::Lt, Ty::S64, local, size);
+            here = self.and(here, inside);
+        }
+        self.asm.bra_if(here, false, next);
+        self.ids = Ids { linear: Repr::One(linear), local: Repr::One(local), present: None };
+        self.begin(1);
+        self.survey = Default::default();
+        self.block(self.func.body)?;
+        self.asm.place(next);
+        if rounds > 1 {
+            let far = self.add64(local, Opnd::Int(32));
+            self.asm.mov_to(Ty::B64, local, far);
+            let more = self.asm.int(Alu::Add, Ty::U32, &[round.into(), Opnd::Int(1)]);
+            self.asm.mov_to(Ty::B32, round, more);
+            let more = self.asm.setp(Cmp::Lt, Ty::U32, round, Opnd::Int(rounds.into()));
+            self.asm.bra_if(more, true, again);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The group's own memory: buffers of the kernel, and room for what lanes tell each other.
+
+use super::memory::Memory;
+use super::Lanes;
+use crate::inst::*;
+use crate::module::DYNAMIC_SHARED;
+use crate::scalar::carrier;
+use tessera_ir::{Attr, Value};
+use tessera_tile::TileOp;
+
+#[derive(Default)]
+pub struct Shared {
+    buffers: Vec<(Value, Memory)>,
+    /// Where buffers begin; before them is room for group operations.
+    first: u32,
+    bytes: u32,
+    /// Threads may still read what is in that room.
+    dirty: bool,
+    base: Option<Reg>,
+}
+
+impl Shared {
+    pub fn buffers(&self) -> Vec<(Value, Memory)> {
+        self.buffers.clone()
+    }
+
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    pub fn swap_dirty(&mut self, dirty: bool) -> bool {
+        std::mem::replace(&mut self.dirty, dirty)
+    }
+
+    pub fn join_dirty(&mut self, dirty: bool) {
+        self.dirty |= dirty;
+    }
+}
+
+/// What buffers are aligned to at least.
+const ALIGN: u32 = 16;
+
+impl Lanes<'_> {
+    /// Gives everything its place.
+    pub fn lay_out_shared(&mut self) {
+        let func = self.func;
+        let threads = self.asm.kernel.threads;
+        let mut room = 0;
+        for id in func.walk() {
+            let op = &func.ops[id];
+            let told = match op.code {
+                TileOp::GroupReduce
+                | TileOp::GroupScan
+                | TileOp::GroupBroadcast
+                | TileOp::GroupShuffle => carrier(self.dtype(op.result())),
+                _ => continue,
+            };
+            room = room.max(if told == Class::B64 { 8 * threads } else { 4 * threads });
+        }
+        self.shared.first = room.next_multiple_of(ALIGN);
+        self.shared.bytes = self.shared.first;
+        for id in func.walk() {
+            let op = &func.ops[id];
+            if op.code != TileOp::BufAlloc {
+                continue;
+            }
+            let ty = func.ty(op.result());
+            let shape = ty.static_shape().unwrap_or_default();
+            let bytes = shape.iter().product::<i64>().max(0) as u32 * ty.dtype().bytes() as u32;
+            let align = op.attr("alignment").and_then(Attr::as_int).unwrap_or(1);
+            let align = (align.clamp(1, 1024) as u32).next_power_of_two().max(ALIGN);
+            let at = self.shared.bytes.next_multiple_of(align);
+            self.shared.bytes = (at + bytes).next_multiple_of(ALIGN);
+            self.shared.buffers.push((op.result(), Memory::buffer(ty, at as usize)));
+        }
+    }
+
+    /// Where the group's memory begins.
+    pub fn shared_base(&mut self) -> Reg {
+        if let Some(base) = self.shared.base {
+            return base;
+        }
+        let base = self.at_head(|me| me.asm.address_of(DYNAMIC_SHARED));
+        self.shared.base = Some(base);
+        base
+    }
+
+    /// Buffers begin as zeros, as they do on the CPU: what was never written reads the same in every
+    /// run.
+    pub fn clear_shared(&mut self) {
+        let (first, end) = (self.shared.first, self.shared.bytes);
+        if first == end {
+            return;
+        }
+        let threads = self.asm.kernel.threads;
+        let stride = i64::from(threads * ALIGN);
+        let tid = self.special(Special::TidX);
+        let base = self.shared_base();
+        let own = self.asm.int(Alu::Shl, Ty::B32, &[tid.into(), Opnd::Int(4)]);
+        let at = self.asm.mov(Ty::B32, own);
+        let [again, done] = [self.asm.label(), self.asm.label()];
+        let size = Opnd::Int((end - first).into());
+        let none = self.asm.setp(Cmp::Ge, Ty::U32, at, size);
+        self.asm.bra_if(none, true, done);
+        self.asm.place(again);
+        let address = self.asm.int(Alu::Add, Ty::U32, &[base.into(), at.into()]);
+        let zero: Vec<Opnd> = (0..4).map(|_| Opnd::Reg(self.asm.mov(Ty::B32, Opnd::Int(0)))).collect();
+        let to = Addr::reg(address, first.into());
+        self.asm.st(Space::Shared, Ty::B32, &zero, to, Cache::Usual);
+        let next = self.asm.int(Alu::Add, Ty::U32, &[at.into(), Opnd::Int(stride)]);
+        self.asm.mov_to(Ty::B32, at, next);
+        let more = self.asm.setp(Cmp::Lt, Ty::U32, at, size);
+        self.asm.bra_if(more, true, again);
+        self.asm.place(done);
+        self.asm.barrier();
+    }
+
+    /// All lanes of the group meet.
+    pub fn meet(&mut self) {
+        self.asm.barrier();
+        self.shared.dirty = false;
+    }
+
+    /// Makes sure that nobody reads the room for group operations any more.
+    pub fn claim_room(&mut self) {
+        if self.shared.dirty {
+            self.meet();
+        }
+    }
+
+    /// What is in it may be read from now on until lanes meet.
+    pub fn read_room(&mut self) {
+        self.shared.dirty = true;
+    }
+}

@@ -1,0 +1,34 @@
+//! NVIDIA GPUs: PTX as typed data, its text, a machine that runs it for one block, and the way from
+//! Tile IR to it.
+//!
+//! Nothing here needs a GPU, a driver or an assembler. The runtime hands the text to one of them.
+
+pub mod asm;
+mod atomic;
+pub mod caps;
+pub mod code;
+mod compile;
+pub mod count;
+pub mod emulate;
+pub mod flow;
+pub mod inst;
+pub mod interp;
+mod lane;
+pub mod legal;
+pub mod module;
+mod name;
+pub mod operands;
+pub mod print;
+pub mod scalar;
+mod select;
+mod spell;
+pub mod tools;
+pub mod verify;
+
+pub use asm::Asm;
+pub use caps::{Feature, PtxCaps};
+pub use compile::{compile, stage_caps};
+pub use code::{ArrayClass, Classes, Code, Shape, Site, usual_classes};
+pub use inst::*;
+pub use module::*;
+pub use verify::verify;

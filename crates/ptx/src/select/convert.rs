@@ -1,0 +1,299 @@
+//! Tiles from one layout to another, and between shared memory and registers.
+
+use super::sync::Smem;
+use super::{Repr, Select};
+use crate::inst::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::Diagnostics;
+use tessera_ir::OpId;
+use tessera_layout::{In, Layout, Move, Shared, best_shared_for, conversion};
+use tessera_numerics::DType;
+
+/// Where a thread's elements are in shared memory.
+pub struct Places {
+    shared: Arc<Shared>,
+    /// The thread's bytes before the swizzle.
+    thread: Option<Reg>,
+    base: Reg,
+    /// Whether parts of threads and registers never share or carry into a bit.
+    clean: bool,
+    known: BTreeMap<u32, Reg>,
+}
+
+impl Select<'_> {
+    /// The start of shared memory as an address.
+    pub fn smem_base(&mut self, m: &Smem) -> Reg {
+        let mut base = self.region(m.region);
+        if let Some(moving) = m.moving {
+            base = self.asm.int(Alu::Add, Ty::U32, &[base.into(), moving.into()]);
+        }
+        if m.offset > 0 {
+            base = self.asm.int(Alu::Add, Ty::U32, &[base.into(), Opnd::Int(m.offset.into())]);
+        }
+        base
+    }
+
+    /// A thread's part of the coordinates as bytes of shared memory.
+    pub fn thread_bytes(&mut self, coords: &[Option<Reg>], shared: &Shared) -> Option<Reg> {
+        let (strides, panel_stride) = shared.strides();
+        let mut all: Option<Reg> = None;
+        for (place, (&dim, stride)) in shared.order.iter().zip(strides).enumerate() {
+            let Some(t) = coords[dim] else { continue };
+            let mut terms = Vec::new();
+            match shared.panel {
+                Some(panel) if place == 0 => {
+                    let by = Opnd::Int(panel.trailing_zeros().into());
+                    let far = self.asm.int(Alu::Shr, Ty::U32, &[t.into(), by]);
+                    let near =
+                        self.asm.int(Alu::And, Ty::B32, &[t.into(), Opnd::Int((panel - 1).into())]);
+                    terms.push((far, panel_stride));
+                    terms.push((near, 1));
+                }
+                _ => terms.push((t, stride)),
+            }
+            for (t, stride) in terms {
+                let bytes = stride * shared.elem_bytes;
+                let term = match bytes {
+                    1 => t,
+                    b if b.is_power_of_two() => {
+                        let by = Opnd::Int(b.trailing_zeros().into());
+                        self.asm.int(Alu::Shl, Ty::B32, &[t.into(), by])
+                    }
+                    b => self.asm.int(Alu::MulLo, Ty::U32, &[t.into(), Opnd::Int(b.into())]),
+                };
+                all = Some(match all {
+                    None => term,
+                    Some(a) => self.asm.int(Alu::Add, Ty::U32, &[a.into(), term.into()]),
+                });
+            }
+        }
+        all
+    }
+
+    /// The places of elements whose coordinates are a thread's part plus a constant, which share no
+    /// bit.
+    pub fn places(&mut self, coords: &[Option<Reg>], m: &Smem) -> Places {
+        let shared = m.layout.clone();
+        let base = self.smem_base(m);
+        let (strides, panel) = shared.strides();
+        let clean = strides.iter().chain([&panel]).all(|s| s.is_power_of_two());
+        let thread = self.thread_bytes(coords, &shared);
+        Places { shared, thread, base, clean, known: BTreeMap::new() }
+    }
+
+    fn layout_places(&mut self, layout: &Layout, m: &Smem) -> Places {
+        let coords: Vec<_> = (0..layout.rank()).map(|d| self.thread_coord(layout, d)).collect();
+        self.places(&coords, m)
+    }
+
+    /// The address of a register's element.
+    fn register_address(&mut self, places: &mut Places, layout: &Layout, reg: u32) -> Addr {
+        if layout.disjoint() {
+            self.shared_address(places, &layout.reg_part(reg))
+        } else {
+            self.shared_address_slow(places, layout, reg)
+        }
+    }
+
+    /// The address of the element at a constant distance from the thread's own place.
+    pub fn shared_address(&mut self, places: &mut Places, offset: &[u32]) -> Addr {
+        let swizzle = places.shared.swizzle;
+        // What is added before the swizzle.
+        let plain = Shared { swizzle: None, ..(*places.shared).clone() };
+        let own = plain.offset(offset);
+        let Some(swizzle) = swizzle else {
+            let base = match places.known.get(&0) {
+                Some(&r) => r,
+                None => {
+                    let r = self.sum(places.base, places.thread);
+                    places.known.insert(0, r);
+                    r
+                }
+            };
+            return Addr::reg(base, own.into());
+        };
+        // Bits that the swizzle reads or changes go through it; the rest is added afterwards.
+        let low = ((1u32 << swizzle.bits) - 1) << swizzle.base;
+        let moved = low | low << swizzle.shift;
+        let through = if places.clean { own & moved } else { own };
+        let base = match places.known.get(&through) {
+            Some(&r) => r,
+            None => {
+                let asm = &mut self.asm;
+                let mut at = match places.thread {
+                    Some(t) if through == 0 => t,
+                    Some(t) => asm.int(Alu::Add, Ty::U32, &[t.into(), Opnd::Int(through.into())]),
+                    None => asm.mov(Ty::B32, Opnd::Int(through.into())),
+                };
+                let by = Opnd::Int(swizzle.shift.into());
+                let high = asm.int(Alu::Shr, Ty::U32, &[at.into(), by]);
+                let bits = asm.int(Alu::And, Ty::B32, &[high.into(), Opnd::Int(low.into())]);
+                at = asm.int(Alu::Xor, Ty::B32, &[at.into(), bits.into()]);
+                let r = self.sum(places.base, Some(at));
+                places.known.insert(through, r);
+                r
+            }
+        };
+        Addr::reg(base, i64::from(own - through))
+    }
+
+    /// For layouts whose registers and threads share bits of a coordinate.
+    fn shared_address_slow(&mut self, places: &mut Places, layout: &Layout, reg: u32) -> Addr {
+        let coords = self.coords(layout, reg);
+        let (strides, panel_stride) = places.shared.strides();
+        let mut at = self.asm.mov(Ty::B32, Opnd::Int(0));
+        for (place, (&dim, stride)) in places.shared.order.iter().zip(strides).enumerate() {
+            let c = self.coord_value(coords[dim]);
+            let mut terms = vec![(c, stride)];
+            if let (Some(panel), 0) = (places.shared.panel, place) {
+                let by = Opnd::Int(panel.trailing_zeros().into());
+                let far = self.asm.int(Alu::Shr, Ty::U32, &[c.into(), by]);
+                let near =
+                    self.asm.int(Alu::And, Ty::B32, &[c.into(), Opnd::Int((panel - 1).into())]);
+                terms = vec![(far, panel_stride), (near, 1)];
+            }
+            for (t, stride) in terms {
+                let n = Opnd::Int((stride * places.shared.elem_bytes).into());
+                at = self.asm.int(Alu::MadLo, Ty::U32, &[t.into(), n, at.into()]);
+            }
+        }
+        if let Some(s) = places.shared.swizzle {
+            let low = ((1u32 << s.bits) - 1) << s.base;
+            let high = self.asm.int(Alu::Shr, Ty::U32, &[at.into(), Opnd::Int(s.shift.into())]);
+            let bits = self.asm.int(Alu::And, Ty::B32, &[high.into(), Opnd::Int(low.into())]);
+            at = self.asm.int(Alu::Xor, Ty::B32, &[at.into(), bits.into()]);
+        }
+        let r = self.sum(places.base, Some(at));
+        Addr::reg(r, 0)
+    }
+
+    fn sum(&mut self, a: Reg, b: Option<Reg>) -> Reg {
+        match b {
+            None => a,
+            Some(b) => self.asm.int(Alu::Add, Ty::U32, &[a.into(), b.into()]),
+        }
+    }
+
+    /// Elements of an access: two narrow ones are no word.
+    fn shared_vector(shared: &Shared, layout: &Layout) -> u32 {
+        let n = shared.vector(layout);
+        if n * shared.elem_bytes < 4 { 1 } else { n }
+    }
+
+    /// Writes a tile to shared memory; of several holders of an element one writes it.
+    pub fn to_shared(&mut self, m: &Smem, layout: &Arc<Layout>, xs: &[Reg]) {
+        let owner = self.owner(layout);
+        let n = Self::shared_vector(&m.layout, layout);
+        let mut places = self.layout_places(layout, m);
+        for first in (0..layout.regs()).step_by(n as usize) {
+            let valid = match self.valid(layout, first) {
+                Ok(false) => continue,
+                valid => valid.err(),
+            };
+            let when = self.both(valid, owner);
+            let addr = self.register_address(&mut places, layout, first);
+            self.store_run(Space::Shared, m.dtype, addr, &xs[first as usize..][..n as usize], when);
+        }
+    }
+
+    /// Reads a tile from shared memory. Padding is not read: it may be beyond the memory.
+    pub fn from_shared(&mut self, m: &Smem, layout: &Arc<Layout>) -> Vec<Reg> {
+        let n = Self::shared_vector(&m.layout, layout);
+        let mut places = self.layout_places(layout, m);
+        let mut out = Vec::with_capacity(layout.regs() as usize);
+        for first in (0..layout.regs()).step_by(n as usize) {
+            match self.valid(layout, first) {
+                Ok(false) => {
+                    let zero = self.zero(m.dtype);
+                    out.extend(vec![zero; n as usize]);
+                }
+                valid => {
+                    let when = valid.err();
+                    let addr = self.register_address(&mut places, layout, first);
+                    out.extend(self.load_run(Space::Shared, m.dtype, addr, n, when, Cache::Usual));
+                }
+            }
+        }
+        out
+    }
+
+    /// Scratch memory for a tile.
+    fn scratch_for(&mut self, shared: Shared, dtype: DType) -> Smem {
+        let region = self.scratch(shared.bytes());
+        Smem { region, offset: 0, moving: None, layout: Arc::new(shared), dtype }
+    }
+
+    pub fn convert(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let (from, to) = (self.layout(x), self.layout(result));
+        if let Repr::Splat(r) = *self.repr(x) {
+            self.set(result, Repr::Splat(r));
+            return Ok(());
+        }
+        match conversion(&from, &to) {
+            Move::Nothing => {
+                let repr = self.repr(x).clone();
+                self.set(result, repr);
+                Ok(())
+            }
+            Move::Registers(map) => {
+                let regs = self.regs(x);
+                let out = map.iter().map(|&r| regs[r as usize]).collect();
+                self.set(result, Repr::Tile(out));
+                Ok(())
+            }
+            Move::Shared { across: In::Cta } => {
+                self.unsupported(id, "a tile does not move between the blocks of a cluster")
+            }
+            Move::Shuffle { .. } | Move::Shared { .. } => {
+                let dtype = self.dtype(x);
+                let shared = best_shared_for(&from, &to, dtype.bytes() as u32);
+                let xs = self.regs(x);
+                let m = self.scratch_for(shared, dtype);
+                self.to_shared(&m, &from, &xs);
+                self.barrier();
+                let out = self.read_tile(&m, &to);
+                self.reading(m.region);
+                self.set(result, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// A tile from shared memory, as matrix units take it where the layout is theirs.
+    pub fn read_tile(&mut self, m: &Smem, layout: &Arc<Layout>) -> Repr {
+        match self.matrix_fragments(m, layout) {
+            Some(words) => Repr::Packed(words),
+            None => Repr::Tile(self.from_shared(m, layout)),
+        }
+    }
+
+    pub fn frag_load(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (m, result) = (self.smem(op.operands[0]), op.result());
+        let layout = self.layout(result);
+        let out = self.read_tile(&m, &layout);
+        self.set(result, out);
+        Ok(())
+    }
+
+    pub fn frag_store(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (m, value) = (self.smem(op.operands[0]), op.operands[1]);
+        let layout = self.layout(value);
+        let xs = self.regs(value);
+        self.to_shared(&m, &layout, &xs);
+        Ok(())
+    }
+
+    /// A tile in scratch memory, row by row; all threads have written it when this returns.
+    pub fn spread(&mut self, layout: &Arc<Layout>, dtype: DType, xs: &[Reg]) -> Smem {
+        let shared = Shared::row_major(layout.shape(), dtype.bytes() as u32);
+        let m = self.scratch_for(shared, dtype);
+        self.to_shared(&m, layout, xs);
+        self.barrier();
+        m
+    }
+}

@@ -1,0 +1,424 @@
+//! Fills: `cp.async` of a block of global memory to a field of a slot, by all threads.
+//!
+//! Each thread copies runs of neighbours, as wide as the alignment allows. What does not change in
+//! the loop around is computed before it. Runs outside of the array become zeros. Where the edge of
+//! the array cuts through runs, so that some are copied in part, there is code of its own: it is the
+//! same answer for all threads, and rarely yes.
+
+use super::place::Coord;
+use super::sync::Smem;
+use super::{Select, View};
+use crate::inst::*;
+use std::collections::BTreeMap;
+use tessera_diag::Diagnostics;
+use tessera_ir::{Attr, OpId, Value};
+use tessera_layout::{Blocked, LANES, Layout};
+use tessera_lower::stage::{chunk_bytes, divisor, is_from_zero, neighbour_axis};
+use tessera_tile::attrs::checked_axes;
+
+/// A fill: what is to be copied, and what was computed before the loop.
+struct Filling {
+    view: View,
+    layout: Layout,
+    /// Of each dim of the tile the memory's axis.
+    axes: Vec<usize>,
+    /// The dim along which neighbours are copied together, and how many.
+    fast: Option<usize>,
+    cells: u32,
+    field: Smem,
+    /// The thread's first element, but for the positions in `moving`, by axis.
+    base: Reg,
+    moving: Vec<(usize, Reg)>,
+    /// Of each dim which positions are inside, where they are checked.
+    limits: Vec<Option<Bound>>,
+    /// Of axes without a dim whether the position is inside.
+    always: Vec<Inside>,
+    /// The bytes of so many rows along an axis.
+    steps: BTreeMap<(usize, i64), Reg>,
+}
+
+/// Known before the loop, or to be computed in each turn.
+#[derive(Copy, Clone)]
+enum Bound {
+    Known(Limit),
+    Turn { at: Reg, extent: Reg, n: u32, from_zero: bool },
+}
+
+#[derive(Copy, Clone)]
+enum Inside {
+    Known(Reg),
+    Turn { at: Reg, extent: Reg },
+}
+
+/// Which positions of a tile are inside.
+#[derive(Copy, Clone)]
+struct Limit {
+    /// Positions from here on are outside.
+    end: Reg,
+    /// Positions below it are outside too.
+    start: Option<Reg>,
+}
+
+/// A fill in one turn.
+struct Turn {
+    base: Reg,
+    limits: Vec<Option<Limit>>,
+    always: Option<Reg>,
+    /// Addresses of rows that were found.
+    rows: Vec<(Vec<u32>, Reg)>,
+    places: BTreeMap<u32, Reg>,
+}
+
+impl Select<'_> {
+    pub fn fill(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
+        let Some(field) = self.field_of(op.operands[0], name) else {
+            return self.unsupported(id, "expected a field of the slot");
+        };
+        let src = op.operands[1];
+        let mut f = match self.filling(id, field) {
+            Ok(f) => f,
+            Err(why) => return self.unsupported(id, why),
+        };
+        let unless = self.may_be_cut(&f, src).map(|maybe| self.copy_cut(&mut f, maybe));
+        self.copy_whole(&mut f, unless);
+        Ok(())
+    }
+
+    fn filling(&mut self, id: OpId, field: Smem) -> Result<Filling, &'static str> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let view = self.view(op.operands[1]);
+        let extents = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+        let axes: Vec<usize> = (0..view.rank).filter(|&a| extents[a] != 0).collect();
+        let shape = field.layout.shape.clone();
+        if axes.len() != shape.len() {
+            return Err("axes of one position in a ring are not supported here");
+        }
+        let at: Vec<Value> = op.group("at").to_vec();
+        let bytes = view.dtype.bytes() as u32;
+        let order = &field.layout.order;
+        let neighbours = neighbour_axis(view.class, view.rank);
+        let fast = order.first().copied().filter(|&d| neighbours == Some(axes[d]));
+        let chunk = fast.map_or(bytes.min(view.class.align), |d| {
+            chunk_bytes(bytes, view.class.align, divisor(func, at[axes[d]]), shape[d])
+        });
+        if chunk < 4 {
+            return Err("copies of fewer than 4 bytes are not supported here");
+        }
+        let cells = (chunk / bytes).max(1);
+        let layout = self.copy_layout(&shape, order, cells);
+        let mut base = self.word(view.word);
+        let mut moving = Vec::new();
+        for (axis, &v) in at.iter().enumerate() {
+            let r = self.scalar(v);
+            if self.is_outside(v) {
+                base = self.before_loop(true, |me| me.moved(&view, axis, r, base));
+            } else {
+                moving.push((axis, r));
+            }
+        }
+        for (dim, &axis) in axes.iter().enumerate() {
+            let Some(t) = self.thread_coord(&layout, dim) else { continue };
+            base = self.before_loop(true, |me| {
+                let t = me.widen(t);
+                me.moved(&view, axis, t, base)
+            });
+        }
+        let checked = checked_axes(op, view.rank);
+        let mut limits = vec![None; axes.len()];
+        let mut always = Vec::new();
+        for axis in (0..view.rank).filter(|&a| checked[a]) {
+            let (v, r) = (at[axis], self.scalar(at[axis]));
+            let outside = self.is_outside(v);
+            let extent = self.extent(&view, axis);
+            match axes.iter().position(|&a| a == axis) {
+                None if outside => {
+                    let p = self.before_loop(true, |me| me.asm.setp(Cmp::Lt, Ty::U64, r, extent));
+                    always.push(Inside::Known(p));
+                }
+                None => always.push(Inside::Turn { at: r, extent }),
+                Some(dim) => {
+                    let (n, from_zero) = (shape[dim], is_from_zero(func, v));
+                    limits[dim] = Some(if outside {
+                        let limit = self.before_loop(true, |me| me.limit(r, extent, n, from_zero));
+                        Bound::Known(limit)
+                    } else {
+                        Bound::Turn { at: r, extent, n, from_zero }
+                    });
+                }
+            }
+        }
+        let steps = BTreeMap::new();
+        Ok(Filling {
+            view, layout, axes, fast, cells, field, base, moving, limits, always, steps,
+        })
+    }
+
+    /// What changes from turn to turn.
+    fn turn(&mut self, f: &Filling) -> Turn {
+        let base = f.moving.iter().fold(f.base, |base, &(axis, r)| self.moved(&f.view, axis, r, base));
+        let limits = f.limits.iter().map(|limit| {
+            limit.map(|limit| match limit {
+                Bound::Known(limit) => limit,
+                Bound::Turn { at, extent, n, from_zero } => self.limit(at, extent, n, from_zero),
+            })
+        });
+        let limits = limits.collect();
+        let mut always = None;
+        for inside in &f.always {
+            let p = match *inside {
+                Inside::Known(p) => p,
+                Inside::Turn { at, extent } => self.asm.setp(Cmp::Lt, Ty::U64, at, extent),
+            };
+            always = self.both(always, Some(p));
+        }
+        Turn { base, limits, always, rows: Vec::new(), places: BTreeMap::new() }
+    }
+
+    /// The stride of an axis; zero where the axis has one position: then any number may stand
+    /// there, and positions outside would have addresses that are not aligned.
+    fn copy_stride(&mut self, view: &View, axis: usize) -> Reg {
+        let key = (view.param, axis);
+        if let Some(&r) = self.rings.strides.get(&key) {
+            return r;
+        }
+        let (stride, extent) = (self.stride(view, axis), self.extent(view, axis));
+        let r = self.head(|me| {
+            let p = me.asm.setp(Cmp::Gt, Ty::S64, extent, Opnd::Int(1));
+            me.asm.selp(Ty::B64, p, stride, Opnd::Int(0))
+        });
+        self.rings.strides.insert(key, r);
+        r
+    }
+
+    /// An address moved by so many positions along an axis.
+    fn moved(&mut self, view: &View, axis: usize, by: Reg, base: Reg) -> Reg {
+        let term = if neighbour_axis(view.class, view.rank) == Some(axis) {
+            self.scaled(view, axis, by)
+        } else {
+            let stride = self.copy_stride(view, axis);
+            self.asm.int(Alu::MulLo, Ty::S64, &[by.into(), stride.into()])
+        };
+        self.add64(base, term)
+    }
+
+    /// All threads, each a run of neighbours; lanes along rows, then down.
+    fn copy_layout(&self, shape: &[u32], order: &[usize], cells: u32) -> Layout {
+        let fast = order[0];
+        let mut at = vec![1; shape.len()];
+        at[fast] = cells;
+        let vector = at.clone();
+        let mut left = LANES;
+        let mut lanes = vec![1; shape.len()];
+        let across = 1u32 << (shape[fast] / cells).trailing_zeros();
+        lanes[fast] = across.min(left);
+        left /= lanes[fast];
+        let mut warps = vec![1; shape.len()];
+        match order.get(1) {
+            Some(&slow) => {
+                lanes[slow] = left;
+                warps[slow] = self.warps;
+            }
+            None => {
+                lanes[fast] *= left;
+                warps[fast] = self.warps;
+            }
+        }
+        let spec = Blocked { vector, lanes, warps, ctas: vec![1; shape.len()], order: order.to_vec() };
+        Layout::blocked(shape, &spec)
+    }
+
+    /// Which of `n` positions from `at` on are inside an extent.
+    fn limit(&mut self, at: Reg, extent: Reg, n: u32, from_zero: bool) -> Limit {
+        let end = self.clamped_difference(extent.into(), at, n);
+        let start = (!from_zero).then(|| self.clamped_difference(Opnd::Int(0), at, n));
+        Limit { end, start }
+    }
+
+    /// `a - b`, held between 0 and `n`.
+    fn clamped_difference(&mut self, a: Opnd, b: Reg, n: u32) -> Reg {
+        let asm = &mut self.asm;
+        let r = asm.int(Alu::Sub, Ty::S64, &[a, b.into()]);
+        let r = asm.int(Alu::Max, Ty::S64, &[r.into(), Opnd::Int(0)]);
+        let r = asm.int(Alu::Min, Ty::S64, &[r.into(), Opnd::Int(n.into())]);
+        asm.cvt(Ty::U32, Ty::U64, None, r)
+    }
+
+    /// Whether the edge of the array ever cuts through a run of neighbours, the same for all threads
+    /// and turns: positions are multiples of runs. None where it never does.
+    fn may_be_cut(&mut self, f: &Filling, src: Value) -> Option<Reg> {
+        let dim = f.fast.filter(|_| f.cells > 1)?;
+        f.limits[dim]?;
+        let axis = f.axes[dim];
+        let extent = self.func.ty(src).shape()[axis].as_static();
+        if extent.is_some_and(|n| n % i64::from(f.cells) == 0) {
+            return None;
+        }
+        let extent = self.extent(&f.view, axis);
+        let mask = Opnd::Int((f.cells - 1).into());
+        Some(self.before_loop(true, |me| {
+            let rest = me.asm.int(Alu::And, Ty::B64, &[extent.into(), mask]);
+            me.asm.setp(Cmp::Ne, Ty::S64, rest, Opnd::Int(0))
+        }))
+    }
+
+    /// Where this turn's block has runs that are cut, copies of as many bytes of each as are inside.
+    /// Returns whether it did.
+    fn copy_cut(&mut self, f: &mut Filling, maybe: Reg) -> Reg {
+        let cut = self.asm.reg(Class::Pred);
+        self.asm.mov_to(Ty::Pred, cut, Opnd::Int(0));
+        let past = self.asm.label();
+        self.asm.when(maybe, false, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
+        let mut turn = self.turn(f);
+        if let Some(limit) = f.fast.and_then(|dim| turn.limits[dim]) {
+            let mask = Opnd::Int((f.cells - 1).into());
+            let rest = self.asm.int(Alu::And, Ty::B32, &[limit.end.into(), mask]);
+            let p = self.asm.setp(Cmp::Ne, Ty::U32, rest, Opnd::Int(0));
+            self.asm.mov_to(Ty::Pred, cut, p);
+        }
+        self.asm.when(cut, false, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
+        let elem = f.view.dtype.bytes() as u32;
+        for first in self.runs(f) {
+            let guard = self.copies_run(f, first);
+            let places = self.coords(&f.layout, first);
+            let (dst, src) = self.ends(f, &mut turn, &places, first);
+            let size = match f.fast.and_then(|d| turn.limits[d].map(|l| (places[d], l))) {
+                None => continue,
+                Some((place, limit)) => {
+                    let own = self.coord_value(place);
+                    let asm = &mut self.asm;
+                    let left = asm.int(Alu::Sub, Ty::S32, &[limit.end.into(), own.into()]);
+                    let left = asm.int(Alu::Max, Ty::S32, &[left.into(), Opnd::Int(0)]);
+                    let most = Opnd::Int(f.cells.into());
+                    let left = asm.int(Alu::Min, Ty::S32, &[left.into(), most]);
+                    asm.int(Alu::MulLo, Ty::U32, &[left.into(), Opnd::Int(elem.into())])
+                }
+            };
+            let size = match self.inside(f, &turn, &places, true) {
+                Some(p) => self.asm.selp(Ty::B32, p, size, Opnd::Int(0)),
+                None => size,
+            };
+            let (bytes, src_bytes) = (f.cells * elem, Some(size.into()));
+            self.asm.maybe(guard, |asm| asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes }));
+        }
+        self.asm.place(past);
+        cut
+    }
+
+    /// Holds back a copy for each run: whole where it is inside, zeros where not.
+    fn copy_whole(&mut self, f: &mut Filling, unless: Option<Reg>) {
+        let bytes = f.cells * f.view.dtype.bytes() as u32;
+        let mut turn = None;
+        for first in self.runs(f) {
+            let guard = self.copies_run(f, first);
+            self.hold(|me| {
+                let turn = turn.get_or_insert_with(|| me.turn(f));
+                let places = me.coords(&f.layout, first);
+                let inside = me.inside(f, turn, &places, false);
+                let (dst, src) = me.ends(f, turn, &places, first);
+                let src_bytes = inside
+                    .map(|p| me.asm.selp(Ty::B32, p, Opnd::Int(bytes.into()), Opnd::Int(0)).into());
+                let not = unless.map(|p| me.asm.int(Alu::Not, Ty::Pred, &[p.into()]));
+                let guard = me.both(guard, not);
+                me.asm.maybe(guard, |asm| asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes }));
+            });
+        }
+    }
+
+    /// The first registers of all runs that are not padding.
+    fn runs(&mut self, f: &Filling) -> Vec<u32> {
+        let all = (0..f.layout.regs()).step_by(f.cells as usize);
+        all.filter(|&r| self.valid(&f.layout, r) != Ok(false)).collect()
+    }
+
+    /// Which threads copy a run: of those that have the same one, one.
+    fn copies_run(&mut self, f: &Filling, first: u32) -> Option<Reg> {
+        let valid = self.valid(&f.layout, first).err();
+        let owner = self.owner(&f.layout);
+        self.both(valid, owner)
+    }
+
+    /// Where a run is copied to, and where it comes from.
+    fn ends(&mut self, f: &mut Filling, turn: &mut Turn, places: &[Coord], first: u32) -> (Addr, Addr) {
+        let coords: Vec<_> = (0..f.axes.len()).map(|d| self.thread_coord(&f.layout, d)).collect();
+        let offset = f.layout.reg_part(first);
+        let dst = self.place_address(&coords, &f.field, &offset, &mut turn.places);
+        (dst, self.source(f, turn, places))
+    }
+
+    /// Whether a place is inside along all dims that are checked; of a run that may be cut, whether
+    /// it begins inside.
+    fn inside(&mut self, f: &Filling, turn: &Turn, places: &[Coord], cut: bool) -> Option<Reg> {
+        let mut all = turn.always;
+        for (dim, (place, limit)) in places.iter().zip(&turn.limits).enumerate() {
+            let Some(limit) = limit else { continue };
+            let offset = Opnd::Int(place.offset.into());
+            let mut test = |cmp: Cmp, than: Reg| match place.thread {
+                None => self.asm.setp(cmp.turned(), Ty::S32, than, offset),
+                Some(t) if place.offset == 0 => self.asm.setp(cmp, Ty::S32, t, than),
+                Some(t) => {
+                    let than = self.asm.int(Alu::Sub, Ty::S32, &[than.into(), offset]);
+                    self.asm.setp(cmp, Ty::S32, t, than)
+                }
+            };
+            let below = (!cut || f.fast != Some(dim)).then(|| test(Cmp::Lt, limit.end));
+            let above = limit.start.map(|start| test(Cmp::Ge, start));
+            all = self.both(all, below);
+            all = self.both(all, above);
+        }
+        all
+    }
+
+    /// Where a run is in global memory.
+    fn source(&mut self, f: &mut Filling, turn: &mut Turn, places: &[Coord]) -> Addr {
+        let bytes = f.view.dtype.bytes() as i64;
+        let mut constant = 0;
+        let mut far = vec![0; places.len()];
+        for (dim, place) in places.iter().enumerate() {
+            if neighbour_axis(f.view.class, f.view.rank) == Some(f.axes[dim]) {
+                constant += i64::from(place.offset) * bytes;
+            } else {
+                far[dim] = place.offset;
+            }
+        }
+        if let Some((_, r)) = turn.rows.iter().find(|(known, _)| *known == far) {
+            return Addr::reg(*r, constant);
+        }
+        // From the row before, so that few addresses are alive at once.
+        let (from, base) = turn.rows.last().cloned().unwrap_or((vec![0; far.len()], turn.base));
+        let mut r = base;
+        for dim in (0..far.len()).filter(|&d| far[d] != from[d]) {
+            let rows = i64::from(far[dim]) - i64::from(from[dim]);
+            let key = (f.axes[dim], rows);
+            let step = match f.steps.get(&key) {
+                Some(&step) => step,
+                None => {
+                    let stride = self.copy_stride(&f.view, f.axes[dim]);
+                    let step = self.before_loop(true, |me| {
+                        me.asm.int(Alu::MulLo, Ty::S64, &[stride.into(), Opnd::Int(rows)])
+                    });
+                    f.steps.insert(key, step);
+                    step
+                }
+            };
+            r = self.add64(r, step);
+        }
+        turn.rows.push((far, r));
+        Addr::reg(r, constant)
+    }
+}
+
+impl Cmp {
+    /// The same question with its sides changed.
+    fn turned(self) -> Cmp {
+        match self {
+            Cmp::Lt => Cmp::Gt,
+            Cmp::Le => Cmp::Ge,
+            Cmp::Gt => Cmp::Lt,
+            Cmp::Ge => Cmp::Le,
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Elements at positions that tiles of integers give: gather, scatter, atomics.
+
+use super::{Repr, Select, View};
+use crate::atomic::{Change, Fold, What};
+use crate::inst::*;
+use std::sync::Arc;
+use tessera_diag::Diagnostics;
+use tessera_ir::{Attr, OpId, Type, Value};
+use tessera_layout::Layout;
+use tessera_numerics::{DType, Profile, ReduceOp};
+use tessera_tile::ops::atomic::combine;
+
+impl Select<'_> {
+    /// Positions of a register along each axis, as 64-bit numbers.
+    fn positions(&mut self, at: &[Value], reg: usize) -> Vec<Reg> {
+        at.iter()
+            .map(|&v| match *self.func.ty(v) {
+                Type::Scalar(_) => self.scalar(v),
+                _ => {
+                    let r = self.regs(v)[reg];
+                    let dtype = self.dtype(v);
+                    match r.class {
+                        Class::B64 => r,
+                        _ if dtype.is_unsigned_int() => self.asm.cvt(Ty::U64, Ty::U32, None, r),
+                        _ => self.asm.cvt(Ty::S64, Ty::S32, None, r),
+                    }
+                }
+            })
+            .collect()
+    }
+
+    /// The address of an element and whether it may be accessed.
+    fn indexed(&mut self, view: &View, at: &[Value], reg: usize, checked: bool) -> (Addr, Option<Reg>) {
+        let at = self.positions(at, reg);
+        self.element_address(view, &at, &vec![checked; view.rank])
+    }
+
+    /// The layout of the positions; none where all are scalars.
+    fn index_layout(&self, at: &[Value]) -> Option<Arc<Layout>> {
+        at.iter().find(|&&v| !matches!(self.func.ty(v), Type::Scalar(_))).map(|&v| self.layout(v))
+    }
+
+    pub fn gather(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        self.before_read(id);
+        let view = self.view(op.operands[0]);
+        let at = op.group("at").to_vec();
+        let inbounds = op.attr("inbounds").and_then(Attr::as_bool) == Some(true);
+        let other = op.group("other").first().map(|&v| self.scalar(v));
+        let layout = self.layout(op.result());
+        let mut out = Vec::new();
+        for reg in 0..layout.regs() {
+            let valid = match self.valid(&layout, reg) {
+                Ok(false) => {
+                    out.push(self.zero(view.dtype));
+                    continue;
+                }
+                valid => valid.err(),
+            };
+            let (addr, inside) = self.indexed(&view, &at, reg as usize, !inbounds);
+            let when = self.both(valid, inside);
+            let x = self.load_codes(&view, addr, 1, when)[0];
+            out.push(match when {
+                None => x,
+                Some(p) => {
+                    let zero = match other {
+                        Some(o) => o,
+                        None => self.zero(view.dtype),
+                    };
+                    self.scalars().select(view.dtype, p, x, zero)
+                }
+            });
+        }
+        self.set(op.result(), Repr::Tile(out));
+        Ok(())
+    }
+
+    pub fn scatter(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let unique = op.attr("unique").and_then(Attr::as_bool) == Some(true);
+        if !unique && self.profile != Profile::Default {
+            return self.unsupported(
+                id,
+                "which of several values for one element stays is not settled on the GPU: say \
+                 `unique=True`, or use the default profile",
+            );
+        }
+        self.before_write(id);
+        let view = self.view(op.operands[0]);
+        let at = op.group("at").to_vec();
+        let mask = op.group("mask").first().copied();
+        let layout = self.index_layout(&at);
+        let (xs, layout) = match layout {
+            Some(l) => (self.value_regs(op.operands[1], &l), l),
+            None => return self.unsupported(id, "expected a tile of positions"),
+        };
+        let masks = mask.map(|v| self.value_regs(v, &layout));
+        let owner = self.owner(&layout);
+        for reg in 0..layout.regs() {
+            let valid = match self.valid(&layout, reg) {
+                Ok(false) => continue,
+                valid => valid.err(),
+            };
+            let (addr, inside) = self.indexed(&view, &at, reg as usize, true);
+            let when = self.both(valid, inside);
+            let when = self.both(when, owner);
+            let when = self.both(when, masks.as_ref().map(|m| m[reg as usize]));
+            self.store_run(Space::Global, view.dtype, addr, &xs[reg as usize..][..1], when);
+        }
+        Ok(())
+    }
+
+    /// A value's registers, one for each of a layout's: its own, or a scalar over and over.
+    pub fn value_regs(&mut self, v: Value, layout: &Layout) -> Vec<Reg> {
+        match self.func.ty(v) {
+            Type::Scalar(_) => vec![self.scalar(v); layout.regs() as usize],
+            _ => self.regs(v),
+        }
+    }
+
+    pub fn atomic(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        self.before_write(id);
+        let view = self.view(op.operands[0]);
+        let name = op.attr("op").and_then(Attr::as_word).unwrap_or("add");
+        let compute = self.dtype(op.operands[1]);
+        let what = match (name, combine(name)) {
+            (_, Some(f)) => What::Fold(Fold::new(func.ty(op.operands[0]), f, compute)),
+            ("cas", None) => What::CompareExchange,
+            (_, None) => What::Exchange,
+        };
+        let (sem, scope) = ordering(op.attr("order"), op.attr("scope"));
+        let at = op.group("at").to_vec();
+        let expected = op.group("expected").first().copied();
+        let layout = self.index_layout(&at);
+        let result = op.result();
+        let used = self.func.walk().iter().any(|&o| self.func.ops[o].operands.contains(&result));
+        let one = |me: &mut Self, reg: usize, x: Reg, e: Option<Reg>, when: Option<Reg>| {
+            let (addr, inside) = me.indexed(&view, &at, reg, true);
+            let when = me.both(when, inside);
+            let Base::Reg(base) = addr.base else { unreachable!("a register holds the address") };
+            let dtype = view.dtype;
+            let change =
+                Change { space: Space::Global, dtype, what, sem, scope, when, wants_old: used };
+            let old = change.emit(&mut me.scalars(), base, x, e);
+            let old = old.or_else(|u| me.unsupported(id, u.to_string()))?;
+            // A position outside is left alone and gives zero.
+            Ok::<Option<Reg>, Diagnostics>(match (old, when) {
+                (Some(old), Some(p)) => {
+                    let zero = me.zero(dtype);
+                    Some(me.scalars().select(dtype, p, old, zero))
+                }
+                (old, _) => old,
+            })
+        };
+        let Some(layout) = layout else {
+            // One thread acts for the group and tells the others.
+            let first = self.first_thread();
+            let x = self.scalar(op.operands[1]);
+            let e = expected.map(|v| self.scalar(v));
+            let old = one(self, 0, x, e, Some(first))?;
+            let r = match old {
+                Some(old) if used => self.tell_all(view.dtype, old),
+                _ => self.zero(view.dtype),
+            };
+            self.set(result, Repr::Scalar(r));
+            return Ok(());
+        };
+        let xs = self.value_regs(op.operands[1], &layout);
+        let es = expected.map(|v| self.value_regs(v, &layout));
+        let owner = self.owner(&layout);
+        if used && owner.is_some() {
+            return self.unsupported(id, "old values of fewer elements than there are threads");
+        }
+        let mut out = Vec::new();
+        for reg in 0..layout.regs() as usize {
+            let valid = match self.valid(&layout, reg as u32) {
+                Ok(false) => {
+                    out.push(self.zero(view.dtype));
+                    continue;
+                }
+                valid => valid.err(),
+            };
+            let when = self.both(valid, owner);
+            let old = one(self, reg, xs[reg], es.as_ref().map(|e| e[reg]), when)?;
+            out.push(match old {
+                Some(old) => old,
+                None => self.zero(view.dtype),
+            });
+        }
+        self.set(result, Repr::Tile(out));
+        Ok(())
+    }
+
+    /// The value of the first thread, for all.
+    fn tell_all(&mut self, dtype: DType, x: Reg) -> Reg {
+        let one = Arc::new(Layout::coalesced(&[1], Some(0), 1, self.warps, self.cluster, None));
+        let m = self.spread(&one, dtype, &[x]);
+        let out = self.from_shared(&m, &one);
+        self.reading(m.region);
+        out[0]
+    }
+
+    /// Folds one element into memory that several groups fold into.
+    #[allow(clippy::too_many_arguments)] // What, where and when.
+    pub fn fold_atomic(
+        &mut self,
+        id: OpId,
+        name: &str,
+        dtype: DType,
+        compute: DType,
+        addr: Addr,
+        x: Reg,
+        when: Option<Reg>,
+    ) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let f = ReduceOp::from_name(name).unwrap_or(ReduceOp::Sum).combine();
+        let what = What::Fold(Fold::new(self.func.ty(op.operands[0]), f, compute));
+        let Base::Reg(mut base) = addr.base else { return Ok(()) };
+        if addr.offset != 0 {
+            base = self.asm.int(Alu::Add, Ty::S64, &[base.into(), Opnd::Int(addr.offset)]);
+        }
+        let change = Change {
+            space: Space::Global,
+            dtype,
+            what,
+            sem: Sem::Relaxed,
+            scope: Scope::Gpu,
+            when,
+            wants_old: false,
+        };
+        let r = change.emit(&mut self.scalars(), base, x, None);
+        r.map(|_| ()).or_else(|u| self.unsupported(id, u.to_string()))
+    }
+}
+
+/// How the user orders an atomic op, as the hardware says it.
+pub fn ordering(order: Option<&Attr>, scope: Option<&Attr>) -> (Sem, Scope) {
+    let sem = match order.and_then(Attr::as_word) {
+        Some("acquire") => Sem::Acquire,
+        Some("release") => Sem::Release,
+        Some("acq_rel" | "seq_cst") => Sem::AcqRel,
+        _ => Sem::Relaxed,
+    };
+    let scope = match scope.and_then(Attr::as_word) {
+        Some("thread" | "warp" | "block") => Scope::Cta,
+        Some("cluster") => Scope::Cluster,
+        Some("mesh") => Scope::Sys,
+        _ => Scope::Gpu,
+    };
+    (sem, scope)
+}

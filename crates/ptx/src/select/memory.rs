@@ -1,0 +1,751 @@
+//! Blocks of global memory to and from tiles: as wide as the layout, the alignment and the position
+//! allow; without tests where the whole block lies inside, with one for each element where not.
+
+use super::place::Coord;
+use super::{Repr, Select, View};
+use crate::atomic::Fold;
+use crate::inst::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::Diagnostics;
+use tessera_ir::{Attr, OpId, Type, Value};
+use tessera_layout::Layout;
+use tessera_numerics::{DType, ReduceOp};
+use tessera_staged::{StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+use tessera_tile::attrs::checked_axes;
+
+/// One access of a block, ready to be emitted.
+pub struct Block {
+    pub view: View,
+    pub layout: Arc<Layout>,
+    /// The address of the thread's first element.
+    base: Reg,
+    /// For each dim of the tile: the memory's axis and the step between positions.
+    dims: Vec<(usize, i64)>,
+    /// The first position along each axis.
+    at: Vec<Reg>,
+    /// Axes whose positions must be held against the extents.
+    checked: Vec<bool>,
+    /// Elements of one access.
+    vector: u32,
+    rows: BTreeMap<Vec<u32>, Reg>,
+}
+
+/// Registers `first ..first + n` with where they are.
+#[derive(Clone)]
+pub struct Unit {
+    pub first: u32,
+    pub n: u32,
+    coords: Vec<Coord>,
+}
+
+/// By how much a scalar is divisible for certain; 0 is divisible by everything.
+pub fn divisor(func: &StagedFunc, v: Value, fuel: u32) -> i64 {
+    let Some(fuel) = fuel.checked_sub(1) else { return 1 };
+    let gcd = |a: i64, b: i64| {
+        let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a as i64
+    };
+    let Some(op) = func.def(v) else {
+        // The position of a loop moves by the step from the lower end on.
+        let tessera_ir::ValueDef::Arg(block, 0) = func.values[v].def else { return 1 };
+        let Some(parent) = func.blocks[block].parent else { return 1 };
+        let loop_op = &func.ops[parent];
+        if loop_op.code != StagedOp::Tile(TileOp::For) {
+            return 1;
+        }
+        let [lo, step] = [0, 2].map(|i| divisor(func, loop_op.operands[i], fuel));
+        return gcd(lo, step);
+    };
+    use tessera_numerics::ScalarFn::{Add, Mul, Neg, Sub};
+    let StagedOp::Tile(code) = op.code else { return 1 };
+    match code {
+        TileOp::Const => op.attr("value").and_then(Attr::as_int).unwrap_or(1),
+        TileOp::Cast => divisor(func, op.operands[0], fuel),
+        TileOp::Ew(Add | Sub) => gcd(
+            divisor(func, op.operands[0], fuel),
+            divisor(func, op.operands[1], fuel),
+        ),
+        TileOp::Ew(Mul) => divisor(func, op.operands[0], fuel)
+            .saturating_mul(divisor(func, op.operands[1], fuel)),
+        TileOp::Ew(Neg) => divisor(func, op.operands[0], fuel),
+        _ => 1,
+    }
+}
+
+impl Select<'_> {
+    /// Extent of an axis of a parameter.
+    pub fn extent(&mut self, view: &View, axis: usize) -> Reg {
+        self.word(view.word + 1 + axis)
+    }
+
+    pub fn stride(&mut self, view: &View, axis: usize) -> Reg {
+        self.word(view.word + 1 + view.rank + axis)
+    }
+
+    /// `at * stride` in bytes; a constant factor where neighbours lie side by side.
+    pub fn scaled(&mut self, view: &View, axis: usize, at: Reg) -> Reg {
+        let bytes = view.dtype.bytes() as i64;
+        if view.class.is_contiguous(axis) {
+            return match bytes {
+                1 => at,
+                _ => {
+                    let by = Opnd::Int(bytes.trailing_zeros().into());
+                    self.asm.int(Alu::Shl, Ty::B64, &[at.into(), by])
+                }
+            };
+        }
+        let stride = self.stride(view, axis);
+        self.asm.int(Alu::MulLo, Ty::S64, &[at.into(), stride.into()])
+    }
+
+    pub fn add64(&mut self, a: Reg, b: Reg) -> Reg {
+        self.asm.int(Alu::Add, Ty::S64, &[a.into(), b.into()])
+    }
+
+    /// Works out an access of `op`, whose tile has this layout; `writes` takes the layout's vectors.
+    fn block_access(&mut self, id: OpId, layout: Arc<Layout>) -> Block {
+        let func = self.func;
+        let op = &func.ops[id];
+        let view = self.view(op.operands[0]);
+        let extents = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+        let steps = op.attr("step").and_then(Attr::as_ints);
+        let ats: Vec<Value> = op.group("at").to_vec();
+        let at: Vec<Reg> = ats.iter().map(|&v| self.scalar(v)).collect();
+        let mut dims = Vec::new();
+        let mut base = self.word(view.word);
+        for axis in 0..view.rank {
+            let term = self.scaled(&view, axis, at[axis]);
+            base = self.add64(base, term);
+            if extents[axis] != 0 {
+                dims.push((axis, steps.as_ref().map_or(1, |s| s[axis])));
+            }
+        }
+        // The widest access that the layout, the alignment and the position allow.
+        let bytes = view.dtype.bytes() as u32;
+        let mut vector = 1;
+        if let Some(dim) = dims.iter().position(|&(axis, step)| step == 1 && view.class.is_contiguous(axis)) {
+            let axis = dims[dim].0;
+            let aligned = match divisor(func, ats[axis], 32) {
+                0 => crate::code::WIDEST,
+                d => 1 << d.trailing_zeros().min(4),
+            };
+            let fits = (view.class.align.min(crate::code::WIDEST) / bytes).max(1);
+            let run = layout.run_along(dim);
+            let even = 1 << (layout.shape()[dim] as u64).trailing_zeros().min(4);
+            vector = run.min(aligned).min(fits).min(even).min(crate::code::WIDEST / bytes);
+            // Two bytes of narrow elements are no word.
+            if vector * bytes < 4 {
+                vector = 1;
+            }
+        }
+        for (dim, &(axis, step)) in dims.clone().iter().enumerate() {
+            let Some(t) = self.thread_coord(&layout, dim) else { continue };
+            let mut t = self.widen(t);
+            if step != 1 {
+                t = self.asm.int(Alu::MulLo, Ty::S64, &[t.into(), Opnd::Int(step)]);
+            }
+            let term = self.scaled(&view, axis, t);
+            base = self.add64(base, term);
+        }
+        let checked = checked_axes(op, view.rank);
+        Block { view, layout, base, dims, at, checked, vector, rows: BTreeMap::new() }
+    }
+
+    fn units(&mut self, block: &Block, vector: u32) -> Vec<Unit> {
+        let layout = block.layout.clone();
+        (0..layout.regs() / vector)
+            .map(|i| {
+                let first = i * vector;
+                Unit { first, n: vector, coords: self.coords(&layout, first) }
+            })
+            .collect()
+    }
+
+    /// The address of a unit: a register and a constant.
+    fn address(&mut self, block: &mut Block, unit: &Unit) -> Addr {
+        let bytes = block.view.dtype.bytes() as i64;
+        let mut constant = 0;
+        let mut far = Vec::new();
+        for (dim, &(axis, step)) in block.dims.iter().enumerate() {
+            let n = unit.coords[dim].offset;
+            if block.view.class.is_contiguous(axis) {
+                constant += i64::from(n) * step * bytes;
+                far.push(0);
+            } else {
+                far.push(n);
+            }
+        }
+        let base = match block.rows.get(&far) {
+            Some(&r) => r,
+            None => {
+                let mut r = block.base;
+                for (dim, &(axis, step)) in block.dims.clone().iter().enumerate() {
+                    if far[dim] == 0 {
+                        continue;
+                    }
+                    let stride = self.stride(&block.view, axis);
+                    let n = Opnd::Int(i64::from(far[dim]) * step);
+                    let term = self.asm.int(Alu::MulLo, Ty::S64, &[stride.into(), n]);
+                    r = self.add64(r, term);
+                }
+                block.rows.insert(far, r);
+                r
+            }
+        };
+        Addr::reg(base, constant)
+    }
+
+    /// Whether the whole block lies inside, the same for all threads; none where nothing is checked.
+    fn all_inside(&mut self, block: &Block) -> Option<Reg> {
+        let mut all = None;
+        for axis in 0..block.view.rank {
+            if !block.checked[axis] {
+                continue;
+            }
+            let (extent, at) = (self.extent(&block.view, axis), block.at[axis]);
+            let last = block.dims.iter().position(|d| d.0 == axis).map_or(0, |dim| {
+                i64::from(block.layout.shape()[dim] - 1) * block.dims[dim].1
+            });
+            let p = if last == 0 {
+                self.asm.setp(Cmp::Lt, Ty::U64, at, extent)
+            } else {
+                // at >= 0 and at + last < extent; the sum of two positions does not wrap.
+                let end = self.asm.int(Alu::Add, Ty::S64, &[at.into(), Opnd::Int(last)]);
+                let below = self.asm.setp(Cmp::Lt, Ty::S64, end, extent);
+                let above = self.asm.setp(Cmp::Ge, Ty::S64, at, Opnd::Int(0));
+                self.and(below, above)
+            };
+            all = self.both(all, Some(p));
+        }
+        all
+    }
+
+    /// Whether an element lies inside, for each of the tile's dims and each offset once.
+    fn element_inside(
+        &mut self,
+        block: &Block,
+        coords: &[Coord],
+        known: &mut BTreeMap<(usize, u32), Reg>,
+    ) -> Option<Reg> {
+        let mut all = None;
+        for axis in 0..block.view.rank {
+            if !block.checked[axis] {
+                continue;
+            }
+            let dim = block.dims.iter().position(|d| d.0 == axis);
+            let offset = dim.map_or(0, |d| coords[d].offset);
+            let p = match known.get(&(axis, offset)) {
+                Some(&p) => p,
+                None => {
+                    let mut at = block.at[axis];
+                    if let Some(dim) = dim {
+                        let step = block.dims[dim].1;
+                        if let Some(t) = coords[dim].thread {
+                            let mut t = self.widen(t);
+                            if step != 1 {
+                                t = self.asm.int(Alu::MulLo, Ty::S64, &[t.into(), Opnd::Int(step)]);
+                            }
+                            at = self.add64(at, t);
+                        }
+                        if offset != 0 {
+                            let n = Opnd::Int(i64::from(offset) * step);
+                            at = self.asm.int(Alu::Add, Ty::S64, &[at.into(), n]);
+                        }
+                    }
+                    let extent = self.extent(&block.view, axis);
+                    // Below zero is far above as an unsigned number.
+                    let p = self.asm.setp(Cmp::Lt, Ty::U64, at, extent);
+                    known.insert((axis, offset), p);
+                    p
+                }
+            };
+            all = self.both(all, Some(p));
+        }
+        all
+    }
+
+    /// Loads `n` neighbours; where the condition does not hold, what comes is of no use.
+    pub fn load_codes(&mut self, view: &View, addr: Addr, n: u32, when: Option<Reg>) -> Vec<Reg> {
+        let cache = if view.read_only { Cache::ReadOnly } else { Cache::Usual };
+        self.load_run(Space::Global, view.dtype, addr, n, when, cache)
+    }
+
+    /// Loads `n` neighbours from any memory and gives them in their carrier.
+    pub fn load_run(
+        &mut self,
+        space: Space,
+        dtype: DType,
+        addr: Addr,
+        n: u32,
+        when: Option<Reg>,
+        cache: Cache,
+    ) -> Vec<Reg> {
+        let raw = self.load_words(space, dtype, addr, n, when, cache);
+        self.decode_words(dtype, n, raw)
+    }
+
+    /// The words that hold `n` neighbours, zero where the condition does not hold.
+    fn load_words(
+        &mut self,
+        space: Space,
+        dtype: DType,
+        addr: Addr,
+        n: u32,
+        when: Option<Reg>,
+        cache: Cache,
+    ) -> Vec<Reg> {
+        let (ty, words) = word_of(dtype.bytes() as u32, n);
+        let raw: Vec<Reg> = (0..words).map(|_| self.asm.reg(ty.class())).collect();
+        if when.is_some() {
+            for &r in &raw {
+                let bits = if r.class == Class::B16 { Ty::B16 } else { ty };
+                self.asm.mov_to(bits, r, Opnd::Int(0));
+            }
+        }
+        let d = raw.clone();
+        self.asm.maybe(when, |asm| {
+            let (sem, scope) = (Sem::Weak, Scope::Gpu);
+            asm.emit(Inst::Ld { space, ty, d, addr, cache, sem, scope });
+        });
+        raw
+    }
+
+    fn decode_words(&mut self, dtype: DType, n: u32, raw: Vec<Reg>) -> Vec<Reg> {
+        let bytes = dtype.bytes() as u32;
+        let mut scalars = self.scalars();
+        if bytes * n < 4 || bytes >= 4 {
+            return raw.into_iter().map(|r| scalars.decode(dtype, r)).collect();
+        }
+        raw.into_iter().flat_map(|r| scalars.decode_packed(dtype, r)).collect()
+    }
+
+    /// Stores neighbours, in their carrier.
+    pub fn store_run(
+        &mut self,
+        space: Space,
+        dtype: DType,
+        addr: Addr,
+        xs: &[Reg],
+        when: Option<Reg>,
+    ) {
+        let bytes = dtype.bytes() as u32;
+        let (ty, words) = word_of(bytes, xs.len() as u32);
+        let mut scalars = self.scalars();
+        let raw: Vec<Opnd> = if bytes * xs.len() as u32 >= 4 && bytes < 4 {
+            let each = xs.len() / words as usize;
+            xs.chunks(each).map(|c| scalars.encode_packed(dtype, c).into()).collect()
+        } else {
+            xs.iter().map(|&x| scalars.encode(dtype, x).into()).collect()
+        };
+        self.asm.maybe(when, |asm| asm.st(space, ty, &raw, addr, Cache::Usual));
+    }
+
+    pub fn load(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        self.before_read(id);
+        let other = op.group("other").first().map(|&v| self.scalar(v));
+        let result = op.result();
+        if let Type::Scalar(dtype) = *func.ty(result) {
+            let r = self.load_element(id, dtype, other);
+            self.set(result, Repr::Scalar(r));
+            return Ok(());
+        }
+        let layout = self.layout(result);
+        let mut block = self.block_access(id, layout.clone());
+        let inside = self.all_inside(&block);
+        let Some(inside) = inside else {
+            let regs = self.load_plain(&mut block);
+            self.set(result, Repr::Tile(regs));
+            return Ok(());
+        };
+        let class = crate::scalar::carrier(block.view.dtype);
+        let d: Vec<Reg> = (0..layout.regs()).map(|_| self.asm.reg(class)).collect();
+        let [edge, done] = [self.asm.label(), self.asm.label()];
+        self.asm.when(inside, false, |asm| asm.emit(Inst::Bra { to: edge, uniform: true }));
+        let regs = self.load_plain(&mut block);
+        self.move_all(&d, &regs);
+        self.asm.emit(Inst::Bra { to: done, uniform: true });
+        self.asm.place(edge);
+        block.rows.clear();
+        let mut known = BTreeMap::new();
+        for unit in self.units(&block, 1) {
+            let inside = self.element_inside(&block, &unit.coords, &mut known);
+            let valid = match self.valid(&layout, unit.first) {
+                Ok(true) => None,
+                Ok(false) => {
+                    let zero = self.zero(block.view.dtype);
+                    self.move_all(&d[unit.first as usize..][..1], &[zero]);
+                    continue;
+                }
+                Err(p) => Some(p),
+            };
+            let when = self.both(inside, valid);
+            let addr = self.address(&mut block, &unit);
+            let view = block.view.clone();
+            let x = self.load_codes(&view, addr, 1, when)[0];
+            let x = match when {
+                None => x,
+                Some(p) => {
+                    let zero = match other {
+                        Some(o) => o,
+                        None => self.zero(view.dtype),
+                    };
+                    self.scalars().select(view.dtype, p, x, zero)
+                }
+            };
+            self.move_all(&d[unit.first as usize..][..1], &[x]);
+        }
+        self.asm.place(done);
+        self.set(result, Repr::Tile(d));
+        Ok(())
+    }
+
+    /// Every element is inside; padding is not read. All loads are begun before the first is used.
+    fn load_plain(&mut self, block: &mut Block) -> Vec<Reg> {
+        let layout = block.layout.clone();
+        let (vector, view) = (block.vector, block.view.clone());
+        let cache = if view.read_only { Cache::ReadOnly } else { Cache::Usual };
+        let mut begun = Vec::new();
+        for unit in self.units(block, vector) {
+            begun.push(match self.valid(&layout, unit.first) {
+                Ok(false) => None,
+                valid => {
+                    let addr = self.address(block, &unit);
+                    let (space, n) = (Space::Global, unit.n);
+                    Some(self.load_words(space, view.dtype, addr, n, valid.err(), cache))
+                }
+            });
+        }
+        let mut out = Vec::with_capacity(layout.regs() as usize);
+        for raw in begun {
+            match raw {
+                Some(raw) => out.extend(self.decode_words(view.dtype, vector, raw)),
+                None => {
+                    let zero = self.zero(view.dtype);
+                    out.extend(vec![zero; vector as usize]);
+                }
+            }
+        }
+        out
+    }
+
+    /// One element, read by all threads.
+    fn load_element(&mut self, id: OpId, dtype: DType, other: Option<Reg>) -> Reg {
+        let op = &self.func.ops[id];
+        let view = self.view(op.operands[0]);
+        let at: Vec<Reg> = op.group("at").to_vec().iter().map(|&v| self.scalar(v)).collect();
+        let checked = checked_axes(&self.func.ops[id], view.rank);
+        let (addr, inside) = self.element_address(&view, &at, &checked);
+        let x = self.load_codes(&view, addr, 1, inside)[0];
+        match inside {
+            None => x,
+            Some(p) => {
+                let zero = match other {
+                    Some(o) => o,
+                    None => self.zero(dtype),
+                };
+                self.scalars().select(dtype, p, x, zero)
+            }
+        }
+    }
+
+    /// Where an element is, and whether that is inside.
+    pub fn element_address(
+        &mut self,
+        view: &View,
+        at: &[Reg],
+        checked: &[bool],
+    ) -> (Addr, Option<Reg>) {
+        let mut base = self.word(view.word);
+        let mut inside = None;
+        for axis in 0..view.rank {
+            let term = self.scaled(view, axis, at[axis]);
+            base = self.add64(base, term);
+            if checked[axis] {
+                let extent = self.extent(view, axis);
+                let p = self.asm.setp(Cmp::Lt, Ty::U64, at[axis], extent);
+                inside = self.both(inside, Some(p));
+            }
+        }
+        (Addr::reg(base, 0), inside)
+    }
+
+    pub fn store(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        self.before_write(id);
+        let value = op.operands[1];
+        let mask = op.group("mask").first().copied();
+        if let Type::Scalar(_) = *func.ty(value) {
+            let view = self.view(op.operands[0]);
+            let at: Vec<Reg> = op.group("at").iter().map(|&v| self.scalar(v)).collect();
+            let checked = checked_axes(op, view.rank);
+            let (addr, inside) = self.element_address(&view, &at, &checked);
+            let first = self.first_thread();
+            let when = self.both(inside, Some(first));
+            let mask = mask.map(|v| self.scalar(v));
+            let when = self.both(when, mask);
+            let x = self.scalar(value);
+            self.store_run(Space::Global, view.dtype, addr, &[x], when);
+            return Ok(());
+        }
+        let layout = self.layout(value);
+        let xs = self.regs(value);
+        let masks = mask.map(|v| self.value_regs(v, &layout));
+        let owner = self.owner(&layout);
+        let mut block = self.block_access(id, layout.clone());
+        let inside = self.all_inside(&block);
+        if masks.is_none() {
+            let Some(inside) = inside else {
+                self.store_plain(&mut block, &xs, owner);
+                return Ok(());
+            };
+            let [edge, done] = [self.asm.label(), self.asm.label()];
+            self.asm.when(inside, false, |asm| asm.emit(Inst::Bra { to: edge, uniform: true }));
+            self.store_plain(&mut block, &xs, owner);
+            self.asm.emit(Inst::Bra { to: done, uniform: true });
+            self.asm.place(edge);
+            block.rows.clear();
+            self.store_elements(&mut block, &xs, None, owner);
+            self.asm.place(done);
+        } else {
+            self.store_elements(&mut block, &xs, masks.as_deref(), owner);
+        }
+        Ok(())
+    }
+
+    fn store_plain(&mut self, block: &mut Block, xs: &[Reg], owner: Option<Reg>) {
+        let layout = block.layout.clone();
+        let vector = block.vector;
+        for unit in self.units(block, vector) {
+            let valid = match self.valid(&layout, unit.first) {
+                Ok(false) => continue,
+                valid => valid.err(),
+            };
+            let when = self.both(valid, owner);
+            let addr = self.address(block, &unit);
+            let run = &xs[unit.first as usize..][..unit.n as usize];
+            let dtype = block.view.dtype;
+            self.store_run(Space::Global, dtype, addr, run, when);
+        }
+    }
+
+    fn store_elements(
+        &mut self,
+        block: &mut Block,
+        xs: &[Reg],
+        masks: Option<&[Reg]>,
+        owner: Option<Reg>,
+    ) {
+        self.each_element(block, owner, masks, |me, r, addr, when| {
+            let dtype = me.1;
+            me.0.store_run(Space::Global, dtype, addr, &xs[r as usize..][..1], when);
+        });
+    }
+
+    /// Calls `write` for each register with the address of its element and the condition that it is
+    /// one, inside, wanted and this thread's own.
+    fn each_element(
+        &mut self,
+        block: &mut Block,
+        owner: Option<Reg>,
+        masks: Option<&[Reg]>,
+        mut write: impl FnMut((&mut Self, DType), u32, Addr, Option<Reg>),
+    ) {
+        let layout = block.layout.clone();
+        let mut known = BTreeMap::new();
+        for unit in self.units(block, 1) {
+            let valid = match self.valid(&layout, unit.first) {
+                Ok(false) => continue,
+                valid => valid.err(),
+            };
+            let inside = self.element_inside(block, &unit.coords, &mut known);
+            let when = self.both(valid, inside);
+            let when = self.both(when, owner);
+            let when = self.both(when, masks.map(|m| m[unit.first as usize]));
+            let addr = self.address(block, &unit);
+            let dtype = block.view.dtype;
+            write((self, dtype), unit.first, addr, when);
+        }
+    }
+
+    /// Folds a tile into memory.
+    pub fn accumulate(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let name = op.attr("op").and_then(Attr::as_word).unwrap_or("sum").to_string();
+        let value = op.operands[1];
+        let compute = func.ty(value).dtype();
+        let shared = match func.ty(op.operands[0]) {
+            Type::View { privilege, .. } => privilege.reduces(),
+            _ => false,
+        };
+        if shared && self.profile != tessera_numerics::Profile::Default {
+            return self.unsupported(
+                id,
+                "folding into a `reduce_*` parameter from several groups has no fixed order on the \
+                 GPU yet: use the default profile, or the cpu backend",
+            );
+        }
+        self.before_write(id);
+        self.before_read(id);
+        let mask = op.group("mask").first().copied();
+        let f = ReduceOp::from_name(&name).unwrap_or(ReduceOp::Sum).combine();
+        let plain = Fold::new(func.ty(op.operands[0]), f, compute);
+        let fold = |me: &mut Self, dtype, addr: Addr, x, when| {
+            if shared {
+                me.fold_atomic(id, &name, dtype, compute, addr, x, when)
+            } else {
+                let old = me.load_run(Space::Global, dtype, addr.clone(), 1, when, Cache::Usual)[0];
+                let new = plain.value(&mut me.scalars(), old, x);
+                let new = new.or_else(|u| me.unsupported(id, u.to_string()))?;
+                me.store_run(Space::Global, dtype, addr, &[new], when);
+                Ok(())
+            }
+        };
+        if let Type::Scalar(_) = *func.ty(value) {
+            let view = self.view(op.operands[0]);
+            let at: Vec<Reg> = op.group("at").iter().map(|&v| self.scalar(v)).collect();
+            let checked = checked_axes(op, view.rank);
+            let (addr, inside) = self.element_address(&view, &at, &checked);
+            let first = self.first_thread();
+            let when = self.both(inside, Some(first));
+            let mask = mask.map(|v| self.scalar(v));
+            let when = self.both(when, mask);
+            let x = self.scalar(value);
+            return fold(self, view.dtype, addr, x, when);
+        }
+        let layout = self.layout(value);
+        let xs = self.regs(value);
+        let masks = mask.map(|v| self.value_regs(v, &layout));
+        let owner = self.owner(&layout);
+        let mut block = self.block_access(id, layout.clone());
+        if !shared && masks.is_none() {
+            return self.fold_block(id, &mut block, &xs, owner, &plain);
+        }
+        let mut result = Ok(());
+        self.each_element(&mut block, owner, masks.as_deref(), |(me, dtype), r, addr, when| {
+            if result.is_ok() {
+                result = fold(me, dtype, addr, xs[r as usize], when);
+            }
+        });
+        result
+    }
+
+    /// Folds a tile into memory that no other group folds into: as wide as stores are where all of
+    /// it is inside.
+    fn fold_block(
+        &mut self,
+        id: OpId,
+        block: &mut Block,
+        xs: &[Reg],
+        owner: Option<Reg>,
+        fold: &Fold,
+    ) -> Result<(), Diagnostics> {
+        let inside = self.all_inside(block);
+        let [edge, done] = [self.asm.label(), self.asm.label()];
+        if let Some(p) = inside {
+            self.asm.when(p, false, |asm| asm.emit(Inst::Bra { to: edge, uniform: true }));
+        }
+        let vector = block.vector;
+        self.fold_units(id, block, vector, xs, owner, fold)?;
+        if inside.is_some() {
+            self.asm.emit(Inst::Bra { to: done, uniform: true });
+            self.asm.place(edge);
+            block.rows.clear();
+            self.fold_units(id, block, 1, xs, owner, fold)?;
+            self.asm.place(done);
+        }
+        Ok(())
+    }
+
+    /// Many loads before the first store: each store may, for all that is known, change what a later
+    /// load reads, so that they would wait for each other.
+    fn fold_units(
+        &mut self,
+        id: OpId,
+        block: &mut Block,
+        vector: u32,
+        xs: &[Reg],
+        owner: Option<Reg>,
+        fold: &Fold,
+    ) -> Result<(), Diagnostics> {
+        const TOGETHER: u32 = 32;
+        let (layout, dtype) = (block.layout.clone(), block.view.dtype);
+        let mut known = BTreeMap::new();
+        let units = self.units(block, vector);
+        for some in units.chunks((TOGETHER / vector).max(1) as usize) {
+            let mut loaded = Vec::new();
+            for unit in some {
+                let valid = match self.valid(&layout, unit.first) {
+                    Ok(false) => continue,
+                    valid => valid.err(),
+                };
+                let mut when = self.both(valid, owner);
+                if vector == 1 {
+                    let inside = self.element_inside(block, &unit.coords, &mut known);
+                    when = self.both(when, inside);
+                }
+                let addr = self.address(block, unit);
+                let old =
+                    self.load_run(Space::Global, dtype, addr.clone(), unit.n, when, Cache::Usual);
+                loaded.push((unit.first, addr, old, when));
+            }
+            for (first, addr, old, when) in loaded {
+                let mut new = Vec::new();
+                for (i, old) in old.into_iter().enumerate() {
+                    let x = xs[first as usize + i];
+                    let r = fold.value(&mut self.scalars(), old, x);
+                    new.push(r.or_else(|u| self.unsupported(id, u.to_string()))?);
+                }
+                self.store_run(Space::Global, dtype, addr, &new, when);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn zero(&mut self, dtype: DType) -> Reg {
+        self.scalars().constant(dtype, tessera_numerics::Scalar::zero(dtype))
+    }
+
+    /// Whether this is the thread that acts for all.
+    pub fn first_thread(&mut self) -> Reg {
+        let whole = Layout::coalesced(&[1], Some(0), 1, self.warps, self.cluster, None);
+        let tid = self.tid();
+        match self.owner(&whole) {
+            Some(p) => p,
+            None => self.asm.setp(Cmp::Eq, Ty::U32, tid, Opnd::Int(0)),
+        }
+    }
+
+    pub fn move_all(&mut self, to: &[Reg], from: &[Reg]) {
+        for (&d, &a) in to.iter().zip(from) {
+            if d == a {
+                continue;
+            }
+            let ty = match d.class {
+                Class::Pred => Ty::Pred,
+                Class::B16 => Ty::B16,
+                Class::B32 => Ty::B32,
+                Class::B64 => Ty::B64,
+            };
+            self.asm.mov_to(ty, d, a);
+        }
+    }
+}
+
+/// How `n` neighbours of so many bytes are moved: the type and how many.
+pub fn word_of(bytes: u32, n: u32) -> (Ty, u32) {
+    match (bytes, bytes * n) {
+        (8, total) => (Ty::B64, total / 8),
+        (_, total) if total >= 4 => (Ty::B32, total / 4),
+        (2, _) => (Ty::B16, n),
+        (_, _) => (Ty::U8, n),
+    }
+}

@@ -1,0 +1,589 @@
+//! From Staged IR to PTX. A scalar is one register, the same in all threads; a tile is the registers
+//! that its layout gives a thread; memory is an address and what is known of it.
+//!
+//! Before: a valid function of Staged IR with a layout on every tile. After: one kernel.
+
+mod control;
+mod convert;
+mod fill;
+mod fused;
+mod indexed;
+mod memory;
+mod place;
+mod product;
+mod reduce;
+mod ring;
+mod rotate;
+mod scan;
+mod shape;
+mod sync;
+mod value;
+
+use crate::asm::Asm;
+use crate::caps::PtxCaps;
+use crate::code::{ArrayClass, Classes, Site};
+use crate::inst::*;
+use crate::module::{Kernel, Param, Stmt};
+use crate::scalar::Scalars;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics, Loc};
+use tessera_ir::{Attr, BlockId, OpId, Type, Value};
+use tessera_layout::Layout;
+use tessera_numerics::{DType, Profile};
+use tessera_staged::{StagedFunc, StagedOp};
+use tessera_support::Entity;
+use tessera_target::frame::{self, Frame};
+use tessera_tile::TileOp;
+use tessera_tile::attrs::grid_axis;
+
+pub use product::matrix_type as product_type;
+
+/// The block of argument words.
+pub const ARGS: &str = "args";
+
+/// What a value of the function is in the generated code.
+#[derive(Clone, Debug)]
+pub enum Repr {
+    /// Not computed, or nothing that code can hold.
+    None,
+    Scalar(Reg),
+    /// A tile all of whose elements are one number.
+    Splat(Reg),
+    /// A register for each of the layout's, in the carrier of the dtype.
+    Tile(Vec<Reg>),
+    /// Codes of narrow elements, as many in a 32-bit word as fit: what matrix units take.
+    Packed(Vec<Reg>),
+    /// A tile that is still in shared memory, and stays there until its last use.
+    Lazy(sync::Smem),
+    View(View),
+    Smem(sync::Smem),
+    Ring(ring::Ring),
+    Slot(ring::Slot),
+}
+
+/// A parameter in global memory.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub param: usize,
+    /// Its first word: the address, then extents, then strides in bytes.
+    pub word: usize,
+    pub rank: usize,
+    pub dtype: DType,
+    pub class: ArrayClass,
+    pub read_only: bool,
+}
+
+pub struct Select<'a> {
+    pub func: &'a StagedFunc,
+    pub asm: Asm,
+    pub caps: &'a PtxCaps,
+    pub profile: Profile,
+    frame: &'a Frame,
+    classes: &'a Classes,
+    pub warps: u32,
+    pub cluster: u32,
+    env: Vec<Repr>,
+    head: Vec<Stmt>,
+    specials: BTreeMap<Special, Reg>,
+    tid_fields: BTreeMap<(u32, u32), Reg>,
+    coords: BTreeMap<(Vec<u32>, Vec<u32>), Option<Reg>>,
+    belows: BTreeMap<(Reg, u32), Reg>,
+    nones: BTreeMap<(Reg, u32), Reg>,
+    pairs: BTreeMap<(Reg, Reg), Reg>,
+    words: BTreeMap<usize, Reg>,
+    ids: BTreeMap<usize, Reg>,
+    files: Vec<String>,
+    place: Option<(u32, u32, u32)>,
+    pub sites: Vec<Site>,
+    sync: sync::Sync,
+    rings: ring::Rings,
+    /// Loops that are open around the place of emission.
+    depth: u32,
+    /// Whether blocks read each other's shared memory: none may end before the others are done.
+    remote_reads: bool,
+}
+
+/// What one kernel was made into.
+pub struct Selected {
+    pub kernel: Kernel,
+    pub files: Vec<String>,
+    pub sites: Vec<Site>,
+}
+
+pub fn select(
+    func: &StagedFunc,
+    frame: &Frame,
+    classes: &Classes,
+    caps: &PtxCaps,
+    profile: Profile,
+) -> Result<Selected, Diagnostics> {
+    let threads = func.attrs.get("threads").and_then(Attr::as_int).unwrap_or(128) as u32;
+    let cluster = match func.attrs.get("cluster") {
+        Some(Attr::Int(n)) => *n as u32,
+        Some(other) => {
+            other.as_ints().map_or(1, |n| n.iter().product::<i64>().max(1) as u32)
+        }
+        None => 1,
+    };
+    let mut kernel = Kernel::new(crate::name::entry(&func.name), threads);
+    kernel.cluster = cluster;
+    kernel.params.push(Param {
+        name: ARGS.into(),
+        bytes: 8 * frame.words() as u32,
+        align: 8,
+    });
+    let mut me = Select {
+        func,
+        asm: Asm::new(kernel),
+        caps,
+        profile,
+        frame,
+        classes,
+        warps: threads / 32,
+        cluster,
+        env: vec![Repr::None; func.values.len()],
+        head: Vec::new(),
+        specials: BTreeMap::new(),
+        tid_fields: BTreeMap::new(),
+        coords: BTreeMap::new(),
+        belows: BTreeMap::new(),
+        nones: BTreeMap::new(),
+        pairs: BTreeMap::new(),
+        words: BTreeMap::new(),
+        ids: BTreeMap::new(),
+        files: Vec::new(),
+        place: None,
+        sites: Vec::new(),
+        sync: sync::Sync::default(),
+        rings: ring::Rings::default(),
+        depth: 0,
+        remote_reads: false,
+    };
+    me.bind_params();
+    me.block(func.body)?;
+    if me.remote_reads {
+        me.barrier();
+    }
+    me.asm.emit(Inst::Ret);
+    let body = std::mem::take(&mut me.asm.kernel.body);
+    let bases = me.region_bases();
+    let mut kernel = me.asm.kernel;
+    kernel.body = bases;
+    kernel.body.extend(me.head);
+    kernel.body.extend(body);
+    kernel.dynamic_shared = me.sync.bytes();
+    Ok(Selected { kernel, files: me.files, sites: me.sites })
+}
+
+impl<'a> Select<'a> {
+    fn bind_params(&mut self) {
+        let func = self.func;
+        for (i, &v) in func.params().iter().enumerate() {
+            let word = self.frame.params[i].word;
+            let repr = match func.ty(v) {
+                Type::Scalar(dtype) => Repr::Scalar(self.scalar_word(word, *dtype)),
+                Type::View { dims, elem, privilege } => Repr::View(View {
+                    param: i,
+                    word,
+                    rank: dims.len(),
+                    dtype: elem.storage,
+                    class: self.classes[i],
+                    read_only: !privilege.writes(),
+                }),
+                _ => Repr::None,
+            };
+            self.set(v, repr);
+        }
+    }
+
+    /// A word of the arguments, read once.
+    pub fn word(&mut self, place: usize) -> Reg {
+        if let Some(&r) = self.words.get(&place) {
+            return r;
+        }
+        let r = self.head(|me| {
+            let addr = Addr::name(ARGS, 8 * place as i64);
+            me.asm.ld(Space::Param, Ty::B64, 1, addr, Cache::Usual)[0]
+        });
+        self.words.insert(place, r);
+        r
+    }
+
+    fn scalar_word(&mut self, place: usize, dtype: DType) -> Reg {
+        let word = self.word(place);
+        self.head(|me| match crate::scalar::carrier(dtype) {
+            Class::B64 => word,
+            Class::Pred => me.asm.setp(Cmp::Ne, Ty::U64, word, Opnd::Int(0)),
+            Class::B32 | Class::B16 => me.asm.cvt(Ty::U32, Ty::U64, None, word),
+        })
+    }
+
+    pub fn set(&mut self, v: Value, repr: Repr) {
+        self.env[v.index()] = repr;
+    }
+
+    pub fn repr(&self, v: Value) -> &Repr {
+        &self.env[v.index()]
+    }
+
+    pub fn scalar(&self, v: Value) -> Reg {
+        match &self.env[v.index()] {
+            Repr::Scalar(r) => *r,
+            other => unreachable!("expected a scalar that was computed, got {other:?}"),
+        }
+    }
+
+    pub fn view(&self, v: Value) -> View {
+        match &self.env[v.index()] {
+            Repr::View(m) => m.clone(),
+            other => unreachable!("expected a parameter in memory, got {other:?}"),
+        }
+    }
+
+    /// The layout of a tile.
+    pub fn layout(&self, v: Value) -> Arc<Layout> {
+        match self.func.ty(v) {
+            Type::Frag { layout, .. } => layout.clone(),
+            Type::Pending(of) => match &**of {
+                Type::Frag { layout, .. } => layout.clone(),
+                other => unreachable!("expected a tile with a layout, got {other}"),
+            },
+            other => unreachable!("expected a tile with a layout, got {other}"),
+        }
+    }
+
+    pub fn dtype(&self, v: Value) -> DType {
+        self.func.ty(v).dtype()
+    }
+
+    pub fn scalars(&mut self) -> Scalars<'_> {
+        Scalars { asm: &mut self.asm, caps: self.caps, profile: self.profile }
+    }
+
+    pub fn unsupported<T>(&self, op: OpId, why: impl Into<String>) -> Result<T, Diagnostics> {
+        let loc: Loc = self.func.ops[op].loc.clone();
+        Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why.into()).at(loc).into())
+    }
+
+    /// Tells the assembler where the next instructions come from.
+    fn at(&mut self, loc: &Loc) {
+        let Some(source) = loc.file() else { return };
+        let name = source.name.to_string();
+        let file = match self.files.iter().position(|f| *f == name) {
+            Some(i) => i,
+            None => {
+                self.files.push(name);
+                self.files.len() - 1
+            }
+        };
+        let place = (file as u32 + 1, loc.line(), loc.column());
+        if self.place != Some(place) {
+            self.place = Some(place);
+            let (file, line, column) = place;
+            self.asm.kernel.body.push(Stmt::Place { file, line, column });
+        }
+    }
+
+    /// The ops of a block, without its terminator.
+    pub fn block(&mut self, id: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        for &op in &func.blocks[id].ops {
+            if !func.ops[op].is_terminator() {
+                self.at(&func.ops[op].loc);
+                if !self.may_hold(func.ops[op].code) {
+                    self.issue_copies(usize::MAX);
+                }
+                self.op(op)?;
+            }
+        }
+        self.issue_copies(usize::MAX);
+        Ok(())
+    }
+
+    fn op(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        match op.code {
+            StagedOp::Tile(code) => self.tile_op(id, code),
+            StagedOp::ConvertLayout => self.convert(id),
+            StagedOp::SmemAlloc => self.smem_alloc(id),
+            StagedOp::FragLoad if self.is_lazy(id) => {
+                let m = self.smem(op.operands[0]);
+                self.set(op.result(), Repr::Lazy(m));
+                Ok(())
+            }
+            StagedOp::FragLoad => self.frag_load(id),
+            StagedOp::FragStore => self.frag_store(id),
+            StagedOp::BlockBarrier => {
+                self.barrier();
+                Ok(())
+            }
+            StagedOp::Worker => {
+                let r = self.block_id();
+                let r = self.count_clusters(r);
+                self.give(id, r)
+            }
+            StagedOp::Workers => {
+                let r = self.block_count();
+                let r = self.count_clusters(r);
+                self.give(id, r)
+            }
+            // Products are done by the threads themselves, which see what a barrier shows them.
+            StagedOp::FenceAsync => Ok(()),
+            StagedOp::MmaOpen => {
+                let repr = self.repr(op.operands[0]).clone();
+                self.set(op.result(), repr);
+                Ok(())
+            }
+            StagedOp::MmaIssue => self.issue(id),
+            StagedOp::MmaRetire => {
+                let repr = self.repr(op.operands[0]).clone();
+                self.set(op.result(), repr);
+                Ok(())
+            }
+            StagedOp::RingCreate => self.ring_create(id),
+            StagedOp::Acquire => self.acquire(id),
+            StagedOp::Fill => self.fill(id),
+            StagedOp::Publish => self.publish(id),
+            StagedOp::Wait => self.wait(id),
+            StagedOp::Field => self.field(id),
+            StagedOp::Release => self.release(),
+            StagedOp::Drain => self.drain(id),
+            StagedOp::SmemView => self.smem_view(id),
+            StagedOp::BulkStore
+            | StagedOp::BulkReduce
+            | StagedOp::BulkWait
+            | StagedOp::TurnCreate
+            | StagedOp::TurnTake
+            | StagedOp::TurnGive
+            | StagedOp::RoleBarrier
+            | StagedOp::ClusterBarrier
+            | StagedOp::Roles
+            | StagedOp::Role
+            | StagedOp::Replica
+            | StagedOp::Tiles => {
+                self.unsupported(id, "this target has no roles, turns or bulk stores")
+            }
+        }
+    }
+
+    fn tile_op(&mut self, id: OpId, code: TileOp) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        match code {
+            TileOp::For => self.counted(id),
+            TileOp::If => self.branch(id),
+            TileOp::While => self.conditional(id),
+            TileOp::ProgramId => {
+                let r = self.program_id(grid_axis(op));
+                self.give(id, r)
+            }
+            TileOp::NumPrograms => {
+                let r = self.word(frame::GRID + grid_axis(op));
+                self.give(id, r)
+            }
+            TileOp::LinearId | TileOp::LocalId => {
+                let r = self.asm.mov(Ty::B64, Opnd::Int(0));
+                self.give(id, r)
+            }
+            TileOp::GroupSize => {
+                let r = self.asm.mov(Ty::B64, Opnd::Int(1));
+                self.give(id, r)
+            }
+            TileOp::WarpSize => {
+                let r = self.asm.mov(Ty::B64, Opnd::Int(32));
+                self.give(id, r)
+            }
+            TileOp::Dim => {
+                let name = op.attr("name").map(Attr::to_string).unwrap_or_default();
+                let r = self.word(self.frame.symbol(&name));
+                self.give(id, r)
+            }
+            TileOp::Const => self.constant(id),
+            TileOp::Iota => self.iota(id),
+            TileOp::Ew(f) => self.elementwise(id, f),
+            TileOp::Select => self.select_op(id),
+            TileOp::Cast => self.cast(id),
+            TileOp::Bitcast => self.bitcast(id),
+            TileOp::Philox => self.philox(id),
+            TileOp::Reshape => self.reshape(id),
+            TileOp::Transpose => self.transpose(id),
+            TileOp::Broadcast => self.broadcast(id),
+            TileOp::Expand => self.expand(id),
+            TileOp::Load => self.load(id),
+            TileOp::Store => self.store(id),
+            TileOp::Accumulate => self.accumulate(id),
+            TileOp::Gather => self.gather(id),
+            TileOp::Scatter => self.scatter(id),
+            TileOp::Atomic => self.atomic(id),
+            TileOp::Mma => self.mma(id),
+            TileOp::Reduce => self.reduce(id),
+            TileOp::ArgReduce => self.arg_reduce(id),
+            TileOp::Scan => self.scan(id),
+            TileOp::Assert => self.assertion(id),
+            TileOp::Barrier | TileOp::CopyCommit | TileOp::CopyWait => {
+                self.barrier();
+                Ok(())
+            }
+            TileOp::BufAlloc | TileOp::CopyAsync => {
+                self.unsupported(id, "shared buffers that are not values are not supported here yet")
+            }
+            TileOp::Print => self.unsupported(id, "printing is not supported on the GPU yet"),
+            TileOp::Origin
+            | TileOp::GroupReduce
+            | TileOp::GroupScan
+            | TileOp::GroupBroadcast
+            | TileOp::GroupShuffle
+            | TileOp::Yield
+            | TileOp::Return => self.unsupported(id, "this op does not stand in a group kernel"),
+        }
+    }
+
+    fn give(&mut self, id: OpId, r: Reg) -> Result<(), Diagnostics> {
+        let v = self.func.ops[id].result();
+        self.set(v, Repr::Scalar(r));
+        Ok(())
+    }
+
+    /// A number of blocks as one of clusters.
+    fn count_clusters(&mut self, blocks: Reg) -> Reg {
+        let by = Opnd::Int(self.cluster.trailing_zeros().into());
+        let r = self.asm.int(Alu::Shr, Ty::U32, &[blocks.into(), by]);
+        self.asm.cvt(Ty::U64, Ty::U32, None, r)
+    }
+
+    /// The group's coordinate. Groups are numbered along the last axis first; where they multiply
+    /// matrices, in bands along the last but one, so that groups which run together share operands.
+    fn program_id(&mut self, axis: usize) -> Reg {
+        if let Some(&r) = self.ids.get(&axis) {
+            return r;
+        }
+        // Axes that the kernel's own grid has not are of one group.
+        let axes = self.func.attrs.get("grid").and_then(Attr::as_list).map_or(3, |l| l.len());
+        let block = self.block_id();
+        let cluster = self.cluster;
+        let extents: Vec<Reg> =
+            (0..axes).map(|axis| self.word(frame::GRID + axis)).collect();
+        let bands = axes >= 2 && self.has_products();
+        let all = self.head(|me| {
+            let asm = &mut me.asm;
+            let mut at = block;
+            if cluster > 1 {
+                let by = Opnd::Int(cluster.trailing_zeros().into());
+                at = asm.int(Alu::Shr, Ty::U32, &[at.into(), by]);
+            }
+            let extents: Vec<Reg> =
+                extents.iter().map(|&n| asm.cvt(Ty::U32, Ty::U64, None, n)).collect();
+            let mut all = Vec::new();
+            let mut axis = axes;
+            if bands {
+                let [rows, cols] = [axes - 2, axes - 1].map(|a| extents[a]);
+                let both = asm.int(Alu::MulLo, Ty::U32, &[rows.into(), cols.into()]);
+                let inner = match axes {
+                    2 => at,
+                    _ => asm.int(Alu::Rem, Ty::U32, &[at.into(), both.into()]),
+                };
+                let [row, col] = banded(asm, inner, rows, cols);
+                all.extend([col, row]);
+                if axes > 2 {
+                    at = asm.int(Alu::Div, Ty::U32, &[at.into(), both.into()]);
+                }
+                axis -= 2;
+            }
+            while axis > 0 {
+                axis -= 1;
+                if axis == 0 {
+                    all.push(at);
+                } else {
+                    let n = extents[axis];
+                    all.push(asm.int(Alu::Rem, Ty::U32, &[at.into(), n.into()]));
+                    at = asm.int(Alu::Div, Ty::U32, &[at.into(), n.into()]);
+                }
+            }
+            let all: Vec<Reg> =
+                all.iter().rev().map(|&r| asm.cvt(Ty::U64, Ty::U32, None, r)).collect();
+            all
+        });
+        for (axis, r) in all.into_iter().enumerate() {
+            self.ids.insert(axis, r);
+        }
+        match self.ids.get(&axis) {
+            Some(&r) => r,
+            None => {
+                let r = self.head(|me| me.asm.mov(Ty::B64, Opnd::Int(0)));
+                self.ids.insert(axis, r);
+                r
+            }
+        }
+    }
+
+    fn has_products(&self) -> bool {
+        let func = self.func;
+        func.walk().iter().any(|&id| {
+            matches!(func.ops[id].code, StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue)
+        })
+    }
+
+    fn assertion(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let ok = self.scalar(op.operands[0]);
+        let text = op.attr("text").and_then(Attr::as_str);
+        let message = text.unwrap_or_default().to_string();
+        self.sites.push(Site { message, loc: op.loc.clone() });
+        let site = self.sites.len() as i64;
+        let status = self.word(frame::CONTEXT);
+        let past = self.asm.label();
+        self.asm.bra_if(ok, true, past);
+        // The first to find fault is told; the whole block ends, since its threads agree.
+        let old = self.asm.reg(Class::B32);
+        self.asm.emit(Inst::Atom {
+            space: Space::Global,
+            sem: Sem::Relaxed,
+            scope: Scope::Gpu,
+            op: AtomOp::Cas,
+            ty: Ty::B32,
+            d: old,
+            addr: Addr::reg(status, 0),
+            a: Opnd::Int(0),
+            b: Some(Opnd::Int(site)),
+        });
+        self.asm.emit(Inst::Ret);
+        self.asm.place(past);
+        Ok(())
+    }
+
+    /// The parameters that ops of a region may write.
+    pub fn written_in(&self, block: BlockId) -> BTreeSet<Value> {
+        let mut out = BTreeSet::new();
+        self.func.walk_block(block, &mut |id| {
+            let op = &self.func.ops[id];
+            if let StagedOp::Tile(
+                TileOp::Store | TileOp::Scatter | TileOp::Accumulate | TileOp::Atomic,
+            ) = op.code
+            {
+                out.insert(op.operands[0]);
+            }
+        });
+        out
+    }
+}
+
+/// Rows of groups that are walked together, column by column.
+const BAND: i64 = 8;
+
+/// Row and column of a group where a grid is walked in bands of rows, each along its columns.
+fn banded(asm: &mut Asm, at: Reg, rows: Reg, cols: Reg) -> [Reg; 2] {
+    let band = Opnd::Int(BAND);
+    let size = asm.int(Alu::MulLo, Ty::U32, &[cols.into(), band]);
+    let number = asm.int(Alu::Div, Ty::U32, &[at.into(), size.into()]);
+    let first = asm.int(Alu::MulLo, Ty::U32, &[number.into(), band]);
+    let left = asm.int(Alu::Sub, Ty::U32, &[rows.into(), first.into()]);
+    let height = asm.int(Alu::Min, Ty::U32, &[left.into(), band]);
+    let before = asm.int(Alu::MulLo, Ty::U32, &[number.into(), size.into()]);
+    let inside = asm.int(Alu::Sub, Ty::U32, &[at.into(), before.into()]);
+    let col = asm.int(Alu::Div, Ty::U32, &[inside.into(), height.into()]);
+    let row = asm.int(Alu::Rem, Ty::U32, &[inside.into(), height.into()]);
+    let row = asm.int(Alu::Add, Ty::U32, &[row.into(), first.into()]);
+    [row, col]
+}

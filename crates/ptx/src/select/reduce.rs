@@ -1,0 +1,638 @@
+//! Combining the elements of a tile along an axis: in a thread, across lanes, across warps, across
+//! the blocks of a cluster. Every thread that held elements of a row ends with its result.
+//!
+//! Where the order is the user's (`strict`, sums and products of floats) the canonical order of
+//! LANGUAGE 14 is kept: the layout puts the 64 partial results side by side, see `canonical`.
+
+use super::{Repr, Select};
+use crate::inst::*;
+use std::sync::Arc;
+use tessera_diag::Diagnostics;
+use tessera_ir::{Attr, OpId, Type};
+use tessera_layout::{In, Layout};
+use tessera_numerics::{DType, Profile, ScalarFn};
+
+/// One element that is combined: a value, or a value and where it was.
+type Item = Vec<Reg>;
+
+impl Select<'_> {
+    /// The value of another lane.
+    pub fn shuffle(&mut self, kind: Shfl, x: Reg, by: Opnd) -> Reg {
+        let full = Opnd::Int(0xffff_ffff);
+        let c = Opnd::Int(0x1f);
+        let word = |me: &mut Self, a: Reg| {
+            let d = me.asm.reg(Class::B32);
+            me.asm.emit(Inst::Shfl { kind, d, ok: None, a: a.into(), b: by, c, mask: full });
+            d
+        };
+        match x.class {
+            Class::B32 => word(self, x),
+            Class::B64 => {
+                let parts = self.asm.unpack(Class::B32, 2, x);
+                let parts: Vec<Reg> = parts.into_iter().map(|p| word(self, p)).collect();
+                self.asm.pack(Class::B64, &parts)
+            }
+            Class::Pred => {
+                let n = self.asm.selp(Ty::B32, x, Opnd::Int(1), Opnd::Int(0));
+                let n = word(self, n);
+                self.asm.setp(Cmp::Ne, Ty::U32, n, Opnd::Int(0))
+            }
+            Class::B16 => {
+                let wide = self.asm.cvt(Ty::U32, Ty::U16, None, x);
+                let wide = word(self, wide);
+                self.asm.cvt(Ty::U16, Ty::U32, None, wide)
+            }
+        }
+    }
+
+    /// Puts a register into shared memory as it is, and gets it back.
+    fn put(&mut self, addr: Addr, x: Reg, when: Option<Reg>) {
+        let (ty, x) = match x.class {
+            Class::Pred => (Ty::B32, self.asm.selp(Ty::B32, x, Opnd::Int(1), Opnd::Int(0))),
+            Class::B16 => (Ty::B16, x),
+            Class::B32 => (Ty::B32, x),
+            Class::B64 => (Ty::B64, x),
+        };
+        self.asm.maybe(when, |asm| asm.st(Space::Shared, ty, &[x.into()], addr, Cache::Usual));
+    }
+
+    fn take(&mut self, space: Space, addr: Addr, class: Class) -> Reg {
+        let ty = match class {
+            Class::Pred | Class::B32 => Ty::B32,
+            Class::B16 => Ty::B16,
+            Class::B64 => Ty::B64,
+        };
+        let r = self.asm.ld(space, ty, 1, addr, Cache::Usual)[0];
+        match class {
+            Class::Pred => self.asm.setp(Cmp::Ne, Ty::U32, r, Opnd::Int(0)),
+            _ => r,
+        }
+    }
+
+    pub fn reduce(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let name = op.attr("op").and_then(Attr::as_word).unwrap_or("sum").to_string();
+        let dtype = self.dtype(x);
+        let axis = self.axis(id);
+        let layout = self.layout(x);
+        let xs = self.regs(x);
+        let ordered = self.profile == Profile::Strict
+            && dtype.is_float()
+            && matches!(name.as_str(), "sum" | "add" | "prod");
+        let out = if ordered {
+            self.reduce_in_order(id, &layout, axis, &name, dtype, &xs)?
+        } else {
+            let items = xs.into_iter().map(|x| vec![x]).collect();
+            let nothing = self.identity(&name, dtype);
+            let out = self.combine_all(&layout, axis, items, &[nothing], &mut |me, a, b| {
+                Ok(vec![me.combine(id, &name, dtype, a[0], b[0])?])
+            })?;
+            out.into_iter().map(|i| i[0]).collect()
+        };
+        self.give_reduced(id, result, &layout, axis, out)
+    }
+
+    fn give_reduced(
+        &mut self,
+        id: OpId,
+        result: tessera_ir::Value,
+        layout: &Layout,
+        axis: usize,
+        out: Vec<Reg>,
+    ) -> Result<(), Diagnostics> {
+        if let Type::Scalar(_) = self.func.ty(result) {
+            self.set(result, Repr::Scalar(out[0]));
+            return Ok(());
+        }
+        let to = self.layout(result);
+        let Some(map) = Layout::reg_map(&layout.reduce(axis), &to) else {
+            return self.unsupported(id, format!("the result of a reduction is not laid out as {to}"));
+        };
+        let out = map.iter().map(|&r| out[r as usize]).collect();
+        self.set(result, Repr::Tile(out));
+        Ok(())
+    }
+
+    pub fn arg_reduce(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let max = op.attr("op").and_then(Attr::as_word) != Some("min");
+        let dtype = self.dtype(x);
+        let axis = self.axis(id);
+        let layout = self.layout(x);
+        let xs = self.regs(x);
+        let mut items = Vec::new();
+        for (reg, x) in xs.into_iter().enumerate() {
+            let c = self.coords(&layout, reg as u32)[axis];
+            items.push(vec![x, self.coord_value(c)]);
+        }
+        // What is no element comes after every element, so that its value does not matter.
+        let zero = self.zero(dtype);
+        let last = self.asm.mov(Ty::B32, Opnd::Int(i64::from(i32::MAX)));
+        let out = self.combine_all(&layout, axis, items, &[zero, last], &mut |me, a, b| {
+            me.better(id, dtype, max, a, b)
+        })?;
+        let out = out.into_iter().map(|i| i[1]).collect();
+        self.give_reduced(id, result, &layout, axis, out)
+    }
+
+    /// Of two candidates the one that counts: NaN before numbers, then by size, then the first.
+    fn better(
+        &mut self,
+        id: OpId,
+        dtype: DType,
+        max: bool,
+        a: &[Reg],
+        b: &[Reg],
+    ) -> Result<Item, Diagnostics> {
+        let apply = |me: &mut Self, f, x: &[Reg]| {
+            let r = me.scalars().apply(f, dtype, x);
+            r.or_else(|u| me.unsupported(id, u.to_string()))
+        };
+        let order = if max { ScalarFn::Gt } else { ScalarFn::Lt };
+        let mut wins = apply(self, order, &[b[0], a[0]])?;
+        let mut ties = apply(self, ScalarFn::Eq, &[b[0], a[0]])?;
+        if dtype.is_float() {
+            let [na, nb] = [a[0], b[0]].map(|x| apply(self, ScalarFn::IsNan, &[x]));
+            let (na, nb) = (na?, nb?);
+            let not_na = self.asm.int(Alu::Not, Ty::Pred, &[na.into()]);
+            let only_b = self.and(nb, not_na);
+            wins = self.asm.int(Alu::Or, Ty::Pred, &[wins.into(), only_b.into()]);
+            let both = self.and(na, nb);
+            ties = self.asm.int(Alu::Or, Ty::Pred, &[ties.into(), both.into()]);
+        }
+        let earlier = self.asm.setp(Cmp::Lt, Ty::S32, b[1], a[1]);
+        let tie = self.and(ties, earlier);
+        let mut take = self.asm.int(Alu::Or, Ty::Pred, &[wins.into(), tie.into()]);
+        // Padding never wins, and anything wins over it.
+        let padding = Opnd::Int(i64::from(i32::MAX));
+        let b_is = self.asm.setp(Cmp::Ne, Ty::S32, b[1], padding);
+        let a_not = self.asm.setp(Cmp::Eq, Ty::S32, a[1], padding);
+        take = self.asm.int(Alu::Or, Ty::Pred, &[take.into(), a_not.into()]);
+        take = self.and(take, b_is);
+        let value = self.scalars().select(dtype, take, b[0], a[0]);
+        Ok(vec![value, self.asm.selp(Ty::B32, take, b[1], a[1])])
+    }
+
+    /// Combines everything along an axis; the results are those of `layout.reduce(axis)`.
+    fn combine_all(
+        &mut self,
+        layout: &Arc<Layout>,
+        axis: usize,
+        items: Vec<Item>,
+        nothing: &[Reg],
+        f: &mut dyn FnMut(&mut Self, &[Reg], &[Reg]) -> Result<Item, Diagnostics>,
+    ) -> Result<Vec<Item>, Diagnostics> {
+        let results = layout.reduce(axis).regs() as usize;
+        let map = layout.reduce_regs(axis);
+        let mut rows: Vec<Vec<Item>> = vec![Vec::new(); results];
+        for (reg, item) in items.into_iter().enumerate() {
+            let item = match self.valid(layout, reg as u32) {
+                Ok(true) => item,
+                Ok(false) => continue,
+                Err(p) => item
+                    .iter()
+                    .zip(nothing)
+                    .map(|(&x, &z)| self.choose(p, x, z))
+                    .collect(),
+            };
+            rows[map[reg] as usize].push(item);
+        }
+        let mut out = Vec::with_capacity(results);
+        for mut row in rows {
+            if row.is_empty() {
+                row.push(nothing.to_vec());
+            }
+            // As a tree, so that the steps do not wait for each other.
+            while row.len() > 1 {
+                let mut next = Vec::with_capacity(row.len().div_ceil(2));
+                for pair in row.chunks(2) {
+                    next.push(match pair {
+                        [a, b] => f(self, a, b)?,
+                        _ => pair[0].clone(),
+                    });
+                }
+                row = next;
+            }
+            out.push(row.swap_remove(0));
+        }
+        for (bit, base) in layout.bases(In::Lane).iter().enumerate() {
+            if base[axis] == 0 {
+                continue;
+            }
+            for item in &mut out {
+                let by = Opnd::Int(1 << bit);
+                let other: Item =
+                    item.iter().map(|&x| self.shuffle(Shfl::Bfly, x, by)).collect();
+                *item = f(self, item, &other)?;
+            }
+        }
+        let moving = |i: In| -> Vec<usize> {
+            let bases = layout.bases(i).iter().enumerate();
+            bases.filter(|(_, b)| b[axis] != 0).map(|(bit, _)| bit).collect()
+        };
+        let warps = moving(In::Warp);
+        if !warps.is_empty() {
+            self.across_warps(layout, axis, &warps, &mut out, f)?;
+        }
+        let ctas = moving(In::Cta);
+        if !ctas.is_empty() {
+            self.across_blocks(&ctas, &mut out, f)?;
+        }
+        Ok(out)
+    }
+
+    pub fn choose(&mut self, p: Reg, a: Reg, b: Reg) -> Reg {
+        match a.class {
+            Class::Pred => {
+                // (p and a) or (not p and b)
+                let x = self.and(p, a);
+                let not = self.asm.int(Alu::Not, Ty::Pred, &[p.into()]);
+                let y = self.and(not, b);
+                self.asm.int(Alu::Or, Ty::Pred, &[x.into(), y.into()])
+            }
+            Class::B16 => self.asm.selp(Ty::B16, p, a, b),
+            Class::B32 => self.asm.selp(Ty::B32, p, a, b),
+            Class::B64 => self.asm.selp(Ty::B64, p, a, b),
+        }
+    }
+
+    /// Partial results of warps, through shared memory: slot (item part, warp, lane).
+    fn across_warps(
+        &mut self,
+        layout: &Arc<Layout>,
+        axis: usize,
+        bits: &[usize],
+        out: &mut [Item],
+        f: &mut dyn FnMut(&mut Self, &[Reg], &[Reg]) -> Result<Item, Diagnostics>,
+    ) -> Result<(), Diagnostics> {
+        // Lanes that hold copies of a result need one slot between them.
+        let lane_bits: Vec<usize> = layout
+            .reduce(axis)
+            .bases(In::Lane)
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| b.iter().any(|&c| c != 0))
+            .map(|(bit, _)| bit)
+            .collect();
+        let lanes = 1u32 << lane_bits.len();
+        let warps = self.warps;
+        let parts = out.len() as u32 * out[0].len() as u32;
+        let slot_bytes = 8u32;
+        let region = self.scratch(parts * warps * lanes * slot_bytes);
+        let base = self.region(region);
+        let (lane, warp) = (self.lane(), self.warp());
+        // The slot's lane: the bits that matter, packed.
+        let mut slot = self.asm.mov(Ty::B32, Opnd::Int(0));
+        for (to, &bit) in lane_bits.iter().enumerate() {
+            let one = self.asm.int(
+                Alu::Bfe,
+                Ty::U32,
+                &[lane.into(), Opnd::Int(bit as i64), Opnd::Int(1)],
+            );
+            let shifted = self.asm.int(Alu::Shl, Ty::B32, &[one.into(), Opnd::Int(to as i64)]);
+            slot = self.asm.int(Alu::Or, Ty::B32, &[slot.into(), shifted.into()]);
+        }
+        let row = i64::from(lanes * slot_bytes);
+        let eight = Opnd::Int(slot_bytes.into());
+        let lane_at = self.asm.int(Alu::MadLo, Ty::U32, &[slot.into(), eight, base.into()]);
+        let own = self.asm.int(Alu::MadLo, Ty::U32, &[warp.into(), Opnd::Int(row), lane_at.into()]);
+        // One of the lanes that hold a result writes it.
+        let copies = (0..5).filter(|b| !lane_bits.contains(b)).fold(0i64, |m, b| m | 1 << b);
+        let writer = (copies != 0).then(|| {
+            let m = self.asm.int(Alu::And, Ty::B32, &[lane.into(), Opnd::Int(copies)]);
+            self.asm.setp(Cmp::Eq, Ty::U32, m, Opnd::Int(0))
+        });
+        let plane = i64::from(warps) * row;
+        for (i, item) in out.iter().enumerate() {
+            for (j, &x) in item.iter().enumerate() {
+                let part = (i * item.len() + j) as i64;
+                self.put(Addr::reg(own, part * plane), x, writer);
+            }
+        }
+        self.block_meets();
+        // The first warp of this row: without the bits that move along the axis.
+        let moving = bits.iter().fold(0i64, |m, &b| m | 1 << b);
+        let keep = i64::from(warps - 1) & !moving;
+        let n = 1usize << bits.len();
+        let many = lanes == 1 && n > 4 && n <= 32;
+        if many {
+            // A lane takes the part of one warp, and lanes combine.
+            let mut other = self.asm.int(Alu::And, Ty::B32, &[warp.into(), Opnd::Int(keep)]);
+            for (from, &bit) in bits.iter().enumerate() {
+                let one = self.asm.int(
+                    Alu::Bfe,
+                    Ty::U32,
+                    &[lane.into(), Opnd::Int(from as i64), Opnd::Int(1)],
+                );
+                let shifted = self.asm.int(Alu::Shl, Ty::B32, &[one.into(), Opnd::Int(bit as i64)]);
+                other = self.asm.int(Alu::Or, Ty::B32, &[other.into(), shifted.into()]);
+            }
+            let at =
+                self.asm.int(Alu::MadLo, Ty::U32, &[other.into(), Opnd::Int(row), base.into()]);
+            for (i, item) in out.iter_mut().enumerate() {
+                let width = item.len();
+                for (j, x) in item.iter_mut().enumerate() {
+                    let part = (i * width + j) as i64;
+                    *x = self.take(Space::Shared, Addr::reg(at, part * plane), x.class);
+                }
+                for bit in 0..bits.len() {
+                    let by = Opnd::Int(1 << bit);
+                    let other: Item =
+                        item.iter().map(|&x| self.shuffle(Shfl::Bfly, x, by)).collect();
+                    *item = f(self, item, &other)?;
+                }
+            }
+        } else {
+            let first = self.asm.int(Alu::And, Ty::B32, &[warp.into(), Opnd::Int(keep)]);
+            let at =
+                self.asm.int(Alu::MadLo, Ty::U32, &[first.into(), Opnd::Int(row), lane_at.into()]);
+            for (i, item) in out.iter_mut().enumerate() {
+                let mut parts: Vec<Item> = Vec::new();
+                for k in 0..n {
+                    let warp: i64 =
+                        bits.iter().enumerate().map(|(from, &b)| ((k >> from & 1) << b) as i64).sum();
+                    let mut part = Vec::new();
+                    for (j, x) in item.iter().enumerate() {
+                        let place = (i * item.len() + j) as i64;
+                        let addr = Addr::reg(at, place * plane + warp * row);
+                        part.push(self.take(Space::Shared, addr, x.class));
+                    }
+                    parts.push(part);
+                }
+                let mut all = parts.remove(0);
+                for part in parts {
+                    all = f(self, &all, &part)?;
+                }
+                *item = all;
+            }
+        }
+        self.reading(region);
+        Ok(())
+    }
+
+    /// The warps of this block alone meet.
+    pub fn block_meets(&mut self) {
+        if self.cluster > 1 {
+            self.asm.barrier();
+        } else {
+            self.barrier();
+        }
+    }
+
+    /// Partial results of blocks, through each other's shared memory.
+    fn across_blocks(
+        &mut self,
+        bits: &[usize],
+        out: &mut [Item],
+        f: &mut dyn FnMut(&mut Self, &[Reg], &[Reg]) -> Result<Item, Diagnostics>,
+    ) -> Result<(), Diagnostics> {
+        let threads = self.warps * 32;
+        let parts = out.len() as u32 * out[0].len() as u32;
+        let region = self.scratch(parts * threads * 8);
+        let base = self.region(region);
+        let tid = self.tid();
+        let own = self.asm.int(Alu::MadLo, Ty::U32, &[tid.into(), Opnd::Int(8), base.into()]);
+        let plane = i64::from(threads) * 8;
+        for (i, item) in out.iter().enumerate() {
+            for (j, &x) in item.iter().enumerate() {
+                self.put(Addr::reg(own, (i * item.len() + j) as i64 * plane), x, None);
+            }
+        }
+        self.barrier();
+        let rank = self.cta_rank();
+        let moving = bits.iter().fold(0i64, |m, &b| m | 1 << b);
+        let keep = i64::from(self.cluster - 1) & !moving;
+        let first = self.asm.int(Alu::And, Ty::B32, &[rank.into(), Opnd::Int(keep)]);
+        let mut remote = Vec::new();
+        for k in 0..1usize << bits.len() {
+            let cta: i64 =
+                bits.iter().enumerate().map(|(from, &b)| ((k >> from & 1) << b) as i64).sum();
+            let rank = self.asm.int(Alu::Or, Ty::B32, &[first.into(), Opnd::Int(cta)]);
+            let d = self.asm.reg(Class::B32);
+            self.asm.emit(Inst::Mapa { d, a: own, rank: rank.into() });
+            remote.push(d);
+        }
+        for (i, item) in out.iter_mut().enumerate() {
+            let mut all: Option<Item> = None;
+            for &at in &remote {
+                let part: Item = item
+                    .iter()
+                    .enumerate()
+                    .map(|(j, x)| {
+                        let addr = Addr::reg(at, (i * item.len() + j) as i64 * plane);
+                        self.take(Space::SharedCluster, addr, x.class)
+                    })
+                    .collect();
+                all = Some(match all {
+                    None => part,
+                    Some(a) => f(self, &a, &part)?,
+                });
+            }
+            *item = all.unwrap_or_default();
+        }
+        self.reading(region);
+        self.remote_reads = true;
+        Ok(())
+    }
+
+    /// The canonical order: 64 partial results, each of every 64th element in order, then halves
+    /// onto halves. The layout has lanes along the lowest five bits of the axis, the sixth in the
+    /// lowest warp bit (or register bit, with one warp), registers above, other warps above those.
+    fn reduce_in_order(
+        &mut self,
+        id: OpId,
+        layout: &Arc<Layout>,
+        axis: usize,
+        op: &str,
+        dtype: DType,
+        xs: &[Reg],
+    ) -> Result<Vec<Reg>, Diagnostics> {
+        let Some(form) = Canonical::of(layout, axis) else {
+            return self.unsupported(id, format!("{layout} has no canonical order along {axis}"));
+        };
+        if layout.shape()[axis] > 65536 {
+            return self.unsupported(
+                id,
+                format!(
+                    "a strict {op} of {} elements at once: at most 65536 here, use a loop over pieces",
+                    layout.shape()[axis]
+                ),
+            );
+        }
+        let results = layout.reduce(axis).regs() as usize;
+        let map = layout.reduce_regs(axis);
+        let nothing = self.identity(op, dtype);
+        // The elements of each partial result, in order along the axis.
+        let mut rows: Vec<[Vec<(u32, Reg)>; 2]> = vec![[Vec::new(), Vec::new()]; results];
+        for (reg, &x) in xs.iter().enumerate() {
+            let at = layout.reg_part(reg as u32)[axis];
+            let x = match self.valid(layout, reg as u32) {
+                Ok(true) => x,
+                Ok(false) => continue,
+                Err(p) => self.choose(p, x, nothing),
+            };
+            let half = if form.register { (at >> 5 & 1) as usize } else { 0 };
+            rows[map[reg] as usize][half].push((at, x));
+        }
+        for row in &mut rows {
+            for half in row.iter_mut() {
+                half.sort_by_key(|e| e.0);
+            }
+        }
+        let halves = if form.register { 2 } else { 1 };
+        let class = crate::scalar::carrier(dtype);
+        let acc: Vec<Vec<Reg>> = (0..results)
+            .map(|_| {
+                (0..halves)
+                    .map(|_| {
+                        let r = self.asm.reg(class);
+                        self.move_all(&[r], &[nothing]);
+                        r
+                    })
+                    .collect()
+            })
+            .collect();
+        let add_all = |me: &mut Self| -> Result<(), Diagnostics> {
+            for (row, acc) in rows.iter().zip(&acc) {
+                for (half, &acc) in row.iter().zip(acc) {
+                    for &(_, x) in half {
+                        let sum = me.combine(id, op, dtype, acc, x)?;
+                        me.move_all(&[acc], &[sum]);
+                    }
+                }
+            }
+            Ok(())
+        };
+        if form.register {
+            add_all(self)?;
+            let mut out = Vec::new();
+            for acc in &acc {
+                let both = self.combine(id, op, dtype, acc[0], acc[1])?;
+                out.push(self.halve(id, op, dtype, both)?);
+            }
+            return Ok(out);
+        }
+        // Pairs of warps go on one after another with the partial results of the pair before.
+        let (lane, warp) = (self.lane(), self.warp());
+        let row_bytes = 64 * 8;
+        let groups = 1u32 << form.rows.len();
+        let region = self.scratch(groups * results as u32 * row_bytes);
+        let base = self.region(region);
+        let low = self.asm.int(Alu::And, Ty::B32, &[warp.into(), Opnd::Int(1)]);
+        let mut at = self.asm.int(Alu::MadLo, Ty::U32, &[low.into(), Opnd::Int(256), base.into()]);
+        // Warps that hold other rows have memory of their own.
+        for (to, &bit) in form.rows.iter().enumerate() {
+            let one = self.asm.int(
+                Alu::Bfe,
+                Ty::U32,
+                &[warp.into(), Opnd::Int(bit as i64), Opnd::Int(1)],
+            );
+            let by = i64::from(results as u32 * row_bytes) << to;
+            at = self.asm.int(Alu::MadLo, Ty::U32, &[one.into(), Opnd::Int(by), at.into()]);
+        }
+        let own = self.asm.int(Alu::MadLo, Ty::U32, &[lane.into(), Opnd::Int(8), at.into()]);
+        let turn = self.asm.mov(Ty::B32, Opnd::Int(0));
+        let mut mine = self.asm.mov(Ty::B32, Opnd::Int(0));
+        for (to, &bit) in form.chain.iter().enumerate() {
+            let one = self.asm.int(
+                Alu::Bfe,
+                Ty::U32,
+                &[warp.into(), Opnd::Int(bit as i64), Opnd::Int(1)],
+            );
+            let n = Opnd::Int(1 << to);
+            mine = self.asm.int(Alu::MadLo, Ty::U32, &[one.into(), n, mine.into()]);
+        }
+        let [again, skip, first] = [self.asm.label(), self.asm.label(), self.asm.label()];
+        self.asm.place(again);
+        let is_mine = self.asm.setp(Cmp::Eq, Ty::U32, mine, turn);
+        self.asm.bra_if(is_mine, false, skip);
+        let at_start = self.asm.setp(Cmp::Eq, Ty::U32, turn, Opnd::Int(0));
+        self.asm.bra_if(at_start, true, first);
+        for (i, acc) in acc.iter().enumerate() {
+            let addr = Addr::reg(own, i as i64 * i64::from(row_bytes));
+            let old = self.take(Space::Shared, addr, class);
+            self.move_all(&[acc[0]], &[old]);
+        }
+        self.asm.place(first);
+        add_all(self)?;
+        for (i, acc) in acc.iter().enumerate() {
+            self.put(Addr::reg(own, i as i64 * i64::from(row_bytes)), acc[0], None);
+        }
+        self.asm.place(skip);
+        self.barrier();
+        let next = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(1)]);
+        self.asm.mov_to(Ty::B32, turn, next);
+        let turns = Opnd::Int(1 << form.chain.len());
+        let more = self.asm.setp(Cmp::Lt, Ty::U32, turn, turns);
+        self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
+        // Everybody reads the 64 partial results of its row.
+        let back = self.asm.int(Alu::MulLo, Ty::U32, &[low.into(), Opnd::Int(256)]);
+        let lane_at = self.asm.int(Alu::Sub, Ty::U32, &[own.into(), back.into()]);
+        let mut out = Vec::new();
+        for i in 0..results {
+            let row = i as i64 * i64::from(row_bytes);
+            let a = self.take(Space::Shared, Addr::reg(lane_at, row), class);
+            let b = self.take(Space::Shared, Addr::reg(lane_at, row + 256), class);
+            let both = self.combine(id, op, dtype, a, b)?;
+            out.push(self.halve(id, op, dtype, both)?);
+        }
+        self.reading(region);
+        Ok(out)
+    }
+
+    /// 32 partial results of the lanes, halves onto halves.
+    fn halve(&mut self, id: OpId, op: &str, dtype: DType, mut x: Reg) -> Result<Reg, Diagnostics> {
+        for by in [16, 8, 4, 2, 1] {
+            let other = self.shuffle(Shfl::Bfly, x, Opnd::Int(by));
+            x = self.combine(id, op, dtype, x, other)?;
+        }
+        Ok(x)
+    }
+}
+
+/// How a layout keeps the canonical order along an axis.
+struct Canonical {
+    /// The sixth bit is a register's, and all warps hold other rows or copies.
+    register: bool,
+    /// Warp bits above the registers' along the axis, lowest first.
+    chain: Vec<usize>,
+    /// Warp bits that move along other dims.
+    rows: Vec<usize>,
+}
+
+impl Canonical {
+    fn of(layout: &Layout, axis: usize) -> Option<Canonical> {
+        let unit = |b: &[u32], n: u32| b.iter().enumerate().all(|(d, &c)| c == if d == axis { n } else { 0 });
+        let lanes = layout.bases(In::Lane);
+        if layout.ctas() > 1 && layout.bases(In::Cta).iter().any(|b| b[axis] != 0) {
+            return None;
+        }
+        if !lanes.iter().enumerate().all(|(i, b)| unit(b, 1 << i)) {
+            return None;
+        }
+        let warps = layout.bases(In::Warp);
+        let along: Vec<usize> = (0..warps.len()).filter(|&i| warps[i][axis] != 0).collect();
+        let rows = (0..warps.len())
+            .filter(|&i| warps[i][axis] == 0 && warps[i].iter().any(|&c| c != 0))
+            .collect();
+        match along.split_first() {
+            None => Some(Canonical { register: true, chain: Vec::new(), rows }),
+            Some((&first, chain)) => {
+                let above = |&i: &usize| warps[i][axis] >= 64 && warps[i][axis].is_power_of_two();
+                let regs_inside = layout.bases(In::Reg).iter().all(|b| {
+                    b[axis] == 0
+                        || b[axis] >= 64 && chain.first().is_none_or(|&c| b[axis] < warps[c][axis])
+                });
+                let sorted = chain.windows(2).all(|w| warps[w[0]][axis] < warps[w[1]][axis]);
+                let ok = first == 0 && unit(&warps[0], 32) && chain.iter().all(above) && sorted && regs_inside
+                    // Repeats come after everything else, which only works without a chain.
+                    && (chain.is_empty() || layout.repeat()[axis] == 1);
+                ok.then(|| Canonical { register: false, chain: chain.to_vec(), rows })
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Loops that only multiply what a ring brings: the wait for the next turn's slot, and the loads of
+//! its first operands, are issued before the last step of this turn's product, which hides them.
+//!
+//! All of this turn's operands are in registers then, so that the meeting in that wait also says
+//! that the slot may be filled again. The last turn waits for a slot that was filled ahead and is not
+//! used.
+
+use super::ring::Slot;
+use super::sync::Smem;
+use super::{Repr, Select};
+use crate::inst::*;
+use tessera_ir::{OpId, Type, Value, ValueDef};
+use tessera_numerics::ScalarFn;
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
+
+/// A loop that is rotated so.
+#[derive(Clone, Debug)]
+pub struct Rotation {
+    pub wait: OpId,
+    pub product: OpId,
+    /// The operands of the product's first step, in registers that the loop carries.
+    pub first: [Vec<Vec<Reg>>; 2],
+}
+
+impl Select<'_> {
+    /// Begins a loop that can be rotated: waits for its first slot and loads its first operands.
+    pub fn begin_rotation(&mut self, id: OpId) {
+        let Some((wait, product)) = self.rotates(id) else { return };
+        let groups = self.published_ahead(wait);
+        self.asm.emit(Inst::CpWait { groups });
+        // In later turns nothing more is known than there was.
+        let state = self.sync_state();
+        self.barrier();
+        self.swap_sync_state(state);
+        let turn = self.scalar(self.func.ops[wait].operands[1]);
+        let turn = self.asm.cvt(Ty::U32, Ty::U64, None, turn);
+        let ring = self.ring(self.func.ops[wait].operands[0]);
+        let found = self.slot_registers(&ring, turn);
+        // Registers of their own, for every turn writes them.
+        let slot = found.map(|r| self.asm.mov(Ty::B32, r));
+        self.know_slot(slot);
+        let slot = Slot { ring, moving: slot[0] };
+        self.set(self.func.ops[wait].result(), Repr::Slot(slot));
+        let Some(operands) = self.ring_operands(product) else { return };
+        let loaded = self.first_step(product, &operands);
+        let first = loaded.map(|words| {
+            let mut own = |r: &Reg| self.asm.mov(Ty::B32, *r);
+            words.iter().map(|w| w.iter().map(&mut own).collect()).collect()
+        });
+        self.rings.rotation = Some(Rotation { wait, product, first });
+    }
+
+    pub fn end_rotation(&mut self) {
+        self.rings.rotation = None;
+    }
+
+    /// The rotation whose product an op is.
+    pub fn rotation_of(&self, product: OpId) -> Option<Rotation> {
+        self.rings.rotation.clone().filter(|r| r.product == product)
+    }
+
+    /// Whether a wait was done in the turn before.
+    pub fn is_rotated(&self, wait: OpId) -> bool {
+        self.rings.rotation.as_ref().is_some_and(|r| r.wait == wait)
+    }
+
+    /// Waits for the next turn's slot, and loads its first operands.
+    pub fn rotate(&mut self, rotation: &Rotation) -> [Vec<Vec<Reg>>; 2] {
+        let wait = rotation.wait;
+        self.issue_copies(usize::MAX);
+        let groups = self.published_ahead(wait);
+        self.asm.emit(Inst::CpWait { groups });
+        self.barrier();
+        let turn = self.scalar(self.func.ops[wait].operands[1]);
+        let turn = self.asm.cvt(Ty::U32, Ty::U64, None, turn);
+        let turn = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(1)]);
+        let Repr::Slot(slot) = self.repr(self.func.ops[wait].result()).clone() else {
+            unreachable!("a rotated loop has its slot");
+        };
+        let next = self.slot_registers(&slot.ring, turn);
+        let own = [slot.moving, self.slot_address(slot.moving)];
+        self.move_all(&own, &next);
+        let operands = self.ring_operands(rotation.product);
+        let operands = operands.unwrap_or_else(|| unreachable!("they were there before the loop"));
+        self.first_step(rotation.product, &operands)
+    }
+
+    fn first_step(&mut self, product: OpId, operands: &[Smem; 2]) -> [Vec<Vec<Reg>>; 2] {
+        let op = &self.func.ops[product];
+        let [a, b] = [0, 1].map(|i| op.operands[i]);
+        let acc = op.operands[2];
+        let mut of_a = self.operand_in(a, true, Some(operands[0].clone()));
+        let mut of_b = self.operand_in(b, false, Some(operands[1].clone()));
+        self.step_fragments(acc, &mut of_a, &mut of_b, 0)
+            .unwrap_or_else(|| unreachable!("the operands fit their sums"))
+    }
+
+    /// Where the two operands of a product are, if both are in the slot that the loop waits for.
+    fn ring_operands(&self, product: OpId) -> Option<[Smem; 2]> {
+        let op = &self.func.ops[product];
+        let [a, b] = [0, 1].map(|i| self.ring_memory(op.operands[i]));
+        Some([a?, b?])
+    }
+
+    /// The memory that a tile is read from, from the slot on.
+    fn ring_memory(&self, v: Value) -> Option<Smem> {
+        let op = self.func.def(v)?;
+        match op.code {
+            StagedOp::FragLoad => self.ring_memory(op.operands[0]),
+            StagedOp::SmemView => {
+                let Type::Smem { layout, .. } = self.func.ty(v) else { return None };
+                let m = self.ring_memory(op.operands[0])?;
+                Some(Smem { layout: layout.clone(), ..m })
+            }
+            StagedOp::Field => self.field_of(op.operands[0], op.attr("name")?.as_word()?),
+            _ => None,
+        }
+    }
+
+    /// The wait and the product of a loop that can be rotated: one wait, all of whose slot is read by
+    /// one product by matrix loads, and nothing inside that is not straight.
+    fn rotates(&self, id: OpId) -> Option<(OpId, OpId)> {
+        let func = self.func;
+        let body = func.ops[id].regions[0];
+        let ops = &func.blocks[body].ops;
+        let one = |code: StagedOp| {
+            let mut all = ops.iter().copied().filter(|&o| func.ops[o].code == code);
+            all.next().filter(|_| all.next().is_none())
+        };
+        let wait = one(StagedOp::Wait)?;
+        let product = one(StagedOp::Tile(TileOp::Mma))?;
+        let publish = one(StagedOp::Publish)?;
+        let place = |id: OpId| ops.iter().position(|&o| o == id);
+        if place(publish) > place(product) || ops.iter().any(|&o| !func.ops[o].regions.is_empty()) {
+            return None;
+        }
+        // The counter goes up by one in every turn.
+        let ValueDef::Arg(block, n) = func.values[func.ops[wait].operands[1]].def else {
+            return None;
+        };
+        let next = func.def(*func.ops[func.terminator(body)?].operands.get(n.checked_sub(1)?)?)?;
+        let one_more = next.code == StagedOp::Tile(TileOp::Ew(ScalarFn::Add))
+            && next.operands[0] == func.ops[wait].operands[1]
+            && func.def(next.operands[1]).and_then(|d| d.attr("value")?.as_int()) == Some(1);
+        if block != body || !one_more {
+            return None;
+        }
+        // Everything that comes from the slot ends in the product.
+        let mut open = vec![func.ops[wait].result()];
+        let mut tiles = 0;
+        while let Some(v) = open.pop() {
+            for user in func.walk() {
+                let op = &func.ops[user];
+                if !op.operands.contains(&v) {
+                    continue;
+                }
+                match op.code {
+                    StagedOp::Field | StagedOp::SmemView => open.push(op.result()),
+                    StagedOp::FragLoad => {
+                        let Type::Smem { layout, dtype, .. } = func.ty(v) else { return None };
+                        if !self.takes_matrix(layout, *dtype, &self.layout(op.result())) {
+                            return None;
+                        }
+                        tiles += 1;
+                        open.push(op.result());
+                    }
+                    StagedOp::Tile(TileOp::Mma) if user == product && op.operands[2] != v => {}
+                    _ => return None,
+                }
+            }
+        }
+        let both = func.ops[product].operands[0] != func.ops[product].operands[1];
+        (tiles == 2 && both).then_some((wait, product))
+    }
+}

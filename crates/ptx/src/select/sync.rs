@@ -1,0 +1,298 @@
+//! Shared memory and the barriers that its uses ask for.
+//!
+//! Ops that move data between threads write scratch memory, meet, and read it. There are two scratch
+//! regions, used in turn: while some threads still read one, others may write the other, and the
+//! meeting in between frees the first. So one barrier an op is enough in straight code; at the start
+//! of a loop nothing is known, and the first use in it meets before it writes.
+//!
+//! Statements of a group happen one after another: where threads read or write elements of global
+//! memory that others of the group wrote or read before, they meet first.
+
+use super::{Repr, Select};
+use crate::inst::*;
+use crate::module::{DYNAMIC_SHARED, Stmt};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::Diagnostics;
+use tessera_ir::{BlockId, OpId, Type, Value};
+use tessera_layout::{Layout, Shared};
+use tessera_numerics::DType;
+use tessera_staged::StagedOp;
+
+/// Shared memory with a place of its own.
+#[derive(Clone, Debug)]
+pub struct Smem {
+    pub region: Region,
+    /// Bytes from the region's start.
+    pub offset: u32,
+    /// Bytes to add that only the running code knows.
+    pub moving: Option<Reg>,
+    pub layout: Arc<Shared>,
+    pub dtype: DType,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Region {
+    /// Memory that ops allocate, for the whole kernel.
+    Fixed,
+    Scratch(usize),
+}
+
+/// How elements of a parameter are reached: the same key means the same elements by the same
+/// threads.
+#[derive(Clone, PartialEq, Debug)]
+enum Access {
+    Block { at: Vec<Value>, extent: Option<tessera_ir::Attr>, step: Option<tessera_ir::Attr>, layout: Arc<Layout> },
+    Unknown,
+}
+
+#[derive(Clone, Default, Debug)]
+pub struct State {
+    /// Whether other threads may still read a scratch region.
+    dirty: [bool; 4],
+    /// Whether a slot of a ring was released that other threads may still read.
+    released: bool,
+    reads: BTreeMap<usize, Vec<Access>>,
+    writes: BTreeMap<usize, Vec<Access>>,
+}
+
+#[derive(Default, Debug)]
+pub struct Sync {
+    state: State,
+    next: usize,
+    fixed: u32,
+    scratch: [u32; 4],
+    /// Fixed memory that its owner needs no more, and how much of it there is: scratch regions 2
+    /// and 3 are its halves.
+    reused: Option<(u32, u32)>,
+    bases: BTreeMap<Region, Reg>,
+}
+
+const ALIGN: u32 = 128;
+
+impl Sync {
+    /// All of the dynamic shared memory.
+    pub fn bytes(&self) -> u32 {
+        self.start(Region::Scratch(1)) + self.scratch[1]
+    }
+
+    fn start(&self, region: Region) -> u32 {
+        let up = |n: u32| n.next_multiple_of(ALIGN);
+        match region {
+            Region::Fixed => 0,
+            Region::Scratch(0) => up(self.fixed),
+            Region::Scratch(1) => up(self.fixed) + up(self.scratch[0]),
+            Region::Scratch(i) => self.reused.map_or(0, |(at, bytes)| at + (i as u32 - 2) * (bytes / 2)),
+        }
+    }
+}
+
+impl Select<'_> {
+    /// The address of a region; where it begins is known when all is emitted.
+    pub fn region(&mut self, region: Region) -> Reg {
+        match self.sync.bases.get(&region) {
+            Some(&r) => r,
+            None => {
+                let r = self.asm.reg(Class::B32);
+                self.sync.bases.insert(region, r);
+                r
+            }
+        }
+    }
+
+    /// The instructions that give the regions their addresses, to stand before all others.
+    pub fn region_bases(&mut self) -> Vec<Stmt> {
+        let bases = std::mem::take(&mut self.sync.bases);
+        let mut out = Vec::new();
+        for (region, d) in bases {
+            let mut emit = |inst| out.push(Stmt::Inst { guard: None, inst });
+            let first = self.asm.reg(Class::B32);
+            emit(Inst::AddressOf { d: first, name: DYNAMIC_SHARED.into() });
+            let start = Opnd::Int(self.sync.start(region).into());
+            emit(Inst::Alu {
+                op: Alu::Add,
+                ty: Ty::U32,
+                round: None,
+                ftz: false,
+                sat: false,
+                d,
+                a: vec![first.into(), start],
+            });
+        }
+        out
+    }
+
+    /// Memory for the whole kernel.
+    pub fn allocate(&mut self, bytes: u32, align: u32) -> u32 {
+        let at = self.sync.fixed.next_multiple_of(align);
+        self.sync.fixed = at + bytes;
+        at
+    }
+
+    /// A scratch region that this thread may write at once.
+    pub fn scratch(&mut self, bytes: u32) -> Region {
+        let pair = match self.sync.reused {
+            Some((_, room)) if bytes <= room / 2 => 2,
+            _ => 0,
+        };
+        let mut i = pair + self.sync.next;
+        if self.sync.state.dirty[i] && !self.sync.state.dirty[i ^ 1] {
+            i ^= 1;
+        }
+        if self.sync.state.dirty[i] {
+            self.barrier();
+        }
+        self.sync.scratch[i] = self.sync.scratch[i].max(bytes);
+        self.sync.next = (i ^ 1) & 1;
+        Region::Scratch(i)
+    }
+
+    /// Says that nobody uses a part of fixed memory from here to the end of the kernel.
+    pub fn reuse(&mut self, at: u32, bytes: u32) {
+        self.sync.reused.get_or_insert((at, bytes & !(2 * ALIGN - 1)));
+    }
+
+    /// Whether a slot was released since all threads last met.
+    pub fn unmet_release(&self) -> bool {
+        self.sync.state.released
+    }
+
+    pub fn set_unmet_release(&mut self) {
+        self.sync.state.released = true;
+    }
+
+    /// Says that all threads have met since the last release.
+    pub fn meet_release(&mut self) {
+        self.sync.state.released = false;
+    }
+
+    /// Says that the region is read from here on.
+    pub fn reading(&mut self, region: Region) {
+        if let Region::Scratch(i) = region {
+            self.sync.state.dirty[i] = true;
+        }
+    }
+
+    /// All threads of the group meet and see each other's writes.
+    pub fn barrier(&mut self) {
+        if self.cluster > 1 {
+            self.asm.emit(Inst::ClusterArrive { release: true });
+            self.asm.emit(Inst::ClusterWait { acquire: true });
+        } else {
+            self.asm.barrier();
+        }
+        self.sync.state = State::default();
+    }
+
+    pub fn sync_state(&self) -> State {
+        self.sync.state.clone()
+    }
+
+    pub fn swap_sync_state(&mut self, state: State) -> State {
+        std::mem::replace(&mut self.sync.state, state)
+    }
+
+    /// After two branches: what either of them left.
+    pub fn join_sync_state(&mut self, other: State) {
+        let state = &mut self.sync.state;
+        for (dirty, also) in state.dirty.iter_mut().zip(other.dirty) {
+            *dirty |= also;
+        }
+        state.released |= other.released;
+        for (into, from) in [(&mut state.reads, other.reads), (&mut state.writes, other.writes)] {
+            for (param, accesses) in from {
+                into.entry(param).or_default().extend(accesses);
+            }
+        }
+    }
+
+    /// At the start of a loop an earlier turn may have done anything that its body does.
+    pub fn enter_loop(&mut self, bodies: &[BlockId]) {
+        self.depth += 1;
+        self.sync.state.dirty = [true; 4];
+        let releases = |id: OpId| self.func.ops[id].code == StagedOp::Release;
+        for &body in bodies {
+            let mut found = false;
+            self.func.walk_block(body, &mut |id| found |= releases(id));
+            self.sync.state.released |= found;
+        }
+        for &body in bodies {
+            for v in self.written_in(body) {
+                if let Repr::View(view) = self.repr(v) {
+                    let param = view.param;
+                    self.sync.state.reads.entry(param).or_default().push(Access::Unknown);
+                    self.sync.state.writes.entry(param).or_default().push(Access::Unknown);
+                }
+            }
+        }
+    }
+
+    pub fn leave_loop(&mut self) {
+        self.depth -= 1;
+    }
+
+    fn access_of(&self, id: OpId) -> (Option<usize>, Access) {
+        let op = &self.func.ops[id];
+        let Repr::View(view) = self.repr(op.operands[0]) else { return (None, Access::Unknown) };
+        if view.read_only {
+            return (None, Access::Unknown);
+        }
+        let tile = op.results.first().or(op.operands.get(1)).map(|&v| self.func.ty(v));
+        let access = match (op.group("at"), tile) {
+            (at, Some(Type::Frag { layout, .. })) if op.attr("extent").is_some() => Access::Block {
+                at: at.to_vec(),
+                extent: op.attr("extent").cloned(),
+                step: op.attr("step").cloned(),
+                layout: layout.clone(),
+            },
+            _ => Access::Unknown,
+        };
+        (Some(view.param), access)
+    }
+
+    /// Meets where another thread may have written what is read next.
+    pub fn before_read(&mut self, id: OpId) {
+        let (Some(param), access) = self.access_of(id) else { return };
+        let known = access != Access::Unknown;
+        let clash = self.sync.state.writes.get(&param).is_some_and(|w| {
+            w.iter().any(|other| !known || *other != access)
+        });
+        if clash {
+            self.barrier();
+        }
+        self.sync.state.reads.entry(param).or_default().push(access);
+    }
+
+    /// The same before a write.
+    pub fn before_write(&mut self, id: OpId) {
+        let (Some(param), access) = self.access_of(id) else { return };
+        let known = access != Access::Unknown;
+        let state = &self.sync.state;
+        let clash = [&state.reads, &state.writes].into_iter().any(|seen| {
+            seen.get(&param).is_some_and(|s| s.iter().any(|other| !known || *other != access))
+        });
+        if clash {
+            self.barrier();
+        }
+        self.sync.state.writes.entry(param).or_default().push(access);
+    }
+
+    pub fn smem(&self, v: Value) -> Smem {
+        match self.repr(v) {
+            Repr::Smem(m) => m.clone(),
+            other => unreachable!("expected shared memory, got {other:?}"),
+        }
+    }
+
+    pub fn smem_alloc(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let Type::Smem { layout, dtype, .. } = self.func.ty(op.result()).clone() else {
+            return self.unsupported(id, "expected shared memory");
+        };
+        let align = op.attr("alignment").and_then(|a| a.as_int()).unwrap_or(1024) as u32;
+        let offset = self.allocate(layout.bytes(), align.max(ALIGN));
+        let result = op.result();
+        self.set(result, Repr::Smem(Smem { region: Region::Fixed, offset, moving: None, layout, dtype }));
+        Ok(())
+    }
+}

@@ -1,0 +1,538 @@
+//! Random lane kernels: loops and branches that lanes take together and apart, accesses inside and
+//! outside, barriers, shared memory and group operations where all lanes are.
+//!
+//! `TESSERA_FUZZ_SEED` and `TESSERA_FUZZ_SECONDS` say where to begin and how long to go on.
+
+use super::harness::{Kernel, Layout, Rng, array, scalar};
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+use tessera_numerics::DType;
+
+struct Generator {
+    rng: Rng,
+    text: String,
+    indent: usize,
+    count: usize,
+    /// Values that can be used here, innermost last.
+    values: Vec<(String, &'static str)>,
+    /// All lanes of the group are here together.
+    together: bool,
+    /// Lanes of a group where lanes meet, and of the shared buffer.
+    shared: Option<i64>,
+    /// What a thread does for several lanes at once.
+    wide: bool,
+    /// Lanes may be apart here.
+    apart: bool,
+    budget: usize,
+}
+
+const TYPES: [&str; 5] = ["i64", "i32", "f32", "f64", "bool"];
+
+impl Generator {
+    fn below(&mut self, n: u64) -> usize {
+        (self.rng.next() % n) as usize
+    }
+
+    fn chance(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn pick<'t>(&mut self, all: &[&'t str]) -> &'t str {
+        all[self.below(all.len() as u64)]
+    }
+
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.text, "{:1$}{text}", "", 2 * self.indent);
+    }
+
+    fn fresh(&mut self) -> String {
+        self.count += 1;
+        format!("%v{}", self.count)
+    }
+
+    fn def(&mut self, ty: &'static str, what: &str) -> String {
+        let v = self.fresh();
+        self.line(&format!("{v} = tile.{what} : {ty}"));
+        self.values.push((v.clone(), ty));
+        v
+    }
+
+    fn constant(&mut self, ty: &'static str) -> String {
+        let value = match ty {
+            "bool" => self.pick(&["true", "false"]).to_string(),
+            "f32" | "f64" => {
+                self.pick(&["0.0", "1.5", "-2.25", "1000.0", "inf", "-0.0"]).to_string()
+            }
+            _ => (self.below(20) as i64 - 6).to_string(),
+        };
+        self.def(ty, &format!("const {{value = {value}}}"))
+    }
+
+    /// A value of the type, mostly one that is there.
+    fn value(&mut self, ty: &'static str) -> String {
+        let there: Vec<String> =
+            self.values.iter().filter(|v| v.1 == ty).map(|v| v.0.clone()).collect();
+        if there.is_empty() || self.chance(12) {
+            return self.constant(ty);
+        }
+        // Late ones more often, so that chains get long.
+        let n = there.len();
+        let at = self.below(n as u64).max(self.below(n as u64));
+        there[at].clone()
+    }
+
+    fn compute(&mut self) {
+        let ty = TYPES[self.below(5)];
+        let (a, b) = (self.value(ty), self.value(ty));
+        match (ty, self.below(8)) {
+            ("bool", 0) => {
+                self.def("bool", &format!("not {a}"));
+            }
+            ("bool", _) => {
+                let f = self.pick(&["and", "or", "xor", "eq"]);
+                self.def("bool", &format!("{f} {a}, {b}"));
+            }
+            (_, 0 | 1) => {
+                let f = self.pick(&["lt", "le", "gt", "ge", "eq", "ne"]);
+                self.def("bool", &format!("{f} {a}, {b}"));
+            }
+            (_, 2) => {
+                let c = self.value("bool");
+                self.def(ty, &format!("select {c}, {a}, {b}"));
+            }
+            (_, 3) => {
+                let to = ["i64", "i32", "f32", "f64"].into_iter().find(|&t| t != ty && t != "bool");
+                let to = if self.chance(2) {
+                    to.unwrap_or("f32")
+                } else if ty == "f32" {
+                    "i64"
+                } else {
+                    "f32"
+                };
+                self.def(to, &format!("cast {a}"));
+            }
+            ("f32" | "f64", _) => {
+                let f = self.pick(&["add", "sub", "mul", "div", "maximum", "minimum"]);
+                self.def(ty, &format!("{f} {a}, {b}"));
+            }
+            _ => {
+                let f = self.pick(&[
+                    "add", "sub", "mul", "floordiv", "mod", "and", "xor", "minimum", "maximum",
+                ]);
+                self.def(ty, &format!("{f} {a}, {b}"));
+            }
+        }
+    }
+
+    fn index(&mut self) -> String {
+        if self.wide && !self.chance(8) {
+            return match self.below(8) {
+                0 => {
+                    let k = ["8", "-8", "1", "16"][self.below(4)];
+                    let k = self.def("i64", &format!("const {{value = {k}}}"));
+                    self.def("i64", &format!("add %i, {k}"))
+                }
+                1 => self.def("i64", "add %i, %k"),
+                _ => "%i".into(),
+            };
+        }
+        match self.below(4) {
+            0 => "%i".into(),
+            1 => {
+                let k = self.value("i64");
+                self.def("i64", &format!("add %i, {k}"))
+            }
+            2 => {
+                let f = self.pick(&["floordiv", "mod"]);
+                let k = self.value("i64");
+                self.def("i64", &format!("{f} %i, {k}"))
+            }
+            _ => self.value("i64"),
+        }
+    }
+
+    fn access(&mut self) {
+        match self.below(9) {
+            0 | 1 => {
+                let at = self.index();
+                self.def("f32", &format!("load %xf at({at}) {{extent = [0]}}"));
+            }
+            2 => {
+                let (at, other) = (self.index(), self.value("i64"));
+                self.def("i64", &format!("load %xl at({at}) other({other}) {{extent = [0]}}"));
+            }
+            3 => {
+                let p = self.value("i64");
+                let q = self.index();
+                self.def("i32", &format!("load %xm at({p}, {q}) {{extent = [0, 0]}}"));
+            }
+            4 => {
+                self.def("f32", "load %of at(%i) {extent = [0]}");
+            }
+            5 => {
+                let x = self.value("f32");
+                let mask = match self.chance(2) {
+                    true => format!(" mask({})", self.value("bool")),
+                    false => String::new(),
+                };
+                self.line(&format!("tile.store %of, {x} at(%i){mask} {{extent = [0]}}"));
+            }
+            6 => {
+                let x = self.value("i64");
+                self.line(&format!("tile.store %ol, {x} at(%i) {{extent = [0]}}"));
+            }
+            7 => {
+                let x = self.value("f32");
+                self.line(&format!("tile.accumulate %of, {x} at(%i) {{op = sum, extent = [0]}}"));
+            }
+            _ if self.chance(2) => self.own_element(),
+            _ => {
+                let (x, at) = (self.value("i32"), self.index());
+                self.line(&format!("tile.accumulate %h, {x} at({at}) {{op = sum, extent = [0]}}"));
+            }
+        }
+    }
+
+    /// Changes in one step of an element that no other lane comes to.
+    fn own_element(&mut self) {
+        match self.below(3) {
+            0 => {
+                let f = self.pick(&["add", "max", "exchange", "xor"]);
+                let x = self.value("i64");
+                self.def("i64", &format!("atomic %ha, {x} at(%i) {{op = {f}}}"));
+            }
+            1 => {
+                let (x, e) = (self.value("i64"), self.value("i64"));
+                self.def("i64", &format!("atomic %ha, {x} at(%i) expected({e}) {{op = cas}}"));
+            }
+            _ => {
+                let (x, at) = (self.value("i32"), self.index());
+                let f = self.pick(&["add", "sub"]);
+                self.line(&format!("%a{} = tile.atomic %h, {x} at({at}) {{op = {f}}} : i32", self.count));
+                self.count += 1;
+            }
+        }
+    }
+
+    /// What lanes do together, where they are.
+    fn meet(&mut self) {
+        let Some(lanes) = self.shared else { return self.compute() };
+        if !self.together {
+            return self.access();
+        }
+        let ty = TYPES[self.below(4)];
+        let x = self.value(ty);
+        match self.below(6) {
+            0 => self.line("tile.barrier"),
+            1 => {
+                let f = self.pick(&["sum", "max", "min"]);
+                self.def(ty, &format!("group_reduce {x} {{op = {f}}}"));
+            }
+            2 => {
+                let f = self.pick(&["sum", "max"]);
+                let exclusive = self.pick(&["", ", exclusive = true"]);
+                self.def(ty, &format!("group_scan {x} {{op = {f}{exclusive}}}"));
+            }
+            3 => {
+                let at = self.value("i64");
+                let f = self.pick(&["group_broadcast", "group_shuffle"]);
+                self.def(ty, &format!("{f} {x}, {at}"));
+            }
+            _ => {
+                let x = self.value("f32");
+                self.line(&format!("tile.store %buf, {x} at(%l) {{extent = [0]}}"));
+                self.line("tile.barrier");
+                let size = self.def("i64", &format!("const {{value = {lanes}}}"));
+                let at = self.index();
+                let at = self.def("i64", &format!("mod {at}, {size}"));
+                self.def("f32", &format!("load %buf at({at}) {{extent = [0]}}"));
+                self.line("tile.barrier");
+            }
+        }
+    }
+
+    /// A condition, and whether all lanes of the group share it.
+    fn condition(&mut self) -> (String, bool) {
+        if self.wide && self.chance(3) {
+            let (f, k) = (self.pick(&["lt", "ge", "ne", "eq", "le"]), self.value("i64"));
+            let first = self.def("bool", &format!("{f} %i, {k}"));
+            if self.chance(2) {
+                return (first, false);
+            }
+            let second = self.value("bool");
+            let f = self.pick(&["and", "or"]);
+            return (self.def("bool", &format!("{f} {first}, {second}")), false);
+        }
+        if self.chance(3) {
+            let k = self.constant("i64");
+            return (self.def("bool", &format!("lt %k, {k}")), true);
+        }
+        (self.value("bool"), false)
+    }
+
+    /// Runs `body` as a region, with block arguments; it ends in a yield of values of these types.
+    fn region(&mut self, args: &[(String, &'static str)], results: &[&'static str], shared: bool) {
+        let (outer, together) = (self.values.len(), self.together);
+        self.together &= shared;
+        self.values.extend(args.iter().cloned());
+        self.indent += 1;
+        let n = self.below(5);
+        for _ in 0..n {
+            self.statement();
+        }
+        let list: Vec<String> = results.iter().map(|ty| self.value(ty)).collect();
+        let end = if list.is_empty() {
+            "tile.yield".into()
+        } else {
+            format!("tile.yield {}", list.join(", "))
+        };
+        self.line(&end);
+        self.indent -= 1;
+        self.values.truncate(outer);
+        self.together = together;
+    }
+
+    fn results(&mut self) -> Vec<&'static str> {
+        let n = self.below(3);
+        (0..n).map(|_| TYPES[self.below(5)]).collect()
+    }
+
+    fn head(
+        &mut self,
+        op: &str,
+        init: &str,
+        results: &[&'static str],
+    ) -> Vec<(String, &'static str)> {
+        let out: Vec<_> = results.iter().map(|&ty| (self.fresh(), ty)).collect();
+        let names: Vec<_> = out.iter().map(|o| o.0.clone()).collect();
+        let types = results.join(", ");
+        let text = match results.is_empty() {
+            true => format!("tile.{op}"),
+            false => format!("{} = tile.{op}{init} : {types}", names.join(", ")),
+        };
+        let _ = write!(self.text, "{:1$}{text}", "", 2 * self.indent);
+        out
+    }
+
+    fn branch(&mut self) {
+        let (c, shared) = self.condition();
+        let results = self.results();
+        let out = self.head(&format!("if {c}"), "", &results);
+        let outer = self.apart;
+        self.apart |= !shared;
+        self.text.push_str(" do {\n");
+        self.region(&[], &results, shared);
+        self.line("} do {");
+        self.region(&[], &results, shared);
+        self.line("}");
+        self.apart = outer;
+        self.values.extend(out);
+    }
+
+    fn counted(&mut self) {
+        let shared = self.wide || self.chance(2);
+        let small = |g: &mut Self, k: i64| {
+            let k = g.def("i64", &format!("const {{value = {k}}}"));
+            if shared {
+                return k;
+            }
+            let x = g.value("i64");
+            g.def("i64", &format!("mod {x}, {k}"))
+        };
+        let top = self.below(3) as i64 + 1;
+        let (lo, hi) = (small(self, 2), small(self, 2 + top));
+        let lo = if self.chance(3) && !shared { "%i".into() } else { lo };
+        let step = self.pick(&["1", "2"]);
+        let step = self.def("i64", &format!("const {{value = {step}}}"));
+        let results = self.results();
+        let init: Vec<_> = results.iter().map(|ty| self.value(ty)).collect();
+        let out = self.head(
+            &format!("for {lo}, {hi}, {step}"),
+            &format!(" init({})", init.join(", ")),
+            &results,
+        );
+        let mut args = vec![(self.fresh(), "i64")];
+        for &ty in &results {
+            args.push((self.fresh(), ty));
+        }
+        let list: Vec<_> = args.iter().map(|(v, ty)| format!("{v}: {ty}")).collect();
+        let _ = writeln!(self.text, " do ({}) {{", list.join(", "));
+        self.region(&args, &results, shared);
+        self.line("}");
+        self.values.extend(out);
+    }
+
+    fn conditional(&mut self) {
+        let mut results = self.results();
+        results.insert(0, "i64");
+        let mut init: Vec<_> = results.iter().map(|ty| self.value(ty)).collect();
+        init[0] = self.def("i64", "const {value = 0}");
+        let out = self.head("while", &format!(" init({})", init.join(", ")), &results);
+        let args: Vec<_> = results.iter().map(|&ty| (self.fresh(), ty)).collect();
+        let shown = |args: &[(String, &str)]| {
+            let list: Vec<_> = args.iter().map(|(v, ty)| format!("{v}: {ty}")).collect();
+            list.join(", ")
+        };
+        let _ = writeln!(self.text, " do ({}) {{", shown(&args));
+        let outer = self.values.len();
+        self.indent += 1;
+        self.values.extend(args.iter().cloned());
+        let top = self.def("i64", "const {value = 3}");
+        let less = self.def("bool", &format!("lt {}, {top}", args[0].0));
+        let shared = self.chance(2);
+        if !shared {
+            let c = self.value("bool");
+            let both = self.def("bool", &format!("and {less}, {c}"));
+            self.line(&format!("tile.yield {both}"));
+        } else {
+            self.line(&format!("tile.yield {less}"));
+        }
+        self.indent -= 1;
+        self.values.truncate(outer);
+        let args: Vec<_> = results.iter().map(|&ty| (self.fresh(), ty)).collect();
+        self.line(&format!("}} do ({}) {{", shown(&args)));
+        let together = self.together;
+        self.together &= shared;
+        self.indent += 1;
+        self.values.extend(args.iter().cloned());
+        for _ in 0..2 {
+            self.statement();
+        }
+        let one = self.def("i64", "const {value = 1}");
+        let next = self.def("i64", &format!("add {}, {one}", args[0].0));
+        let mut list: Vec<String> = results.iter().map(|ty| self.value(ty)).collect();
+        list[0] = next;
+        self.line(&format!("tile.yield {}", list.join(", ")));
+        self.indent -= 1;
+        self.values.truncate(outer);
+        self.together = together;
+        self.line("}");
+        self.values.extend(out);
+    }
+
+    fn statement(&mut self) {
+        if self.budget == 0 {
+            return;
+        }
+        self.budget -= 1;
+        match self.below(16) {
+            0..=5 => self.compute(),
+            6..=9 => self.access(),
+            10..=11 => self.meet(),
+            12..=13 if self.indent < 5 => self.branch(),
+            14 if self.indent < 5 && !(self.wide && self.apart) => self.counted(),
+            15 if self.indent < 5 && !self.wide => self.conditional(),
+            _ => self.compute(),
+        }
+    }
+}
+
+fn kernel(seed: u64, wide: bool) -> (String, Option<i64>) {
+    let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1);
+    rng.next();
+    let shared =
+        (!rng.next().is_multiple_of(3)).then(|| [16, 20, 64, 33][(rng.next() % 4) as usize]);
+    let shared = shared.filter(|_| !wide);
+    let mut g = Generator {
+        rng,
+        text: String::new(),
+        indent: 1,
+        count: 0,
+        values: vec![("%k".into(), "i64"), ("%f".into(), "f32")],
+        together: true,
+        shared,
+        wide,
+        apart: false,
+        budget: 40,
+    };
+    g.line("%i = tile.linear_id : i64");
+    g.values.push(("%i".into(), "i64"));
+    if shared.is_some() || g.chance(3) {
+        g.line("%l = tile.local_id : i64");
+        g.line("%p = tile.program_id {axis = 0} : i64");
+        g.values.push(("%l".into(), "i64"));
+        g.values.push(("%p".into(), "i64"));
+    }
+    if let Some(lanes) = shared {
+        g.line(&format!("%buf = tile.buf_alloc : buf<{lanes}xf32>"));
+        g.line(&format!("%buf2 = tile.buf_alloc : buf<{lanes}xf32>"));
+        g.line("tile.store %buf2, %f at(%l) {extent = [0]}");
+        g.line("tile.barrier");
+    }
+    while g.budget > 0 {
+        g.statement();
+    }
+    let x = g.value("f32");
+    g.line(&format!("tile.accumulate %of, {x} at(%i) {{op = sum, extent = [0]}}"));
+    let x = g.value("i64");
+    g.line(&format!("tile.store %ol, {x} at(%i) {{extent = [0]}}"));
+    g.line("tile.return");
+    let text = format!(
+        "func @random(%xf: view<[n], f32, read>, %xl: view<[m], i64, read>, %xm: view<[a, b], i32, read>, \
+         %of: view<[n], f32, read_write>, %ol: view<[n], i64, read_write>, %h: view<[c], i32, reduce_sum>, \
+         %ha: view<[n], i64, read_write>, %k: i64, %f: f32) {{kind = lane}} {{\n{}}}\n",
+        g.text
+    );
+    (text, shared)
+}
+
+/// The most lanes that a thread took.
+fn try_seed(seed: u64) -> u32 {
+    let mut rng = Rng(seed + 77);
+    rng.next();
+    let wide = seed.is_multiple_of(2);
+    let (text, shared) = kernel(seed, wide);
+    let mut most = 1;
+    for round in 0..4 {
+        let lanes = shared.unwrap_or([7, 32, 256, 128][round]);
+        let groups = if wide { [30, 12, 2, 5] } else { [1, 3, 2, 5] }[round];
+        let domain = lanes * groups - if shared.is_some() { 0 } else { (rng.next() % 7) as i64 };
+        let n = (domain + [0, 3, -4, 0][round]).max(0);
+        let layout = match wide {
+            true => [Layout::Rows; 4],
+            false => [Layout::Rows, Layout::Skewed, Layout::Gaps, Layout::Back],
+        }[round];
+        let args = [
+            array(&[n], DType::F32, layout, seed),
+            array(&[n / 2 + 1], DType::I64, layout, seed + 1),
+            array(&[3, n / 3 + 1], DType::I32, layout, seed + 2),
+            array(&[n], DType::F32, layout, seed + 3),
+            array(&[n], DType::I64, layout, seed + 4),
+            array(&[9], DType::I32, Layout::Rows, seed + 5),
+            array(&[n], DType::I64, Layout::Rows, seed + 7),
+            scalar((rng.next() % 20) as i64 - 3),
+            scalar(1.25f32),
+        ];
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let kernel = Kernel::new(&text, lanes);
+            match wide {
+                true => kernel.check(&args, domain),
+                // Sums of a group may come in another order by default.
+                false => kernel.check_strict(&args, domain),
+            }
+            kernel.per_thread(&args, domain)
+        }));
+        match outcome {
+            Ok(per_thread) => most = most.max(per_thread),
+            Err(_) => panic!("seed {seed}, round {round}\n{text}"),
+        }
+    }
+    most
+}
+
+#[test]
+fn random_kernels_give_what_the_interpreter_gives() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    let first = number("TESSERA_FUZZ_SEED").unwrap_or(1);
+    let until = number("TESSERA_FUZZ_SECONDS").map(|s| Instant::now() + Duration::from_secs(s));
+    let mut wide = 0;
+    for seed in first.. {
+        let over = until.map_or(seed >= first + 60, |end| Instant::now() > end);
+        if over {
+            println!("seeds {first} to {}, {wide} of them by several lanes", seed - 1);
+            assert!(wide > 0);
+            return;
+        }
+        wide += u32::from(try_seed(seed) > 1);
+    }
+}

@@ -1,0 +1,89 @@
+//! Recordings of launches, and the graphs they become.
+
+use crate::device_array::DeviceArray;
+use crate::enter::enter;
+use crate::streams;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::cell::RefCell;
+use tessera_driver::{Queue, gpu};
+
+thread_local! {
+    /// Arguments of the launches in the recording of this thread: its graph keeps them.
+    static ARGUMENTS: RefCell<Vec<Py<PyTuple>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the arguments of a call, if calls are being recorded.
+#[inline]
+pub fn keep(args: &Bound<'_, PyTuple>) {
+    if gpu::is_recording() {
+        ARGUMENTS.with_borrow_mut(|all| all.push(args.clone().unbind()));
+    }
+}
+
+/// Launches that are done again as one.
+#[pyclass(frozen, module = "tessera.runtime")]
+pub struct Graph {
+    graph: gpu::Graph,
+    arguments: Vec<Py<PyTuple>>,
+}
+
+#[pymethods]
+impl Graph {
+    /// Does all of it again, on the stream that `ts.runtime.stream` names or the default one.
+    fn replay(&self, py: Python<'_>) -> PyResult<()> {
+        let stream = streams::own();
+        let arrays: Vec<_> = self
+            .arguments
+            .iter()
+            .flat_map(|args| args.bind(py).iter())
+            .filter_map(|value| value.cast_into::<DeviceArray>().ok())
+            .collect();
+        let mut before: Vec<u64> = arrays.iter().map(|a| a.get().memory.last()).collect();
+        before.sort_unstable();
+        before.dedup();
+        enter(py, || {
+            gpu::wait_for(Queue { device: self.graph.device(), stream }, &before)?;
+            self.graph.replay(stream)
+        })?;
+        arrays.iter().for_each(|array| array.get().memory.used_on(stream));
+        Ok(())
+    }
+
+    /// How many launches and copies it holds.
+    #[getter]
+    fn nodes(&self) -> usize {
+        self.graph.nodes()
+    }
+
+    #[getter]
+    fn device(&self) -> String {
+        format!("cuda:{}", self.graph.device())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<tessera graph of {} operations on cuda:{}>", self.nodes(), self.graph.device())
+    }
+}
+
+/// Begins a recording on this thread; gives the stream that it records.
+#[pyfunction]
+pub fn record_begin(py: Python<'_>, device: u32) -> PyResult<u64> {
+    let stream = enter(py, || gpu::begin_recording(device))?;
+    ARGUMENTS.take();
+    Ok(stream)
+}
+
+#[pyfunction]
+pub fn record_end(py: Python<'_>) -> PyResult<Graph> {
+    let graph = enter(py, gpu::end_recording);
+    let arguments = ARGUMENTS.take();
+    Ok(Graph { graph: graph?, arguments })
+}
+
+/// Gives up the recording of this thread.
+#[pyfunction]
+pub fn record_drop() {
+    gpu::drop_recording();
+    ARGUMENTS.take();
+}

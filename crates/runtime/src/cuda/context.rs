@@ -1,0 +1,73 @@
+//! The primary context of a device: the one that other libraries of the process use too, so that
+//! their pointers and streams are good here. It is kept to the end of the process.
+
+use super::api::{Api, Failure};
+use super::driver;
+use super::error::CudaError;
+use cudarc::driver::sys::CUctx_st;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+
+/// What the driver knows a thing by.
+pub(crate) struct Handle<T>(pub *mut T);
+
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Handle<T> {}
+// SAFETY: nothing is read or written through a handle here; the driver takes it from any thread.
+unsafe impl<T> Send for Handle<T> {}
+unsafe impl<T> Sync for Handle<T> {}
+
+#[derive(Copy, Clone)]
+pub(crate) struct Context {
+    pub api: &'static Api,
+    pub raw: Handle<CUctx_st>,
+}
+
+impl Context {
+    /// Most threads have the context already: then nothing is pushed.
+    #[inline]
+    pub fn make_current(self) -> Result<Current, CudaError> {
+        let mut now = null_mut();
+        // SAFETY: `now` is a place for a context.
+        unsafe { self.api.cuCtxGetCurrent(&mut now) }?;
+        let pushed = now != self.raw.0;
+        if pushed {
+            // SAFETY: the context is never released.
+            unsafe { self.api.cuCtxPushCurrent_v2(self.raw.0) }?;
+        }
+        Ok(Current { pop: pushed.then_some(self.api), here: PhantomData })
+    }
+
+    /// Runs `f` with the context current, for destructors: only where the driver may be called at
+    /// all, and errors are for nobody.
+    pub fn finally(self, f: impl FnOnce(&'static Api) -> Result<(), Failure>) {
+        if driver::is_ours()
+            && let Ok(_current) = self.make_current()
+        {
+            let _ = f(self.api);
+        }
+    }
+}
+
+/// A device's context is current on this thread. Guards go in the order opposite to that in which
+/// they came.
+#[must_use = "the context is current only as long as the guard is"]
+pub struct Current {
+    pop: Option<&'static Api>,
+    /// Of one thread.
+    here: PhantomData<*const ()>,
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(api) = self.pop {
+            let mut popped = null_mut();
+            // SAFETY: this guard pushed the context. There is nothing to do if it fails.
+            let _ = unsafe { api.cuCtxPopCurrent_v2(&mut popped) };
+        }
+    }
+}

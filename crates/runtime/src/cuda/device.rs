@@ -1,0 +1,133 @@
+//! A device of this machine.
+
+use super::context::{Context, Current, Handle};
+use super::driver::{self, driver};
+use super::error::CudaError;
+use super::graph::Relaxed;
+use super::info::DeviceInfo;
+use super::pool::{Blocks, DeviceMemory};
+use super::staging::Staging;
+use super::stream::StreamRef;
+use super::tensor_map::Cache;
+use super::wait;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic};
+use tessera_support::ForkLock;
+
+pub struct Device {
+    ordinal: u32,
+    pub(crate) context: Context,
+    info: DeviceInfo,
+    pub(crate) blocks: Blocks<DeviceMemory>,
+    pub(crate) staging: ForkLock<Option<Staging>>,
+    /// Streams of dropped owners. They are used again and never destroyed: a handle then always
+    /// stands for one order of work, which is what the pool goes by.
+    pub(crate) idle_streams: ForkLock<Vec<u64>>,
+    pub(crate) tensor_maps: ForkLock<Cache>,
+}
+
+static DEVICES: ForkLock<BTreeMap<u32, Arc<Device>>> = ForkLock::new(BTreeMap::new());
+
+/// Bytes of a device, all processes' together.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    pub free: u64,
+    pub total: u64,
+}
+
+impl Device {
+    /// The device of this number; the same one each time. Its primary context is kept from the
+    /// first call to the end of the process.
+    pub fn get(ordinal: u32) -> Result<Arc<Device>, CudaError> {
+        let driver = driver()?;
+        let mut devices = DEVICES.lock();
+        if let Some(device) = devices.get(&ordinal) {
+            return Ok(device.clone());
+        }
+        if ordinal >= driver.present.devices {
+            let count = driver.present.devices;
+            let message = format!("expected a device below cuda:{count}, got cuda:{ordinal}");
+            return Err(CudaError::refused(Diagnostic::new(Code::E_DRIVER, message)));
+        }
+        let device = Arc::new(Self::open(driver, ordinal)?);
+        devices.insert(ordinal, device.clone());
+        Ok(device)
+    }
+
+    fn open(driver: driver::Driver, ordinal: u32) -> Result<Device, CudaError> {
+        let api = driver.api;
+        let (mut device, mut raw) = (0, null_mut());
+        // SAFETY: places for a device and a context.
+        unsafe {
+            api.cuDeviceGet(&mut device, ordinal as i32)?;
+            api.cuDevicePrimaryCtxRetain(&mut raw, device)?;
+        }
+        let context = Context { api, raw: Handle(raw) };
+        let _current = context.make_current()?;
+        let total = memory(context)?.total;
+        Ok(Self {
+            ordinal,
+            context,
+            info: DeviceInfo::ask(api, device, driver.present.version, total)?,
+            blocks: Blocks::new(DeviceMemory { context }, format!("cuda:{ordinal}")),
+            staging: ForkLock::default(),
+            idle_streams: ForkLock::default(),
+            tensor_maps: ForkLock::default(),
+        })
+    }
+
+    pub fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    pub fn memory(&self) -> Result<MemoryInfo, CudaError> {
+        memory(self.context)
+    }
+
+    /// Makes the device's context the thread's, until the guard goes.
+    pub fn make_current(&self) -> Result<Current, CudaError> {
+        self.context.make_current()
+    }
+
+    /// Waits until all work of the stream is done, or the host asks to stop.
+    pub fn synchronize(&self, stream: StreamRef) -> Result<(), CudaError> {
+        let _current = self.make_current()?;
+        stream.not_capturing(self.context.api, "waiting for the stream")?;
+        let _relaxed = Relaxed::begin(self.context.api);
+        wait::until(|| stream.is_idle(self.context.api))
+    }
+
+    /// Waits until all work that this process has given the device is done, on whatever stream, or
+    /// the host asks to stop. The driver's own wait cannot be stopped: another thread does it.
+    pub fn synchronize_all(&self) -> Result<(), CudaError> {
+        let context = self.context;
+        let waiting = std::thread::spawn(move || {
+            let _current = context.make_current()?;
+            // SAFETY: the context is current.
+            unsafe { context.api.cuCtxSynchronize() }.map_err(CudaError::from)
+        });
+        wait::until(|| Ok(waiting.is_finished()))?;
+        waiting.join().unwrap_or(Ok(()))
+    }
+}
+
+pub(crate) fn memory(context: Context) -> Result<MemoryInfo, CudaError> {
+    let _current = context.make_current()?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: places for two numbers.
+    unsafe { context.api.cuMemGetInfo_v2(&mut free, &mut total) }?;
+    Ok(MemoryInfo { free: free as u64, total: total as u64 })
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cuda:{} ({})", self.ordinal, self.info.name)
+    }
+}

@@ -1,0 +1,236 @@
+//! The launch of a kernel. Nothing is allocated on this path, and nothing is waited for.
+
+use super::error::CudaError;
+use super::function::{Function, PORTABLE_CLUSTER};
+use super::stream::StreamRef;
+use cudarc::driver::sys::{
+    CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as SIZE,
+    CU_LAUNCH_PARAM_END_AS_INT as END, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchAttributeID::*, CUlaunchAttributeValue, CUlaunchConfig,
+};
+use std::ffi::c_void;
+use std::ptr::{addr_of_mut, null_mut};
+use tessera_diag::{Code, Diagnostic};
+
+/// How many blocks of how many threads.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// Blocks along each axis. With a zero among them nothing is launched.
+    pub grid: [u32; 3],
+    /// Threads of a block, along one axis.
+    pub block: u32,
+    /// Blocks of a cluster along each axis; each divides the grid's.
+    pub cluster: Option<[u32; 3]>,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// All blocks run at once and may wait for each other.
+    pub cooperative: bool,
+    /// The kernel may begin before the one in front of it has ended, up to where it waits for it
+    /// (`griddepcontrol.wait`).
+    pub programmatic: bool,
+}
+
+impl LaunchShape {
+    pub const fn new(grid: [u32; 3], block: u32) -> Self {
+        Self { grid, block, cluster: None, shared: 0, cooperative: false, programmatic: false }
+    }
+
+    fn is_plain(&self) -> bool {
+        self.cluster.is_none() && !self.cooperative && !self.programmatic
+    }
+}
+
+/// The attributes of one launch, in the driver's form.
+struct Attributes {
+    items: [CUlaunchAttribute; 3],
+    count: usize,
+}
+
+impl Attributes {
+    fn of(shape: &LaunchShape) -> Self {
+        let value = CUlaunchAttributeValue { pad: [0; 64] };
+        let none = CUlaunchAttribute { id: CU_LAUNCH_ATTRIBUTE_IGNORE, pad: [0; 4], value };
+        let mut all = Self { items: [none; 3], count: 0 };
+        if let Some([x, y, z]) = shape.cluster {
+            let value = all.push(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+            (value.clusterDim.x, value.clusterDim.y, value.clusterDim.z) = (x, y, z);
+        }
+        if shape.cooperative {
+            all.push(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1;
+        }
+        if shape.programmatic {
+            all.push(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+                .programmaticStreamSerializationAllowed = 1;
+        }
+        all
+    }
+
+    fn push(&mut self, id: CUlaunchAttributeID) -> &mut CUlaunchAttributeValue {
+        let item = &mut self.items[self.count];
+        self.count += 1;
+        item.id = id;
+        &mut item.value
+    }
+
+    fn config(&mut self, shape: &LaunchShape, stream: StreamRef) -> CUlaunchConfig {
+        CUlaunchConfig {
+            gridDimX: shape.grid[0],
+            gridDimY: shape.grid[1],
+            gridDimZ: shape.grid[2],
+            blockDimX: shape.block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shape.shared,
+            hStream: stream.handle(),
+            attrs: self.items.as_mut_ptr(),
+            numAttrs: self.count as u32,
+        }
+    }
+}
+
+impl Function {
+    /// Launches the kernel, in the stream's order. `params` are its parameters' bytes, each at its
+    /// own alignment, as they stand in one structure; bytes behind the last are left out.
+    ///
+    /// # Safety
+    /// `params` are what the kernel takes. The memory that it reaches is there, and used by nobody
+    /// else against it, until the stream is past the launch. The stream is of this device.
+    pub unsafe fn launch(
+        &self,
+        shape: &LaunchShape,
+        params: &[u8],
+        stream: StreamRef,
+    ) -> Result<(), CudaError> {
+        if shape.grid.contains(&0) {
+            return Ok(());
+        }
+        self.check(shape)?;
+        let mut size = self.attributes().param_bytes.map_or(params.len(), |bytes| bytes as usize);
+        if params.len() < size {
+            return Err(self.mispacked(params.len()));
+        }
+        let _current = self.device().context.make_current()?;
+        let api = self.device().context.api;
+        let mut extra = [
+            POINTER as usize as *mut c_void,
+            params.as_ptr().cast_mut().cast(),
+            SIZE as usize as *mut c_void,
+            addr_of_mut!(size).cast(),
+            END as usize as *mut c_void,
+        ];
+        let (function, none, extra) = (self.handle(), null_mut(), extra.as_mut_ptr());
+        if shape.is_plain() {
+            let ([x, y, z], block, shared) = (shape.grid, shape.block, shape.shared);
+            let stream = stream.handle();
+            // SAFETY: the driver copies the parameters before it returns; the rest is the caller's
+            // promise.
+            unsafe {
+                api.cuLaunchKernel(function, x, y, z, block, 1, 1, shared, stream, none, extra)
+            }?;
+        } else {
+            let mut attributes = Attributes::of(shape);
+            let config = attributes.config(shape, stream);
+            // SAFETY: as above; `attributes` lives to the end of the call.
+            unsafe { api.cuLaunchKernelEx(&config, function, none, extra) }?;
+        }
+        Ok(())
+    }
+
+    /// How many clusters of this shape the device runs at once.
+    pub fn max_clusters(&self, shape: &LaunchShape) -> Result<u32, CudaError> {
+        self.check(shape)?;
+        let context = self.device().context;
+        let _current = context.make_current()?;
+        let mut attributes = Attributes::of(shape);
+        let config = attributes.config(shape, StreamRef::LEGACY);
+        let mut clusters = 0;
+        // SAFETY: `attributes` lives to the end of the call; `clusters` is a place for one number.
+        unsafe { context.api.cuOccupancyMaxActiveClusters(&mut clusters, self.handle(), &config) }?;
+        Ok(clusters.max(0).unsigned_abs())
+    }
+
+    /// Everything that the driver would refuse without saying why. Also allows what must be allowed
+    /// first, which is done once.
+    #[inline]
+    fn check(&self, shape: &LaunchShape) -> Result<(), CudaError> {
+        let most = self.device().info().max_grid;
+        let fits = shape.block > 0
+            && shape.block <= self.attributes().max_threads
+            && shape.grid[0] <= most[0]
+            && shape.grid[1] <= most[1]
+            && shape.grid[2] <= most[2];
+        if !fits {
+            return Err(self.misshapen(shape));
+        }
+        self.set_shared(shape.shared)?;
+        match shape.cluster {
+            Some(cluster) => self.check_cluster(shape, cluster),
+            None => Ok(()),
+        }
+    }
+
+    fn check_cluster(&self, shape: &LaunchShape, cluster: [u32; 3]) -> Result<(), CudaError> {
+        let blocks = cluster.iter().try_fold(1_u32, |all, &n| all.checked_mul(n));
+        let divides = (0..3).all(|i| cluster[i] > 0 && shape.grid[i].is_multiple_of(cluster[i]));
+        match blocks {
+            Some(blocks) if divides && blocks <= 2 * PORTABLE_CLUSTER => self.allow_cluster(blocks),
+            _ => Err(self.misshapen(shape)),
+        }
+    }
+
+    #[cold]
+    fn misshapen(&self, shape: &LaunchShape) -> CudaError {
+        let (name, most) = (self.name(), self.device().info().max_grid);
+        let (threads, blocks) = (self.attributes().max_threads, 2 * PORTABLE_CLUSTER);
+        let LaunchShape { grid, block, cluster, .. } = *shape;
+        let message = if block == 0 || block > threads {
+            format!("`{name}`: expected 1 to {threads} threads in a block, got {block}")
+        } else if (0..3).any(|i| grid[i] > most[i]) {
+            format!("`{name}`: expected a grid of at most {most:?} blocks, got {grid:?}")
+        } else {
+            let cluster = cluster.unwrap_or_default();
+            format!(
+                "`{name}`: expected clusters of at most {blocks} blocks that divide the grid, got {cluster:?} in {grid:?}"
+            )
+        };
+        CudaError::refused(Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message))
+    }
+
+    #[cold]
+    fn mispacked(&self, got: usize) -> CudaError {
+        let wanted = self.attributes().param_bytes.unwrap_or_default();
+        let message =
+            format!("`{}`: expected {wanted} bytes of parameters, got {got}", self.name());
+        CudaError::refused(Diagnostic::new(Code::E_UNKNOWN, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_those_that_were_asked_for() {
+        let mut shape = LaunchShape::new([8, 1, 1], 128);
+        assert!(shape.is_plain());
+        assert_eq!(Attributes::of(&shape).count, 0);
+        shape.cluster = Some([2, 1, 1]);
+        shape.programmatic = true;
+        let mut all = Attributes::of(&shape);
+        let ids: Vec<_> = all.items[..all.count].iter().map(|item| item.id).collect();
+        assert_eq!(
+            ids,
+            [
+                CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            ]
+        );
+        // SAFETY: these are the fields that were written.
+        unsafe {
+            assert_eq!(all.items[0].value.clusterDim.x, 2);
+            assert_eq!(all.items[1].value.programmaticStreamSerializationAllowed, 1);
+        }
+        let config = all.config(&shape, StreamRef::LEGACY);
+        assert_eq!((config.gridDimX, config.blockDimX, config.numAttrs), (8, 128, 2));
+    }
+}

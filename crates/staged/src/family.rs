@@ -1,0 +1,131 @@
+//! The family of Tile IR's ops: their rows as rows of Staged IR, made once from those of Tile IR.
+//! What differs: results that are tiles have layouts, so that loads and shape ops infer otherwise;
+//! and loops carry what Tile IR does not have.
+
+use crate::ops::family::{
+    infer_expand, infer_reduce, infer_transpose, verify_for, verify_if, verify_tile, verify_while,
+};
+use crate::{Staged, StagedOp};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use tessera_ir::{GroupSpec, InferFn, OpInfo, Opcode, TypeClass};
+use tessera_tile::TileOp;
+
+/// Whether an op of Tile IR is one of Staged IR too. What the passes of the tile level remove is
+/// not: implicit origins, and shared memory as the user wrote it. `block_barrier` is the barrier.
+pub fn in_family(op: TileOp) -> bool {
+    !matches!(
+        op,
+        TileOp::Origin
+            | TileOp::BufAlloc
+            | TileOp::CopyAsync
+            | TileOp::CopyCommit
+            | TileOp::CopyWait
+            | TileOp::Barrier
+    )
+}
+
+pub(crate) fn all() -> Vec<TileOp> {
+    TileOp::all().into_iter().filter(|&op| in_family(op)).collect()
+}
+
+pub(crate) fn name(op: TileOp) -> &'static str {
+    op.mnemonic()
+}
+
+/// By the op's own name: other spellings are for text that users write.
+pub(crate) fn parse(text: &str) -> Option<TileOp> {
+    TileOp::from_mnemonic(text).filter(|&op| in_family(op) && op.mnemonic() == text)
+}
+
+pub(crate) fn info(op: TileOp) -> &'static OpInfo<Staged> {
+    static ROWS: LazyLock<BTreeMap<TileOp, OpInfo<Staged>>> =
+        LazyLock::new(|| TileOp::all().into_iter().map(|op| (op, row(op))).collect());
+    &ROWS[&op]
+}
+
+/// What a loop carries here: also pending tiles and counters of rings.
+const INIT: &[GroupSpec] =
+    &[GroupSpec { name: "init", class: TypeClass::Any, min: 0, max: usize::MAX }];
+const VALUES: &[GroupSpec] =
+    &[GroupSpec { name: "values", class: TypeClass::Any, min: 0, max: usize::MAX }];
+
+fn row(op: TileOp) -> OpInfo<Staged> {
+    let of = op.info();
+    OpInfo {
+        number: of.number,
+        since: "0.2",
+        doc: of.doc,
+        example: "",
+        operands: of.operands,
+        groups: match op {
+            TileOp::For | TileOp::While => INIT,
+            TileOp::Yield => VALUES,
+            _ => of.groups,
+        },
+        attrs: of.attrs,
+        regions: of.regions,
+        results: of.results,
+        effects: of.effects,
+        infer: infer(op),
+        verify: Some(match op {
+            TileOp::For => verify_for,
+            TileOp::If => verify_if,
+            TileOp::While => verify_while,
+            _ => verify_tile,
+        }),
+    }
+}
+
+/// How result types follow from the operands'; `None` where the layout may be any.
+fn infer(op: TileOp) -> Option<InferFn> {
+    match op {
+        // These give an operand's type, with another dtype or not: its layout stays.
+        TileOp::Ew(_) | TileOp::Select | TileOp::Philox | TileOp::Scan | TileOp::Mma => {
+            op.info().infer
+        }
+        // These give indices or scalars.
+        TileOp::ProgramId
+        | TileOp::NumPrograms
+        | TileOp::LinearId
+        | TileOp::LocalId
+        | TileOp::GroupSize
+        | TileOp::WarpSize
+        | TileOp::Dim
+        | TileOp::Origin
+        | TileOp::GroupReduce
+        | TileOp::GroupScan
+        | TileOp::GroupBroadcast
+        | TileOp::GroupShuffle => op.info().infer,
+        TileOp::Transpose => Some(infer_transpose),
+        TileOp::Expand => Some(infer_expand),
+        TileOp::Reduce | TileOp::ArgReduce => Some(match op {
+            TileOp::ArgReduce => crate::ops::family::infer_argreduce,
+            _ => infer_reduce,
+        }),
+        // The layout of what comes from memory or from nothing is chosen.
+        TileOp::Load | TileOp::Gather | TileOp::Atomic | TileOp::Const | TileOp::Iota => None,
+        TileOp::Cast | TileOp::Bitcast | TileOp::Reshape | TileOp::Broadcast => None,
+        TileOp::For | TileOp::If | TileOp::While | TileOp::Yield | TileOp::Return => None,
+        TileOp::Store
+        | TileOp::Scatter
+        | TileOp::Accumulate
+        | TileOp::BufAlloc
+        | TileOp::CopyAsync
+        | TileOp::CopyCommit
+        | TileOp::CopyWait
+        | TileOp::Barrier
+        | TileOp::Print
+        | TileOp::Assert => None,
+    }
+}
+
+/// The op of Tile IR that an op is, if it is one.
+impl StagedOp {
+    pub fn as_tile(self) -> Option<TileOp> {
+        match self {
+            StagedOp::Tile(op) => Some(op),
+            _ => None,
+        }
+    }
+}

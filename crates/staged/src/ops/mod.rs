@@ -1,0 +1,10 @@
+//! The rules of each op: result types and what must hold of the op alone.
+
+pub mod bulk;
+pub mod family;
+pub mod mma;
+pub mod ring;
+pub mod roles;
+pub mod smem;
+pub mod tiles;
+pub mod turn;

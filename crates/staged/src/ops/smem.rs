@@ -1,0 +1,105 @@
+//! Shared memory that the program names, and tiles that go through it.
+
+use crate::Staged;
+use tessera_ir::{Attr, Dim, Func, InferContext, OpErrors, OpId, Type, Value};
+use tessera_layout::Shared;
+
+/// What all of a block shares is there from its begin to its end.
+pub(super) fn made_once(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    if func.blocks[func.ops[id].block].parent.is_some() {
+        errors
+            .structure("expected shared memory, rings and turns to be made in the function's body");
+    }
+}
+
+pub fn verify_alloc(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    made_once(func, id, errors);
+    let ty = func.ty(func.ops[id].result());
+    if !matches!(ty, Type::Smem { .. }) {
+        errors.ty(format!("expected shared memory, got {ty}"));
+    }
+    let alignment = func.ops[id].attr("alignment").and_then(Attr::as_int);
+    if alignment.is_some_and(|a| a <= 0 || a.count_ones() != 1) {
+        errors.structure("expected an alignment that is a power of two");
+    }
+}
+
+/// The axes of the memory that a view still has, in its order.
+fn view_axes(extent: &[i64], perm: Option<&[i64]>) -> Result<Vec<usize>, String> {
+    let kept: Vec<usize> = (0..extent.len()).filter(|&axis| extent[axis] != 0).collect();
+    let Some(perm) = perm else { return Ok(kept) };
+    let mut seen = perm.to_vec();
+    seen.sort_unstable();
+    if !seen.iter().copied().eq(0..kept.len() as i64) {
+        return Err(format!(
+            "expected a permutation of the {} axes in `perm`, got {perm:?}",
+            kept.len()
+        ));
+    }
+    Ok(perm.iter().map(|&p| kept[p as usize]).collect())
+}
+
+/// The type of a view. Its layout has the form of the memory's: order, swizzle, padding and panels.
+/// Addresses are those of the memory it is a part of, from the positions `at` on.
+pub fn infer_view(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
+    let Some(mem @ Type::Smem { dtype, layout, .. }) = c.operands.first() else {
+        return Err("expected shared memory".into());
+    };
+    let extent = c.attrs.get("extent").and_then(Attr::as_ints).unwrap_or_default();
+    let perm = c.attrs.get("perm").and_then(Attr::as_ints);
+    let (rank, given, at) = (mem.rank(), extent.len(), c.group("at").len());
+    if given != rank || at != rank {
+        return Err(format!(
+            "expected {rank} positions and extents for {mem}, got {at} and {given}"
+        ));
+    }
+    let inside = |(d, &e): (&Dim, &i64)| d.as_static().is_some_and(|d| (0..=d).contains(&e));
+    if !mem.shape().iter().zip(&extent).all(inside) {
+        return Err(format!("expected extents inside {mem}, got {extent:?}"));
+    }
+    let axes = view_axes(&extent, perm.as_deref())?;
+    let shape: Vec<i64> = axes.iter().map(|&axis| extent[axis]).collect();
+    let here = |axis: &usize| axes.iter().position(|a| a == axis);
+    let form = Shared {
+        shape: shape.iter().map(|&d| d as u32).collect(),
+        order: layout.order.iter().filter_map(here).collect(),
+        // Panels are cut along the fastest axis, and go with it.
+        panel: layout.panel.filter(|_| layout.order.first().is_some_and(|a| here(a).is_some())),
+        ..(**layout).clone()
+    };
+    Ok(vec![Type::smem(&shape, *dtype, form)])
+}
+
+pub fn verify_view(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let types = |values: &[Value]| values.iter().map(|&v| func.ty(v).clone()).collect::<Vec<_>>();
+    let context = InferContext {
+        operands: &types(op.positional()),
+        groups: &[("at", types(op.group("at")))],
+        attrs: &op.attrs,
+    };
+    if let Err(why) = infer_view(&context) {
+        errors.shape(why);
+    }
+}
+
+/// A tile and the memory it is read from or written to are of one shape and dtype.
+fn same(mem: &Type, tile: &Type, errors: &mut OpErrors) {
+    if !tile.is_tile() {
+        errors.ty(format!("expected a tile, got {tile}"));
+    } else if tile.shape() != mem.shape() {
+        errors.shape(format!("expected a tile of the memory's shape {mem}, got {tile}"));
+    } else if tile.dtype() != mem.dtype() {
+        errors.ty(format!("expected a tile of dtype {}, got {tile}", mem.dtype()));
+    }
+}
+
+pub fn verify_load(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    same(func.ty(op.operands[0]), func.ty(op.result()), errors);
+}
+
+pub fn verify_store(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    same(func.ty(op.operands[0]), func.ty(op.operands[1]), errors);
+}

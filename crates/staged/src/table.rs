@@ -1,0 +1,250 @@
+//! The op table of Staged IR: the ops of Tile IR as one family, and what threads, shared memory,
+//! engines and roles add to them. Numbers are frozen.
+
+use crate::ops::{bulk, family, mma, ring, roles, smem, tiles, turn};
+use crate::{Staged, family as rows};
+use tessera_ir::define_ops;
+use tessera_tile::TileOp;
+
+define_ops! {
+    level Staged;
+    /// Every op of Staged IR.
+    pub enum StagedOp;
+
+    family Tile(TileOp) {
+        all: rows::all(),
+        name: rows::name,
+        parse: rows::parse,
+        info: rows::info
+    }
+
+    aliases {}
+
+    /// The same elements at other places: the one op that moves the elements of a tile between
+    /// threads without shared memory that the program sees.
+    ConvertLayout = 0x200 "convert_layout" since "0.2" {
+        operands: [x: Tile], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(family::verify_convert),
+        example: "%c = staged.convert_layout %t : LAID",
+    }
+    /// Shared memory for the whole kernel, not initialised.
+    SmemAlloc = 0x210 "smem_alloc" since "0.2" {
+        operands: [], groups: [], attrs: [alignment: Int optional], regions: [],
+        results: Some(1), effects: Write, infer: None, verify: Some(smem::verify_alloc),
+        example: "%m2 = staged.smem_alloc : SMEM",
+    }
+    /// A block of shared memory: no bytes move. An extent of 0 takes one position and drops the
+    /// axis; `perm` then turns the axes as in `transpose`.
+    SmemView = 0x211 "smem_view" since "0.2" {
+        operands: [mem: Smem],
+        groups: [at: Index [0, usize::MAX]],
+        attrs: [extent: Ints required, perm: Ints optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(smem::infer_view), verify: Some(smem::verify_view),
+        example: "%w = staged.smem_view %m at(%i, %i) {extent = [8, 8]} : SMEM",
+    }
+    /// Reads the whole of shared memory into a tile.
+    FragLoad = 0x212 "frag_load" since "0.2" {
+        operands: [mem: Smem], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Read, infer: None, verify: Some(smem::verify_load),
+        example: "%l = staged.frag_load %m : LAID",
+    }
+    /// Writes a tile over the whole of shared memory.
+    FragStore = 0x213 "frag_store" since "0.2" {
+        operands: [mem: Smem, value: Tile], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Write, infer: None, verify: Some(smem::verify_store),
+        example: "staged.frag_store %m, %t",
+    }
+    /// A ring: as many slots as its type says, all free. Counter `i` of a ring op speaks of slot
+    /// `i mod n`; phases and barriers are found from it where instructions are selected.
+    RingCreate = 0x220 "ring_create" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Write, infer: None, verify: Some(ring::verify_create),
+        example: "%r2 = staged.ring_create : RING",
+    }
+    /// Waits until the slot of counter `i` is free, and takes it to be filled. A producer takes the
+    /// counters 0, 1, 2, … in order.
+    Acquire = 0x221 "acquire" since "0.2" {
+        operands: [ring: Ring, i: Index], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Sync, infer: Some(ring::infer_slot), verify: None,
+        example: "%s2 = staged.acquire %r, %i : SLOT",
+    }
+    /// Begins to copy a block of global memory over a field of an acquired slot; positions outside
+    /// become zero. It is done when a `wait` for the counter returns.
+    Fill = 0x222 "fill" since "0.2" {
+        operands: [slot: Slot, src: View],
+        groups: [at: Index [0, usize::MAX]],
+        attrs: [field: Word required, extent: Ints required, bounds: Words optional], regions: [],
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(ring::verify_fill),
+        example: "staged.fill %s, %v at(%i, %i) {field = a, extent = [8, 8]}",
+    }
+    /// Says that all copies and writes of counter `i` have begun: who waits for it gets the slot
+    /// when they are done.
+    Publish = 0x223 "publish" since "0.2" {
+        operands: [ring: Ring, i: Index], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: None,
+        example: "staged.publish %r, %i",
+    }
+    /// Waits until the slot of counter `i` is filled, and takes it to be read.
+    Wait = 0x224 "wait" since "0.2" {
+        operands: [ring: Ring, i: Index], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Sync, infer: Some(ring::infer_slot), verify: None,
+        example: "%s2 = staged.wait %r, %i : SLOT",
+    }
+    /// The memory of one field: to be written between `acquire` and `publish`, or read between
+    /// `wait` and `release`.
+    Field = 0x225 "field" since "0.2" {
+        operands: [slot: Slot], groups: [], attrs: [name: Word required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ring::infer_field), verify: Some(ring::verify_field),
+        example: "%f = staged.field %s {name = a} : SMEM",
+    }
+    /// Says that this role's replica has read the slot of counter `i`: when every consumer has, it
+    /// is free. With `unless_first` nothing is done in the first turn of the loop around it, where
+    /// there is no counter before.
+    Release = 0x226 "release" since "0.2" {
+        operands: [ring: Ring, i: Index], groups: [], attrs: [unless_first: Bool optional], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: Some(ring::verify_release),
+        example: "staged.release %r, %i",
+    }
+    /// The producer's end: waits until no copy is under way and every other reader has released all
+    /// that was published, so that the memory may be used otherwise or the block may end. What the
+    /// role filled for itself it may leave unread.
+    Drain = 0x227 "drain" since "0.2" {
+        operands: [ring: Ring], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: None,
+        example: "staged.drain %r",
+    }
+    /// An accumulator that nothing is being added to yet, so that a loop can carry it.
+    MmaOpen = 0x230 "mma_open" since "0.2" {
+        operands: [acc: Tile], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(mma::infer_open), verify: None,
+        example: "%p2 = staged.mma_open %t : PENDING",
+    }
+    /// Begins one group of multiply-adds on the matrix engine: `a` (m×k) by `b` (k×n) into `acc`.
+    /// What it reads in shared memory and in registers is borrowed until a `mma_retire` covers it.
+    MmaIssue = 0x231 "mma_issue" since "0.2" {
+        operands: [a: Operand, b: Smem, acc: Accumulator], groups: [], attrs: [class: Word optional], regions: [],
+        results: Some(1), effects: Read, infer: Some(mma::infer_issue), verify: Some(mma::verify_issue),
+        example: "%q = staged.mma_issue %m, %m, %p : PENDING",
+    }
+    /// Waits until at most the `keep` newest groups of this role's replica are not done. The result
+    /// is the tile where the groups of `p` are among those done, and is still pending where not.
+    MmaRetire = 0x232 "mma_retire" since "0.2" {
+        operands: [p: Pending], groups: [], attrs: [keep: Int required], regions: [],
+        results: Some(1), effects: Sync, infer: None, verify: Some(mma::verify_retire),
+        example: "%t2 = staged.mma_retire %p {keep = 0} : LAID",
+    }
+    /// Begins to copy shared memory over a block of global memory; positions outside are not written.
+    BulkStore = 0x240 "bulk_store" since "0.2" {
+        operands: [mem: Smem, dst: View],
+        groups: [at: Index [0, usize::MAX]],
+        attrs: [extent: Ints required, bounds: Words optional], regions: [],
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(bulk::verify_store),
+        example: "staged.bulk_store %m, %v at(%i, %i) {extent = [8, 8]}",
+    }
+    /// Begins to fold shared memory into a block of global memory, each element in one step.
+    BulkReduce = 0x241 "bulk_reduce" since "0.2" {
+        operands: [mem: Smem, dst: View],
+        groups: [at: Index [0, usize::MAX]],
+        attrs: [op: Word required, extent: Ints required, bounds: Words optional], regions: [],
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(bulk::verify_reduce),
+        example: "staged.bulk_reduce %m, %v at(%i, %i) {op = sum, extent = [8, 8]}",
+    }
+    /// Waits until at most the `keep` newest bulk stores of this role's replica are not done; with
+    /// `read` only until they have read their shared memory.
+    BulkWait = 0x242 "bulk_wait" since "0.2" {
+        operands: [], groups: [], attrs: [keep: Int required, read: Bool optional], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: Some(bulk::verify_wait),
+        example: "staged.bulk_wait {keep = 0}",
+    }
+    /// A turn that goes around between the replicas of one role, and begins at the first.
+    TurnCreate = 0x250 "turn_create" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Write, infer: Some(turn::infer_turn), verify: Some(turn::verify_create),
+        example: "%u = staged.turn_create : turn",
+    }
+    /// Waits until it is this replica's turn.
+    TurnTake = 0x251 "turn_take" since "0.2" {
+        operands: [turn: Turn], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: Some(turn::verify_turn),
+        example: "staged.turn_take %turn",
+    }
+    /// Hands the turn to the next replica.
+    TurnGive = 0x252 "turn_give" since "0.2" {
+        operands: [turn: Turn], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: Some(turn::verify_turn),
+        example: "staged.turn_give %turn",
+    }
+    /// The threads of this role's replica meet, or with `all` those of all replicas of the role,
+    /// and see each other's writes to shared memory.
+    RoleBarrier = 0x260 "role_barrier" since "0.2" {
+        operands: [], groups: [], attrs: [all: Bool optional], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: None,
+        example: "staged.role_barrier",
+    }
+    /// All threads of the cluster meet.
+    ClusterBarrier = 0x261 "cluster_barrier" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: None,
+        example: "staged.cluster_barrier",
+    }
+    /// All threads of the block meet, and see each other's writes to shared memory.
+    BlockBarrier = 0x262 "block_barrier" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: None,
+        example: "staged.block_barrier",
+    }
+    /// What these threads have written to shared memory, engines see from the next barrier on.
+    FenceAsync = 0x263 "fence_async" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: None,
+        example: "staged.fence_async",
+    }
+    /// Runs its roles side by side; ends when all have. Its region holds `role` ops and a `yield`.
+    Roles = 0x270 "roles" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [body],
+        results: Some(0), effects: Control, infer: None, verify: Some(roles::verify_roles),
+        example: "staged.roles do {\n  staged.role {name = all, warps = 4} do {\n    staged.yield\n  }\n  staged.yield\n}",
+    }
+    /// What `replicas` times `warps` warps do. `part` says what the replicas divide: `rows` or `cols`
+    /// of a tile, or whole `tiles`; without it they all do the same part that their number picks.
+    /// `regs` are the registers of a thread; with `one_thread` a single thread runs the body.
+    Role = 0x271 "role" since "0.2" {
+        operands: [], groups: [],
+        attrs: [name: Word required, warps: Int required, replicas: Int optional, part: Word optional, regs: Int optional, one_thread: Bool optional],
+        regions: [body],
+        results: Some(0), effects: Control, infer: None, verify: Some(roles::verify_role),
+        example: "staged.roles do {\n  staged.role {name = all, warps = 4} do {\n    staged.yield\n  }\n  staged.yield\n}",
+    }
+    /// The number of this replica in its role.
+    Replica = 0x272 "replica" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(tessera_tile::ops::ids::infer_index), verify: Some(roles::verify_replica),
+        example: "staged.roles do {\n  staged.role {name = all, warps = 4} do {\n    %k = staged.replica : i64\n    staged.yield\n  }\n  staged.yield\n}",
+    }
+    /// The number of this block, or cluster of blocks, among those that run. Any number of them may:
+    /// what a function computes must not depend on it.
+    Worker = 0x273 "worker" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(tessera_tile::ops::ids::infer_index), verify: None,
+        example: "%w = staged.worker : i64",
+    }
+    /// How many blocks, or clusters of them, run.
+    Workers = 0x274 "workers" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: Some(tessera_tile::ops::ids::infer_index), verify: None,
+        example: "%w = staged.workers : i64",
+    }
+    /// The persistent loop: runs its body for the tiles of a grid that fall to this block, with the
+    /// tile's coordinates and the carried values. `order` is `static` (block b of B takes the tiles
+    /// b, b + B, …) or `dynamic` (whoever is free takes the next). `raster = m8` walks the grid in
+    /// groups of 8 along its first axis, that axis first; `n8` along its second. `longest_first`
+    /// walks the first axis from its end. In a role whose replicas divide `tiles`, they take turns.
+    Tiles = 0x280 "tiles" since "0.2" {
+        operands: [],
+        groups: [grid: Index [1, 3], init: Any [0, usize::MAX]],
+        attrs: [order: Word optional, raster: Word optional, longest_first: Bool optional],
+        regions: [body],
+        results: None, effects: Control, infer: None, verify: Some(tiles::verify_tiles),
+        example: "%n = staged.tiles grid(%i, %i) init(%i) : i64 do (%pm: i64, %pn: i64, %c: i64) {\n  staged.yield %c\n}",
+    }
+}

@@ -1,0 +1,101 @@
+//! What an engine may still read is left alone: a slot is released, and memory written again, only
+//! when a `mma_retire` or a `bulk_wait` covers everything that was begun on it; a pending tile is a
+//! tile only when its groups are done; and a role ends with its bulk stores done reading.
+
+use super::Finding;
+use super::trace::{Actor, Base, Place, Run, Trace, What};
+use crate::Staged;
+use std::collections::BTreeMap;
+use tessera_ir::{Func, OpId};
+
+pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for trace in &run.traces {
+        one(func, run, trace, &mut out);
+    }
+    out
+}
+
+#[derive(Default)]
+struct Engines {
+    /// What groups and bulk stores that may not be done read, by their numbers.
+    mma: BTreeMap<usize, Vec<(Place, OpId)>>,
+    bulk: BTreeMap<usize, Vec<(Place, OpId)>>,
+    groups: usize,
+    bulks: usize,
+}
+
+impl Engines {
+    fn reading(&self) -> impl Iterator<Item = &(Place, OpId)> {
+        self.mma.values().chain(self.bulk.values()).flatten()
+    }
+}
+
+fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
+    let line = |op: OpId| match func.ops[op].loc.line() {
+        0 => String::new(),
+        line => format!(" begun in line {line}"),
+    };
+    let mut engines = Engines::default();
+    for event in &trace.events {
+        match &event.what {
+            What::Read { place, by: Actor::Mma(group) } => {
+                engines.groups = engines.groups.max(group + 1);
+                engines.mma.entry(*group).or_default().push((place.clone(), event.op));
+            }
+            What::Read { place, by: Actor::Bulk(bulk) } => {
+                engines.bulks = engines.bulks.max(bulk + 1);
+                engines.bulk.entry(*bulk).or_default().push((place.clone(), event.op));
+            }
+            What::Retire { keep, newest, tile } => {
+                let done = engines.groups.saturating_sub(*keep);
+                engines.mma.retain(|&group, _| group >= done);
+                if *tile && newest.is_some_and(|n| n >= done) {
+                    out.push((
+                        event.op,
+                        format!(
+                            "expected a tile only of groups that are done, got one of the {keep} newest: \
+                             keep fewer, or leave it pending"
+                        ),
+                    ));
+                }
+            }
+            What::BulkWait { keep } => {
+                let done = engines.bulks.saturating_sub(*keep);
+                engines.bulk.retain(|&bulk, _| bulk >= done);
+            }
+            What::Release { ring, i } => {
+                let borrowed = engines.reading().find(|(place, _)| {
+                    matches!(&place.base, Base::Field { ring: r, i: n, .. } if (r, n) == (ring, i))
+                });
+                if let Some((_, by)) = borrowed {
+                    out.push((
+                        event.op,
+                        format!(
+                            "expected counter {i} of ring {} to be released when nothing reads it, got an \
+                             engine's work{} that no wait covers",
+                            run.name(*ring),
+                            line(*by)
+                        ),
+                    ));
+                }
+            }
+            What::Write { place, .. } => {
+                if let Some((_, by)) = engines.reading().find(|(p, _)| p.overlaps(place)) {
+                    out.push((
+                        event.op,
+                        format!(
+                            "expected memory that nothing reads, got an engine's work{} that no wait covers",
+                            line(*by)
+                        ),
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some((_, by)) = engines.bulk.values().flatten().next() {
+        let why = "expected a `bulk_wait` before the memory it reads goes, got the end of the role";
+        out.push((*by, why.into()));
+    }
+}

@@ -1,0 +1,198 @@
+//! Counters of rings: who fills a ring takes 0, 1, 2, … and publishes each; who reads it waits for
+//! the same, and releases each once; and nobody waits for what is never published.
+
+use super::Finding;
+use super::trace::{Run, Trace, What};
+use crate::Staged;
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_ir::{Func, OpId, Value};
+
+/// What one role, or the block, does with a ring.
+#[derive(Default)]
+struct Side {
+    acquired: Vec<(i64, OpId)>,
+    waited: Vec<(i64, OpId)>,
+    drains: bool,
+}
+
+pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
+    let mut out = Vec::new();
+    let mut sides: BTreeMap<(Value, Option<OpId>), Side> = BTreeMap::new();
+    for trace in &run.traces {
+        alone(run, trace, &mut out);
+        let mut seen: BTreeMap<Value, Side> = BTreeMap::new();
+        for event in &trace.events {
+            match event.what {
+                What::Acquire { ring, i } => {
+                    seen.entry(ring).or_default().acquired.push((i, event.op));
+                }
+                What::Wait { ring, i } => {
+                    seen.entry(ring).or_default().waited.push((i, event.op));
+                }
+                What::Drain { ring } => seen.entry(ring).or_default().drains = true,
+                _ => {}
+            }
+        }
+        for (ring, side) in seen {
+            let all = sides.entry((ring, trace.role)).or_default();
+            all.drains |= side.drains;
+            // Replicas that take tiles in turn are one sequence; others each do all of it, and the
+            // first stands for them.
+            if trace.by_tiles || all.acquired.is_empty() {
+                all.acquired.extend(side.acquired);
+            }
+            if trace.by_tiles || all.waited.is_empty() {
+                all.waited.extend(side.waited);
+            }
+        }
+        if !trace.by_tiles {
+            ascending(run, trace, &mut out);
+        }
+    }
+    for ((ring, _), side) in &mut sides {
+        side.acquired.sort_unstable();
+        side.waited.sort_unstable();
+        for list in [&side.acquired, &side.waited] {
+            if let Some((wanted, (got, op))) = (0..).zip(list).find(|(n, (i, _))| n != i) {
+                out.push((*op, sequence(run, *ring, wanted, *got)));
+            }
+        }
+    }
+    both_sides(run, &sides, &mut out);
+    out
+}
+
+fn sequence(run: &Run<'_>, ring: Value, wanted: i64, got: i64) -> String {
+    format!("expected counter {wanted} of ring {}, got {got}", run.name(ring))
+}
+
+/// In one trace the counters come one after another.
+fn ascending(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
+    let mut next: BTreeMap<(Value, bool), i64> = BTreeMap::new();
+    for event in &trace.events {
+        let (ring, i, fills) = match event.what {
+            What::Acquire { ring, i } => (ring, i, true),
+            What::Wait { ring, i } => (ring, i, false),
+            _ => continue,
+        };
+        let wanted = next.entry((ring, fills)).or_insert(0);
+        if *wanted != i {
+            out.push((event.op, sequence(run, ring, *wanted, i)));
+            return;
+        }
+        *wanted += 1;
+    }
+}
+
+/// Each counter that is acquired is published once, each that is waited for is released once.
+fn alone(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
+    let mut acquired = BTreeSet::new();
+    let mut published = BTreeSet::new();
+    let mut waited = BTreeSet::new();
+    let mut released = BTreeSet::new();
+    for event in &trace.events {
+        let fault = match event.what {
+            What::Acquire { ring, i } => {
+                acquired.insert((ring, i));
+                None
+            }
+            What::Wait { ring, i } => {
+                waited.insert((ring, i));
+                None
+            }
+            What::Publish { ring, i } => {
+                let fresh = published.insert((ring, i));
+                match (acquired.contains(&(ring, i)), fresh) {
+                    (false, _) => Some(("publish", "acquired", "before", ring, i)),
+                    (true, false) => Some(("publish", "published", "only once", ring, i)),
+                    (true, true) => None,
+                }
+            }
+            What::Release { ring, i } => {
+                let fresh = released.insert((ring, i));
+                match (waited.contains(&(ring, i)), fresh) {
+                    (false, _) => Some(("release", "waited for", "before", ring, i)),
+                    (true, false) => Some(("release", "released", "only once", ring, i)),
+                    (true, true) => None,
+                }
+            }
+            _ => None,
+        };
+        if let Some((what, done, when, ring, i)) = fault {
+            let name = run.name(ring);
+            let why = format!("expected counter {i} of ring {name} to be {done} {when}");
+            out.push((event.op, format!("{why}, got this {what}")));
+        }
+    }
+    for (begun, ended, what, must) in [
+        (&acquired, &published, "acquired", "published"),
+        (&waited, &released, "waited for", "released"),
+    ] {
+        if let Some((ring, i)) = begun.difference(ended).next() {
+            let why = format!(
+                "expected every counter of ring {} that is {what} to be {must}, got {i} that is not",
+                run.name(*ring)
+            );
+            let last = trace.events.iter().rev().find(|e| match e.what {
+                What::Acquire { ring: r, i: n } | What::Wait { ring: r, i: n } => {
+                    (r, n) == (*ring, *i)
+                }
+                _ => false,
+            });
+            out.push((last.map_or(trace.end, |e| e.op), why));
+        }
+    }
+}
+
+/// What a side of a ring did, with the role that did it.
+type Member<'s> = (Option<OpId>, &'s Side);
+
+fn both_sides(
+    run: &Run<'_>,
+    sides: &BTreeMap<(Value, Option<OpId>), Side>,
+    out: &mut Vec<Finding>,
+) {
+    let rings: BTreeSet<Value> = sides.keys().map(|(ring, _)| *ring).collect();
+    for ring in rings {
+        let of = |filter: &dyn Fn(&Side) -> bool| -> Vec<Member<'_>> {
+            let here = sides.iter().filter(|((r, _), s)| *r == ring && filter(s));
+            here.map(|((_, role), s)| (*role, s)).collect()
+        };
+        let producers = of(&|s| !s.acquired.is_empty());
+        let consumers = of(&|s| !s.waited.is_empty());
+        let name = run.name(ring);
+        if let [_, (_, second), ..] = producers[..] {
+            let op = second.acquired[0].1;
+            out.push((op, format!("expected one role to fill ring {name}, got a second")));
+            continue;
+        }
+        let filled = producers.first().map_or(0, |(_, p)| p.acquired.len());
+        for (_, consumer) in &consumers {
+            if let Some((i, op)) = consumer.waited.get(filled) {
+                out.push((
+                    *op,
+                    format!(
+                        "expected counter {i} of ring {name} to be published, got only {filled}"
+                    ),
+                ));
+            }
+        }
+        let Some((by, producer)) = producers.first() else { continue };
+        // Who fills a ring and reads it itself may leave some, and drain it.
+        let behind =
+            |(role, c): &Member<'_>| c.waited.len() < filled && !(role == by && producer.drains);
+        let read = match consumers.iter().find(|c| behind(c)) {
+            Some((_, c)) => c.waited.len(),
+            None if consumers.is_empty() && !producer.drains => 0,
+            None => continue,
+        };
+        let (i, op) = producer.acquired[read];
+        out.push((
+            op,
+            format!(
+                "expected counter {i} of ring {name} to be waited for by every reader: `drain` the \
+                 ring where a role leaves what it filled for itself"
+            ),
+        ));
+    }
+}

@@ -1,0 +1,112 @@
+//! Slots of rings: a field is written once, between `acquire` and `publish`, by who acquired it,
+//! and read between `wait` and `release`, when it was filled at all.
+
+use super::Finding;
+use super::trace::{Base, Event, Place, Run, Trace, What};
+use crate::Staged;
+use std::collections::BTreeSet;
+use tessera_ir::{Func, Value};
+
+/// A ring, a counter and a field.
+type Key = (Value, i64, String);
+
+pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
+    let mut out = Vec::new();
+    let mut written: BTreeSet<Key> = BTreeSet::new();
+    let mut filled: BTreeSet<Value> = BTreeSet::new();
+    for trace in &run.traces {
+        in_order(run, trace, &mut out);
+        for event in &trace.events {
+            match &event.what {
+                What::Write {
+                    place: Place { base: Base::Field { ring, i, name, .. }, .. },
+                    ..
+                } => {
+                    written.insert((*ring, *i, name.clone()));
+                }
+                What::Acquire { ring, .. } => {
+                    filled.insert(*ring);
+                }
+                _ => {}
+            }
+        }
+    }
+    for event in run.traces.iter().flat_map(|t| &t.events) {
+        if let What::Read { place: Place { base: Base::Field { ring, i, name, .. }, .. }, .. } =
+            &event.what
+            && filled.contains(ring)
+            && !written.contains(&(*ring, *i, name.clone()))
+        {
+            let ring = run.name(*ring);
+            out.push((
+                event.op,
+                format!("expected field `{name}` of counter {i} of ring {ring} to be filled, got nothing"),
+            ));
+        }
+    }
+    out
+}
+
+#[derive(Default)]
+struct State {
+    acquired: BTreeSet<(Value, i64)>,
+    waited: BTreeSet<(Value, i64)>,
+    /// What was written since its slot was acquired.
+    writes: Vec<Place>,
+}
+
+fn in_order(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
+    let mut state = State::default();
+    for event in &trace.events {
+        match &event.what {
+            What::Acquire { ring, i } => {
+                state.acquired.insert((*ring, *i));
+            }
+            What::Publish { ring, i } => {
+                state.acquired.remove(&(*ring, *i));
+            }
+            What::Wait { ring, i } => {
+                state.waited.insert((*ring, *i));
+            }
+            What::Release { ring, i } => {
+                state.waited.remove(&(*ring, *i));
+            }
+            What::Write { place, .. } => write(run, &mut state, event, place, out),
+            What::Read { place, .. } => {
+                let Base::Field { ring, i, name, filling } = &place.base else { continue };
+                if *filling || !state.waited.contains(&(*ring, *i)) {
+                    let ring = run.name(*ring);
+                    out.push((
+                        event.op,
+                        format!(
+                            "expected field `{name}` of counter {i} of ring {ring} to be read between \
+                             `wait` and `release`"
+                        ),
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn write(run: &Run<'_>, state: &mut State, event: &Event, place: &Place, out: &mut Vec<Finding>) {
+    let Base::Field { ring, i, name, filling } = &place.base else { return };
+    let slot = (*ring, *i);
+    let ring = run.name(*ring);
+    if !filling || !state.acquired.contains(&slot) {
+        out.push((
+            event.op,
+            format!(
+                "expected field `{name}` of counter {i} of ring {ring} to be written between `acquire` \
+                 and `publish`"
+            ),
+        ));
+    } else if state.writes.iter().any(|w| w.overlaps(place)) {
+        out.push((
+            event.op,
+            format!("expected field `{name}` of counter {i} of ring {ring} to be written once, got twice"),
+        ));
+    }
+    state.writes.push(place.clone());
+}

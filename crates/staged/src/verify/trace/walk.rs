@@ -1,0 +1,426 @@
+//! Follows one role at one size.
+
+use super::{Actor, Base, Event, Place, Trace, What};
+use crate::ops::roles::{RoleInfo, role_info};
+use crate::ops::tiles::order_of;
+use crate::{Staged, StagedOp};
+use tessera_ir::{Attr, BlockId, Func, Op, OpId, Type, Value};
+use tessera_numerics::{DType, Scalar, cast, decode, eval};
+use tessera_support::SideTable;
+use tessera_tile::TileOp;
+
+/// Ops that one trace may take: enough for any kernel at the sizes looked at.
+const MOST_STEPS: usize = 200_000;
+/// Turns of a loop whose bounds are not known, where it is taken at all.
+const UNKNOWN_TURNS: i64 = 2;
+/// Tiles of a persistent loop.
+const MOST_TILES: i64 = 3;
+
+/// What is known of a value.
+#[derive(Clone, Debug)]
+enum Known {
+    Nothing,
+    Number(Scalar),
+    Ring(Value),
+    Slot {
+        ring: Value,
+        i: i64,
+        filling: bool,
+    },
+    Memory(Place),
+    /// The newest group that adds to it.
+    Pending(Option<usize>),
+}
+
+/// Why a trace ends early.
+struct Stop;
+
+struct Walker<'f> {
+    func: &'f Func<Staged>,
+    known: SideTable<Value, Known>,
+    events: Vec<Event>,
+    role: Option<RoleInfo>,
+    replica: i64,
+    size: i64,
+    /// The answer to questions that the size does not answer, and whether there were any.
+    maybe: bool,
+    asked: bool,
+    steps: usize,
+    /// For each loop around, whether this is its first turn.
+    first: Vec<bool>,
+    groups: usize,
+    bulks: usize,
+}
+
+/// The trace of a role's replica, or of the block outside of roles; and whether it asked something
+/// that the size does not answer. `None` where it cannot be followed.
+pub(super) fn follow(
+    func: &Func<Staged>,
+    role: Option<OpId>,
+    replica: i64,
+    size: i64,
+    maybe: bool,
+) -> Option<(Trace, bool)> {
+    let info = role.map(|r| role_info(func, r));
+    let by_tiles = info.as_ref().is_some_and(|r| r.by_tiles);
+    let mut w = Walker {
+        func,
+        known: SideTable::new(Known::Nothing),
+        events: Vec::new(),
+        role: None,
+        replica,
+        size,
+        maybe,
+        asked: false,
+        steps: 0,
+        first: Vec::new(),
+        groups: 0,
+        bulks: 0,
+    };
+    for &param in func.params() {
+        if let Type::Scalar(dtype) = func.ty(param)
+            && dtype.is_int()
+        {
+            w.known.set(param, Known::Number(decode(*dtype, size as u64)));
+        }
+    }
+    let end = *func.blocks[func.body].ops.last()?;
+    w.block(func.body).ok()?;
+    let Some(role) = role else {
+        return Some((Trace { role: None, by_tiles, events: w.events, end }, w.asked));
+    };
+    // What came before the roles gave the values they use; its events are the block's.
+    w.events.clear();
+    w.role = info;
+    let body = func.ops[role].regions[0];
+    let end = *func.blocks[body].ops.last()?;
+    w.block(body).ok()?;
+    Some((Trace { role: Some(role), by_tiles, events: w.events, end }, w.asked))
+}
+
+impl Walker<'_> {
+    fn block(&mut self, block: BlockId) -> Result<Vec<Known>, Stop> {
+        for &id in &self.func.blocks[block].ops {
+            self.steps += 1;
+            if self.steps > MOST_STEPS {
+                return Err(Stop);
+            }
+            if self.func.ops[id].code == StagedOp::Tile(TileOp::Yield) {
+                let values = self.func.ops[id].group("values");
+                return Ok(values.iter().map(|&v| self.known[v].clone()).collect());
+            }
+            self.op(id)?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn number(&self, v: Value) -> Option<i64> {
+        match &self.known[v] {
+            Known::Number(Scalar::I64(x)) => Some(*x),
+            _ => None,
+        }
+    }
+
+    fn place(&self, v: Value) -> Option<&Place> {
+        match &self.known[v] {
+            Known::Memory(place) => Some(place),
+            _ => None,
+        }
+    }
+
+    fn say(&mut self, op: OpId, what: What) {
+        self.events.push(Event { op, what });
+    }
+
+    /// A ring and a counter that are not known leave nothing to say about what follows.
+    fn turn(&self, op: &Op<Staged>) -> Result<(Value, i64), Stop> {
+        match (&self.known[op.operands[0]], self.number(op.operands[1])) {
+            (Known::Ring(ring), Some(i)) => Ok((*ring, i)),
+            _ => Err(Stop),
+        }
+    }
+
+    fn touch(&mut self, id: OpId, mem: Value, by: Actor, writes: bool) {
+        if let Some(place) = self.place(mem).cloned() {
+            let what = if writes { What::Write { place, by } } else { What::Read { place, by } };
+            self.say(id, what);
+        }
+    }
+
+    fn op(&mut self, id: OpId) -> Result<(), Stop> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let int = |name: &str| op.attr(name).and_then(Attr::as_int);
+        match op.code {
+            StagedOp::Tile(code) => self.tile_op(id, code)?,
+            StagedOp::ConvertLayout
+            | StagedOp::TurnCreate
+            | StagedOp::TurnTake
+            | StagedOp::TurnGive
+            | StagedOp::Roles
+            | StagedOp::Role => {}
+            StagedOp::SmemAlloc => {
+                let place = Place::whole(Base::Alloc(op.result()), func.ty(op.result()).rank());
+                self.known.set(op.result(), Known::Memory(place));
+            }
+            StagedOp::SmemView => {
+                let at: Vec<_> = op.group("at").iter().map(|&v| self.number(v)).collect();
+                let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+                let perm = op.attr("perm").and_then(Attr::as_ints);
+                if let Some(place) = self.place(op.operands[0]) {
+                    let view = place.view(&at, &extent, perm.as_deref());
+                    self.known.set(op.result(), Known::Memory(view));
+                }
+            }
+            StagedOp::FragLoad => self.touch(id, op.operands[0], Actor::Threads, false),
+            StagedOp::FragStore => self.touch(id, op.operands[0], Actor::Threads, true),
+            StagedOp::RingCreate => self.known.set(op.result(), Known::Ring(op.result())),
+            StagedOp::Acquire | StagedOp::Wait => {
+                let (ring, i) = self.turn(op)?;
+                let filling = op.code == StagedOp::Acquire;
+                self.known.set(op.result(), Known::Slot { ring, i, filling });
+                let wait = What::Wait { ring, i };
+                self.say(id, if filling { What::Acquire { ring, i } } else { wait });
+            }
+            StagedOp::Fill => {
+                let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
+                if let Some(place) = self.field(op.operands[0], name) {
+                    self.say(id, What::Write { place, by: Actor::Copy });
+                }
+            }
+            StagedOp::Field => {
+                let name = op.attr("name").and_then(Attr::as_word).unwrap_or_default();
+                if let Some(place) = self.field(op.operands[0], name) {
+                    self.known.set(op.result(), Known::Memory(place));
+                }
+            }
+            StagedOp::Publish => {
+                let (ring, i) = self.turn(op)?;
+                self.say(id, What::Publish { ring, i });
+            }
+            StagedOp::Release => {
+                let skips = op.attr("unless_first").and_then(Attr::as_bool).unwrap_or(false);
+                if !(skips && self.first.last() == Some(&true)) {
+                    let (ring, i) = self.turn(op)?;
+                    self.say(id, What::Release { ring, i });
+                }
+            }
+            StagedOp::Drain => {
+                let Known::Ring(ring) = self.known[op.operands[0]] else { return Err(Stop) };
+                self.say(id, What::Drain { ring });
+            }
+            StagedOp::MmaOpen => self.known.set(op.result(), Known::Pending(None)),
+            StagedOp::MmaIssue => {
+                let group = self.groups;
+                self.groups += 1;
+                self.touch(id, op.operands[0], Actor::Mma(group), false);
+                self.touch(id, op.operands[1], Actor::Mma(group), false);
+                self.known.set(op.result(), Known::Pending(Some(group)));
+            }
+            StagedOp::MmaRetire => {
+                let Known::Pending(newest) = self.known[op.operands[0]] else { return Err(Stop) };
+                let tile = func.ty(op.result()).is_tile();
+                let keep = int("keep").unwrap_or(0).max(0) as usize;
+                self.say(id, What::Retire { keep, newest, tile });
+                if !tile {
+                    self.known.set(op.result(), Known::Pending(newest));
+                }
+            }
+            StagedOp::BulkStore | StagedOp::BulkReduce => {
+                let bulk = self.bulks;
+                self.bulks += 1;
+                self.touch(id, op.operands[0], Actor::Bulk(bulk), false);
+            }
+            StagedOp::BulkWait => {
+                self.say(id, What::BulkWait { keep: int("keep").unwrap_or(0).max(0) as usize });
+            }
+            StagedOp::RoleBarrier | StagedOp::ClusterBarrier | StagedOp::BlockBarrier => {
+                self.say(id, What::Barrier);
+            }
+            StagedOp::FenceAsync => self.say(id, What::Fence),
+            StagedOp::Replica => self.set_number(op.result(), self.replica),
+            // One worker that does everything meets every turn of its loop.
+            StagedOp::Worker => self.set_number(op.result(), 0),
+            StagedOp::Workers => self.set_number(op.result(), 1),
+            StagedOp::Tiles => self.tiles(id)?,
+        }
+        Ok(())
+    }
+
+    fn set_number(&mut self, v: Value, x: i64) {
+        self.known.set(v, Known::Number(Scalar::I64(x)));
+    }
+
+    fn field(&self, slot: Value, name: &str) -> Option<Place> {
+        let Known::Slot { ring, i, filling } = self.known[slot] else { return None };
+        let Type::Slot { fields } = self.func.ty(slot) else { return None };
+        let rank = fields.iter().find(|f| f.name == name)?.shape.len();
+        let name = name.to_string();
+        Some(Place::whole(Base::Field { ring, i, name, filling }, rank))
+    }
+
+    fn tile_op(&mut self, id: OpId, code: TileOp) -> Result<(), Stop> {
+        let op = &self.func.ops[id];
+        match code {
+            TileOp::For => self.counted(id)?,
+            TileOp::While => self.conditional(id)?,
+            TileOp::If => {
+                let cond = match &self.known[op.operands[0]] {
+                    Known::Number(Scalar::Bool(b)) => *b,
+                    _ => self.ask(),
+                };
+                let out = self.block(op.regions[usize::from(!cond)])?;
+                self.give(&op.results, out);
+            }
+            _ => {
+                if let [result] = op.results[..] {
+                    let known = self.scalar(op, code).map_or(Known::Nothing, Known::Number);
+                    self.known.set(result, known);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self) -> bool {
+        self.asked = true;
+        self.maybe
+    }
+
+    fn give(&mut self, to: &[Value], values: Vec<Known>) {
+        for (&v, known) in to.iter().zip(values) {
+            self.known.set(v, known);
+        }
+    }
+
+    fn counted(&mut self, id: OpId) -> Result<(), Stop> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let [lo, hi, step] = [0, 1, 2].map(|i| self.number(op.operands[i]));
+        let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
+        let turns = match (lo, hi, step) {
+            (Some(lo), Some(hi), Some(step)) if step > 0 => {
+                hi.saturating_sub(lo).max(0).saturating_add(step - 1) / step
+            }
+            _ => i64::from(self.ask()) * UNKNOWN_TURNS,
+        };
+        for turn in 0..turns {
+            let args = &func.blocks[op.regions[0]].args;
+            let at = lo.zip(step).and_then(|(lo, step)| lo.checked_add(turn.checked_mul(step)?));
+            self.known.set(args[0], at.map_or(Known::Nothing, |x| Known::Number(Scalar::I64(x))));
+            self.give(&args[1..], carried);
+            self.first.push(turn == 0);
+            carried = self.block(op.regions[0])?;
+            self.first.pop();
+        }
+        self.give(&op.results, carried);
+        Ok(())
+    }
+
+    fn conditional(&mut self, id: OpId) -> Result<(), Stop> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
+        for turn in 0.. {
+            self.first.push(turn == 0);
+            self.give(&func.blocks[op.regions[0]].args, carried.clone());
+            let goes_on = match self.block(op.regions[0])?.first() {
+                Some(Known::Number(Scalar::Bool(b))) => *b,
+                _ => self.ask() && turn < UNKNOWN_TURNS,
+            };
+            if goes_on {
+                self.give(&func.blocks[op.regions[1]].args, carried);
+                carried = self.block(op.regions[1])?;
+            }
+            self.first.pop();
+            if !goes_on {
+                break;
+            }
+        }
+        self.give(&op.results, carried);
+        Ok(())
+    }
+
+    /// A few of the tiles, as on a machine with as many blocks as leave so many to each.
+    fn tiles(&mut self, id: OpId) -> Result<(), Stop> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let grid: Option<Vec<i64>> = op.group("grid").iter().map(|&v| self.number(v)).collect();
+        let total = grid.as_ref().map(|g| g.iter().fold(1i64, |n, &d| n.saturating_mul(d.max(0))));
+        let order = order_of(func, id).unwrap_or_default();
+        let total = match total {
+            Some(total) => total,
+            None => MOST_TILES * i64::from(self.ask()),
+        };
+        let blocks = (total + MOST_TILES - 1) / MOST_TILES;
+        let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
+        let (mut number, mut turn, mut first) = (0, 0, true);
+        while number < total {
+            let mine = match &self.role {
+                Some(role) if role.by_tiles => turn % role.replicas.max(1) == self.replica,
+                _ => true,
+            };
+            if mine {
+                let at = grid.as_ref().map(|g| order.coordinates(g, number));
+                let args = &func.blocks[op.regions[0]].args;
+                let axes = op.group("grid").len();
+                for (axis, &arg) in args[..axes].iter().enumerate() {
+                    let known = at.as_ref().map(|at| Known::Number(Scalar::I64(at[axis])));
+                    self.known.set(arg, known.unwrap_or(Known::Nothing));
+                }
+                self.give(&args[axes..], carried);
+                self.first.push(first);
+                carried = self.block(op.regions[0])?;
+                self.first.pop();
+                first = false;
+            }
+            number += blocks.max(1);
+            turn += 1;
+        }
+        self.give(&op.results, carried);
+        Ok(())
+    }
+
+    /// The value of a scalar op on known scalars.
+    fn scalar(&self, op: &Op<Staged>, code: TileOp) -> Option<Scalar> {
+        let ty = self.func.ty(op.result());
+        let Type::Scalar(dtype) = *ty else { return None };
+        let arg = |i: usize| match &self.known[op.operands[i]] {
+            Known::Number(x) => Some(*x),
+            _ => None,
+        };
+        let index = |x: i64| Some(Scalar::I64(x));
+        match code {
+            TileOp::Const => match op.attr("value")? {
+                Attr::Bool(b) => Some(Scalar::Bool(*b)),
+                Attr::Int(v) => Some(decode(dtype, *v as u64)),
+                Attr::Float(v) => Some(cast(Scalar::F64(*v), DType::F64, dtype)),
+                _ => None,
+            },
+            TileOp::Dim => {
+                let e = op.attr("name")?.as_expr()?;
+                index(e.eval(&|_| Some(self.size)).ok()?)
+            }
+            TileOp::ProgramId => index(0),
+            TileOp::NumPrograms => {
+                let axis = op.attr("axis")?.as_int()? as usize;
+                let grid = self.func.attrs.get("grid").and_then(Attr::as_exprs)?;
+                index(grid.get(axis)?.eval(&|_| Some(self.size)).ok()?)
+            }
+            TileOp::Cast => {
+                let from = self.func.ty(op.operands[0]).dtype();
+                Some(cast(arg(0)?, from, dtype))
+            }
+            TileOp::Select => match arg(0)? {
+                Scalar::Bool(true) => arg(1),
+                Scalar::Bool(false) => arg(2),
+                _ => None,
+            },
+            TileOp::Ew(f) => {
+                let args: Option<Vec<_>> = (0..op.operands.len()).map(arg).collect();
+                eval(f, &args?)
+            }
+            _ => None,
+        }
+    }
+}

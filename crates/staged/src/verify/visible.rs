@@ -1,0 +1,145 @@
+//! What threads write to shared memory others see only from a barrier on, and engines only where a
+//! fence stands before that barrier. Handing over a slot (`publish`) is a barrier for its fields.
+
+use super::Finding;
+use super::trace::{Actor, Base, Place, Run, Trace, What};
+use crate::{Staged, StagedOp};
+use std::collections::BTreeSet;
+use tessera_ir::{Func, OpId, Value};
+use tessera_layout::Layout;
+
+pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
+    let mut out = Vec::new();
+    // Fields that an engine reads, whoever filled them.
+    let mut engines: BTreeSet<(Value, String)> = BTreeSet::new();
+    for event in run.traces.iter().flat_map(|t| &t.events) {
+        if let What::Read { place, by: Actor::Mma(_) | Actor::Bulk(_) } = &event.what
+            && let Base::Field { ring, name, .. } = &place.base
+        {
+            engines.insert((*ring, name.clone()));
+        }
+    }
+    for trace in &run.traces {
+        one(func, run, trace, &engines, &mut out);
+    }
+    out
+}
+
+/// Something threads did, and what has come since.
+struct Touch<'t> {
+    place: &'t Place,
+    op: OpId,
+    writes: bool,
+    fenced: bool,
+    /// A barrier came, and one after a fence.
+    met: bool,
+    met_fenced: bool,
+}
+
+fn one(
+    func: &Func<Staged>,
+    run: &Run<'_>,
+    trace: &Trace,
+    engines: &BTreeSet<(Value, String)>,
+    out: &mut Vec<Finding>,
+) {
+    let mut touches: Vec<Touch<'_>> = Vec::new();
+    for event in &trace.events {
+        match &event.what {
+            What::Fence => touches.iter_mut().for_each(|t| t.fenced = true),
+            What::Barrier => {
+                for t in &mut touches {
+                    t.met = true;
+                    t.met_fenced |= t.fenced;
+                }
+                // What everybody sees needs no more looking at.
+                touches.retain(|t| t.writes && !t.met_fenced);
+            }
+            What::Publish { ring, i } => {
+                let of = |t: &&Touch<'_>| {
+                    t.writes
+                        && !t.fenced
+                        && matches!(&t.place.base, Base::Field { ring: r, i: n, name, .. }
+                            if (r, n) == (ring, i) && engines.contains(&(*r, name.clone())))
+                };
+                if touches.iter().any(|t| of(&t)) {
+                    let name = run.name(*ring);
+                    out.push((
+                        event.op,
+                        format!(
+                            "expected `fence_async` between what threads wrote to counter {i} of ring \
+                             {name} and its publication, for an engine reads it"
+                        ),
+                    ));
+                }
+                touches.retain(|t| {
+                    !matches!(&t.place.base, Base::Field { ring: r, i: n, .. } if (r, n) == (ring, i))
+                });
+            }
+            What::Read { place, by: Actor::Threads } => {
+                let hidden = touches.iter().find(|t| {
+                    t.writes
+                        && !t.met
+                        && t.place.overlaps(place)
+                        && !same_threads(func, t.op, event.op)
+                });
+                if hidden.is_some() {
+                    let why = "expected a barrier between what threads wrote here and this read";
+                    out.push((event.op, why.into()));
+                }
+                // Slots change hands by `release` and `acquire`.
+                if matches!(place.base, Base::Alloc(_)) {
+                    touches.push(touch(place, event.op, false));
+                }
+            }
+            What::Read { place, by: Actor::Mma(_) | Actor::Bulk(_) } => {
+                let hidden =
+                    touches.iter().find(|t| t.writes && !t.met_fenced && t.place.overlaps(place));
+                if let Some(t) = hidden {
+                    let what = if t.fenced { "a barrier" } else { "`fence_async` and a barrier" };
+                    out.push((
+                        event.op,
+                        format!(
+                            "expected {what} between what threads wrote here and this engine's read"
+                        ),
+                    ));
+                }
+            }
+            What::Write { place, by: Actor::Threads } => {
+                let early = touches.iter().find(|t| {
+                    !t.met && t.place.overlaps(place) && !same_threads(func, t.op, event.op)
+                });
+                if let Some(t) = early {
+                    let what = if t.writes { "wrote" } else { "read" };
+                    out.push((
+                        event.op,
+                        format!(
+                            "expected a barrier between what threads {what} here and this write"
+                        ),
+                    ));
+                }
+                touches.retain(|t| t.place != place);
+                touches.push(touch(place, event.op, true));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn touch(place: &Place, op: OpId, writes: bool) -> Touch<'_> {
+    Touch { place, op, writes, fenced: false, met: false, met_fenced: false }
+}
+
+/// Whether two ops access the same memory by the same threads: then nobody waits for anybody.
+fn same_threads(func: &Func<Staged>, a: OpId, b: OpId) -> bool {
+    let side = |op: OpId| -> Option<(Value, &Layout)> {
+        let op = &func.ops[op];
+        let tile = match op.code {
+            StagedOp::FragLoad => op.result(),
+            StagedOp::FragStore => op.operands[1],
+            _ => return None,
+        };
+        Some((op.operands[0], func.ty(tile).layout()?))
+    };
+    side(a).is_some() && side(a) == side(b)
+}

@@ -1,0 +1,186 @@
+"""The arrays that library operations take and give: the only place that knows whose they are.
+
+NumPy's, PyTorch's and CuPy's: what comes out is of the library that went in, on the same device. What another library's
+arrays need is here and nowhere else: what an argument is, its dtype and strides, views of it, and new arrays beside it.
+Beyond this, operations ask an array for ``shape``, ``ndim`` and ``reshape``, and index it with integers and slices, which
+all of them have. Neither PyTorch nor CuPy is imported here: an argument of theirs shows that they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from typing import Any, Sequence
+
+import numpy
+
+from .. import _core
+from .._arrays import numpy_dtype
+from .._dtypes import DType
+from .._dtypes import dtype as _dtype
+
+
+def _is_torch(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def _is_cupy(x: Any) -> bool:
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(x, cupy.ndarray)
+
+
+def given(x: Any, name: str) -> Any:
+    """The array that an argument is. Numbers and lists become arrays."""
+    if type(x) is numpy.ndarray or _is_torch(x) or _is_cupy(x):
+        return x
+    if not isinstance(x, numpy.ndarray) and _on_device(x):
+        got = f"an array of type {type(x).__name__} on a device"
+        help = "pass a PyTorch or CuPy array: `torch.from_dlpack(x)` copies nothing"
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected an array of NumPy, PyTorch or CuPy, got {got}", help)
+    made = numpy.asarray(x)
+    if made.dtype == object:
+        got = f"a value of type {type(x).__name__}"
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected an array, got {got}", "pass a NumPy array")
+    return made
+
+
+def _on_device(x: Any) -> bool:
+    if hasattr(x, "__cuda_array_interface__"):
+        return True
+    where = getattr(x, "__dlpack_device__", None)
+    return where is not None and where()[0] != 1  # 1 is the host
+
+
+def is_number(x: Any) -> bool:
+    """Whether an argument is one number, which takes the dtype of what it meets."""
+    return isinstance(x, (bool, int, float)) or isinstance(x, numpy.generic)
+
+
+def strides(x: Any) -> tuple[int, ...]:
+    """How far apart neighbours are along each axis, in any unit."""
+    return tuple(x.stride()) if _is_torch(x) else x.strides
+
+
+def size(x: Any) -> int:
+    """How many elements there are."""
+    return x.numel() if _is_torch(x) else x.size
+
+
+def itemsize(x: Any) -> int:
+    """How many bytes an element has."""
+    return x.element_size() if _is_torch(x) else x.itemsize
+
+
+def permuted(x: Any, order: Sequence[int]) -> Any:
+    """A view with the axes in another order."""
+    return x.permute(tuple(order)) if _is_torch(x) else x.transpose(order)
+
+
+def dtype_of(x: Any) -> DType:
+    return _of_torch(x.dtype) if _is_torch(x) else _of_numpy(x.dtype)
+
+
+@functools.lru_cache(maxsize=None)
+def _of_numpy(of: numpy.dtype) -> DType:
+    return _dtype(of)
+
+
+@functools.lru_cache(maxsize=None)
+def _of_torch(of: Any) -> DType:
+    return _dtype(str(of).removeprefix("torch."))
+
+
+@functools.lru_cache(maxsize=None)
+def _to_numpy(of: DType) -> numpy.dtype:
+    return numpy_dtype(of)
+
+
+# What PyTorch calls its dtypes.
+_TORCH_NAMES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    "bool": "bool",
+    **{f"{sign}{bits}": f"{word}{bits}" for sign, word in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)},
+}
+
+
+@functools.lru_cache(maxsize=None)
+def _to_torch(of: DType) -> Any:
+    name = _TORCH_NAMES.get(of.name)
+    if name is None:
+        raise _core.error("E_TYPE", f"expected a dtype that PyTorch has, got {of}", "give `out_dtype=`")
+    return getattr(sys.modules["torch"], name)
+
+
+def scalar(value: float, dtype: DType) -> Any:
+    """One number of this dtype, as a kernel takes it for a run-time parameter."""
+    return _to_numpy(dtype).type(value)
+
+
+def limits(dtype: DType) -> tuple[Any, Any]:
+    """The least and the greatest value of a dtype: infinities, where it has them."""
+    if dtype.name == "bool":
+        return False, True
+    if dtype.name[0] in "iu":
+        info = numpy.iinfo(_to_numpy(dtype))
+        return int(info.min), int(info.max)
+    return -math.inf, math.inf
+
+
+def empty(shape: Sequence[int], dtype: DType, like: Any) -> Any:
+    """A new array in row-major order, where ``like`` is."""
+    if _is_torch(like):
+        return sys.modules["torch"].empty(tuple(shape), dtype=_to_torch(dtype), device=like.device)
+    return _module(like).empty(shape, _to_numpy(dtype))
+
+
+def _module(like: Any) -> Any:
+    return sys.modules["cupy"] if _is_cupy(like) else numpy
+
+
+def empty_like(x: Any, dtype: DType) -> Any:
+    """A new array of the shape of ``x``, without gaps, whose axes lie in memory in the order of those of ``x``."""
+    if _is_torch(x):
+        torch = sys.modules["torch"]
+        return torch.empty_like(x, dtype=_to_torch(dtype), requires_grad=False)
+    if _is_cupy(x):
+        return sys.modules["cupy"].empty_like(x, _to_numpy(dtype))
+    return numpy.empty_like(x, _to_numpy(dtype), subok=False)
+
+
+def empty_as(x: Any, shape: Sequence[int]) -> Any:
+    """A new array in row-major order with the elements of ``x``, whatever they are."""
+    if _is_torch(x):
+        return sys.modules["torch"].empty(tuple(shape), dtype=x.dtype, device=x.device)
+    return _module(x).empty(shape, x.dtype)
+
+
+def full(shape: Sequence[int], value: float, dtype: DType, like: Any) -> Any:
+    made = empty(shape, dtype, like)
+    made.fill_(value) if _is_torch(made) else made.fill(value)
+    return made
+
+
+def expand(x: Any, shape: Sequence[int]) -> Any:
+    """A view of ``x`` stretched to a shape, for reading."""
+    return x.expand(tuple(shape)) if _is_torch(x) else _module(x).broadcast_to(x, shape)
+
+
+def bits(x: Any) -> Any:
+    """A view of the elements as unsigned integers, for moving them."""
+    if _is_torch(x):
+        return x.view(getattr(sys.modules["torch"], f"uint{8 * x.element_size()}"))
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+def movable(x: Any) -> bool:
+    """Whether `bits` can show its elements."""
+    if _is_torch(x):
+        return x.element_size() in (1, 2, 4, 8) and not x.is_complex()
+    return x.dtype.itemsize in (1, 2, 4, 8) and not x.dtype.hasobject

@@ -1,0 +1,219 @@
+"""Functions of the caller's, element by element, on up to four arrays that broadcast against each other.
+
+Arrays that lie side by side in memory are one line and are cut into tiles of it. Others are cut into tiles of two axes;
+an array that repeats along one of them is read once for the tile: a bias as one row of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy
+
+import tessera as ts
+
+from .. import _core
+from . import arrays, checks, schedule
+from .layout import four, pointwise
+
+
+@ts.func
+def of_line(x, i, T, kind):
+    if kind == "1":
+        t = x[0:1]
+    else:
+        t = x[i:i + T]
+    return t
+
+
+@ts.kernel
+def line(
+    a: ts.Tensor["?"],
+    b: ts.Tensor["?"],
+    c: ts.Tensor["?"],
+    d: ts.Tensor["?"],
+    y: ts.Tensor["n"],
+    function: ts.Fn,
+    count: int = 1,
+    T: int = 1024,
+    ka: str = "-",
+    kb: str = "-",
+    kc: str = "-",
+    kd: str = "-",
+):
+    """``count`` says how many of the four arrays there are; the others are not touched. An array of kind "1" has one
+    element, for all of the line."""
+    i = ts.tile.program_id(0) * T
+    ta = of_line(a, i, T, ka)
+    if count == 1:
+        t = function(ta)
+    else:
+        tb = of_line(b, i, T, kb)
+        if count == 2:
+            t = function(ta, tb)
+        else:
+            tc = of_line(c, i, T, kc)
+            if count == 3:
+                t = function(ta, tb, tc)
+            else:
+                t = function(ta, tb, tc, of_line(d, i, T, kd))
+    y[i:i + T] = t
+
+
+@ts.func
+def of_area(x, p, q, m, n, R, C, kind):
+    if kind == "1":
+        t = x[p, q, 0:1, 0:1]
+    elif kind == "r":
+        t = x[p, q, 0:1, n:n + C]
+    elif kind == "c":
+        t = x[p, q, m:m + R, 0:1]
+    else:
+        t = x[p, q, m:m + R, n:n + C]
+    return t
+
+
+@ts.kernel
+def area(
+    a: ts.Tensor["P", "Q", "?", "?"],
+    b: ts.Tensor["P", "Q", "?", "?"],
+    c: ts.Tensor["P", "Q", "?", "?"],
+    d: ts.Tensor["P", "Q", "?", "?"],
+    y: ts.Tensor["P", "Q", "M", "N"],
+    function: ts.Fn,
+    count: int = 1,
+    R: int = 4,
+    C: int = 1024,
+    ka: str = "-",
+    kb: str = "-",
+    kc: str = "-",
+    kd: str = "-",
+):
+    """As `line`; an array of kind "r" has one row, for all rows, one of "c" one column, and one of "1" one element."""
+    across, down, pq = ts.tile.grid(ts.cdiv(N, C), ts.cdiv(M, R), P * Q)
+    p = pq // Q
+    q = pq % Q
+    m = down * R
+    n = across * C
+    ta = of_area(a, p, q, m, n, R, C, ka)
+    if count == 1:
+        t = function(ta)
+    else:
+        tb = of_area(b, p, q, m, n, R, C, kb)
+        if count == 2:
+            t = function(ta, tb)
+        else:
+            tc = of_area(c, p, q, m, n, R, C, kc)
+            if count == 3:
+                t = function(ta, tb, tc)
+            else:
+                t = function(ta, tb, tc, of_area(d, p, q, m, n, R, C, kd))
+    y[p, q, m:m + R, n:n + C] = t
+
+
+@ts.func
+def gelu(x):
+    return 0.5 * x * (1.0 + ts.tile.erf(x * math.sqrt(0.5)))
+
+
+@ts.func
+def gelu_tanh(x):
+    return 0.5 * x * (1.0 + ts.tile.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+@ts.func
+def silu(x):
+    return x * ts.tile.sigmoid(x)
+
+
+@ts.func
+def relu(x):
+    return ts.tile.maximum(x, 0.0)
+
+
+@ts.func
+def scaled_sum(alpha, x, y):
+    return alpha * x + y
+
+
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu, "relu": relu, "identity": ts.identity}
+
+
+def activation(wanted: Any) -> Any:
+    """The function that an activation names, or is."""
+    if isinstance(wanted, str):
+        return ACTIVATIONS[checks.word(wanted, tuple(ACTIVATIONS), "activation")]
+    return wanted
+
+
+@functools.lru_cache(maxsize=256)
+def after_bias(activation: Any) -> Any:
+    """``activation(x + bias)`` as one function."""
+
+    @ts.func
+    def biased(x, bias):
+        return activation(x + bias)
+
+    return biased
+
+
+def forward(function: Any, operands: tuple, out_dtype: Any, rows: Any, block: Any) -> Any:
+    if not 1 <= len(operands) <= 4:
+        raise _core.error("E_ARGUMENT", f"expected one to four arrays, got {len(operands)}", "combine some of them first")
+    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    first = next((arrays.given(x, "arrays") for x in operands if not arrays.is_number(x)), None)
+    if first is None:
+        raise _core.error("E_ARGUMENT", "expected an array among the arguments, got numbers only", "pass a NumPy array")
+    of = arrays.dtype_of(first)
+    wide = checks.accumulator(of) if checks.is_float(of) else of
+    given = [arrays.full((), x, wide, first) if arrays.is_number(x) else arrays.given(x, "arrays") for x in operands]
+    shape = _broadcast([tuple(x.shape) for x in given])
+    of = checks.out_dtype(out_dtype, of, floats=False)
+    y = arrays.empty_like(first, of) if tuple(first.shape) == shape else arrays.empty(shape, of, first)
+    if arrays.size(y):
+        _launch(function, [arrays.expand(x, shape) for x in given], y, rows, block)
+    return y
+
+
+def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return numpy.broadcast_shapes(*shapes)
+    except ValueError:
+        got = ", ".join(map(str, shapes))
+        help = "sizes must be equal or 1, counted from the last axis"
+        raise _core.error("E_SHAPE_MISMATCH", f"expected shapes that broadcast together, got {got}", help) from None
+
+
+def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> None:
+    count = len(operands)
+    layout = pointwise(tuple(y.shape), (arrays.strides(y), *(arrays.strides(x) for x in operands)))
+    y, *operands = (layout.view(x) for x in (y, *operands))
+    if y.ndim == 1:
+        kinds = ["1" if not arrays.strides(x)[0] and x.shape[0] > 1 else "-" for x in operands]
+        lines = [x[:1] if kind == "1" else x for x, kind in zip(operands, kinds)]
+        line(*_filled(lines), y, function, count, schedule.line(y.shape[0], arrays.itemsize(y), block), *kinds)
+        return
+    _, layout = four(tuple(y.shape), arrays.strides(y))
+    y, *operands = (layout.view(x) for x in (y, *operands))
+    kinds = [_kind(x) for x in operands]
+    R, C = schedule.area(*layout.sizes[2:])
+    for at in layout.launches:
+        tiles = [_cut(x[at], kind) for x, kind in zip(operands, kinds)]
+        area(*_filled(tiles), y[at], function, count, rows or R, block or C, *kinds)
+
+
+def _kind(x: Any) -> str:
+    """How an array repeats along the last two axes."""
+    down, across = (not arrays.strides(x)[a] and x.shape[a] > 1 for a in (-2, -1))
+    return "1" if down and across else "r" if down else "c" if across else "-"
+
+
+def _cut(x: Any, kind: str) -> Any:
+    return x[:, :, : 1 if kind in "1r" else None, : 1 if kind in "1c" else None]
+
+
+def _filled(operands: list) -> list:
+    """Four arrays: any stands for one that is not there."""
+    return operands + operands[:1] * (4 - len(operands))

@@ -1,0 +1,310 @@
+"""Layer norm and RMS norm over the last axis, and their gradients.
+
+``centre`` makes the difference: layer norm takes the mean off first. Means and variances are computed in f32 (f64 for f64
+arrays), with the variance about the mean; ``eps`` is under the root. The gradients of scale and shift are sums over rows:
+each group keeps those of its rows and writes them once, and a second launch adds them, always in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tessera as ts
+
+from . import arrays, checks, reduce, schedule
+from .layout import Layout, along, strides_with
+
+
+@ts.kernel
+def whole(
+    x: ts.Tensor["P", "M", "N"],
+    scale: ts.Tensor["N"],
+    shift: ts.Tensor["N"],
+    y: ts.Tensor["P", "M", "N"],
+    mean: ts.Tensor["P", "M"],
+    rstd: ts.Tensor["P", "M"],
+    eps,
+    R: int = 1,
+    centre: bool = True,
+    scaled: bool = False,
+    shifted: bool = False,
+    keep: bool = False,
+):
+    m = ts.tile.program_id(0) * R
+    p = ts.tile.program_id(1)
+    t = x[p, m:m + R, :]
+    if centre:
+        mu = ts.tile.mean(t, axis=1)
+        t = t - mu[:, None]
+        if keep:
+            mean[p, m:m + R] = mu
+    r = ts.tile.rsqrt(ts.tile.mean(t * t, axis=1) + eps)
+    if keep:
+        rstd[p, m:m + R] = r
+    t = t * r[:, None]
+    if scaled:
+        t = t * scale[:][None, :]
+    if shifted:
+        t = t + shift[:][None, :]
+    y[p, m:m + R, :] = t
+
+
+@ts.kernel
+def pieces(
+    x: ts.Tensor["P", "M", "N"],
+    scale: ts.Tensor["N"],
+    shift: ts.Tensor["N"],
+    y: ts.Tensor["P", "M", "N"],
+    mean: ts.Tensor["P", "M"],
+    rstd: ts.Tensor["P", "M"],
+    eps,
+    T: int = 4096,
+    centre: bool = True,
+    scaled: bool = False,
+    shifted: bool = False,
+    keep: bool = False,
+):
+    m = ts.tile.program_id(0)
+    p = ts.tile.program_id(1)
+    mu = 0.0
+    squares = 0.0
+    for n in ts.tile.range(0, N, T):
+        t = x[p, m, n:n + T]
+        if centre:
+            # The mean of the piece and the squares about it join those of the pieces before (Chan).
+            count = min(T, N - n)
+            local = ts.tile.sum(t) / ts.tile.cast(count, eps.dtype)
+            about = ts.tile.bounds_mask(t - local, cols=N - n, value=0.0)
+            delta = local - mu
+            part = ts.tile.cast(count, eps.dtype) / ts.tile.cast(n + count, eps.dtype)
+            mu = mu + delta * part
+            squares = squares + ts.tile.sum(about * about) + delta * delta * part * ts.tile.cast(n, eps.dtype)
+        else:
+            squares = squares + ts.tile.sum(t * t)
+    r = ts.tile.rsqrt(squares / ts.tile.cast(N, eps.dtype) + eps)
+    if keep:
+        rstd[p, m] = r
+        if centre:
+            mean[p, m] = mu
+    for n in ts.tile.range(0, N, T):
+        normal = (x[p, m, n:n + T] - mu) * r
+        if scaled:
+            normal = normal * scale[n:n + T]
+        if shifted:
+            normal = normal + shift[n:n + T]
+        y[p, m, n:n + T] = normal
+
+
+@ts.kernel
+def whole_backward(
+    dy: ts.Tensor["P", "M", "N"],
+    x: ts.Tensor["P", "M", "N"],
+    scale: ts.Tensor["N"],
+    mean: ts.Tensor["P", "M"],
+    rstd: ts.Tensor["P", "M"],
+    dx: ts.Tensor["P", "M", "N"],
+    dscale: ts.Tensor["P", "G", "N"],
+    dshift: ts.Tensor["P", "G", "N"],
+    chunk: ts.i64,
+    R: int = 1,
+    centre: bool = True,
+    scaled: bool = False,
+    sums: bool = False,
+):
+    """Each group takes ``chunk`` rows, ``R`` at a time; with ``sums`` it also keeps their part of dscale and dshift."""
+    g, p = ts.tile.grid(G, P)
+    if sums:
+        ds = ts.tile.zeros((R, N), dscale.dtype)
+        dh = ts.tile.zeros((R, N), dscale.dtype)
+    for m in ts.tile.range(g * chunk, min(M, g * chunk + chunk), R):
+        d = dy[p, m:m + R, :]
+        r = rstd[p, m:m + R][:, None]
+        if centre:
+            normal = (x[p, m:m + R, :] - mean[p, m:m + R][:, None]) * r
+        else:
+            normal = x[p, m:m + R, :] * r
+        if sums:
+            ds = ds + d * normal
+            if centre:
+                dh = dh + d
+        if scaled:
+            dn = d * scale[:][None, :]
+        else:
+            dn = d * 1.0
+        t = dn - normal * ts.tile.mean(dn * normal, axis=1)[:, None]
+        if centre:
+            t = t - ts.tile.mean(dn, axis=1)[:, None]
+        dx[p, m:m + R, :] = t * r
+    if sums:
+        dscale[p, g, :] = ts.tile.sum(ds, axis=0)
+        if centre:
+            dshift[p, g, :] = ts.tile.sum(dh, axis=0)
+
+
+@ts.func
+def weighted(d, scale, n, T, scaled):
+    if scaled:
+        t = d * scale[n:n + T]
+    else:
+        t = d * 1.0
+    return t
+
+
+@ts.kernel
+def pieces_backward(
+    dy: ts.Tensor["P", "M", "N"],
+    x: ts.Tensor["P", "M", "N"],
+    scale: ts.Tensor["N"],
+    mean: ts.Tensor["P", "M"],
+    rstd: ts.Tensor["P", "M"],
+    dx: ts.Tensor["P", "M", "N"],
+    zero,
+    T: int = 4096,
+    centre: bool = True,
+    scaled: bool = False,
+):
+    m = ts.tile.program_id(0)
+    p = ts.tile.program_id(1)
+    r = rstd[p, m]
+    mu = zero
+    if centre:
+        mu = zero + mean[p, m]
+    plain = zero
+    along = zero
+    for n in ts.tile.range(0, N, T):
+        d = weighted(dy[p, m, n:n + T], scale, n, T, scaled)
+        along = along + ts.tile.sum(d * (x[p, m, n:n + T] - mu))
+        if centre:
+            plain = plain + ts.tile.sum(d)
+    along = along * r / ts.tile.cast(N, zero.dtype)
+    plain = plain / ts.tile.cast(N, zero.dtype)
+    for n in ts.tile.range(0, N, T):
+        dn = weighted(dy[p, m, n:n + T], scale, n, T, scaled)
+        dx[p, m, n:n + T] = (dn - plain - (x[p, m, n:n + T] - mu) * r * along) * r
+
+
+@ts.kernel
+def parameters(
+    dy: ts.Tensor["P", "M", "N"],
+    x: ts.Tensor["P", "M", "N"],
+    mean: ts.Tensor["P", "M"],
+    rstd: ts.Tensor["P", "M"],
+    dscale: ts.Tensor["P", "G", "N"],
+    dshift: ts.Tensor["P", "G", "N"],
+    chunk: ts.i64,
+    T: int = 32,
+    C: int = 128,
+    centre: bool = True,
+):
+    """The parts of dscale and dshift for rows too long to be kept beside the rest: a strip of columns for each group."""
+    b, g, p = ts.tile.grid(ts.cdiv(N, C), G, P)
+    n = b * C
+    ds = ts.tile.zeros((T, C), dscale.dtype)
+    dh = ts.tile.zeros((T, C), dscale.dtype)
+    for m in ts.tile.range(g * chunk, min(M, g * chunk + chunk), T):
+        d = dy[p, m:m + T, n:n + C]
+        r = rstd[p, m:m + T][:, None]
+        if centre:
+            ds = ds + d * ((x[p, m:m + T, n:n + C] - mean[p, m:m + T][:, None]) * r)
+            dh = dh + d
+        else:
+            ds = ds + d * (x[p, m:m + T, n:n + C] * r)
+    dscale[p, g, n:n + C] = ts.tile.sum(ds, axis=0)
+    if centre:
+        dshift[p, g, n:n + C] = ts.tile.sum(dh, axis=0)
+
+
+def _operand(x: Any, name: str, width: int) -> Any:
+    """A scale or a shift, if there is one."""
+    return None if x is None else checks.shape(checks.floating(x, name), (width,), name, "the last axis of `x` has")
+
+
+def forward(
+    x: Any, scale: Any, shift: Any, eps: float, centre: bool, keep: bool, out_dtype: Any, rows: Any, block: Any
+) -> tuple[Any, Any, Any]:
+    """The result, the means and the reciprocal deviations; the two are None unless they are kept."""
+    x = checks.floating(x, "x")
+    axis = checks.one_axis(-1, x)
+    scale, shift = _operand(scale, "scale", x.shape[-1]), _operand(shift, "shift", x.shape[-1])
+    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    of = arrays.dtype_of(x)
+    wide = checks.accumulator(of)
+    y = arrays.empty_like(x, checks.out_dtype(out_dtype, of))
+    stats = [arrays.empty(x.shape[:-1], wide, x) if kept else None for kept in (keep and centre, keep)]
+    if not arrays.size(x):
+        # Rows without elements have no mean.
+        stats = [s if s is None else arrays.full(s.shape, float("nan"), wide, x) for s in stats]
+        return y, *stats
+    layout = _layout((x, y), stats, axis)
+    tile = schedule.rows(*layout.sizes, arrays.itemsize(x), 1, rows, block)
+    xs, ys = layout.view(x), layout.view(y)
+    means, rstds = (layout.view_without(s if s is not None else x[..., 0]) for s in stats)
+    row = x[(0,) * axis]
+    for at in layout.launches:
+        operands = (
+            xs[at], row if scale is None else scale, row if shift is None else shift, ys[at], means[at], rstds[at],
+            arrays.scalar(eps, wide),
+        )  # fmt: skip
+        flags = (centre, scale is not None, shift is not None, keep)
+        if tile.whole:
+            whole(*operands, tile.rows, *flags)
+        else:
+            pieces(*operands, tile.block, *flags)
+    return y, *stats
+
+
+def backward(
+    dy: Any, x: Any, scale: Any, mean: Any, rstd: Any, centre: bool, sums: bool | None, out_dtype: Any, rows: Any, block: Any
+) -> tuple[Any, Any, Any]:
+    """dx, and where ``sums`` asks for them dscale and, with ``centre``, dshift."""
+    x, dy = checks.floating(x, "x"), checks.floating(dy, "dy")
+    axis = checks.one_axis(-1, x)
+    checks.shape(dy, x.shape, "dy", "`x` has")
+    scale = _operand(scale, "scale", x.shape[-1])
+    wanted = [("mean", mean), ("rstd", rstd)] if centre else [("rstd", rstd)]
+    stats = [checks.shape(checks.floating(s, name), x.shape[:-1], name, "the rows of `x` have") for name, s in wanted]
+    stats = stats if centre else [None, *stats]
+    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    sums = scale is not None if sums is None else sums
+    of = arrays.dtype_of(x)
+    wide = checks.accumulator(of)
+    dx = arrays.empty_like(x, checks.out_dtype(out_dtype, of))
+    of_sums = of if scale is None else arrays.dtype_of(scale)
+    if not arrays.size(x):
+        zeros = [arrays.full(x.shape[-1:], 0, of_sums, x) if wanted else None for wanted in (sums, sums and centre)]
+        return dx, *zeros
+    layout = _layout((x, dy, dx), stats, axis)
+    P, M, N = layout.sizes
+    tile = schedule.rows(P, M, N, arrays.itemsize(x), 2, rows, block)
+    shares = schedule.shares(P, M, N, tile.rows) if sums and tile.whole else None
+    strip = schedule.strip(P, M, N, arrays.itemsize(x))
+    G, chunk = shares or schedule.chunks(P * -(-N // strip.columns), M, strip.block)
+    count = len(layout.launches)
+    parts = [arrays.empty((count, P, G, N), wide, x) if wanted else None for wanted in (sums, sums and centre)]
+    views = [layout.view(a) for a in (dy, x, dx)]
+    means, rstds = (layout.view_without(s if s is not None else x[..., 0]) for s in stats)
+    for i, at in enumerate(layout.launches):
+        d, t, into = (v[at] for v in views)
+        row = t[0, 0]
+        read = (d, t, row if scale is None else scale, means[at], rstds[at])
+        # What is not wanted is not touched: any array of the right shape stands for it.
+        held = [arrays.expand(row, (P, G, N)) if part is None else part[i] for part in parts]
+        if not tile.whole:
+            pieces_backward(*read, into, arrays.scalar(0, wide), tile.block, centre, scale is not None)
+        elif shares:
+            whole_backward(*read, into, *held, chunk, tile.rows, centre, scale is not None, True)
+        else:
+            none = arrays.expand(row, (P, -(-M // tile.rows), N))
+            whole_backward(*read, into, none, none, tile.rows, tile.rows, centre, scale is not None, False)
+        if sums and not shares:
+            parameters(d, t, means[at], rstds[at], *held, chunk, strip.block, strip.columns, centre)
+    return dx, *(
+        None if part is None else reduce.forward(part.reshape(count * P * G, N), 0, "sum", False, of_sums, None, None)
+        for part in parts
+    )
+
+
+def _layout(operands: tuple, stats: list, axis: int) -> Layout:
+    first = operands[0]
+    strides = [arrays.strides(x) for x in operands] + [strides_with(s, axis) for s in stats if s is not None]
+    return along(tuple(first.shape), tuple(strides), axis, False)

@@ -1,0 +1,187 @@
+"""Reductions along axes: sum, mean, max, min, prod, argmax and argmin.
+
+Floats are added and multiplied in f32 (f64 for f64 arrays), integers in 64 bits. Tiles are combined element by element as
+they come by, and across their elements once, at the end. Where there are too few rows for all groups, several groups share
+one, each writes its part, and a second launch combines the parts: always in the same order, with no atomics.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tessera as ts
+
+from . import arrays, checks, schedule
+from .layout import along, reduction, strides_with
+
+
+@ts.func
+def combine(a, b, op):
+    if op == "sum":
+        both = a + b
+    elif op == "prod":
+        both = a * b
+    elif op == "max":
+        both = ts.tile.maximum(a, b)
+    else:
+        both = ts.tile.minimum(a, b)
+    return both
+
+
+@ts.kernel
+def rows_whole(
+    x: ts.Tensor["P", "M", "N"], y: ts.Tensor["P", "M"], identity, count: ts.i64, R: int = 1, op: str = "sum", mean: bool = False
+):
+    m = ts.tile.program_id(0) * R
+    p = ts.tile.program_id(1)
+    t = ts.tile.reduce(ts.tile.cast(x[p, m:m + R, :], identity.dtype), op, axis=1)
+    if mean:
+        t = t / ts.tile.cast(count, identity.dtype)
+    y[p, m:m + R] = t
+
+
+@ts.kernel
+def rows_pieces(
+    x: ts.Tensor["P", "M", "N"],
+    y: ts.Tensor["P", "M", "C"],
+    identity,
+    count: ts.i64,
+    chunk: ts.i64,
+    T: int = 4096,
+    op: str = "sum",
+    mean: bool = False,
+):
+    m, c, p = ts.tile.grid(M, C, P)
+    if op == "sum":
+        acc = ts.tile.zeros((T,), identity.dtype)
+    else:
+        acc = ts.tile.broadcast(identity, (T,))
+    for n in ts.tile.range(c * chunk, min(N, c * chunk + chunk), T):
+        t = ts.tile.cast(x[p, m, n:n + T], identity.dtype)
+        if op != "sum":
+            t = ts.tile.bounds_mask(t, cols=N - n, value=identity)
+        acc = combine(acc, t, op)
+    all = ts.tile.reduce(acc, op)
+    if mean:
+        all = all / ts.tile.cast(count, identity.dtype)
+    y[p, m, c] = all
+
+
+@ts.kernel
+def columns(
+    x: ts.Tensor["P", "N", "B"],
+    y: ts.Tensor["P", "C", "B"],
+    identity,
+    count: ts.i64,
+    chunk: ts.i64,
+    T: int = 32,
+    W: int = 128,
+    op: str = "sum",
+    mean: bool = False,
+):
+    w, c, p = ts.tile.grid(ts.cdiv(B, W), C, P)
+    b = w * W
+    if op == "sum":
+        acc = ts.tile.zeros((T, W), identity.dtype)
+    else:
+        acc = ts.tile.broadcast(identity, (T, W))
+    for n in ts.tile.range(c * chunk, min(N, c * chunk + chunk), T):
+        t = ts.tile.cast(x[p, n:n + T, b:b + W], identity.dtype)
+        if op != "sum":
+            t = ts.tile.bounds_mask(t, rows=N - n, value=identity)
+        acc = combine(acc, t, op)
+    all = ts.tile.reduce(acc, op, axis=0)
+    if mean:
+        all = all / ts.tile.cast(count, identity.dtype)
+    y[p, c, b:b + W] = all
+
+
+def forward(x: Any, axis: Any, op: str, keepdims: bool, out_dtype: Any, rows: Any, block: Any, mean: bool = False) -> Any:
+    x = arrays.given(x, "x")
+    axes = checks.some_axes(axis, x)
+    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    wide, default = _dtypes(arrays.dtype_of(x), op, mean)
+    of = checks.out_dtype(out_dtype, default, floats=mean)
+    count = math.prod(x.shape[a] for a in axes)
+    kept = [1 if a in axes else n for a, n in enumerate(x.shape)]
+    if not count and op in ("max", "min"):
+        raise checks.nothing(op, axis, x)
+    if not arrays.size(x):
+        y = arrays.full(kept, math.nan if mean else {"sum": 0, "prod": 1}.get(op, 0), of, x)
+    else:
+        order, sizes, reduced = reduction(tuple(x.shape), arrays.strides(x), axes)
+        part = arrays.permuted(x, order).reshape(sizes)
+        steps = [i for i, gone in enumerate(reduced) if gone]
+        identity = arrays.scalar(_identity(op, wide), wide)
+        for i in reversed(steps):
+            last = i == steps[0]
+            y = arrays.empty(part.shape[:i] + part.shape[i + 1 :], of if last else wide, x)
+            _one_axis(part, i, y, op, identity, wide, count if mean and last else None, rows, block)
+            part = y
+        # The axes that are left are in the order of memory.
+        left = [a for a in order if a not in axes]
+        whole = part.reshape([x.shape[a] for a in left])
+        y = arrays.permuted(whole, [left.index(a) for a in sorted(left)]).reshape(kept)
+    return y if keepdims else y.reshape([n for a, n in enumerate(x.shape) if a not in axes])
+
+
+def _dtypes(of: Any, op: str, mean: bool) -> tuple[Any, Any]:
+    """What a reduction of this dtype is computed in, and what it gives."""
+    if checks.is_float(of):
+        return checks.accumulator(of), of
+    if mean:
+        return ts.f64, ts.f64
+    if op in ("max", "min"):
+        return of if of.itemsize >= 4 else ts.i32, of
+    return (ts.u64 if of.name == "u64" else ts.i64,) * 2
+
+
+def _identity(op: str, of: Any) -> Any:
+    low, high = arrays.limits(of)
+    return {"sum": 0, "prod": 1, "max": low, "min": high}[op]
+
+
+def _one_axis(x: Any, axis: int, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:
+    """Reduces an axis of ``x`` into ``y``; with ``count``, and divides by that."""
+    layout = along(tuple(x.shape), (arrays.strides(x), strides_with(y, axis)), axis)
+    xs, ys = layout.view(x), layout.view_without(y)
+    for at in layout.launches:
+        launch = _down if layout.columns else _across
+        launch(xs[at], ys[at], op, identity, wide, count, rows, block)
+
+
+def _across(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:
+    """Reduces the last axis of ``[P, M, N]`` into ``[P, M]``."""
+    P, M, N = x.shape
+    mean, last = count is not None, count or 1
+    # Nothing is kept of a row, so only short ones are taken whole.
+    if rows is not None or (block is None and N * arrays.itemsize(x) <= schedule.ROW):
+        tile = schedule.rows(P, M, N, arrays.itemsize(x), 1, rows)
+        rows_whole(x, y, identity, last, tile.rows, op, mean)
+        return
+    T = block or 4096
+    C, chunk = schedule.chunks(P * M, N, T)
+    if C == 1:
+        rows_pieces(x, y.reshape(P, M, 1), identity, last, chunk, T, op, mean)
+        return
+    parts = arrays.empty((P, M, C), wide, x)
+    rows_pieces(x, parts, identity, 1, chunk, T, op, False)
+    # As a piece: how many parts there are depends on every size, and would be compiled for each.
+    rows_pieces(parts, y.reshape(P, M, 1), identity, last, C, schedule.PARTS, op, mean)
+
+
+def _down(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:
+    """Reduces the middle axis of ``[P, N, B]`` into ``[P, B]``."""
+    P, N, B = x.shape
+    mean, last = count is not None, count or 1
+    tile = schedule.strip(P, N, B, arrays.itemsize(x))
+    T = block or tile.block
+    C, chunk = schedule.chunks(P * -(-B // tile.columns), N, T)
+    if C == 1:
+        columns(x, y.reshape(P, 1, B), identity, last, chunk, T, tile.columns, op, mean)
+        return
+    parts = arrays.empty((P, C, B), wide, x)
+    columns(x, parts, identity, 1, chunk, T, tile.columns, op, False)
+    tile = schedule.strip(P, C, B, arrays.itemsize(parts))
+    columns(parts, y.reshape(P, 1, B), identity, last, C, tile.block, tile.columns, op, mean)

@@ -1,0 +1,149 @@
+"""Which tiles a library kernel uses for which shape.
+
+A group of a GPU is a block of threads, and what it holds between reading and writing is in its registers: so many bytes
+that every thread has a few wide reads under way, and so few that several groups fit on a processor. A CPU keeps the same
+bytes in its nearest cache. The functions here are that trade, and nothing else: numbers in, numbers out. ``rows=`` and
+``block=`` of an operation overrule them.
+
+Tile extents are compile-time values, so each is one of a few: a size that nobody thought of compiles nothing anew.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+#: Bytes of an array in the tile of a group that takes several rows: 4096 elements of 2 bytes, 2048 of 4.
+TILE = 8 * 1024
+#: Bytes of a row up to which a reduction takes it whole.
+ROW = 16 * 1024
+#: The most bytes of rows that a group holds whole, so that they are read once: 131072 elements of 2 bytes.
+WHOLE = 256 * 1024
+#: Bytes of a piece of a row that is too long for that: 16384 elements of 2 bytes, 8192 of 4.
+PIECE = 32 * 1024
+#: As many groups keep a large GPU busy: below it, groups take less each.
+GROUPS = 264
+#: More parts than an axis is ever split into; a second launch combines them.
+PARTS = 1024
+
+ROWS = (1024, 128, 32, 8, 4, 2, 1)
+COLUMNS = (256, 128, 64, 32, 16, 8, 4)
+STRIPS = (4, 16, 32, 64, 128, 256, 1024)
+PIECES = (16384, 8192, 4096)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``whole``: the tile holds the axis that is worked along, and ``rows`` rows of it (or ``columns`` columns).
+    Otherwise the axis is taken in pieces of ``block``."""
+
+    whole: bool
+    rows: int = 1
+    columns: int = 1
+    block: int = 0
+
+
+def _cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _several(count: int, bytes_each: int, times: int, choices: tuple[int, ...]) -> int:
+    """How many of ``count`` rows a group takes: as many as fit into a tile, while enough groups are left."""
+    for n in choices:
+        if n * bytes_each <= TILE and (n == 1 or times * _cdiv(count, n) >= GROUPS):
+            return n
+    return choices[-1]
+
+
+@functools.lru_cache(maxsize=4096)
+def rows(P: int, M: int, N: int, itemsize: int, held: int = 1, rows: int | None = None, block: int | None = None) -> Tile:
+    """For kernels along ``N`` of ``[P, M, N]`` that hold ``held`` arrays while they work.
+
+    | a row has (2 bytes, one array) | tile |
+    |---|---|
+    | up to 4096 elements | whole, several rows |
+    | up to 131072 elements | whole, one row |
+    | more | pieces of 16384 elements, read twice |
+    """
+    if block is not None:
+        return Tile(False, block=block)
+    if rows is not None:
+        return Tile(True, rows=rows)
+    if N * itemsize * held <= WHOLE:
+        return Tile(True, rows=_several(M, N * itemsize * held, P, ROWS))
+    return Tile(False, block=next(b for b in (*PIECES, 0) if b * itemsize <= PIECE) or PIECES[-1])
+
+
+@functools.lru_cache(maxsize=4096)
+def columns(P: int, N: int, B: int, itemsize: int, held: int = 1, rows: int | None = None, block: int | None = None) -> Tile:
+    """For kernels along ``N`` of ``[P, N, B]``: ``N`` whole with 4 to 256 columns, or pieces of ``block`` by ``columns``."""
+    if rows is not None:
+        return Tile(True, columns=rows)
+    if block is None:
+        # No width is twice what there is, and none has less than 64 bytes side by side, where there are as many.
+        fitting = [c for c in COLUMNS if c < 2 * B] or [COLUMNS[-1]]
+        fitting = [c for c in fitting if c * itemsize >= 64] or fitting[:1]
+        wide = [c for c in fitting if c * N * itemsize * held <= TILE and P * _cdiv(B, c) >= GROUPS]
+        width = wide[0] if wide else fitting[-1]
+        if width * N * itemsize * held <= WHOLE:
+            return Tile(True, columns=width)
+    tile = strip(P, N, B, itemsize)
+    return Tile(False, columns=tile.columns, block=block or tile.block)
+
+
+@functools.lru_cache(maxsize=4096)
+def strip(P: int, N: int, B: int, itemsize: int) -> Tile:
+    """Tiles ``[block, columns]`` of 4096 elements that go down ``N`` of ``[P, N, B]``: 128 columns, fewer where there are
+    not as many, and more where there are so few rows."""
+    narrow = next((c for c in STRIPS if c >= B), STRIPS[-1])
+    short = next((c for c in STRIPS[4:] if 4096 // c <= N), STRIPS[-1])
+    wide = min(narrow, short)
+    return Tile(False, columns=wide, block=4096 // wide)
+
+
+@functools.lru_cache(maxsize=4096)
+def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
+    """Into how many chunks an axis of ``N`` that is taken in pieces of ``block`` is split, where each chunk is ``groups``
+    groups, and how long a chunk is. Fewer than eight are not worth a second launch."""
+    wanted = min(_cdiv(2 * GROUPS, groups), N // block)
+    wanted = wanted if wanted >= 8 else 1
+    length = _cdiv(_cdiv(N, wanted), block) * block
+    return _cdiv(N, length), length
+
+
+@functools.lru_cache(maxsize=4096)
+def shares(P: int, M: int, N: int, rows: int) -> tuple[int, int] | None:
+    """How many groups share ``M`` rows, ``rows`` at a time, and how many rows each has, where a group keeps sums of its rows
+    beside the rows themselves; nothing where rows are too long or too few for that. With 16 rows a group, the sums are a
+    small part of what is read."""
+    if N > 8192 or P * M < 16 * GROUPS:
+        return None
+    each = _cdiv(_cdiv(P * M, GROUPS), rows) * rows
+    return _cdiv(M, each), each
+
+
+@functools.lru_cache(maxsize=4096)
+def line(n: int, itemsize: int, block: int | None = None) -> int:
+    """The tile of an elementwise kernel on ``n`` elements side by side."""
+    if block is not None:
+        return block
+    most = 4096 if itemsize <= 4 else 2048
+    return next((b for b in (most, 2048, 1024) if b <= most and _cdiv(n, b) >= GROUPS), 1024)
+
+
+@functools.lru_cache(maxsize=4096)
+def area(M: int, N: int) -> tuple[int, int]:
+    """The tile ``[R, C]`` of an elementwise kernel on ``[M, N]``: 4096 elements, as wide as ``N`` up to 1024."""
+    wide = next((c for c in (32, 64, 128, 256, 512) if c >= N), 1024)
+    return 4096 // wide, wide
+
+
+@functools.lru_cache(maxsize=4096)
+def square(M: int, N: int, itemsize: int) -> tuple[int, int]:
+    """The tile of a transpose of ``[M, N]``: 64 by 64 up to 2 bytes, 32 by 32 above. Where the array is narrower, the tile is
+    too, and as much longer."""
+    side = 64 if itemsize <= 2 else 32
+    m, n = (next((t for t in (4, 8, 16, 32) if t >= size), side) for size in (M, N))
+    m, n = min(m, side), min(n, side)
+    longer = side * side // (m * n)
+    return (min(m * longer, 256), n) if m > n else (m, min(n * longer, 256))

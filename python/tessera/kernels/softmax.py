@@ -1,0 +1,211 @@
+"""Softmax and log-softmax along an axis, and their gradients.
+
+Arithmetic is done in f32 (f64 for f64 arrays) and rounded once, when the result is stored. Rows that a group can hold are
+read once; longer ones twice, with the maximum and the sum kept as the pieces come by.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tessera as ts
+
+from . import arrays, checks, schedule
+from .layout import along
+
+
+@ts.kernel
+def rows_whole(x: ts.Tensor["P", "M", "N"], y: ts.Tensor["P", "M", "N"], R: int = 1, log: bool = False):
+    m = ts.tile.program_id(0) * R
+    p = ts.tile.program_id(1)
+    t = x[p, m:m + R, :]
+    shifted = t - ts.tile.max(t, axis=1)[:, None]
+    weights = ts.tile.exp(shifted)
+    total = ts.tile.sum(weights, axis=1)
+    if log:
+        y[p, m:m + R, :] = shifted - ts.tile.log(total)[:, None]
+    else:
+        y[p, m:m + R, :] = weights * (1.0 / total)[:, None]
+
+
+@ts.kernel
+def rows_pieces(x: ts.Tensor["P", "M", "N"], y: ts.Tensor["P", "M", "N"], T: int = 4096, log: bool = False):
+    m = ts.tile.program_id(0)
+    p = ts.tile.program_id(1)
+    top = -math.inf
+    total = 0.0
+    for n in ts.tile.range(0, N, T):
+        t = ts.tile.bounds_mask(x[p, m, n:n + T], cols=N - n)
+        new = ts.tile.maximum(top, ts.tile.max(t))
+        # Pieces of -inf alone have no maximum to subtract, and add nothing.
+        base = ts.tile.where(new == -math.inf, 0.0, new)
+        total = total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base))
+        top = new
+    if log:
+        last = ts.tile.log(total)
+        for n in ts.tile.range(0, N, T):
+            y[p, m, n:n + T] = x[p, m, n:n + T] - top - last
+    else:
+        factor = 1.0 / total
+        for n in ts.tile.range(0, N, T):
+            y[p, m, n:n + T] = ts.tile.exp(x[p, m, n:n + T] - top) * factor
+
+
+@ts.kernel
+def columns_whole(x: ts.Tensor["P", "N", "B"], y: ts.Tensor["P", "N", "B"], C: int = 32, log: bool = False):
+    b = ts.tile.program_id(0) * C
+    p = ts.tile.program_id(1)
+    t = x[p, :, b:b + C]
+    shifted = t - ts.tile.max(t, axis=0)[None, :]
+    weights = ts.tile.exp(shifted)
+    total = ts.tile.sum(weights, axis=0)
+    if log:
+        y[p, :, b:b + C] = shifted - ts.tile.log(total)[None, :]
+    else:
+        y[p, :, b:b + C] = weights * (1.0 / total)[None, :]
+
+
+@ts.kernel
+def columns_pieces(
+    x: ts.Tensor["P", "N", "B"], y: ts.Tensor["P", "N", "B"], lowest, T: int = 32, C: int = 128, log: bool = False
+):
+    b = ts.tile.program_id(0) * C
+    p = ts.tile.program_id(1)
+    top = ts.tile.broadcast(lowest, (C,))
+    total = ts.tile.zeros((C,), lowest.dtype)
+    for n in ts.tile.range(0, N, T):
+        t = ts.tile.bounds_mask(x[p, n:n + T, b:b + C], rows=N - n)
+        new = ts.tile.maximum(top, ts.tile.max(t, axis=0))
+        base = ts.tile.where(new == -math.inf, 0.0, new)
+        total = total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base[None, :]), axis=0)
+        top = new
+    if log:
+        last = ts.tile.log(total)
+        for n in ts.tile.range(0, N, T):
+            y[p, n:n + T, b:b + C] = x[p, n:n + T, b:b + C] - top[None, :] - last[None, :]
+    else:
+        factor = 1.0 / total
+        for n in ts.tile.range(0, N, T):
+            y[p, n:n + T, b:b + C] = ts.tile.exp(x[p, n:n + T, b:b + C] - top[None, :]) * factor[None, :]
+
+
+@ts.kernel
+def rows_whole_backward(
+    y: ts.Tensor["P", "M", "N"], dy: ts.Tensor["P", "M", "N"], dx: ts.Tensor["P", "M", "N"], R: int = 1, log: bool = False
+):
+    m = ts.tile.program_id(0) * R
+    p = ts.tile.program_id(1)
+    t = y[p, m:m + R, :]
+    g = dy[p, m:m + R, :]
+    if log:
+        dx[p, m:m + R, :] = g - ts.tile.exp(t) * ts.tile.sum(g, axis=1)[:, None]
+    else:
+        dx[p, m:m + R, :] = t * (g - ts.tile.sum(g * t, axis=1)[:, None])
+
+
+@ts.kernel
+def rows_pieces_backward(
+    y: ts.Tensor["P", "M", "N"], dy: ts.Tensor["P", "M", "N"], dx: ts.Tensor["P", "M", "N"], T: int = 4096, log: bool = False
+):
+    m = ts.tile.program_id(0)
+    p = ts.tile.program_id(1)
+    total = 0.0
+    for n in ts.tile.range(0, N, T):
+        if log:
+            total += ts.tile.sum(dy[p, m, n:n + T])
+        else:
+            total += ts.tile.sum(dy[p, m, n:n + T] * y[p, m, n:n + T])
+    for n in ts.tile.range(0, N, T):
+        t = y[p, m, n:n + T]
+        g = dy[p, m, n:n + T]
+        if log:
+            dx[p, m, n:n + T] = g - ts.tile.exp(t) * total
+        else:
+            dx[p, m, n:n + T] = t * (g - total)
+
+
+@ts.kernel
+def columns_whole_backward(
+    y: ts.Tensor["P", "N", "B"], dy: ts.Tensor["P", "N", "B"], dx: ts.Tensor["P", "N", "B"], C: int = 32, log: bool = False
+):
+    b = ts.tile.program_id(0) * C
+    p = ts.tile.program_id(1)
+    t = y[p, :, b:b + C]
+    g = dy[p, :, b:b + C]
+    if log:
+        dx[p, :, b:b + C] = g - ts.tile.exp(t) * ts.tile.sum(g, axis=0)[None, :]
+    else:
+        dx[p, :, b:b + C] = t * (g - ts.tile.sum(g * t, axis=0)[None, :])
+
+
+@ts.kernel
+def columns_pieces_backward(
+    y: ts.Tensor["P", "N", "B"],
+    dy: ts.Tensor["P", "N", "B"],
+    dx: ts.Tensor["P", "N", "B"],
+    lowest,
+    T: int = 32,
+    C: int = 128,
+    log: bool = False,
+):
+    b = ts.tile.program_id(0) * C
+    p = ts.tile.program_id(1)
+    total = ts.tile.zeros((C,), lowest.dtype)
+    for n in ts.tile.range(0, N, T):
+        if log:
+            total = total + ts.tile.sum(dy[p, n:n + T, b:b + C], axis=0)
+        else:
+            total = total + ts.tile.sum(dy[p, n:n + T, b:b + C] * y[p, n:n + T, b:b + C], axis=0)
+    for n in ts.tile.range(0, N, T):
+        t = y[p, n:n + T, b:b + C]
+        g = dy[p, n:n + T, b:b + C]
+        if log:
+            dx[p, n:n + T, b:b + C] = g - ts.tile.exp(t) * total[None, :]
+        else:
+            dx[p, n:n + T, b:b + C] = t * (g - total[None, :])
+
+
+FORWARD = (rows_whole, rows_pieces, columns_whole, columns_pieces)
+BACKWARD = (rows_whole_backward, rows_pieces_backward, columns_whole_backward, columns_pieces_backward)
+
+
+def forward(x: Any, axis: int, log: bool, out_dtype: Any, rows: Any, block: Any) -> Any:
+    x = checks.floating(x, "x")
+    axis = checks.one_axis(axis, x)
+    y = arrays.empty_like(x, checks.out_dtype(out_dtype, arrays.dtype_of(x)))
+    _run(FORWARD, (x, y), axis, log, 1, rows, block)
+    return y
+
+
+def backward(dy: Any, y: Any, axis: int, log: bool, out_dtype: Any, rows: Any, block: Any) -> Any:
+    y, dy = checks.floating(y, "y"), checks.floating(dy, "dy")
+    axis = checks.one_axis(axis, y)
+    checks.shape(dy, y.shape, "dy", "`y` has")
+    dx = arrays.empty_like(y, checks.out_dtype(out_dtype, arrays.dtype_of(y)))
+    _run(BACKWARD, (y, dy, dx), axis, log, 2, rows, block)
+    return dx
+
+
+def _run(kernels: tuple, operands: tuple, axis: int, log: bool, held: int, rows: Any, block: Any) -> None:
+    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    first = operands[0]
+    if not arrays.size(first):
+        return
+    rows_whole, rows_pieces, columns_whole, columns_pieces = kernels
+    layout = along(tuple(first.shape), tuple(arrays.strides(x) for x in operands), axis)
+    choose = schedule.columns if layout.columns else schedule.rows
+    tile = choose(*layout.sizes, arrays.itemsize(first), held, rows, block)
+    views = [layout.view(x) for x in operands]
+    for at in layout.launches:
+        part = [v[at] for v in views] if at else views
+        if not layout.columns:
+            if tile.whole:
+                rows_whole(*part, tile.rows, log)
+            else:
+                rows_pieces(*part, tile.block, log)
+        elif tile.whole:
+            columns_whole(*part, tile.columns, log)
+        else:
+            lowest = arrays.scalar(-math.inf, checks.accumulator(arrays.dtype_of(first)))
+            columns_pieces(*part, lowest, tile.block, tile.columns, log)

@@ -1,0 +1,170 @@
+"""NVIDIA GPUs on a machine that has none: code is made and shown, calls say what is missing."""
+
+import numpy as np
+import pytest
+
+import tessera as ts
+
+MISSING = ts.runtime.backends()["ptx"]
+pytestmark = pytest.mark.skipif(MISSING == "available", reason="this machine has a GPU: see test_cuda_fake.py and gpu/smoke.py")
+
+
+@ts.kernel
+def scale(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32):
+    i = ts.tile.program_id(0) * 64
+    y[i : i + 64] = alpha * x[i : i + 64]
+    return y
+
+
+class OnDevice:
+    """Stands for an array on a GPU; nothing looks into its memory."""
+
+    def __init__(self, n=8, **more):
+        table = {"shape": (n,), "typestr": "<f4", "data": (0x7F0000000000, False), "version": 3, "strides": None}
+        self.__cuda_array_interface__ = {**table, **more}
+
+
+def host(n=8):
+    return np.zeros(n, np.float32)
+
+
+def test_calls_with_arrays_of_a_device_name_what_is_missing():
+    with pytest.raises(ts.DeviceError) as e:
+        scale(OnDevice(), OnDevice(), 1.0)
+    assert e.value.code == "E_DRIVER" and MISSING in str(e.value) and "`ptx` is not available" in str(e.value)
+
+
+def test_mixed_places_name_each_argument():
+    with pytest.raises(ts.LaunchError, match="`x` on cuda:0, `y` in host memory") as e:
+        scale(OnDevice(), host(), 1.0)
+    assert e.value.code == "E_LAUNCH_DEVICE_MISMATCH"
+
+
+def test_what_does_not_fit_is_told_before_where_it_is():
+    with pytest.raises(ts.LaunchError, match="expected `n` to be 8"):
+        scale(OnDevice(), OnDevice(7), 1.0)
+    with pytest.raises(ts.KernelTypeError, match="got f16"):
+        scale(OnDevice(typestr="<f2"), OnDevice(), 1.0)
+
+
+@pytest.mark.parametrize("entries, words", [
+    ({"typestr": "<c8"}, "type <c8"),
+    ({"typestr": ">f4"}, "type >f4"),
+    ({"mask": 1}, "masked"),
+    ({"stream": 0}, "not 0"),
+    ({"strides": (4, 4)}, "1 strides, got 2"),
+    ({"shape": None}, "got less"),
+])  # fmt: skip
+def test_interfaces_that_cannot_be_used(entries, words):
+    with pytest.raises(ts.LaunchError, match=words) as e:
+        scale(OnDevice(**entries), OnDevice(), 1.0)
+    assert e.value.code == "E_LAUNCH_BAD_LAYOUT"
+
+
+def test_a_named_backend_must_reach_the_arrays(monkeypatch):
+    for name in ("cpu", "x86"):
+        ts.runtime.select_backend(name)
+        try:
+            with pytest.raises(ts.LaunchError, match=r"select_backend\(None\)"):
+                scale(OnDevice(), OnDevice(), 1.0)
+        finally:
+            ts.runtime.select_backend(None)
+    monkeypatch.setenv("TESSERA_BACKEND", "cpu")
+    with pytest.raises(ts.LaunchError, match="unset TESSERA_BACKEND"):
+        scale(OnDevice(), OnDevice(), 1.0)
+
+
+def test_the_backend_cannot_be_selected_to_run_but_to_compile(monkeypatch):
+    for name in ("ptx", "cuda", "cuda:1", "sm90", "hopper"):
+        with pytest.raises(ts.DeviceError, match="`ptx` is not available"):
+            ts.runtime.select_backend(name)
+    monkeypatch.setenv("TESSERA_BACKEND", "ptx")
+    assert scale.jit().explain().backend == "ptx"
+    with pytest.raises(ts.DeviceError, match="TESSERA_BACKEND asks for it"):
+        scale(host(), host(), 1.0)
+
+
+@pytest.mark.parametrize("target, arch", [("sm90", "sm_90a"), ("sm_90", "sm_90"), ("sm80", "sm_80"), ("ptx", "sm_90a"), ("ampere", "sm_80")])
+def test_code_is_made_for_a_target(target, arch):
+    compiled = scale.jit(target=target)
+    text = compiled.inspect_ir("target")
+    assert f".target {arch}\n" in text and ".entry" in text
+    assert "staged." in compiled.inspect_ir("staged")
+    assert compiled.resources["arch"] == arch and compiled.explain().backend == "ptx"
+    # The portable levels are the same for every target.
+    assert compiled.inspect_ir("tile") == scale.jit(target="cpu").inspect_ir("tile")
+
+
+def test_code_for_a_target_is_made_once_and_apart():
+    one, other = scale.jit(target="sm90"), scale.jit(target="sm80")
+    assert one.inspect_ir("target") != other.inspect_ir("target")
+    assert one.inspect_ir("target") == scale.jit(target="sm_90a").inspect_ir("target")
+    with pytest.raises(ts.DeviceError, match="is not available"):
+        one(host(), host(), 1.0)
+    assert scale(host(), host(), 1.0) is not None
+
+
+def test_architectures_that_do_not_exist():
+    with pytest.raises(ts.UnsupportedError, match="sm_90a.*got `sm42`"):
+        scale.jit(target="sm42")
+
+
+def test_a_kernel_can_be_bound_to_a_target():
+    @ts.kernel(target="sm90")
+    def bound(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.program_id(0) * 64
+        x[i : i + 64] = x[i : i + 64] + 1.0
+
+    assert ".target sm_90a" in bound.inspect_ir("target") and "staged." in bound.inspect_ir("staged")
+    with pytest.raises(ts.DeviceError, match="`target=` asks for it"):
+        bound(host())
+
+
+def test_the_command_shows_code_for_a_target(tmp_path, capsys):
+    from tessera._cli import main
+
+    file = tmp_path / "kernels_here.py"
+    file.write_text(
+        "import tessera as ts\n\n@ts.kernel\ndef add(x: ts.Tensor['n', ts.f32]):\n"
+        "    i = ts.tile.program_id(0) * 64\n    x[i : i + 64] = x[i : i + 64] + 1.0\n"
+    )
+    assert main(["ir", f"{file}:add", "--level", "target", "--target", "sm80"]) == 0
+    assert ".target sm_80" in capsys.readouterr().out
+    assert main(["ir", f"{file}:add", "--level", "staged"]) == 1
+    assert "no staged level" in capsys.readouterr().err
+
+
+def test_capabilities_are_told_of_an_architecture():
+    hopper, ampere = ts.runtime.capabilities("sm90"), ts.runtime.capabilities("sm80")
+    assert (hopper["backend"], hopper["arch"], hopper["warp_size"], hopper["device_count"]) == ("ptx", "sm_90a", 32, 0)
+    assert hopper["tensorcore"]["bf16"] and not hopper["tensorcore"]["f32"] and hopper["wgmma"] and hopper["tma"]
+    assert ampere["cp_async"] and not ampere["tma"] and not ampere["tensorcore"]["fp8_e4m3"]
+    assert hopper["shared_bytes_per_block"] == 232448
+    assert ts.runtime.capabilities("ptx")["arch"] == "sm_90a"
+
+
+def test_devices_and_their_functions_say_what_is_missing():
+    assert ts.runtime.devices() == []
+    ts.runtime.synchronize()
+    for call in (
+        lambda: ts.empty(3, device="cuda:0"),
+        lambda: ts.array([1.0], device="cuda"),
+        lambda: ts.runtime.memory_stats(),
+        lambda: ts.runtime.trim(),
+        lambda: ts.runtime.synchronize("cuda:0"),
+        lambda: ts.runtime.stream(),
+        lambda: ts.runtime.capture_graph().__enter__(),
+    ):
+        with pytest.raises(ts.DeviceError) as e:
+            call()
+        assert e.value.code == "E_DRIVER"
+
+
+def test_devices_have_names():
+    assert isinstance(ts.empty((2, 3), device="cpu"), np.ndarray)
+    assert isinstance(ts.full((2,), 3, "i32", device="cpu"), np.ndarray)
+    for wrong in ("tpu", "cuda:x", 3):
+        with pytest.raises(ts.LaunchError, match="expected a device"):
+            ts.empty(3, device=wrong)
+    with pytest.raises(ts.LaunchError, match="expected a device"):
+        ts.runtime.memory_stats("cpu")

@@ -1,0 +1,222 @@
+"""The ledger of GPU runs, without a GPU: the code of every row is emitted anew, and its outputs are computed anew.
+
+A row whose code is another by now is stale. `gpu/stale.txt` lists the stale ones, and no others; `TESSERA_BLESS=1` writes it.
+"""
+
+import copy
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from doc_blocks import BLESS, ROOT
+
+sys.path.append(str(ROOT))
+
+from gpu import draws, ledger, works  # noqa: E402
+from gpu.bench import Bench  # noqa: E402
+from gpu.device import Host  # noqa: E402
+from gpu.recipe import Recipe  # noqa: E402
+
+# The ledger as it is
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    rows = ledger.load()
+    if not rows:
+        warnings.warn("gpu/ledger.jsonl has no rows: nothing that ran on a GPU is proven", stacklevel=1)
+    return [ledger.verify(row) for row in rows]
+
+
+def test_every_row_is_proven_or_known_to_be_stale(verdicts):
+    if BLESS:
+        ledger.bless(verdicts)
+    assert not ledger.unlisted(verdicts, ledger.listed())
+
+
+def test_the_outputs_of_every_row_are_right(verdicts):
+    assert not [f"{v.key}: {v.wrong}" for v in verdicts if v.wrong]
+
+
+def test_rows_come_from_gpus():
+    for row in ledger.load():
+        assert row["gpu"] and row["driver"] and row["times"] and all(code["registers"] for code in row["code"]), ledger.key(row)
+
+
+# The ledger's own machinery, on rows that the host makes
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Rows by kind of work, as a run would write them."""
+    about = {"gpu": None, "driver": None, "commit": "none"}
+    bench = Bench(Host(), seed=7, rounds=2, keep=True, about=about)
+    small = [works.softmax(24, 96, "bf16"), works.layernorm(5, 200, "f32"), works.sum_all(20, 2048, "f32")]
+    small += [works.transpose(33, 9, "f32"), works.gemm(33, 40, 17, "bf16"), works.saxpy(8, 64, "f32")]
+    rows = {}
+    for work in small:
+        found = bench.work(work)["rows"]
+        assert all(row["status"] == "pass" for row in found), found
+        rows[work.kind] = next(row["ledger"] for row in found if "ledger" in row)
+    return rows
+
+
+@pytest.fixture
+def rows(made):
+    return copy.deepcopy(made)
+
+
+def test_what_a_run_writes_is_proven(rows, tmp_path):
+    for row in rows.values():
+        found = ledger.verify(row)
+        assert (found.word, found.left) == ("proven", ""), found
+    assert len(rows["softmax"]["times"]["copy"]["ours_us"]) == 2
+    ledger.save(rows.values(), tmp_path / "rows")
+    again = ledger.load(tmp_path / "rows")
+    assert len(again) == len(rows) and all(ledger.verify(row).word == "proven" for row in again)
+    assert len(ledger.merged(again, [rows["gemm"]])) == len(rows)
+
+
+@pytest.mark.parametrize("level", ["tile", "plan", "ptx"])
+def test_another_code_makes_a_row_stale_and_says_from_which_level_on(rows, level):
+    row = rows["softmax"]
+    for changed in ("tile", "plan", "ptx")[("tile", "plan", "ptx").index(level) :]:
+        row["code"][0][changed] = "0" * 32
+    assert ledger.verify(row).stale == f"rows_whole: another {level}"
+
+
+def test_a_later_kernel_of_a_row_counts_too(rows):
+    assert len(rows["sum"]["code"]) == 2
+    rows["sum"]["code"][1]["ptx"] = "0" * 32
+    assert "another ptx" in ledger.verify(rows["sum"]).stale
+
+
+def test_other_tiles_and_kernels_that_are_gone_make_a_row_stale(rows, monkeypatch):
+    rows["softmax"]["code"][0]["recipe"]["config"]["R"] = 4
+    assert "in another configuration" in ledger.verify(rows["softmax"]).stale
+    work = works.of("saxpy", rows["saxpy"]["shape"], "f32")
+    monkeypatch.setattr(Recipe, "emit", lambda self: 1 / 0)
+    assert "cannot be emitted: ZeroDivisionError" in ledger.why_stale(rows["saxpy"], work)
+
+
+def test_a_hash_that_is_not_that_of_the_right_result_is_found(rows):
+    for name in ("gemm", "transpose"):
+        rows[name]["output"]["sha256"] = "0" * 64
+        assert "the hash of the result" in ledger.verify(rows[name]).wrong
+    # Sums in f32 depend on their order: their hashes are only kept.
+    rows["softmax"]["output"]["sha256"] = "0" * 64
+    assert not ledger.verify(rows["softmax"]).wrong
+
+
+def test_a_sample_that_is_not_right_is_found(rows):
+    for name, row in rows.items():
+        values = row["samples"]["values"]
+        values[-1][0] += max(abs(values[-1][0]), 1.0) * 2.0**-6
+        place = (row["samples"]["rows"][-1], row["samples"]["columns"][0])
+        assert f"1 of {len(values) * len(values[0])} elements: at {place}" in ledger.verify(row).wrong, name
+        values[-1][0] = float("nan")
+        assert ledger.verify(row).wrong, name
+
+
+def test_other_inputs_are_found(rows):
+    for name, row in rows.items():
+        row["seed"] += 1
+        assert ledger.verify(row).wrong, name
+
+
+def test_samples_that_say_less_are_refused(rows):
+    samples = rows["softmax"]["samples"]
+    samples["values"] = samples["values"][:-1]
+    assert "samples for 8 rows" in ledger.verify(rows["softmax"]).wrong
+    rows["layernorm"]["samples"]["rows"][-1] = 10**6
+    assert "samples outside" in ledger.verify(rows["layernorm"]).wrong
+
+
+@pytest.mark.parametrize("change, told", [
+    (lambda row: row.pop("seed"), "a row has no `seed`"),
+    (lambda row: row["code"][0].pop("ptx"), "a kernel has no `ptx`"),
+    (lambda row: row.update(code=[]), "a row has no kernel"),
+    (lambda row: row.update(dtype=3), "`dtype` = 3"),
+    (lambda row: row.update(error=2.0, bound=1.0), "the error 2.0 beyond its bound"),
+    (lambda row: row.update(error=float("nan")), "the error nan beyond its bound"),
+    (lambda row: row.update(work="attention"), "there is no work `attention`"),
+])  # fmt: skip
+def test_rows_that_are_none_are_refused(rows, tmp_path, change, told):
+    change(rows["softmax"])
+    with pytest.raises(ledger.Invalid, match=told):
+        ledger.validate(rows["softmax"])
+
+
+def test_files_name_the_line_and_have_one_row_for_each_work(rows, tmp_path):
+    path = tmp_path / "rows"
+    assert ledger.load(path) == []
+    path.write_text('{"work": "softmax"}\n')
+    with pytest.raises(ledger.Invalid, match="line 1: a row has no"):
+        ledger.load(path)
+    ledger.save([rows["gemm"], rows["gemm"]], path)
+    with pytest.raises(ledger.Invalid, match="more than one row for gemm bf16 33x40x17"):
+        ledger.load(path)
+
+
+def test_the_list_of_stale_rows_is_a_ratchet(rows, tmp_path):
+    rows["gemm"]["code"][0]["ptx"] = "0" * 32
+    found = [ledger.verify(row) for row in rows.values()]
+    (stale,) = [v.key for v in found if v.stale]
+    assert ledger.unlisted(found, [stale]) == []
+    assert ledger.unlisted(found, []) == [f"stale, and not in gpu/stale.txt: {stale} (gemm: another ptx)"]
+    other = ledger.key(rows["softmax"])
+    assert ledger.unlisted(found, [stale, other]) == [f"in gpu/stale.txt, and not stale: {other}"]
+    ledger.bless(found, tmp_path / "stale")
+    assert ledger.listed(tmp_path / "stale") == [stale]
+
+
+def test_what_takes_long_is_left_out_and_told(rows, monkeypatch):
+    monkeypatch.setattr(ledger, "MOST_FLOPS", 0)
+    monkeypatch.setattr(ledger, "MOST_ELEMENTS", 0)
+    assert ledger.verify(rows["gemm"]).left == "8 sampled rows, the hash of the result"
+    assert ledger.verify(rows["gemm"], everything=True).left == ""
+
+
+# Inputs
+
+
+def mixed(place, key):
+    """The same numbers in Python's own integers."""
+    mask = (1 << 64) - 1
+    z = (place * 0x9E3779B97F4A7C15 + key) & mask
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
+    return z ^ z >> 31
+
+
+def test_inputs_are_the_same_numbers_for_ever():
+    places = np.array([0, 1, 5, 2**40, 2**62], np.int64)
+    found = draws.words(places, 3, "x").view(np.uint64).tolist()
+    assert found == [mixed(int(p), draws._key(3, "x")) for p in places]
+    assert draws._key(1, "x") == -8944436489170885481
+    work = works.gemm(3, 4, 5, "bf16")
+    assert works.Generated(work, 1).at("A", range(3)).astype(int).tolist() == [
+        [-1, 0, -1, 0, 3], [2, -3, 3, 1, 3], [0, -3, -2, 3, 3]
+    ]  # fmt: skip
+    bell = works.Generated(works.softmax(100, 1000, "f32"), 1).at("x", range(100))
+    assert abs(bell.mean()) < 0.01 and abs(bell.std() - 1.155) < 0.01 and np.abs(bell).max() < 4
+    assert np.array_equal(bell, Host().generated(works.softmax(100, 1000, "f32").arrays["x"], 1, "x"))
+
+
+def test_samples_have_the_corners_and_no_more_than_64_elements():
+    for grid in ((1, 1), (5, 1), (1000, 1), (1, 1000), (3, 5), (4096, 4096)):
+        rows, columns = ledger.sampled(grid, 1)
+        assert len(rows) * len(columns) <= 64 and rows == sorted(set(rows)) and columns == sorted(set(columns))
+        assert (rows[0], rows[-1], columns[0], columns[-1]) == (0, grid[0] - 1, 0, grid[1] - 1)
+
+
+def test_a_recipe_emits_what_runs():
+    """The Tile IR of a call with data is that of its recipe."""
+    work = works.rmsnorm(6, 300, "f16")
+    (step,) = work.steps
+    bench = Bench(Host(), seed=1, rounds=1, keep=False, about={})
+    bench.checked(work)
+    assert step.recipe.make().explain().tile_hash == step.recipe.emit().tile
+    with pytest.raises(ValueError, match="no field stages"):
+        Recipe.of({"kernel": "gpu.kernels:gemm", "stages": 3})
