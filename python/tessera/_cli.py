@@ -1,4 +1,4 @@
-"""The command ``tessera``: ``doctor``, ``ir``, ``check`` and ``cache``."""
+"""The command ``tessera``: ``doctor``, ``ir``, ``check``, ``layout`` and ``cache``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,28 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from . import __version__
+from . import __version__, _core
 from ._cache import clear_cache, list_cache
 from ._doctor import doctor
 from ._errors import TesseraError
 from ._loading import Loaded, load
 
 EPILOG = "FILE is a Python file. `python -m tessera` is the same command."
+
+LAYOUTS = "a text as in Staged IR, `coalesced`, `mma_acc`, `mma_a`, `mma_b`, or `shared` and a text"
+#: The compiler reads and checks the values.
+LAYOUT_OPTIONS = (
+    ("shape", "64x32", "of the tile; of the accumulator, for mma_*"),
+    ("contiguous", "DIM", "coalesced: whose elements are neighbours in memory; the last by default"),
+    ("vector", "N", "coalesced: the most elements of one access; 8 by default"),
+    ("warps", "N", "4 by default; mma_*: along rows and columns, 2x2 by default"),
+    ("ctas", "N", "coalesced: the ctas of a cluster; 1 by default"),
+    ("cta-dim", "DIM", "coalesced: which dim ctas divide; without it they hold copies"),
+    ("k", "N", "mma_a, mma_b: the extent that is summed; 32 by default"),
+    ("bits", "N", "mma_*: of an operand's element: 4, 8, 16 (the default), 32, or 64"),
+    ("bytes", "N", "of an element, for shared memory and for costs"),
+    ("convert", "TEXT", "another layout: how data would go there; for `shared`, who accesses it"),
+)
 
 
 class Failure(Exception):
@@ -53,6 +68,12 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser("check", help="report the errors of all kernels of a file")
     one.add_argument("file", metavar="FILE.py")
     one.set_defaults(run=check_file)
+
+    one = commands.add_parser("layout", help="draws which thread holds which element of a tile")
+    one.add_argument("layout", nargs="*", metavar="LAYOUT", help=LAYOUTS)
+    for name, value, what in LAYOUT_OPTIONS:
+        one.add_argument(f"--{name}", metavar=value, help=what)
+    one.set_defaults(run=print_layout)
 
     one = commands.add_parser("cache", help="the compiled kernels that are kept on disk")
     what = one.add_subparsers(title="what to do", metavar="ls|clear", required=True)
@@ -94,6 +115,12 @@ def print_ir(options: argparse.Namespace) -> int:
         raise  # Some are a `ValueError` too.
     except ValueError as e:
         raise Failure(e) from None
+    return 0
+
+
+def print_layout(options: argparse.Namespace) -> int:
+    given = [(name, getattr(options, name.replace("-", "_"))) for name, _, _ in LAYOUT_OPTIONS]
+    print(_core.layout_text(options.layout, [(name, text) for name, text in given if text is not None]), end="")
     return 0
 
 

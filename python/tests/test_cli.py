@@ -118,3 +118,118 @@ def test_check_of_a_file_that_cannot_be_run(run):
     assert status == 1 and "ok      double" in out and "ZeroDivisionError" in out
     status, _, err = run("check", "FILE", text="def (")
     assert status == 2 and "kernels_here.py:1" in err
+
+
+ACC = "[reg 0,1 8,0; lane 0,2 0,4 1,0 2,0 4,0; warp 16,0 0,8; repeat 2,2]"
+
+
+def test_a_layout_is_drawn_from_its_text(run):
+    status, out, _ = run("layout", ACC, "--shape", "64x32")
+    assert status == 0 and out.startswith(ACC + "\n\n")
+    for row in ("tile        64x32, a box of 32x16 repeated 2x2", "registers   16 in each thread",
+                "threads     128 in 4 warps", "vector      1 along dim 0, 2 along dim 1", "copies      none",
+                "padding     none"):
+        assert row + "\n" in out, out
+    picture = out.partition("T<thread>:<register>\n")[2].splitlines()
+    assert len(picture) == 33 and picture[0].split()[:4] == ["T0:0", "T0:1", "T1:0", "T1:1"]
+    assert picture[0].split()[8] == "T64:0" and picture[16].split()[0] == "T32:0"
+
+
+@pytest.mark.parametrize("words", [
+    ["coalesced", "--shape", "128x64"],
+    ["coalesced", "--shape", "100x60", "--contiguous", "0", "--vector", "4", "--warps", "8"],
+    ["coalesced", "--shape", "64", "--ctas", "2", "--cta-dim", "0"],
+    ["mma_acc", "--shape", "64x64"],
+    ["mma_a", "--shape", "64x64", "--warps", "4x1", "--k", "64", "--bits", "8"],
+    ["mma_b", "--shape", "64x48", "--bits", "64", "--k", "8"],
+], ids=" ".join)
+def test_a_constructed_layout_says_the_text_that_gives_it_again(run, words):
+    status, out, err = run("layout", *words)
+    assert status == 0, err
+    text, tile = out.splitlines()[0], re.search(r"^tile +([\dx]+)", out, re.M)[1]
+    assert run("layout", text, "--shape", tile) == (0, out, "")
+
+
+def test_a_layout_tells_of_copies_and_padding(run):
+    out = run("layout", "mma_a", "--shape", "60x64")[1]
+    assert "copies      warp bit 1: each element is held 2 times" in out and "T0:0*" in out
+    assert "padding     128 of 2048 positions" in out
+    out = run("layout", "coalesced", "--shape", "8x8", "--ctas", "2")[1]
+    assert "of each of 2 ctas" in out and "cta bit 0" in out and "C0.T0:0*" in out
+
+
+def test_shared_memory_is_drawn_by_banks(run):
+    words = ["layout", "shared", "[order 1,0; swizzle 4,3,3]", "--shape", "64x64", "--bytes", "2"]
+    status, out, _ = run(*words)
+    assert status == 0 and "memory      8192 bytes, aligned to 1024" in out
+    assert "pieces of 16 bytes change places within 128, by address bit 7 and up" in out
+    picture = out.partition("<bank>+<which 128 bytes>\n")[2].splitlines()
+    assert [line.split()[0] for line in picture[:3]] == ["0+0", "4+1", "8+2"]
+    columns = "[reg 0,1; lane 1,0 2,0 4,0 8,0 16,0; warp 32,0; repeat 1,32]"
+    assert "no bank conflicts" not in run(*words, "--convert", columns)[1]
+    rows = run("layout", "coalesced", "--shape", "64x64")[1].splitlines()[0]
+    assert "8 elements at a time, 64 wavefronts, no bank conflicts" in run(*words, "--convert", rows)[1]
+
+
+def test_a_conversion_says_how_data_would_move_and_what_it_costs(run):
+    def moved(to, *options):
+        status, out, err = run("layout", ACC, "--shape", "64x32", "--convert", to, *options)
+        assert status == 0, err
+        return out
+
+    assert "move        nothing" in moved(ACC) and "cost        nothing" in moved(ACC)
+    other = ACC.replace("reg 0,1 8,0", "reg 8,0 0,1")
+    assert "move        between the registers of each thread" in moved(other)
+    assert "by shuffles" in moved(ACC.replace("lane 0,2 0,4", "lane 0,4 0,2")) and "shuffle" in moved(other.replace("0,4 1,0", "1,0 0,4"))
+    out = moved(ACC.replace("warp 16,0 0,8", "warp 0,8 16,0"), "--bytes", "2")
+    assert "between the warps of a cta, through shared memory" in out
+    assert re.search(r"cost +4096 bytes, \d+ wavefronts, .*2 barriers; about \d+ cycles, for elements of 2 bytes", out)
+
+
+BIG = "9" * 30
+
+
+@pytest.mark.parametrize("words, code, told", [
+    ([], "E_ARGUMENT", "expected a layout, got nothing"),
+    (["colaesced", "--shape", "8x8"], "E_ARGUMENT", "one of coalesced, mma_acc, mma_a, mma_b, shared, got `colaesced`"),
+    (["coalesced"], "E_ARGUMENT", "expected the tile's shape, got nothing"),
+    (["coalesced", "mma_a", "--shape", "8x8"], "E_ARGUMENT", "expected one layout, got `mma_a`"),
+    (["coalesced", "--shape", "8by8"], "E_ARGUMENT", "joined by `x` in --shape, got `8by8`"),
+    (["coalesced", "--shape", "0x8"], "E_ARGUMENT", "got `0x8`"),
+    (["coalesced", "--shape", BIG], "E_ARGUMENT", f"got `{BIG}`"),
+    (["coalesced", "--shape", "4096x4096"], "E_ARGUMENT", "a tile of at most 262144 elements"),
+    (["coalesced", "--shape", "1x1x1x1x1x1x1x1x1"], "E_ARGUMENT", "at most 8 dims"),
+    (["coalesced", "--shape", "8x8", "--warps", "3"], "E_ARGUMENT", "a power of two up to 32 in --warps, got `3`"),
+    (["coalesced", "--shape", "8x8", "--warps", "2x2"], "E_ARGUMENT", "in --warps, got `2x2`"),
+    (["coalesced", "--shape", "8x8", "--vector", "0"], "E_ARGUMENT", "the nearest that fits is 1"),
+    (["coalesced", "--shape", "8x8", "--ctas", "64"], "E_ARGUMENT", "the nearest that fits is 16"),
+    (["coalesced", "--shape", "8x8", "--contiguous", "2"], "E_ARGUMENT", "a dim from 0 to 1 in --contiguous, got `2`"),
+    (["coalesced", "--shape", "8x8", "--k", "16"], "E_ARGUMENT", "options that coalesced takes, got `--k`"),
+    (["mma_acc", "--shape", "8x8x8"], "E_SHAPE_MISMATCH", "an accumulator of 2 dims for mma_acc, got 8x8x8"),
+    (["mma_acc", "--shape", "8x8", "--warps", "4"], "E_ARGUMENT", "as in `--warps 2x2`"),
+    (["mma_acc", "--shape", "8x8", "--warps", "3x1"], "E_ARGUMENT", "two powers of two"),
+    (["mma_a", "--shape", "8x8", "--bits", "24"], "E_ARGUMENT", "4, 8, 16, 32 or 64 in --bits, got `24`"),
+    (["mma_b", "--shape", "8x8", "--k", "0"], "E_ARGUMENT", "a positive integer in --k, got `0`"),
+    (["mma_b", "--shape", "8x8", "--k", "4000000000"], "E_ARGUMENT", "in --shape and --k, got `4000000000x8`"),
+    (["shared", "--shape", "8x8", "--bytes", "2"], "E_ARGUMENT", "the text of shared memory, got nothing"),
+    (["shared", "[order 1,0]", "--shape", "8x8"], "E_ARGUMENT", "the bytes of an element, got nothing"),
+    (["shared", "[order 1,0]", "--shape", "8x8", "--bytes", "3"], "E_ARGUMENT", "got `3`"),
+    (["shared", "[order 1,1]", "--shape", "8x8", "--bytes", "2"], "E_SHAPE_MISMATCH", "names each of 2 dims once"),
+    (["shared", "[order 1,0; swizzle 0,1,1]", "--shape", "8x8", "--bytes", "2"], "E_SYNTAX", "a swizzle of whole elements"),
+    (["shared", "[order 1,0; swizzle 4294967295,3,3]", "--shape", "8x8", "--bytes", "2"], "E_SYNTAX", "a swizzle"),
+    (["shared", "[order 1,0; pad 4294967295]", "--shape", "8x8", "--bytes", "2"], "E_ARGUMENT", "pad and panel count"),
+    (["[reg 0,1", "--shape", "64x32"], "E_SYNTAX", "a layout in brackets, got `[reg 0,1`"),
+    (["[reg 0,1; loan 1]", "--shape", "64x32"], "E_SYNTAX", "one of reg, lane, warp, cta, repeat, order, got `loan 1`"),
+    ([ACC, "--shape", "64"], "E_SHAPE_MISMATCH", "expected one number for each of 1 dims, got 2"),
+    ([ACC, "--shape", "64x64"], "E_SHAPE_MISMATCH", "expected 4 repeats along dim 1, got 2"),
+    ([ACC.replace(" 4,0", ""), "--shape", "64x32"], "E_SYNTAX", "expected 5 lane vectors, got 4"),
+    ([ACC.replace("8,0;", "0,0;"), "--shape", "64x32"], "E_SYNTAX", "positions of the box held"),
+    ([ACC.replace("16,0", "16,0" + " 0,0" * 30), "--shape", "64x32"], "E_ARGUMENT", "at most 32 warps"),
+    ([ACC.replace("8,0;", "8,0" + " 0,0" * 20 + ";"), "--shape", "64x32"], "E_ARGUMENT", "registers in all threads"),
+    ([ACC, "--shape", "64x32", "--convert", "[]"], "E_SYNTAX", "expected one of reg"),
+    ([ACC, "--shape", "64x32", "--convert", "[lane 0,1 0,2 0,4 0,8 0,16; repeat 64,1]"], "E_SHAPE_MISMATCH",
+     "a layout of 4 warps in 1 cta, got 1 warp in 1 cta"),
+])
+def test_a_wrong_layout_is_told_and_never_a_panic(run, words, code, told):
+    status, out, err = run("layout", *words)
+    assert (status, out) == (1, "") and err.startswith(f"error[{code}]: expected ") and told in err, err

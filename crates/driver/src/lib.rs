@@ -5,7 +5,8 @@
 //! - [`KernelHandle`] is a kernel with its cache; [`Compiled`] one compiled without data.
 //! - [`Backends`] says what there is and what a call runs on; [`knobs`] what the environment sets.
 //! - [`gpu`] is what the binding needs of CUDA devices beyond launches.
-//! - [`module::parse`] reads IR text of any level; [`cache`] holds what was compiled on disk.
+//! - [`module::parse`] reads IR text of any level; [`layouts::describe`] draws a layout; [`cache`]
+//!   holds what was compiled on disk.
 
 mod alias;
 mod args;
@@ -26,6 +27,7 @@ mod inspect;
 mod kernel;
 pub mod knobs;
 mod launch;
+pub mod layouts;
 mod location;
 mod mode;
 pub mod module;

@@ -1,6 +1,6 @@
 //! Random kernels through the front end, the verifier, the printer, the parser, the passes, the
-//! interpreter and the CPU backend; and damaged Python source through the front end. Nothing may panic or hang; what
-//! the passes made of a kernel must compute what the kernel says, bit for bit.
+//! interpreter, the CPU backend and the PTX compiler; and damaged Python source through the front end. Nothing
+//! may panic or hang; what the passes made of a kernel must compute what the kernel says, bit for bit.
 
 mod budget;
 #[path = "../../frontend/tests/common/mod.rs"]
@@ -9,7 +9,7 @@ mod generator;
 mod random;
 
 use budget::Budget;
-use generator::{PARAMS, kernel};
+use generator::{Shape, kernel, params, shape};
 use random::Random;
 use std::collections::BTreeMap;
 use tessera_cpu::{Cpu, Isa};
@@ -18,12 +18,16 @@ use tessera_frontend::Kernel;
 use tessera_interp::HostArray;
 use tessera_ir::{PassContext, PassOptions};
 use tessera_numerics::{DType, Profile, Scalar};
+use tessera_ptx::PtxCaps;
+use tessera_ptx::emulate::Emulated;
 use tessera_target::{ArgValue, Backend, CompileOptions, LaunchArgs};
 use tessera_tile::{KernelKind, TileFunc};
 
 /// Arrays for one launch of a generated kernel, with ragged and empty sizes.
-fn arrays(r: &mut Random) -> (BTreeMap<&'static str, HostArray>, i64, i64) {
-    let (n, m) = ([0, 1, 5, 9, 16][r.below(5)], [0, 1, 4, 6, 9][r.below(5)]);
+fn arrays(r: &mut Random, (rows, cols): Shape) -> (BTreeMap<&'static str, HostArray>, i64, i64) {
+    let (rows, cols) = (rows as i64, cols as i64);
+    let n = [0, 1, rows + 1, 2 * rows + 1, 4 * rows][r.below(5)];
+    let m = [0, 1, rows, rows + rows / 2, 2 * rows + 1][r.below(5)];
     let mut values = |count: usize| -> Vec<f64> {
         let pick = [0.0, -0.0, 1.0, -1.5, 0.5, 3.0, 1e30, -7.0, f64::INFINITY, f64::NAN, 1e-40];
         (0..count)
@@ -34,11 +38,11 @@ fn arrays(r: &mut Random) -> (BTreeMap<&'static str, HostArray>, i64, i64) {
     for (name, dims, dtype) in [
         ("x", vec![n], DType::F32),
         ("h", vec![n], DType::BF16),
-        ("W", vec![4, 8], DType::F32),
+        ("W", vec![rows, cols], DType::F32),
         ("k", vec![n], DType::I32),
         ("y", vec![n], DType::F32),
-        ("B", vec![m, 8], DType::F32),
-        ("z", vec![m, 8], DType::BF16),
+        ("B", vec![m, cols], DType::F32),
+        ("z", vec![m, cols], DType::BF16),
     ] {
         let count = dims.iter().product::<i64>() as usize;
         out.insert(name, HostArray::new(&dims, dtype, &values(count)));
@@ -51,7 +55,7 @@ fn run(
     func: &TileFunc,
     mut arrays: BTreeMap<&'static str, HostArray>,
     (n, m): (i64, i64),
-    on: Option<Cpu>,
+    on: Option<&dyn Backend>,
 ) -> Result<Vec<Vec<u8>>, Code> {
     let mut params = Vec::new();
     for &p in func.params() {
@@ -72,7 +76,7 @@ fn run(
     };
     let done = match on {
         None => tessera_interp::run(func, &args),
-        Some(cpu) => cpu
+        Some(backend) => backend
             .compile(func, &CompileOptions::new(Profile::Strict))
             .and_then(|artifact| artifact.launch(&args)),
     };
@@ -82,20 +86,53 @@ fn run(
     }
 }
 
+/// Where two results differ, in words; nothing where they do not.
+fn difference(got: &Result<Vec<Vec<u8>>, Code>, expected: &[Vec<u8>]) -> Option<String> {
+    let got = match got {
+        Ok(got) => got,
+        Err(code) => return Some(format!("{code}")),
+    };
+    // As the arrays are ordered.
+    for (name, (got, expected)) in
+        ["B", "W", "h", "k", "x", "y", "z"].iter().zip(got.iter().zip(expected))
+    {
+        if let Some(at) = (0..got.len()).find(|&i| got[i] != expected[i]) {
+            let at = at / 4 * 4;
+            let word = |b: &[u8]| b[at..(at + 4).min(b.len())].to_vec();
+            return Some(format!(
+                "{name} differs from byte {at} on: {:02x?}, expected {:02x?}",
+                word(got),
+                word(expected)
+            ));
+        }
+    }
+    None
+}
+
 /// One in so many kernels is compiled too.
 const COMPILED: u64 = 4;
+
+/// One in so many kernels is compiled to PTX, and interpreted there.
+const EMULATED: u64 = 3;
 
 /// What became of a case.
 enum Outcome {
     Refused,
-    Ran,
+    /// And what the PTX compiler said, where it was asked.
+    Ran(Option<Result<(), Code>>),
     Faulted,
+}
+
+/// The GPU that a case is compiled for: the newest form of everything, or one of the older.
+fn emulated(seed: u64) -> Emulated {
+    let sm = [90, 80, 90, 75][(seed / EMULATED) as usize % 4];
+    Emulated::new(PtxCaps::of(sm, false).expect("a known target").clone())
 }
 
 fn case(seed: u64) -> Outcome {
     let text = kernel(seed);
     let context = |what: &str| format!("seed {seed}: {what}\n{text}");
-    let k = match Kernel::new(common::decl(&text, PARAMS, &[])) {
+    let k = match Kernel::new(common::decl(&text, &params(shape(seed)), &[])) {
         Ok(k) => k,
         Err(errors) => {
             for e in errors.errors() {
@@ -128,7 +165,7 @@ fn case(seed: u64) -> Outcome {
         }
         return Outcome::Refused;
     }
-    let (inputs, n, m) = arrays(&mut Random(seed.rotate_left(17) | 1));
+    let (inputs, n, m) = arrays(&mut Random(seed.rotate_left(17) | 1), shape(seed));
     match run(&raw, inputs.clone(), (n, m), None) {
         Err(code) => {
             assert_ne!(code, Code::E_UNKNOWN, "{}", context("the interpreter failed"));
@@ -136,22 +173,42 @@ fn case(seed: u64) -> Outcome {
         }
         Ok(expected) => {
             let got = run(&lowered, inputs.clone(), (n, m), None);
-            let show =
-                |what: &str| context(&format!("n = {n}, M = {m}: {what}\n{printed}\n{lowered}"));
-            assert_eq!(got, Ok(expected.clone()), "{}", show("the passes changed the result"));
+            let sizes = format!("n = {n}, M = {m}");
+            let show = |what: &str, lowered: &TileFunc| {
+                context(&format!("{sizes}: {what}\n{printed}\n{lowered}"))
+            };
+            let what = "the passes changed the result";
+            assert_eq!(got, Ok(expected.clone()), "{}", show(what, &lowered));
+            // The grid here is not the one that the passes know positions to be inside of.
+            for id in lowered.walk() {
+                lowered.ops[id].attrs.remove("bounds");
+            }
             // Compiling takes longer than interpreting: some of the kernels will do.
             if seed.is_multiple_of(COMPILED) {
-                // The grid here is not the one that the passes know positions to be inside of.
-                for id in lowered.walk() {
-                    lowered.ops[id].attrs.remove("bounds");
-                }
                 let isas: Vec<_> = Isa::ALL.into_iter().filter(|&i| i <= Isa::host()).collect();
                 let isa = isas[(seed / COMPILED) as usize % isas.len()];
-                let got = run(&lowered, inputs, (n, m), Some(Cpu { isa, threads: 1 }));
+                let got = run(&lowered, inputs.clone(), (n, m), Some(&Cpu { isa, threads: 1 }));
                 let what = format!("compiled for {isa} the result is another");
-                assert_eq!(got, Ok(expected), "{}", context(&format!("{what}\n{lowered}")));
+                assert_eq!(got, Ok(expected.clone()), "{}", show(&what, &lowered));
             }
-            Outcome::Ran
+            let ptx = seed.is_multiple_of(EMULATED).then(|| {
+                let gpu = emulated(seed);
+                match run(&lowered, inputs, (n, m), Some(&gpu)) {
+                    Err(code @ (Code::E_UNSUPPORTED | Code::E_TILE_LOWERING)) => Err(code),
+                    got => {
+                        if let Some(d) = difference(&got, &expected) {
+                            let what = format!("on {} the result is another: {d}", gpu.caps.target);
+                            if std::env::var_os("ALL").is_some() {
+                                println!("@@ {}", show(&what, &lowered));
+                                return Ok(());
+                            }
+                            panic!("{}", show(&what, &lowered));
+                        }
+                        Ok(())
+                    }
+                }
+            });
+            Outcome::Ran(ptx)
         }
     }
 }
@@ -159,12 +216,20 @@ fn case(seed: u64) -> Outcome {
 #[test]
 fn random_kernels_compute_the_same_before_and_after_the_passes() {
     let budget = Budget::new();
-    let (mut refused, mut ran, mut faulted) = (0, 0, 0);
+    let (mut refused, mut ran, mut faulted, mut on_ptx) = (0, 0, 0, 0);
+    let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
     let mut seed = budget.seed;
     while budget.left() {
         match case(seed) {
             Outcome::Refused => refused += 1,
-            Outcome::Ran => ran += 1,
+            Outcome::Ran(ptx) => {
+                ran += 1;
+                match ptx {
+                    None => {}
+                    Some(Ok(())) => on_ptx += 1,
+                    Some(Err(code)) => *left_out.entry(code.to_string()).or_insert(0) += 1,
+                }
+            }
             Outcome::Faulted => faulted += 1,
         }
         seed = seed.wrapping_add(1);
@@ -173,6 +238,7 @@ fn random_kernels_compute_the_same_before_and_after_the_passes() {
         "{} kernels: {ran} ran, {refused} refused, {faulted} stopped with a typed error",
         ran + refused + faulted
     );
+    println!("{on_ptx} ran as PTX; not compiled to it: {left_out:?}");
     assert!(ran > 0, "no kernel ran: the generator no longer fits the language");
 }
 
@@ -216,9 +282,12 @@ fn damaged_python_never_panics() {
     let mut cases = 0u64;
     while budget.left() {
         let text = damaged(&mut r);
-        let params = if r.chance(2) { PARAMS } else { "A: M,K bf16; B: K,N bf16; C: M,N f32" };
+        let params = match r.chance(2) {
+            true => params(shape(1)),
+            false => "A: M,K bf16; B: K,N bf16; C: M,N f32".into(),
+        };
         if let Ok(k) =
-            Kernel::new(common::decl(&text, params, &[("BM", 16), ("BN", 16), ("BK", 16)]))
+            Kernel::new(common::decl(&text, &params, &[("BM", 16), ("BN", 16), ("BK", 16)]))
             && let Ok(out) = k.elaborate(&common::config(&k, &[], &[]))
             && let Err(e) = tessera_ir::verify(&out.func)
         {

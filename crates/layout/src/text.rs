@@ -97,7 +97,10 @@ impl Shared {
         shared.swizzle = match one(&parts, "swizzle")?.as_deref() {
             None => None,
             Some(&[base, bits, shift])
-                if shift > 0 && base >= elem_bytes.ilog2() && base + bits + shift < 31 =>
+                if shift > 0
+                    && base >= elem_bytes.ilog2()
+                    && [base, bits, shift].iter().fold(0, |sum: u32, n| sum.saturating_add(*n))
+                        < 31 =>
             {
                 Some(Swizzle { base, bits, shift })
             }

@@ -130,11 +130,14 @@ impl Change {
         let alone = !self.wants_old && b.is_none() && op != AtomOp::Exch;
         if alone {
             let a = vec![a];
-            s.asm.maybe(self.when, |asm| asm.emit(Inst::Red { space, sem, scope, op, ty, addr, a }));
+            s.asm
+                .maybe(self.when, |asm| asm.emit(Inst::Red { space, sem, scope, op, ty, addr, a }));
             return None;
         }
         let d = s.asm.mov(ty, Opnd::Int(0));
-        s.asm.maybe(self.when, |asm| asm.emit(Inst::Atom { space, sem, scope, op, ty, d, addr, a, b }));
+        s.asm.maybe(self.when, |asm| {
+            asm.emit(Inst::Atom { space, sem, scope, op, ty, d, addr, a, b })
+        });
         Some(s.decode(self.dtype, d))
     }
 

@@ -27,8 +27,8 @@ pub mod verify;
 
 pub use asm::Asm;
 pub use caps::{Feature, PtxCaps};
-pub use compile::{compile, stage_caps};
 pub use code::{ArrayClass, Classes, Code, Shape, Site, usual_classes};
+pub use compile::{compile, stage_caps};
 pub use inst::*;
 pub use module::*;
 pub use verify::verify;

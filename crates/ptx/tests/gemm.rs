@@ -28,14 +28,30 @@ struct Form {
 impl Form {
     fn new(dtype: DType, tile: (i64, i64, i64)) -> Self {
         let acc = tessera_tile::ops::mma::accumulator(dtype, dtype).unwrap();
-        Self { a: dtype, b: dtype, acc, out: acc, tile, turned: (false, false), adds: false, stages: None }
+        Self {
+            a: dtype,
+            b: dtype,
+            acc,
+            out: acc,
+            tile,
+            turned: (false, false),
+            adds: false,
+            stages: None,
+        }
     }
 
     fn text(&self) -> String {
         let Form { a, b, acc, out, tile: (bm, bn, bk), turned, .. } = self;
         let zero = if acc.is_float() { "0.0" } else { "0" };
-        let config = self.stages.map_or(String::new(), |n| format!(", config = {{num_stages = {n}}}"));
-        let operand = |name: &str, rows: &str, cols: &str, r: i64, c: i64, dtype: DType, turn: bool| {
+        let config =
+            self.stages.map_or(String::new(), |n| format!(", config = {{num_stages = {n}}}"));
+        let operand = |name: &str,
+                       rows: &str,
+                       cols: &str,
+                       r: i64,
+                       c: i64,
+                       dtype: DType,
+                       turn: bool| {
             let (dims, at, extent) = match turn {
                 false => (format!("{rows}, {cols}"), [rows, cols], [r, c]),
                 true => (format!("{cols}, {rows}"), [cols, rows], [c, r]),
@@ -47,7 +63,9 @@ impl Form {
             );
             let mut used = format!("%t{name}");
             if turn {
-                load += &format!("    %u{name} = tile.transpose %t{name} {{perm = [1, 0]}} : tile<{r}x{c}x{dtype}>\n");
+                load += &format!(
+                    "    %u{name} = tile.transpose %t{name} {{perm = [1, 0]}} : tile<{r}x{c}x{dtype}>\n"
+                );
                 used = format!("%u{name}");
             }
             (format!("%{name}: view<[{dims}], {dtype}, read>"), load, used)
@@ -124,7 +142,8 @@ impl Lies {
         let mut spread = vec![f64::from(77); len as usize];
         for i in 0..dims[0] {
             for j in 0..dims[1] {
-                spread[(i * strides[0] + j * strides[1]) as usize] = values[(i * dims[1] + j) as usize];
+                spread[(i * strides[0] + j * strides[1]) as usize] =
+                    values[(i * dims[1] + j) as usize];
             }
         }
         let bytes = dtype.bytes() as i64;
@@ -187,14 +206,20 @@ impl Case {
                     c.as_strided_arg(&[m, n], &sc, 0),
                 ],
                 dims: [("m", m), ("n", n), ("k", k)].map(|(s, v)| (s.to_string(), v)).into(),
-                grid: [(m + self.form.tile.0 - 1) / self.form.tile.0, (n + self.form.tile.1 - 1) / self.form.tile.1, 1],
+                grid: [
+                    (m + self.form.tile.0 - 1) / self.form.tile.0,
+                    (n + self.form.tile.1 - 1) / self.form.tile.1,
+                    1,
+                ],
                 domain: 0,
                 lanes: 1,
             };
             let artifact = backend
                 .compile(&func, &CompileOptions::new(self.profile))
                 .unwrap_or_else(|e| panic!("{e}\n{text}"));
-            artifact.launch(&args).unwrap_or_else(|e| panic!("{e}\n{text}\n{}", artifact.target_text()));
+            artifact
+                .launch(&args)
+                .unwrap_or_else(|e| panic!("{e}\n{text}\n{}", artifact.target_text()));
             notes = format!("{:?}", artifact.resources());
             written.push(c.bytes.clone());
         }
@@ -215,7 +240,12 @@ impl Case {
             let wrong = (0..w.len()).filter(|&i| w[i].to_bits() != g[i].to_bits()).count();
             panic!(
                 "{:?} {:?} {:?}: {wrong} of {} differ, the first at {at}: expected {}, got {}",
-                self.form, self.size, self.lies, w.len(), w[at], g[at]
+                self.form,
+                self.size,
+                self.lies,
+                w.len(),
+                w[at],
+                g[at]
             );
         }
     }
@@ -257,7 +287,8 @@ fn every_way_to_lie_in_memory() {
 
 #[test]
 fn tiles_of_every_shape() {
-    let tiles = [(128, 128, 32), (16, 8, 16), (64, 96, 48), (48, 24, 64), (128, 64, 16), (32, 256, 16)];
+    let tiles =
+        [(128, 128, 32), (16, 8, 16), (64, 96, 48), (48, 24, 64), (128, 64, 16), (32, 256, 16)];
     for tile in tiles {
         for dtype in [DType::BF16, DType::F16, DType::F32] {
             Case::new(Form::new(dtype, tile), (130, 140, 90)).check();
@@ -314,7 +345,8 @@ fn copies_may_land_at_any_time() {
 #[test]
 #[ignore = "prints code"]
 fn show() {
-    let var = |name: &str, or: i64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
+    let var =
+        |name: &str, or: i64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
     let dtype = std::env::var("DTYPE").ok().and_then(|d| DType::parse(&d)).unwrap_or(DType::BF16);
     let mut form = Form::new(dtype, (var("BM", 128), var("BN", 128), var("BK", 64)));
     form.stages = Some(var("STAGES", 0)).filter(|&n| n > 0);

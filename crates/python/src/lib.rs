@@ -15,6 +15,7 @@ mod export;
 mod gpu;
 mod holding;
 mod kernel;
+mod layouts;
 mod module;
 mod numerics;
 mod observe;
@@ -42,6 +43,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::kernel::{Compiled, Kernel};
+    #[pymodule_export]
+    use crate::layouts::layout_text;
     #[pymodule_export]
     use crate::module::{Module, ir_parse};
     #[pymodule_export]

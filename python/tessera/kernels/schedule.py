@@ -105,7 +105,7 @@ def strip(P: int, N: int, B: int, itemsize: int) -> Tile:
 def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
     """Into how many chunks an axis of ``N`` that is taken in pieces of ``block`` is split, where each chunk is ``groups``
     groups, and how long a chunk is. Fewer than eight are not worth a second launch."""
-    wanted = min(_cdiv(2 * GROUPS, groups), N // block)
+    wanted = min(_cdiv(PARTS, groups), N // block)
     wanted = wanted if wanted >= 8 else 1
     length = _cdiv(_cdiv(N, wanted), block) * block
     return _cdiv(N, length), length

@@ -3,7 +3,6 @@
 use super::nest::{Map, Nest};
 use super::whole::{COL, DEPTH, ROW, Whole};
 use super::{Group, Repr};
-use tessera_tile::attrs::checked_axes;
 use crate::contract::{Contraction, Kind, Left, describe, emit, workspace_bytes};
 use crate::frame;
 use crate::isa::Isa;
@@ -14,6 +13,7 @@ use std::collections::BTreeMap;
 use tessera_ir::{Attr, OpId, Value};
 use tessera_numerics::{DType, Profile};
 use tessera_tile::TileOp;
+use tessera_tile::attrs::checked_axes;
 
 /// An axis long enough that no loop over it is taken for one of a single round.
 const LONG: i64 = 1 << 40;

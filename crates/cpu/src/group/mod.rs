@@ -13,7 +13,6 @@ mod sink;
 mod turn;
 mod whole;
 
-use tessera_tile::attrs::{constant_of, grid_axis};
 use crate::code::{Code, Site};
 use crate::frame::Frame;
 use crate::isa::Isa;
@@ -27,6 +26,7 @@ use std::collections::BTreeSet;
 use tessera_ir::{Attr, BlockId, Op, OpId, Type, Value};
 use tessera_numerics::{DType, Profile};
 use tessera_support::Entity;
+use tessera_tile::attrs::{constant_of, grid_axis};
 use tessera_tile::{Tile, TileFunc, TileOp};
 
 /// What a value of the function is in the generated code.

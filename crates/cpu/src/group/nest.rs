@@ -7,12 +7,12 @@
 
 use super::plan::same_but_ones;
 use super::{Buffer, Group, Repr};
-use tessera_tile::attrs::{cast_mode, checked_axes};
 use crate::llvm::{IntCmp, Val};
 use crate::memory::{Access, Mem, Pos, to_index};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, Op, OpId, Type, Value};
 use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::attrs::{cast_mode, checked_axes};
 use tessera_tile::{Tile, TileOp};
 
 /// For each axis of a tile, the axis of the nest that it follows.

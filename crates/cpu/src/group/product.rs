@@ -77,6 +77,7 @@ impl<'a> Group<'a> {
         let op = &self.func.ops[id];
         is_expression(self.func, id)
             && op.code == TileOp::Const
-            && crate::frame::bits(tessera_tile::attrs::constant_of(op, self.func.ty(v).dtype())) == 0
+            && crate::frame::bits(tessera_tile::attrs::constant_of(op, self.func.ty(v).dtype()))
+                == 0
     }
 }

@@ -3,7 +3,6 @@
 use super::nest::{Map, Nest, Node};
 use super::plan::same_elements;
 use super::{Buffer, Group, Repr};
-use tessera_tile::attrs::cast_mode;
 use crate::fold::Fold;
 use crate::isa::Isa;
 use crate::llvm::Val;
@@ -11,6 +10,7 @@ use crate::memory::{Access, Pos};
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, OpId, Value};
 use tessera_numerics::{DType, ReduceOp, Rounding};
+use tessera_tile::attrs::cast_mode;
 use tessera_tile::{TileOp, linear_of};
 
 #[derive(Clone)]

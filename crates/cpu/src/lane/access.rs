@@ -1,13 +1,13 @@
 //! Loads and stores of a vector of lanes.
 
 use super::{Lanes, Repr};
-use tessera_tile::attrs::checked_axes;
 use crate::fold::Fold;
 use crate::llvm::Val;
 use crate::memory::{Access, Pos, to_index};
 use tessera_ir::{Attr, Op, OpId, Value};
 use tessera_numerics::ReduceOp;
 use tessera_tile::Tile;
+use tessera_tile::attrs::checked_axes;
 
 /// How many bytes ahead a row that lanes read is fetched.
 const FAR: i64 = 2048;

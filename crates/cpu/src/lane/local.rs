@@ -5,10 +5,10 @@
 use super::Lanes;
 use super::ops::plus;
 use super::range::{Form, Range};
-use tessera_tile::attrs::checked_axes;
 use crate::llvm::{IntCmp, Val};
 use tessera_ir::{BlockId, Op, OpId, Value};
 use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::attrs::checked_axes;
 use tessera_tile::{Tile, TileOp};
 
 /// A position in the lanes of one vector.

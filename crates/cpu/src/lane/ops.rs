@@ -1,13 +1,13 @@
 //! The ops of one vector of lanes, and those that are the same for the whole group.
 
 use super::{Lanes, Repr};
-use tessera_tile::attrs::{cast_mode, constant_of, grid_axis};
 use crate::code::{Site, note_group, note_lane};
 use crate::frame;
 use crate::llvm::{IntCmp, Val};
 use tessera_ir::{Attr, BlockId, Op, OpId, Value};
 use tessera_numerics::{DType, ScalarFn};
 use tessera_support::Entity;
+use tessera_tile::attrs::{cast_mode, constant_of, grid_axis};
 use tessera_tile::{Tile, TileOp};
 
 impl<'a> Lanes<'a> {

@@ -7,11 +7,11 @@
 //! have slots too.
 
 use super::uniform::{cuts, is_pure, varying, yields};
-use tessera_tile::attrs::cast_mode;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{BlockId, OpId, Value};
 use tessera_numerics::{DType, Profile, Rounding, ScalarFn};
 use tessera_support::Entity;
+use tessera_tile::attrs::cast_mode;
 use tessera_tile::{TileFunc, TileOp};
 
 #[derive(Copy, Clone, PartialEq, Debug)]

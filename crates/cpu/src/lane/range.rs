@@ -8,12 +8,12 @@ use super::local::Local;
 use super::ops::plus;
 use super::uniform::is_pure;
 use super::{Lanes, Repr};
-use tessera_tile::attrs::checked_axes;
 use crate::llvm::{IntCmp, Val};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{BlockId, Op, OpId, Value, ValueDef};
 use tessera_numerics::{DType, ScalarFn};
 use tessera_support::Entity;
+use tessera_tile::attrs::checked_axes;
 use tessera_tile::{Tile, TileOp};
 
 /// A position of lane `n`: `first + step * n`, at most `below` less and `above` more, which loops

@@ -10,11 +10,12 @@ enum Num {
     Bool,
 }
 
-/// A type of the generator: what a number is, and how many axes (extents 4 and 8).
+/// A type of the generator: what a number is, and how many axes (the kernel's rows, then its columns).
 type Ty = (Num, usize);
 
 pub struct Generator {
     r: Random,
+    shape: Shape,
     lane: bool,
     vars: Vec<(String, Ty)>,
     out: String,
@@ -24,13 +25,28 @@ pub struct Generator {
     buffers: usize,
 }
 
-/// The parameters of every generated kernel, as the test helper of the front end reads them.
-pub const PARAMS: &str =
-    "x: n f32; h: n bf16; W: 4,8 f32; k: n i32; y: n f32; B: M,8 f32; z: M,8 bf16; s: f32; m: i64";
+/// The rows and columns of a kernel's tiles.
+pub type Shape = (usize, usize);
+
+/// Small most of the time; else such that several warps hold a tile, or parts of it stand empty.
+pub fn shape(seed: u64) -> Shape {
+    let shapes =
+        [(4, 8), (4, 8), (4, 8), (4, 8), (4, 8), (5, 7), (3, 130), (16, 64), (1, 200), (33, 9)];
+    shapes[Random(seed.rotate_left(31) | 1).below(shapes.len())]
+}
+
+/// The parameters of a generated kernel, as the test helper of the front end reads them.
+pub fn params((rows, cols): Shape) -> String {
+    format!(
+        "x: n f32; h: n bf16; W: {rows},{cols} f32; k: n i32; y: n f32; B: M,{cols} f32; \
+         z: M,{cols} bf16; s: f32; m: i64"
+    )
+}
 
 pub fn kernel(seed: u64) -> String {
     let mut g = Generator {
         r: Random(seed | 1),
+        shape: shape(seed),
         lane: false,
         vars: vec![
             ("s".into(), (Num::Float, 0)),
@@ -136,11 +152,12 @@ impl Generator {
             let op = self.r.pick(&["=", "=", "+="]);
             return self.line(&format!("y[i] {op} {value}"));
         }
+        let (rows, cols) = self.shape;
         let op = self.r.pick(&["=", "=", "+="]);
         match self.r.below(5) {
             4 => {
                 let value = self.expr((Num::Float, 1), 2);
-                self.line(&format!("y[ts.tile.arange(4) * 2 + i] {op} {value}"));
+                self.line(&format!("y[ts.tile.arange({rows}) * 2 + i] {op} {value}"));
             }
             0 => {
                 let value = self.expr((Num::Float, 0), 2);
@@ -148,15 +165,17 @@ impl Generator {
             }
             1 => {
                 let value = self.expr((Num::Float, 1), 3);
-                self.line(&format!("y[i * 4:i * 4 + 4] {op} {value}"));
+                self.line(&format!("y[i * {rows}:i * {rows} + {rows}] {op} {value}"));
             }
             2 => {
                 let value = self.expr((Num::Float, 2), 3);
-                self.line(&format!("B[i * 4:i * 4 + 4, :] {op} {value}"));
+                self.line(&format!("B[i * {rows}:i * {rows} + {rows}, :] {op} {value}"));
             }
             _ => {
                 let value = self.expr((Num::Float, 2), 2);
-                self.line(&format!("z[i * 4:i * 4 + 4, 0:8] = ts.tile.cast({value}, ts.bf16)"));
+                self.line(&format!(
+                    "z[i * {rows}:i * {rows} + {rows}, 0:{cols}] = ts.tile.cast({value}, ts.bf16)"
+                ));
             }
         }
     }
@@ -211,9 +230,11 @@ impl Generator {
     fn buffer(&mut self) {
         self.buffers += 1;
         let name = format!("b{}", self.buffers);
-        self.line(&format!("{name} = ts.tile.alloc_shared((4, 8), ts.f32)"));
+        let (rows, cols) = self.shape;
+        self.line(&format!("{name} = ts.tile.alloc_shared(({rows}, {cols}), ts.f32)"));
         if self.r.chance(2) {
-            self.line(&format!("ts.tile.cp_async({name}, B[i * 4:i * 4 + 4, 0:8])"));
+            let block = format!("B[i * {rows}:i * {rows} + {rows}, 0:{cols}]");
+            self.line(&format!("ts.tile.cp_async({name}, {block})"));
         } else {
             let value = self.expr((Num::Float, 2), 2);
             self.line(&format!("{name}[:, :] = {value}"));
@@ -256,41 +277,34 @@ impl Generator {
         if !fitting.is_empty() && !self.r.chance(3) {
             return fitting[self.r.below(fitting.len())].clone();
         }
-        match ty {
-            (Num::Float, 0) => self
-                .r
-                .pick(&["1.5", "-0.0", "0.25", "s", "x[i]", "h[i]", "3", "y[i]", "x[-1]"])
-                .into(),
-            (Num::Float, 1) => self
-                .r
-                .pick(&[
-                    "x[i * 4:i * 4 + 4]",
-                    "h[0:4]",
-                    "W[:, 3]",
-                    "ts.tile.zeros((4,), ts.f32)",
-                    "x[i * 2:i * 2 + 8:2]",
-                    "W.T[2, :]",
-                    "x[ts.tile.arange(4) * 2]",
-                ])
-                .into(),
-            (Num::Float, _) => self
-                .r
-                .pick(&[
-                    "W[:, :]",
-                    "B[i * 4:i * 4 + 4, :]",
-                    "z[0:4, :]",
-                    "ts.tile.full((4, 8), 2.0, ts.f32)",
-                ])
-                .into(),
-            (Num::Int, 0) => {
-                self.r.pick(&["1", "7", "i", "m", "n", "k[i]", "-3", "ts.cdiv(n, 4)"]).into()
+        let (rows, cols) = self.shape;
+        let text = match ty {
+            (Num::Float, 0) => {
+                self.r.pick(&["1.5", "-0.0", "0.25", "s", "x[i]", "h[i]", "3", "y[i]", "x[-1]"])
             }
-            (Num::Int, 1) => self.r.pick(&["ts.tile.arange(4)", "k[i * 4:i * 4 + 4]"]).into(),
-            (Num::Int, _) => "(ts.tile.arange(4)[:, None] * ts.tile.arange(8)[None, :])".into(),
-            (Num::Bool, 0) => self.r.pick(&["(i < n)", "(s > 0.0)", "(m != 3)"]).into(),
-            (Num::Bool, 1) => "(ts.tile.arange(4) < 2)".into(),
-            (Num::Bool, _) => "(W[:, :] > 0.5)".into(),
-        }
+            (Num::Float, 1) => self.r.pick(&[
+                "x[i * R:i * R + R]",
+                "h[0:R]",
+                "W[:, 3]",
+                "ts.tile.zeros((R,), ts.f32)",
+                "x[i * 2:i * 2 + 2 * R:2]",
+                "W.T[2, :]",
+                "x[ts.tile.arange(R) * 2]",
+            ]),
+            (Num::Float, _) => self.r.pick(&[
+                "W[:, :]",
+                "B[i * R:i * R + R, :]",
+                "z[0:R, :]",
+                "ts.tile.full((R, C), 2.0, ts.f32)",
+            ]),
+            (Num::Int, 0) => self.r.pick(&["1", "7", "i", "m", "n", "k[i]", "-3", "ts.cdiv(n, 4)"]),
+            (Num::Int, 1) => self.r.pick(&["ts.tile.arange(R)", "k[i * R:i * R + R]"]),
+            (Num::Int, _) => "(ts.tile.arange(R)[:, None] * ts.tile.arange(C)[None, :])",
+            (Num::Bool, 0) => self.r.pick(&["(i < n)", "(s > 0.0)", "(m != 3)"]),
+            (Num::Bool, 1) => "(ts.tile.arange(R) < 2)",
+            (Num::Bool, _) => "(W[:, :] > 0.5)",
+        };
+        text.replace('R', &rows.to_string()).replace('C', &cols.to_string())
     }
 
     fn two(&mut self, ty: Ty, depth: usize) -> (String, String) {

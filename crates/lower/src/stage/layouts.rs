@@ -35,9 +35,8 @@ pub fn assign(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Layouts {
         for &v in op.operands.iter().chain(&op.results) {
             near.entry(v).or_default().push(id);
         }
-        let yields = |block: BlockId| {
-            func.terminator(block).map_or(&[][..], |t| &func.ops[t].operands)
-        };
+        let yields =
+            |block: BlockId| func.terminator(block).map_or(&[][..], |t| &func.ops[t].operands);
         match op.code {
             TileOp::For => {
                 let args = &func.blocks[op.regions[0]].args[1..];
@@ -91,7 +90,8 @@ impl Spread<'_> {
             return;
         }
         self.layouts.insert(v, layout);
-        let free = self.func.def(v).is_some_and(|op| matches!(op.code, TileOp::Const | TileOp::Iota));
+        let free =
+            self.func.def(v).is_some_and(|op| matches!(op.code, TileOp::Const | TileOp::Iota));
         if !free {
             self.queue.push_back(v);
         }

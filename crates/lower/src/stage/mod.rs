@@ -57,12 +57,18 @@ pub struct Staging<'a> {
 
 impl Staging<'_> {
     /// The matrix instruction for these operands, if one may be used: `strict` wants every product
-    /// added in order.
+    /// added in order, where that makes a difference. It may be one for wider operands that hold
+    /// the same numbers.
     pub fn matrix(&self, a: DType, b: DType, acc: DType) -> Option<MatrixRow> {
-        if self.profile == Profile::Strict {
+        if self.profile == Profile::Strict && acc.is_float() {
             return None;
         }
-        self.caps.matrix.iter().copied().find(|r| (r.a, r.b, r.acc) == (a, b, acc))
+        let find = |a: DType, b: DType| {
+            self.caps.matrix.iter().copied().find(|r| (r.a, r.b, r.acc) == (a, b, acc))
+        };
+        let narrow = |d: DType| matches!(d, DType::Fp8E4M3 | DType::Fp8E5M2);
+        let wide = || find(DType::F16, DType::F16).filter(|_| narrow(a) && narrow(b));
+        find(a, b).or_else(wide)
     }
 }
 

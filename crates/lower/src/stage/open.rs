@@ -59,11 +59,9 @@ impl<'a> Open<'a> {
     /// The type of a value here.
     fn ty(&self, v: Value) -> Type {
         match self.func.ty(v) {
-            Type::Tile { shape, dtype } => Type::Frag {
-                shape: shape.clone(),
-                dtype: *dtype,
-                layout: self.layouts[&v].clone(),
-            },
+            Type::Tile { shape, dtype } => {
+                Type::Frag { shape: shape.clone(), dtype: *dtype, layout: self.layouts[&v].clone() }
+            }
             other => other.clone(),
         }
     }
@@ -110,7 +108,13 @@ impl<'a> Open<'a> {
 
     /// Makes a value once more at another place, where that moves no data: constants, positions and
     /// what is computed from them alone.
-    fn again(&mut self, v: Value, layout: &Arc<Layout>, block: BlockId, fuel: u32) -> Option<Value> {
+    fn again(
+        &mut self,
+        v: Value,
+        layout: &Arc<Layout>,
+        block: BlockId,
+        fuel: u32,
+    ) -> Option<Value> {
         if !self.is_cheap(v, fuel) {
             return None;
         }
@@ -305,7 +309,8 @@ impl<'a> Open<'a> {
                     let l = super::seeds::plain(shape, self.team);
                     l.reshape(&to).map(|to| (Arc::new(l), Arc::new(to)))
                 };
-                let back = wanted.reshape(&shape).filter(|l| l.reshape(&to).as_ref() == Some(&*wanted));
+                let back =
+                    wanted.reshape(&shape).filter(|l| l.reshape(&to).as_ref() == Some(&*wanted));
                 match (had.reshape(&to), back) {
                     (_, Some(l)) => (Arc::new(l), wanted),
                     (Some(l), None) => (had, Arc::new(l)),
@@ -439,6 +444,8 @@ impl<'a> Open<'a> {
                 let (la, lb) = fragments(row, &place, extents(func.ty(a))[1]);
                 let a = self.at(a, &Arc::new(la), block, &op.loc);
                 let b = self.at(b, &Arc::new(lb), block, &op.loc);
+                let mut build = self.build(block, &op.loc);
+                let (a, b) = (build.cast(a, row.a), build.cast(b, row.b));
                 let new = self.copy_op(id, block, vec![a, b, sums], vec![ty]);
                 self.out.ops[new].result()
             }
@@ -467,11 +474,8 @@ impl<'a> Open<'a> {
         let mut shared = Shared::row_major(&shape, bytes);
         // Rows of whole wavefronts would put a column into one bank.
         shared.pad = (16 / bytes).max(1);
-        let ty = Type::Smem {
-            shape: self.func.ty(v).shape().to_vec(),
-            dtype,
-            layout: Arc::new(shared),
-        };
+        let ty =
+            Type::Smem { shape: self.func.ty(v).shape().to_vec(), dtype, layout: Arc::new(shared) };
         let tile = self.map[&v];
         let body = self.out.body;
         let mem = Builder::before(&mut self.out, body, 0, loc.clone()).smem_alloc(ty);

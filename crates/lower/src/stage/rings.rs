@@ -14,8 +14,8 @@
 mod plan;
 
 use super::Staging;
-pub use plan::{chunk_bytes, neighbour_axis};
 use plan::{Plan, Plans, Use};
+pub use plan::{chunk_bytes, neighbour_axis};
 use std::collections::BTreeMap;
 use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
@@ -268,9 +268,17 @@ fn read(rw: &mut Rw<'_>, plan: &Plan, slot: Value, block: BlockId) {
             };
             views.insert(perm.to_vec(), mem);
             match used {
-                Use::Fragment { value, .. } => {
-                    let ty = old.ty(*value).clone();
-                    let tile = rw.builder(block, loc.clone()).frag_load(mem, ty);
+                Use::Fragment { value, casts, .. } => {
+                    let ty = old.ty(*value);
+                    let stored = ty.with_dtype(rw.new.ty(mem).dtype());
+                    let mut tile = rw.builder(block, loc.clone()).frag_load(mem, stored);
+                    for &cast in casts {
+                        let op = &old.ops[cast];
+                        let mut spec = OpSpec::new(op.code, &[tile]);
+                        spec.attrs = op.attrs.clone();
+                        let ty = ty.with_dtype(old.ty(op.result()).dtype());
+                        tile = rw.builder(block, op.loc.clone()).one(spec, ty);
+                    }
                     rw.new.values[tile].name = old.values[*value].name.clone();
                     rw.set(*value, tile);
                 }

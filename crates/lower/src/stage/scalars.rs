@@ -22,7 +22,9 @@ fn divisor_within(func: &StagedFunc, v: Value, fuel: u32) -> u64 {
     };
     let StagedOp::Tile(code) = op.code else { return 1 };
     let sure = match code {
-        TileOp::Const => return op.attr("value").and_then(Attr::as_int).unwrap_or(1).unsigned_abs(),
+        TileOp::Const => {
+            return op.attr("value").and_then(Attr::as_int).unwrap_or(1).unsigned_abs();
+        }
         TileOp::Cast | TileOp::Ew(ScalarFn::Neg) => of(op.operands[0]),
         TileOp::Ew(ScalarFn::Add | ScalarFn::Sub) => gcd(of(op.operands[0]), of(op.operands[1])),
         TileOp::Ew(ScalarFn::Mul) => of(op.operands[0]).saturating_mul(of(op.operands[1])),

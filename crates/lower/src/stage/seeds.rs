@@ -38,7 +38,11 @@ pub fn seeds(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Vec<Seed> {
                 out.push(Seed { value, layout, weight: (2, elements(func.ty(value))) });
             }
             TileOp::Load | TileOp::Store | TileOp::Accumulate => {
-                let value = op.results.first().copied().unwrap_or(op.operands.get(1).copied().unwrap_or(op.operands[0]));
+                let value = op
+                    .results
+                    .first()
+                    .copied()
+                    .unwrap_or(op.operands.get(1).copied().unwrap_or(op.operands[0]));
                 if let Type::Tile { .. } = func.ty(value) {
                     let layout = access(func, staging, team, id, value);
                     let bytes = func.ty(op.operands[0]).dtype().bytes() as u64;
@@ -147,7 +151,9 @@ fn access(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId, value: V
     let dims = shared_dim(&shape, team);
     match dim {
         Some(dim) => Layout::coalesced(&shape, Some(dim), vector, team.warps, team.blocks, dims),
-        None => Layout::coalesced(&shape, shape.len().checked_sub(1), 1, team.warps, team.blocks, dims),
+        None => {
+            Layout::coalesced(&shape, shape.len().checked_sub(1), 1, team.warps, team.blocks, dims)
+        }
     }
 }
 
@@ -172,9 +178,9 @@ pub fn matrix(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<Matrix
     let ty = func.ty(op.result());
     let shape = extents(ty);
     let k = extents(func.ty(op.operands[0]))[1];
-    staging.matrix(a, b, ty.dtype()).filter(|row| {
-        shape[0] % 16 == 0 && shape[1] % 8 == 0 && k % row.k == 0
-    })
+    staging
+        .matrix(a, b, ty.dtype())
+        .filter(|row| shape[0] % 16 == 0 && shape[1] % 8 == 0 && k % row.k == 0)
 }
 
 /// The layout of a product's sums, and the matrix instruction if one is used.
@@ -191,7 +197,15 @@ pub fn product(
     let two = [shape[0], shape[1]];
     match row {
         Some(row) if ty.dtype() == tessera_numerics::DType::F64 => {
-            (Some(row), Layout::mma_acc_f64(&two, divide(two[0], two[1], team.warps, (8, 8))))
+            // Rows that are 8 apart stay in a warp: some targets multiply 16 rows at once.
+            let warps = divide(two[0], two[1], team.warps, (16, 8));
+            let whole = two[0] % (16 * warps[0]) == 0 && two[1] % (8 * warps[1]) == 0;
+            let powers = two[0].is_power_of_two() && two[1].is_power_of_two();
+            let layout = match whole && powers {
+                true => Layout::mma_acc_f64_blocks(&two, warps),
+                false => Layout::mma_acc_f64(&two, warps),
+            };
+            (Some(row), layout)
         }
         Some(row) => {
             let warps = divide(two[0], two[1], team.warps, (16, 8));

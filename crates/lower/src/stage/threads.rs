@@ -127,9 +127,9 @@ pub fn feeds_product(func: &TileFunc, v: tessera_ir::Value) -> bool {
 
 /// Whether elements of a tile are combined with each other.
 fn combines(func: &TileFunc) -> bool {
-    func.walk().iter().any(|&id| {
-        matches!(func.ops[id].code, TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan)
-    })
+    func.walk()
+        .iter()
+        .any(|&id| matches!(func.ops[id].code, TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan))
 }
 
 /// Whether all that moves data between threads can do so between blocks.

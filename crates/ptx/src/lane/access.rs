@@ -88,7 +88,11 @@ impl Lanes<'_> {
 
     /// Where the access of each lane happens: it is inside and runs. For several lanes the first
     /// condition is the one they share.
-    pub fn conditions(&mut self, a: &Access, own: Option<Vec<Reg>>) -> (Option<Reg>, Option<Vec<Reg>>) {
+    pub fn conditions(
+        &mut self,
+        a: &Access,
+        own: Option<Vec<Reg>>,
+    ) -> (Option<Reg>, Option<Vec<Reg>>) {
         let shared = self.inside_together(a);
         let apart = self.inside_apart(a);
         let apart = self.both_each(apart, own);

@@ -60,14 +60,14 @@ impl Lanes<'_> {
     }
 
     /// Bits that can travel: predicates do not.
-    fn to_word(&mut self, dtype: DType, x: Reg) -> Reg {
+    fn word_of(&mut self, dtype: DType, x: Reg) -> Reg {
         match carrier(dtype) {
             Class::Pred => self.asm.selp(Ty::B32, x, Opnd::Int(1), Opnd::Int(0)),
             _ => x,
         }
     }
 
-    fn from_word(&mut self, dtype: DType, x: Reg) -> Reg {
+    fn value_of(&mut self, dtype: DType, x: Reg) -> Reg {
         match carrier(dtype) {
             Class::Pred => self.asm.setp(Cmp::Ne, Ty::U32, x, Opnd::Int(0)),
             _ => x,
@@ -77,7 +77,7 @@ impl Lanes<'_> {
     /// The value of another lane of the warp.
     fn shuffled(&mut self, kind: Shfl, dtype: DType, x: Reg, b: Opnd) -> Reg {
         let c = if kind == Shfl::Up { BEGIN } else { WHOLE };
-        let word = self.to_word(dtype, x);
+        let word = self.word_of(dtype, x);
         let move_one = |me: &mut Self, a: Reg| {
             let d = me.asm.reg(Class::B32);
             me.asm.emit(Inst::Shfl { kind, d, ok: None, a: a.into(), b, c, mask: ALL });
@@ -91,7 +91,7 @@ impl Lanes<'_> {
             }
             _ => move_one(self, word),
         };
-        self.from_word(dtype, out)
+        self.value_of(dtype, out)
     }
 
     /// The address of a thread's place, or another number's, in the room for group operations.
@@ -103,7 +103,7 @@ impl Lanes<'_> {
     }
 
     fn put(&mut self, dtype: DType, addr: Addr, x: Reg, when: Option<Reg>) {
-        let word = self.to_word(dtype, x);
+        let word = self.word_of(dtype, x);
         let ty = bits_of(word.class);
         self.asm.maybe(when, |asm| asm.st(Space::Shared, ty, &[word.into()], addr, Cache::Usual));
     }
@@ -123,7 +123,7 @@ impl Lanes<'_> {
         self.asm.maybe(when, |asm| {
             asm.emit(Inst::Ld { space, ty, d: vec![d], addr, cache, sem, scope });
         });
-        self.from_word(dtype, d)
+        self.value_of(dtype, d)
     }
 
     fn bytes_in_room(dtype: DType) -> i64 {
@@ -171,7 +171,8 @@ impl Lanes<'_> {
         self.put(j.dtype, Addr::reg(at, 0), x, Some(first));
         self.meet();
         let at = self.room_at(j.dtype, lane);
-        let there = (warps < 32).then(|| self.asm.setp(Cmp::Lt, Ty::U32, lane, Opnd::Int(warps.into())));
+        let there =
+            (warps < 32).then(|| self.asm.setp(Cmp::Lt, Ty::U32, lane, Opnd::Int(warps.into())));
         let mut all = self.take(j.dtype, Addr::reg(at, 0), there);
         self.read_room();
         if let Some(there) = there {

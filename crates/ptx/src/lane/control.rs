@@ -9,6 +9,8 @@ use crate::inst::*;
 use crate::scalar::carrier;
 use tessera_diag::Diagnostics;
 use tessera_ir::{OpId, Value};
+use tessera_target::frame;
+use tessera_tile::TileOp;
 
 impl Lanes<'_> {
     /// Registers for a value that is written on several paths.
@@ -131,8 +133,7 @@ impl Lanes<'_> {
                 self.guard = self.both_each(outer.clone(), Some(side));
                 self.block(region)?;
             }
-            let out: Vec<Vec<Reg>> =
-                yields(func, region).iter().map(|&v| self.each(v)).collect();
+            let out: Vec<Vec<Reg>> = yields(func, region).iter().map(|&v| self.each(v)).collect();
             sides.push(out);
         }
         self.guard = outer;
@@ -160,7 +161,8 @@ impl Lanes<'_> {
         let [again, done] = [self.asm.label(), self.asm.label()];
         let outer = self.enter(id, done);
         let known = self.int_of(op.operands[2]);
-        if known.is_none_or(|s| s <= 0) {
+        let size = func.def(op.operands[2]).is_some_and(|def| def.code == TileOp::GroupSize);
+        if known.is_none_or(|s| s <= 0) && !size {
             self.check_step(id, step);
         }
         let none = self.asm.setp(Cmp::Ge, Ty::S64, at, hi);
@@ -201,13 +203,31 @@ impl Lanes<'_> {
     /// Ends the thread where its loop would not come to an end.
     fn check_step(&mut self, id: OpId, step: Reg) {
         let site = self.site(id, || "expected a loop step above 0".into());
-        let mut bad = self.asm.setp(Cmp::Le, Ty::S64, step, Opnd::Int(0));
-        if let (1, Some(guard)) = (self.width, self.guard.clone()) {
-            bad = self.and(bad, guard[0]);
-        }
+        let bad = self.asm.setp(Cmp::Le, Ty::S64, step, Opnd::Int(0));
         self.stop_where(bad, site);
     }
 
+    /// Ends the thread if one was stopped: it may wait for what that one will not do any more.
+    fn poll(&mut self) {
+        if !self.uniform.together || !self.uniform.stops {
+            return;
+        }
+        let (status, d, past) =
+            (self.word(frame::CONTEXT), self.asm.reg(Class::B32), self.asm.label());
+        self.asm.emit(Inst::Ld {
+            space: Space::Global,
+            ty: Ty::B32,
+            d: vec![d],
+            addr: Addr::reg(status, 0),
+            cache: Cache::Usual,
+            sem: Sem::Relaxed,
+            scope: Scope::Gpu,
+        });
+        let fine = self.asm.setp(Cmp::Eq, Ty::U32, d, Opnd::Int(0));
+        self.asm.bra_if(fine, true, past);
+        self.asm.emit(Inst::Ret);
+        self.asm.place(past);
+    }
 
     pub fn conditional(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
@@ -225,6 +245,7 @@ impl Lanes<'_> {
         self.block(cond)?;
         let go_on = self.one(yields(func, cond)[0]);
         self.asm.bra_if(go_on, false, done);
+        self.poll();
         let tested = self.shared.is_dirty();
         self.block(body)?;
         self.move_values(&carried, &yields(func, body));

@@ -34,7 +34,8 @@ impl Lanes<'_> {
     /// Whether the lanes of a thread can be asked to have one quotient.
     pub fn is_row(&self, id: OpId) -> bool {
         let operands = &self.func.ops[id].operands;
-        let (Repr::Steps(s), Repr::One(_)) = (self.repr(operands[0]), self.repr(operands[1])) else {
+        let (Repr::Steps(s), Repr::One(_)) = (self.repr(operands[0]), self.repr(operands[1]))
+        else {
             return false;
         };
         let short = (1..1 << 20).contains(&s.step) && s.facts.low && s.facts.is_near();

@@ -54,8 +54,12 @@ impl Lanes<'_> {
     /// A block for each group and a thread for each lane. Threads without a lane go where all go.
     pub fn in_groups(&mut self, lanes: i64) -> Result<Shape, Diagnostics> {
         if lanes > MAX_THREADS.into() {
-            let why = format!("expected at most {MAX_THREADS} lanes in a group whose lanes meet, got {lanes}");
-            return Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why).at(self.func.loc.clone()).into());
+            let why = format!(
+                "expected at most {MAX_THREADS} lanes in a group whose lanes meet, got {lanes}"
+            );
+            return Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why)
+                .at(self.func.loc.clone())
+                .into());
         }
         self.asm.kernel.threads = whole_warps(lanes);
         self.lay_out_shared();
@@ -69,11 +73,8 @@ impl Lanes<'_> {
         let left = self.asm.int(Alu::Sub, Ty::S64, &[domain.into(), base.into()]);
         let present = self.asm.int(Alu::Min, Ty::S64, &[left.into(), size.into()]);
         let here = self.asm.setp(Cmp::Lt, Ty::S64, local, present);
-        self.ids = Ids {
-            linear: Repr::One(linear),
-            local: Repr::One(local),
-            present: Some(present),
-        };
+        self.ids =
+            Ids { linear: Repr::One(linear), local: Repr::One(local), present: Some(present) };
         self.clear_shared();
         self.begin(1);
         self.guard = Some(vec![here]);

@@ -28,7 +28,7 @@ use crate::scalar::{Scalars, Unsupported, carrier};
 use crate::select::{ARGS, Selected};
 use memory::Memory;
 use std::collections::BTreeMap;
-use survey::Survey;
+use survey::{Share, Survey};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attr, BlockId, OpId, Type, Value};
 use tessera_numerics::{DType, Profile, Scalar};
@@ -102,7 +102,8 @@ pub fn select(
         me.in_groups(lanes)?
     } else {
         let share = new().choose(lanes)?;
-        me.apart(lanes, share)?
+        let good = share == Share::ONE || new().suits(share)?;
+        me.apart(lanes, if good { share } else { Share::ONE })?
     };
     me.asm.emit(Inst::Ret);
     Ok((me.finish(), shape))

@@ -1,7 +1,7 @@
 //! The group's own memory: buffers of the kernel, and room for what lanes tell each other.
 
-use super::memory::Memory;
 use super::Lanes;
+use super::memory::Memory;
 use crate::inst::*;
 use crate::module::DYNAMIC_SHARED;
 use crate::scalar::carrier;
@@ -108,7 +108,8 @@ impl Lanes<'_> {
         self.asm.bra_if(none, true, done);
         self.asm.place(again);
         let address = self.asm.int(Alu::Add, Ty::U32, &[base.into(), at.into()]);
-        let zero: Vec<Opnd> = (0..4).map(|_| Opnd::Reg(self.asm.mov(Ty::B32, Opnd::Int(0)))).collect();
+        let zero: Vec<Opnd> =
+            (0..4).map(|_| Opnd::Reg(self.asm.mov(Ty::B32, Opnd::Int(0)))).collect();
         let to = Addr::reg(address, first.into());
         self.asm.st(Space::Shared, Ty::B32, &zero, to, Cache::Usual);
         let next = self.asm.int(Alu::Add, Ty::U32, &[at.into(), Opnd::Int(stride)]);

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Diagnostics;
 use tessera_ir::{BlockId, OpId, Type, Value};
 use tessera_numerics::{DType, Profile, Scalar, ScalarFn, expansion};
-use tessera_tile::attrs::checked_axes;
 use tessera_tile::TileOp;
+use tessera_tile::attrs::checked_axes;
 
 /// What was asked, and what the answers allow.
 #[derive(Default)]
@@ -470,9 +470,7 @@ impl Lanes<'_> {
 
     /// Which lanes a thread takes.
     pub fn choose(mut self, lanes: i64) -> Result<Share, Diagnostics> {
-        let trial = Share { width: WIDEST_THREAD, apart: 1 };
-        self.place_wide(trial);
-        if !self.survey_all(trial.width)? {
+        if !self.look(Share { width: WIDEST_THREAD, apart: 1 })? {
             return Ok(Share::ONE);
         }
         let weight = self.weight(self.func.body);
@@ -495,6 +493,16 @@ impl Lanes<'_> {
             }
         }
         Ok(if share.width == 1 { Share::ONE } else { share })
+    }
+
+    /// Whether the body can be done for these lanes at once.
+    pub fn suits(mut self, share: Share) -> Result<bool, Diagnostics> {
+        self.look(share)
+    }
+
+    fn look(&mut self, share: Share) -> Result<bool, Diagnostics> {
+        self.place_wide(share);
+        self.survey_all(share.width)
     }
 
     /// Asks everything that the body wants to know.

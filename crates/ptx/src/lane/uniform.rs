@@ -32,6 +32,8 @@ pub struct Uniform {
     pub together: bool,
     /// Nothing asks which group a lane is in.
     pub flat: bool,
+    /// A lane can be stopped by what it finds.
+    pub stops: bool,
 }
 
 impl Uniform {
@@ -44,10 +46,13 @@ impl Uniform {
                 meeting[around.index()] = true;
             }
         }
-        let any = |wanted: &dyn Fn(TileOp) -> bool| walk.iter().any(|&id| wanted(func.ops[id].code));
+        let any =
+            |wanted: &dyn Fn(TileOp) -> bool| walk.iter().any(|&id| wanted(func.ops[id].code));
         let together = any(&|c| meets(c) || c == TileOp::BufAlloc);
         let placed = any(&|c| matches!(c, TileOp::LocalId | TileOp::ProgramId));
-        Self { varying: varying(func), meets: meeting, together, flat: !together && !placed }
+        let stops = any(&|c| c == TileOp::Assert);
+        let flat = !together && !placed;
+        Self { varying: varying(func), meets: meeting, together, flat, stops }
     }
 
     /// Whether lanes that are at one place in the program may see different values.

@@ -79,7 +79,9 @@ fn facts(func: &TileFunc, v: Value, fuel: u32) -> Facts {
     }
     let of = |i: usize| facts(func, op.operands[i], fuel);
     match op.code {
-        TileOp::Const => op.attr("value").and_then(Attr::as_int).map_or(Facts::NONE, Facts::of_constant),
+        TileOp::Const => {
+            op.attr("value").and_then(Attr::as_int).map_or(Facts::NONE, Facts::of_constant)
+        }
         TileOp::ProgramId | TileOp::NumPrograms | TileOp::GroupSize => {
             Facts { low: true, bits: 32, ..Facts::NONE }
         }
@@ -231,9 +233,7 @@ impl Lanes<'_> {
         };
         let ints: Vec<Option<i64>> = op.operands.iter().map(|&v| self.int_of(v)).collect();
         let (code, step, facts) = match f {
-            ScalarFn::Neg => {
-                (Alu::Neg, a.step.checked_neg()?, Facts { low: false, ..a.facts })
-            }
+            ScalarFn::Neg => (Alu::Neg, a.step.checked_neg()?, Facts { low: false, ..a.facts }),
             ScalarFn::Add => (Alu::Add, a.step.checked_add(b.step)?, a.facts.sum(b.facts, false)),
             ScalarFn::Sub => (Alu::Sub, a.step.checked_sub(b.step)?, a.facts.sum(b.facts, true)),
             ScalarFn::Mul => {

@@ -77,8 +77,7 @@ impl Select<'_> {
         self.begin_rotation(id);
         self.asm.place(again);
         self.block(body)?;
-        let next: Vec<Vec<Reg>> =
-            self.yielded(body).iter().map(|&v| self.values_of(v)).collect();
+        let next: Vec<Vec<Reg>> = self.yielded(body).iter().map(|&v| self.values_of(v)).collect();
         self.move_together(&carried, &next);
         let stepped = self.asm.int(Alu::Add, Ty::S64, &[i.into(), step.into()]);
         self.asm.mov_to(Ty::B64, i, stepped);
@@ -115,8 +114,7 @@ impl Select<'_> {
         let go_on = self.scalar(self.yielded(cond)[0]);
         self.asm.when(go_on, false, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
         self.block(body)?;
-        let next: Vec<Vec<Reg>> =
-            self.yielded(body).iter().map(|&v| self.values_of(v)).collect();
+        let next: Vec<Vec<Reg>> = self.yielded(body).iter().map(|&v| self.values_of(v)).collect();
         self.move_together(&carried, &next);
         self.asm.emit(Inst::Bra { to: again, uniform: true });
         self.asm.place(done);

@@ -151,14 +151,13 @@ impl Select<'_> {
             }
         }
         let steps = BTreeMap::new();
-        Ok(Filling {
-            view, layout, axes, fast, cells, field, base, moving, limits, always, steps,
-        })
+        Ok(Filling { view, layout, axes, fast, cells, field, base, moving, limits, always, steps })
     }
 
     /// What changes from turn to turn.
     fn turn(&mut self, f: &Filling) -> Turn {
-        let base = f.moving.iter().fold(f.base, |base, &(axis, r)| self.moved(&f.view, axis, r, base));
+        let base =
+            f.moving.iter().fold(f.base, |base, &(axis, r)| self.moved(&f.view, axis, r, base));
         let limits = f.limits.iter().map(|limit| {
             limit.map(|limit| match limit {
                 Bound::Known(limit) => limit,
@@ -226,7 +225,8 @@ impl Select<'_> {
                 warps[fast] = self.warps;
             }
         }
-        let spec = Blocked { vector, lanes, warps, ctas: vec![1; shape.len()], order: order.to_vec() };
+        let spec =
+            Blocked { vector, lanes, warps, ctas: vec![1; shape.len()], order: order.to_vec() };
         Layout::blocked(shape, &spec)
     }
 
@@ -341,7 +341,13 @@ impl Select<'_> {
     }
 
     /// Where a run is copied to, and where it comes from.
-    fn ends(&mut self, f: &mut Filling, turn: &mut Turn, places: &[Coord], first: u32) -> (Addr, Addr) {
+    fn ends(
+        &mut self,
+        f: &mut Filling,
+        turn: &mut Turn,
+        places: &[Coord],
+        first: u32,
+    ) -> (Addr, Addr) {
         let coords: Vec<_> = (0..f.axes.len()).map(|d| self.thread_coord(&f.layout, d)).collect();
         let offset = f.layout.reg_part(first);
         let dst = self.place_address(&coords, &f.field, &offset, &mut turn.places);

@@ -30,7 +30,13 @@ impl Select<'_> {
     }
 
     /// The address of an element and whether it may be accessed.
-    fn indexed(&mut self, view: &View, at: &[Value], reg: usize, checked: bool) -> (Addr, Option<Reg>) {
+    fn indexed(
+        &mut self,
+        view: &View,
+        at: &[Value],
+        reg: usize,
+        checked: bool,
+    ) -> (Addr, Option<Reg>) {
         let at = self.positions(at, reg);
         self.element_address(view, &at, &vec![checked; view.rank])
     }

@@ -5,7 +5,7 @@ use super::place::Coord;
 use super::{Repr, Select, View};
 use crate::atomic::Fold;
 use crate::inst::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type, Value};
@@ -66,12 +66,12 @@ pub fn divisor(func: &StagedFunc, v: Value, fuel: u32) -> i64 {
     match code {
         TileOp::Const => op.attr("value").and_then(Attr::as_int).unwrap_or(1),
         TileOp::Cast => divisor(func, op.operands[0], fuel),
-        TileOp::Ew(Add | Sub) => gcd(
-            divisor(func, op.operands[0], fuel),
-            divisor(func, op.operands[1], fuel),
-        ),
-        TileOp::Ew(Mul) => divisor(func, op.operands[0], fuel)
-            .saturating_mul(divisor(func, op.operands[1], fuel)),
+        TileOp::Ew(Add | Sub) => {
+            gcd(divisor(func, op.operands[0], fuel), divisor(func, op.operands[1], fuel))
+        }
+        TileOp::Ew(Mul) => {
+            divisor(func, op.operands[0], fuel).saturating_mul(divisor(func, op.operands[1], fuel))
+        }
         TileOp::Ew(Neg) => divisor(func, op.operands[0], fuel),
         _ => 1,
     }
@@ -128,7 +128,9 @@ impl Select<'_> {
         // The widest access that the layout, the alignment and the position allow.
         let bytes = view.dtype.bytes() as u32;
         let mut vector = 1;
-        if let Some(dim) = dims.iter().position(|&(axis, step)| step == 1 && view.class.is_contiguous(axis)) {
+        if let Some(dim) =
+            dims.iter().position(|&(axis, step)| step == 1 && view.class.is_contiguous(axis))
+        {
             let axis = dims[dim].0;
             let aligned = match divisor(func, ats[axis], 32) {
                 0 => crate::code::WIDEST,
@@ -208,9 +210,11 @@ impl Select<'_> {
                 continue;
             }
             let (extent, at) = (self.extent(&block.view, axis), block.at[axis]);
-            let last = block.dims.iter().position(|d| d.0 == axis).map_or(0, |dim| {
-                i64::from(block.layout.shape()[dim] - 1) * block.dims[dim].1
-            });
+            let last = block
+                .dims
+                .iter()
+                .position(|d| d.0 == axis)
+                .map_or(0, |dim| i64::from(block.layout.shape()[dim] - 1) * block.dims[dim].1);
             let p = if last == 0 {
                 self.asm.setp(Cmp::Lt, Ty::U64, at, extent)
             } else {
@@ -364,6 +368,11 @@ impl Select<'_> {
             self.set(result, Repr::Tile(regs));
             return Ok(());
         };
+        if block.view.dtype.bytes() < 4 && block.vector > 1 {
+            let words = self.load_packed(&mut block, inside, other);
+            self.set(result, Repr::Packed(words));
+            return Ok(());
+        }
         let class = crate::scalar::carrier(block.view.dtype);
         let d: Vec<Reg> = (0..layout.regs()).map(|_| self.asm.reg(class)).collect();
         let [edge, done] = [self.asm.label(), self.asm.label()];
@@ -404,6 +413,78 @@ impl Select<'_> {
         self.asm.place(done);
         self.set(result, Repr::Tile(d));
         Ok(())
+    }
+
+    /// The words of a block of narrow elements that may leave its array. They are decoded where they
+    /// are used: to do so here would wait for them before the next load begins.
+    fn load_packed(&mut self, block: &mut Block, inside: Reg, other: Option<Reg>) -> Vec<Reg> {
+        let layout = block.layout.clone();
+        let (view, vector) = (block.view.clone(), block.vector);
+        let bytes = view.dtype.bytes() as u32;
+        let each = 4 / bytes;
+        let d: Vec<Reg> = (0..layout.regs() / each).map(|_| self.asm.reg(Class::B32)).collect();
+        let cache = if view.read_only { Cache::ReadOnly } else { Cache::Usual };
+        let [edge, done] = [self.asm.label(), self.asm.label()];
+        self.asm.when(inside, false, |asm| asm.emit(Inst::Bra { to: edge, uniform: true }));
+        for unit in self.units(block, vector) {
+            let to = &d[(unit.first / each) as usize..][..(unit.n / each) as usize];
+            let valid = self.valid(&layout, unit.first);
+            if valid != Ok(true) {
+                to.iter().for_each(|&r| self.asm.mov_to(Ty::B32, r, Opnd::Int(0)));
+            }
+            if valid == Ok(false) {
+                continue;
+            }
+            let addr = self.address(block, &unit);
+            let (space, ty, to) = (Space::Global, Ty::B32, to.to_vec());
+            let (sem, scope) = (Sem::Weak, Scope::Gpu);
+            self.asm.maybe(valid.err(), |asm| {
+                asm.emit(Inst::Ld { space, ty, d: to, addr, cache, sem, scope });
+            });
+        }
+        self.asm.emit(Inst::Bra { to: done, uniform: true });
+        self.asm.place(edge);
+        block.rows.clear();
+        let zero = match other {
+            Some(other) => other,
+            None => self.zero(view.dtype),
+        };
+        let outside = self.scalars().encode(view.dtype, zero);
+        let ty = if bytes == 1 { Ty::U8 } else { Ty::B16 };
+        let mut known = BTreeMap::new();
+        let mut codes = Vec::new();
+        for unit in self.units(block, 1) {
+            let code = self.asm.mov(Ty::B16, outside);
+            let valid = self.valid(&layout, unit.first);
+            if valid != Ok(false) {
+                let inside = self.element_inside(block, &unit.coords, &mut known);
+                let when = self.both(inside, valid.err());
+                let addr = self.address(block, &unit);
+                let (space, sem, scope, d) = (Space::Global, Sem::Weak, Scope::Gpu, vec![code]);
+                self.asm.maybe(when, |asm| {
+                    asm.emit(Inst::Ld { space, ty, d, addr, cache, sem, scope });
+                });
+            }
+            codes.push(code);
+        }
+        for (&to, codes) in d.iter().zip(codes.chunks(each as usize)) {
+            let pairs: Vec<Reg> = match codes {
+                [low, high] => vec![*low, *high],
+                codes => codes.chunks(2).map(|pair| self.bytes_side_by_side(pair)).collect(),
+            };
+            let word = self.asm.pack(Class::B32, &pairs);
+            self.asm.mov_to(Ty::B32, to, word);
+        }
+        self.asm.place(done);
+        d
+    }
+
+    /// Two bytes as one half of a word.
+    fn bytes_side_by_side(&mut self, pair: &[Reg]) -> Reg {
+        let [low, high] = [pair[0], pair[1]]
+            .map(|r| self.asm.int(Alu::And, Ty::B16, &[r.into(), Opnd::Int(0xff)]));
+        let high = self.asm.int(Alu::Shl, Ty::B16, &[high.into(), Opnd::Int(8)]);
+        self.asm.int(Alu::Or, Ty::B16, &[low.into(), high.into()])
     }
 
     /// Every element is inside; padding is not read. All loads are begun before the first is used.
@@ -665,8 +746,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Many loads before the first store: each store may, for all that is known, change what a later
-    /// load reads, so that they would wait for each other.
+    /// Many loads before each store: for all that is known a store changes what a later load reads,
+    /// so that they would wait for each other.
     fn fold_units(
         &mut self,
         id: OpId,
@@ -676,38 +757,55 @@ impl Select<'_> {
         owner: Option<Reg>,
         fold: &Fold,
     ) -> Result<(), Diagnostics> {
+        // Registers that are loaded at once. Each batch that is stored frees as many again.
         const TOGETHER: u32 = 32;
-        let (layout, dtype) = (block.layout.clone(), block.view.dtype);
         let mut known = BTreeMap::new();
         let units = self.units(block, vector);
-        for some in units.chunks((TOGETHER / vector).max(1) as usize) {
-            let mut loaded = Vec::new();
-            for unit in some {
-                let valid = match self.valid(&layout, unit.first) {
-                    Ok(false) => continue,
-                    valid => valid.err(),
-                };
-                let mut when = self.both(valid, owner);
-                if vector == 1 {
-                    let inside = self.element_inside(block, &unit.coords, &mut known);
-                    when = self.both(when, inside);
-                }
-                let addr = self.address(block, unit);
-                let old =
-                    self.load_run(Space::Global, dtype, addr.clone(), unit.n, when, Cache::Usual);
-                loaded.push((unit.first, addr, old, when));
+        let mut batches = units.chunks((TOGETHER / vector).max(1) as usize);
+        let mut waiting = VecDeque::new();
+        loop {
+            for batch in batches.by_ref().take(2) {
+                waiting.push_back(self.load_units(block, batch, owner, vector == 1, &mut known));
             }
-            for (first, addr, old, when) in loaded {
+            let Some(batch) = waiting.pop_front() else { return Ok(()) };
+            for (first, addr, old, when) in batch {
                 let mut new = Vec::new();
                 for (i, old) in old.into_iter().enumerate() {
-                    let x = xs[first as usize + i];
-                    let r = fold.value(&mut self.scalars(), old, x);
+                    let r = fold.value(&mut self.scalars(), old, xs[first as usize + i]);
                     new.push(r.or_else(|u| self.unsupported(id, u.to_string()))?);
                 }
-                self.store_run(Space::Global, dtype, addr, &new, when);
+                self.store_run(Space::Global, block.view.dtype, addr, &new, when);
             }
         }
-        Ok(())
+    }
+
+    /// Loads some units: the first register of each, its address, what was there, and when it is
+    /// this thread's.
+    fn load_units(
+        &mut self,
+        block: &mut Block,
+        units: &[Unit],
+        owner: Option<Reg>,
+        checked: bool,
+        known: &mut BTreeMap<(usize, u32), Reg>,
+    ) -> Vec<(u32, Addr, Vec<Reg>, Option<Reg>)> {
+        let (layout, dtype) = (block.layout.clone(), block.view.dtype);
+        let mut loaded = Vec::new();
+        for unit in units {
+            let valid = match self.valid(&layout, unit.first) {
+                Ok(false) => continue,
+                valid => valid.err(),
+            };
+            let mut when = self.both(valid, owner);
+            if checked {
+                let inside = self.element_inside(block, &unit.coords, known);
+                when = self.both(when, inside);
+            }
+            let addr = self.address(block, unit);
+            let old = self.load_run(Space::Global, dtype, addr.clone(), unit.n, when, Cache::Usual);
+            loaded.push((unit.first, addr, old, when));
+        }
+        loaded
     }
 
     pub fn zero(&mut self, dtype: DType) -> Reg {

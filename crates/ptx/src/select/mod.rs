@@ -121,18 +121,12 @@ pub fn select(
     let threads = func.attrs.get("threads").and_then(Attr::as_int).unwrap_or(128) as u32;
     let cluster = match func.attrs.get("cluster") {
         Some(Attr::Int(n)) => *n as u32,
-        Some(other) => {
-            other.as_ints().map_or(1, |n| n.iter().product::<i64>().max(1) as u32)
-        }
+        Some(other) => other.as_ints().map_or(1, |n| n.iter().product::<i64>().max(1) as u32),
         None => 1,
     };
     let mut kernel = Kernel::new(crate::name::entry(&func.name), threads);
     kernel.cluster = cluster;
-    kernel.params.push(Param {
-        name: ARGS.into(),
-        bytes: 8 * frame.words() as u32,
-        align: 8,
-    });
+    kernel.params.push(Param { name: ARGS.into(), bytes: 8 * frame.words() as u32, align: 8 });
     let mut me = Select {
         func,
         asm: Asm::new(kernel),
@@ -426,9 +420,8 @@ impl<'a> Select<'a> {
                 self.barrier();
                 Ok(())
             }
-            TileOp::BufAlloc | TileOp::CopyAsync => {
-                self.unsupported(id, "shared buffers that are not values are not supported here yet")
-            }
+            TileOp::BufAlloc | TileOp::CopyAsync => self
+                .unsupported(id, "shared buffers that are not values are not supported here yet"),
             TileOp::Print => self.unsupported(id, "printing is not supported on the GPU yet"),
             TileOp::Origin
             | TileOp::GroupReduce
@@ -463,8 +456,7 @@ impl<'a> Select<'a> {
         let axes = self.func.attrs.get("grid").and_then(Attr::as_list).map_or(3, |l| l.len());
         let block = self.block_id();
         let cluster = self.cluster;
-        let extents: Vec<Reg> =
-            (0..axes).map(|axis| self.word(frame::GRID + axis)).collect();
+        let extents: Vec<Reg> = (0..axes).map(|axis| self.word(frame::GRID + axis)).collect();
         let bands = axes >= 2 && self.has_products();
         let all = self.head(|me| {
             let asm = &mut me.asm;

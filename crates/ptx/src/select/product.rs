@@ -125,6 +125,9 @@ impl Select<'_> {
             return self.unsupported(id, "matrix units do not take these dtypes");
         };
         let is_f64 = ta == Ty::F64;
+        if is_f64 && self.mma_tall(id) {
+            return Ok(());
+        }
         let (m, n) = if is_f64 { (8, 8) } else { (16, 8) };
         let k = if is_f64 { 4 } else { 256 / ta.bits() };
         let fits = |row: &&MmaRow, k: u32| {
@@ -198,6 +201,43 @@ impl Select<'_> {
         }
         self.set(op.result(), Repr::Tile(sums));
         Ok(())
+    }
+
+    /// A product of f64 by the instructions that take 16 rows and up to 16 k at once, where the
+    /// target has them: two rows of small atoms, and up to four along k, are one large one.
+    fn mma_tall(&mut self, id: OpId) -> bool {
+        let op = &self.func.ops[id];
+        let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
+        let [in_a, in_b] = [a, b].map(|v| atoms(&self.layout(v), 1));
+        let in_c = atoms(&self.layout(acc), 2);
+        let depth: BTreeSet<u32> = in_a.keys().map(|&(_, k)| k).collect();
+        let depth: Vec<u32> = depth.into_iter().collect();
+        let paired = in_c.keys().all(|&(row, col)| in_c.contains_key(&(row ^ 8, col)));
+        let fits = |row: &&MmaRow| {
+            (row.m, row.a) == (16, Ty::F64) && depth.len().is_multiple_of(row.k as usize / 4)
+        };
+        let best = self.caps.mma_rows.iter().filter(fits).max_by_key(|row| row.k).copied();
+        let Some(row) = best.filter(|_| paired) else { return false };
+        let (wa, wb) = (self.regs(a), self.regs(b));
+        let mut sums = self.regs(acc);
+        let share = self.held_copies().div_ceil(depth.len().max(1));
+        for ks in depth.chunks(row.k as usize / 4) {
+            self.issue_copies(share * ks.len());
+            for (&(top, col), &first) in in_c.iter().filter(|((row, _), _)| row & 8 == 0) {
+                let places = [first as usize, in_c[&(top ^ 8, col)] as usize];
+                let c: Vec<Reg> = places.iter().flat_map(|&p| [sums[p], sums[p + 1]]).collect();
+                let d: Vec<Reg> = c.iter().map(|r| self.asm.reg(r.class)).collect();
+                let of_a = ks.iter().flat_map(|&k| [in_a[&(top, k)], in_a[&(top ^ 8, k)]]);
+                let a = of_a.map(|r| wa[r as usize]).collect();
+                let b = ks.iter().map(|&k| wb[in_b[&(k, col)] as usize]).collect();
+                self.asm.emit(Inst::Mma { row, d: d.clone(), a, b, c });
+                for (place, new) in places.iter().zip(d.chunks(2)) {
+                    sums[*place..place + 2].copy_from_slice(new);
+                }
+            }
+        }
+        self.set(op.result(), Repr::Tile(sums));
+        true
     }
 
     /// An operand of a product.
@@ -281,7 +321,8 @@ impl Select<'_> {
                 break;
             }
             let user = &func.ops[user];
-            let ends = matches!(user.code, StagedOp::Release | StagedOp::Drain | StagedOp::FragStore);
+            let ends =
+                matches!(user.code, StagedOp::Release | StagedOp::Drain | StagedOp::FragStore);
             if ends || !user.regions.is_empty() {
                 return false;
             }

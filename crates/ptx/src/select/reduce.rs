@@ -108,7 +108,8 @@ impl Select<'_> {
         }
         let to = self.layout(result);
         let Some(map) = Layout::reg_map(&layout.reduce(axis), &to) else {
-            return self.unsupported(id, format!("the result of a reduction is not laid out as {to}"));
+            return self
+                .unsupported(id, format!("the result of a reduction is not laid out as {to}"));
         };
         let out = map.iter().map(|&r| out[r as usize]).collect();
         self.set(result, Repr::Tile(out));
@@ -193,11 +194,7 @@ impl Select<'_> {
             let item = match self.valid(layout, reg as u32) {
                 Ok(true) => item,
                 Ok(false) => continue,
-                Err(p) => item
-                    .iter()
-                    .zip(nothing)
-                    .map(|(&x, &z)| self.choose(p, x, z))
-                    .collect(),
+                Err(p) => item.iter().zip(nothing).map(|(&x, &z)| self.choose(p, x, z)).collect(),
             };
             rows[map[reg] as usize].push(item);
         }
@@ -225,8 +222,7 @@ impl Select<'_> {
             }
             for item in &mut out {
                 let by = Opnd::Int(1 << bit);
-                let other: Item =
-                    item.iter().map(|&x| self.shuffle(Shfl::Bfly, x, by)).collect();
+                let other: Item = item.iter().map(|&x| self.shuffle(Shfl::Bfly, x, by)).collect();
                 *item = f(self, item, &other)?;
             }
         }
@@ -353,8 +349,11 @@ impl Select<'_> {
             for (i, item) in out.iter_mut().enumerate() {
                 let mut parts: Vec<Item> = Vec::new();
                 for k in 0..n {
-                    let warp: i64 =
-                        bits.iter().enumerate().map(|(from, &b)| ((k >> from & 1) << b) as i64).sum();
+                    let warp: i64 = bits
+                        .iter()
+                        .enumerate()
+                        .map(|(from, &b)| ((k >> from & 1) << b) as i64)
+                        .sum();
                     let mut part = Vec::new();
                     for (j, x) in item.iter().enumerate() {
                         let place = (i * item.len() + j) as i64;
@@ -606,7 +605,9 @@ struct Canonical {
 
 impl Canonical {
     fn of(layout: &Layout, axis: usize) -> Option<Canonical> {
-        let unit = |b: &[u32], n: u32| b.iter().enumerate().all(|(d, &c)| c == if d == axis { n } else { 0 });
+        let unit = |b: &[u32], n: u32| {
+            b.iter().enumerate().all(|(d, &c)| c == if d == axis { n } else { 0 })
+        };
         let lanes = layout.bases(In::Lane);
         if layout.ctas() > 1 && layout.bases(In::Cta).iter().any(|b| b[axis] != 0) {
             return None;

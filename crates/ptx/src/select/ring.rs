@@ -289,7 +289,12 @@ impl Select<'_> {
             | StagedOp::MmaRetire => true,
             StagedOp::Tile(code) => matches!(
                 code,
-                TileOp::Const | TileOp::Dim | TileOp::Ew(_) | TileOp::Cast | TileOp::Select | TileOp::Mma
+                TileOp::Const
+                    | TileOp::Dim
+                    | TileOp::Ew(_)
+                    | TileOp::Cast
+                    | TileOp::Select
+                    | TileOp::Mma
             ),
             _ => false,
         }

@@ -41,7 +41,8 @@ impl Select<'_> {
         let lo = self.asm.int(Alu::Rem, Ty::U32, &[row.into(), n]);
         let step = i64::from(inner * len * bytes);
         let at = self.asm.int(Alu::MadLo, Ty::U32, &[hi.into(), Opnd::Int(step), base.into()]);
-        let at = self.asm.int(Alu::MadLo, Ty::U32, &[lo.into(), Opnd::Int(bytes.into()), at.into()]);
+        let at =
+            self.asm.int(Alu::MadLo, Ty::U32, &[lo.into(), Opnd::Int(bytes.into()), at.into()]);
         let at = self.asm.mov(Ty::B32, at);
         let class = crate::scalar::carrier(dtype);
         let acc = self.asm.reg(class);

@@ -7,7 +7,11 @@ use tessera_layout::Layout;
 
 impl Select<'_> {
     /// Gives the result the operand's registers, `map[result register]`.
-    fn rename(&mut self, id: OpId, map: impl FnOnce(&Layout, &Layout) -> Option<Vec<u32>>) -> Result<(), Diagnostics> {
+    fn rename(
+        &mut self,
+        id: OpId,
+        map: impl FnOnce(&Layout, &Layout) -> Option<Vec<u32>>,
+    ) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let (x, result) = (op.operands[0], op.result());
         match self.repr(x).clone() {

@@ -42,7 +42,12 @@ pub enum Region {
 /// threads.
 #[derive(Clone, PartialEq, Debug)]
 enum Access {
-    Block { at: Vec<Value>, extent: Option<tessera_ir::Attr>, step: Option<tessera_ir::Attr>, layout: Arc<Layout> },
+    Block {
+        at: Vec<Value>,
+        extent: Option<tessera_ir::Attr>,
+        step: Option<tessera_ir::Attr>,
+        layout: Arc<Layout>,
+    },
     Unknown,
 }
 
@@ -82,7 +87,9 @@ impl Sync {
             Region::Fixed => 0,
             Region::Scratch(0) => up(self.fixed),
             Region::Scratch(1) => up(self.fixed) + up(self.scratch[0]),
-            Region::Scratch(i) => self.reused.map_or(0, |(at, bytes)| at + (i as u32 - 2) * (bytes / 2)),
+            Region::Scratch(i) => {
+                self.reused.map_or(0, |(at, bytes)| at + (i as u32 - 2) * (bytes / 2))
+            }
         }
     }
 }
@@ -254,9 +261,12 @@ impl Select<'_> {
     pub fn before_read(&mut self, id: OpId) {
         let (Some(param), access) = self.access_of(id) else { return };
         let known = access != Access::Unknown;
-        let clash = self.sync.state.writes.get(&param).is_some_and(|w| {
-            w.iter().any(|other| !known || *other != access)
-        });
+        let clash = self
+            .sync
+            .state
+            .writes
+            .get(&param)
+            .is_some_and(|w| w.iter().any(|other| !known || *other != access));
         if clash {
             self.barrier();
         }
@@ -292,7 +302,10 @@ impl Select<'_> {
         let align = op.attr("alignment").and_then(|a| a.as_int()).unwrap_or(1024) as u32;
         let offset = self.allocate(layout.bytes(), align.max(ALIGN));
         let result = op.result();
-        self.set(result, Repr::Smem(Smem { region: Region::Fixed, offset, moving: None, layout, dtype }));
+        self.set(
+            result,
+            Repr::Smem(Smem { region: Region::Fixed, offset, moving: None, layout, dtype }),
+        );
         Ok(())
     }
 }

@@ -72,6 +72,10 @@ impl Select<'_> {
     pub fn elementwise(&mut self, id: OpId, f: ScalarFn) -> Result<(), Diagnostics> {
         let operand = self.func.ops[id].operands[0];
         let dtype = self.dtype(operand);
+        if matches!(f, ScalarFn::FloorDiv | ScalarFn::Mod) && *self.func.ty(operand) == Type::INDEX
+        {
+            return self.quotient(id, f);
+        }
         if f == ScalarFn::Exp
             && dtype == DType::F32
             && self.profile != Profile::Strict
@@ -88,6 +92,42 @@ impl Select<'_> {
             let r = me.scalars().apply(f, dtype, args);
             r.or_else(|u| me.unsupported(id, u.to_string()))
         })
+    }
+
+    /// A quotient or remainder of indices: they are seldom wide, and narrow ones are divided by far
+    /// shorter code. The same in all threads, so that all take one way.
+    fn quotient(&mut self, id: OpId, f: ScalarFn) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let result = op.result();
+        let [a, b] = [0, 1].map(|i| self.scalar(op.operands[i]));
+        let wide = |me: &mut Self| {
+            let r = me.scalars().apply(f, DType::I64, &[a, b]);
+            r.or_else(|u| me.unsupported(id, u.to_string()))
+        };
+        if self.asm.known(b).is_some() {
+            let r = wide(self)?;
+            self.set(result, Repr::Scalar(r));
+            return Ok(());
+        }
+        let d = self.asm.reg(Class::B64);
+        let [long, done] = [self.asm.label(), self.asm.label()];
+        let both = self.asm.int(Alu::Or, Ty::B64, &[a.into(), b.into()]);
+        let narrow = self.asm.setp(Cmp::Lt, Ty::U64, both, Opnd::Int(1 << 32));
+        let some = self.asm.setp(Cmp::Ne, Ty::U64, b, Opnd::Int(0));
+        let short = self.and(narrow, some);
+        self.asm.when(short, false, |asm| asm.emit(Inst::Bra { to: long, uniform: true }));
+        let [x, y] = [a, b].map(|r| self.asm.cvt(Ty::U32, Ty::U64, None, r));
+        let code = if f == ScalarFn::Mod { Alu::Rem } else { Alu::Div };
+        let q = self.asm.int(code, Ty::U32, &[x.into(), y.into()]);
+        let q = self.asm.cvt(Ty::U64, Ty::U32, None, q);
+        self.asm.mov_to(Ty::B64, d, q);
+        self.asm.emit(Inst::Bra { to: done, uniform: true });
+        self.asm.place(long);
+        let q = wide(self)?;
+        self.asm.mov_to(Ty::B64, d, q);
+        self.asm.place(done);
+        self.set(result, Repr::Scalar(d));
+        Ok(())
     }
 
     /// Whether a value is a tile less its own maximum: `t - max(t, axis)`, expanded along that axis.

@@ -323,14 +323,8 @@ fn loops_end_at_the_ends_of_the_number_range() {
         (&|i| i64::MIN + i, &|i| i64::MAX - i, &|_| i64::MAX / 2),
     ];
     for (lo, hi, step) in cases {
-        let args = [
-            column(lo),
-            column(hi),
-            column(step),
-            y.clone(),
-            scalar(30i64),
-            scalar(i64::MAX / 3),
-        ];
+        let args =
+            [column(lo), column(hi), column(step), y.clone(), scalar(30i64), scalar(i64::MAX / 3)];
         kernel.check(&args, 20);
     }
 }
@@ -437,6 +431,55 @@ fn an_assertion_that_fails_stops_the_launch() {
     }
 }
 
+/// Lanes that wait in a loop for one that was stopped end too.
+#[test]
+fn nobody_waits_for_a_lane_that_an_assertion_stopped() {
+    let kernel = Kernel::new(
+        "func @f(%x: view<[n], f32, read>, %low: f32) {kind = lane} {
+           %i = tile.linear_id : i64
+           %0 = tile.const {value = 0} : i64
+           %1 = tile.const {value = 1} : i64
+           %one = tile.const {value = 1} : i32
+           %size = tile.group_size : i64
+           %all = tile.cast %size : i32
+           %b = tile.buf_alloc : buf<1xi32>
+           %l = tile.local_id : i64
+           %none = tile.const {value = 0} : i32
+           %first = tile.eq %l, %0 : bool
+           tile.if %first do {
+             tile.store %b, %none at(%0) {extent = [0]}
+             tile.yield
+           } do {
+             tile.yield
+           }
+           tile.barrier
+           %v = tile.load %x at(%i) {extent = [0]} : f32
+           %c = tile.ge %v, %low : bool
+           tile.assert %c
+           %old = tile.atomic %b, %one at(%0) {op = add} : i32
+           tile.barrier
+           %last = tile.while init(%0) : i64 do (%k: i64) {
+             %done = tile.load %b at(%0) {extent = [0]} : i32
+             %go = tile.lt %done, %all : bool
+             tile.yield %go
+           } do (%k2: i64) {
+             tile.barrier
+             %k3 = tile.add %k2, %1 : i64
+             tile.yield %k3
+           }
+           tile.return
+         }",
+        40,
+    );
+    let values: Vec<f32> = (0..80).map(|i| i as f32).collect();
+    let x = filled(DType::F32, &values, |v| v.to_le_bytes().to_vec());
+    kernel.check(&[x.clone(), scalar(0.0f32)], 80);
+    for way in &kernel.ways {
+        let stopped = kernel.got(way, &[x.clone(), scalar(3.0f32)], 80).unwrap_err();
+        assert!(stopped.starts_with("stopped: expected the assertion to hold"), "{stopped}");
+    }
+}
+
 #[test]
 fn a_loop_that_does_not_step_forwards_is_an_error() {
     let text = |step: &str| {
@@ -461,7 +504,9 @@ fn a_loop_that_does_not_step_forwards_is_an_error() {
         for way in &kernel.ways {
             match kernel.got(way, &args, 4) {
                 Ok(_) => assert!(good),
-                Err(why) => assert!(!good && why == "stopped: expected a loop step above 0", "{why}"),
+                Err(why) => {
+                    assert!(!good && why == "stopped: expected a loop step above 0", "{why}")
+                }
             }
         }
     }

@@ -50,7 +50,7 @@ fn what_was_never_written_to_shared_memory_reads_as_zero() {
 }
 
 /// A sum of the group in shared memory, halving the lanes that add.
-const TREE: &str = "
+pub const TREE: &str = "
 func @tree(%x: view<[n], f32, read>, %y: view<[n], f32, write>) {kind = lane} {
   %i = tile.linear_id : i64
   %l = tile.local_id : i64
@@ -111,7 +111,7 @@ fn a_tree_of_sums_in_shared_memory() {
 }
 
 /// Everything that lanes do together, on one dtype.
-fn together(dtype: DType, ops: &[&str]) -> String {
+pub fn together(dtype: DType, ops: &[&str]) -> String {
     let mut body = String::new();
     for (k, op) in ops.iter().enumerate() {
         body.push_str(&format!(
@@ -160,7 +160,9 @@ fn reductions_scans_and_shuffles_of_the_group() {
     ];
     for (dtype, w, ops) in cases {
         let text = together(dtype, ops);
-        for (n, lanes) in [(1, 4), (16, 16), (70, 33), (257, 256), (300, 128), (63, 64), (200, 1), (1900, 1000)] {
+        for (n, lanes) in
+            [(1, 4), (16, 16), (70, 33), (257, 256), (300, 128), (63, 64), (200, 1), (1900, 1000)]
+        {
             let kernel = Kernel::new(&text, lanes);
             let x = array(&[n], dtype, Layout::Rows, 5);
             let order: Vec<i32> = (0..n as i32).map(|i| (i * 31) % 70 - 3).collect();
@@ -184,7 +186,7 @@ fn sums_of_floats_in_the_default_profile_are_close() {
     let n = 600;
     let ones: Vec<f32> = (0..n).map(|i| ((i * 37) % 101) as f32).collect();
     let x = filled(DType::F32, &ones, |v| v.to_le_bytes().to_vec());
-    let order: Vec<i32> = (0..n as i32).collect();
+    let order: Vec<i32> = (0..n).collect();
     let y = array(&[8, n as i64], DType::F32, Layout::Rows, 6);
     // Whole numbers have no roundings.
     let args = [x, scalar(2.0f32), ints(&order), y, scalar(3i64)];
@@ -248,7 +250,7 @@ func @f(%x: view<[n], i32, read>, %y: view<[n], i32, write>, %k: i64) {kind = la
     }
 }
 
-const HISTOGRAM: &str = "
+pub const HISTOGRAM: &str = "
 func @histogram(%x: view<[n], i32, read>, %bins: view<[b], i32, read_write>) {kind = lane} {
   %i = tile.linear_id : i64
   %counts = tile.buf_alloc : buf<64xi32>

@@ -244,7 +244,12 @@ impl Way {
         let kernel = code.kernel();
         let blocks = code.blocks(args, 4) as u32;
         let grid = Grid { grid: [blocks, 1, 1], dynamic_shared: kernel.dynamic_shared };
-        let options = Options { races: true, seed: words.len() as u64, step_limit: 1 << 26, ..Options::default() };
+        let options = Options {
+            races: true,
+            seed: words.len() as u64,
+            step_limit: 1 << 26,
+            ..Options::default()
+        };
         interp::run(&code.module, &kernel.name, &grid, &[&bytes], &memory, &options)
             .map_err(|f| format!("{f}\n{}", code.module.text()))?;
         match status[0].checked_sub(1) {
@@ -342,7 +347,10 @@ impl Kernel {
         for (number, ((w, g), a)) in wanted.iter().zip(got).zip(arrays).enumerate() {
             let width = a.dtype.bytes();
             let differs = |(x, y): (&[u8], &[u8])| {
-                x != y && !(way.profile == Profile::Default && is_nan(a.dtype, x) && is_nan(a.dtype, y))
+                x != y
+                    && !(way.profile == Profile::Default
+                        && is_nan(a.dtype, x)
+                        && is_nan(a.dtype, y))
             };
             let at = w.chunks(width).zip(g.chunks(width)).position(differs);
             if let Some(at) = at {

@@ -78,7 +78,9 @@ fn every_dtype_is_copied_and_compared() {
             continue;
         }
         let kernel = Kernel::new(&text, 64);
-        for (n, layout) in [(600, Layout::Rows), (37, Layout::Skewed), (19, Layout::Gaps), (300, Layout::Back)] {
+        for (n, layout) in
+            [(600, Layout::Rows), (37, Layout::Skewed), (19, Layout::Gaps), (300, Layout::Back)]
+        {
             let all = [1, 2, 3].map(|seed| array(&[n], dtype, layout, seed));
             kernel.check(&all, n);
         }
@@ -86,7 +88,7 @@ fn every_dtype_is_copied_and_compared() {
 }
 
 /// A stencil whose ends read zero, or what the kernel says.
-const STENCIL: &str = "
+pub const STENCIL: &str = "
 func @stencil(%x: view<[n], f32, read>, %y: view<[m], f32, write>, %edge: f32) {kind = lane} {
   %i = tile.linear_id : i64
   %1 = tile.const {value = 1} : i64
@@ -144,7 +146,7 @@ fn positions_in_steps_are_held_against_the_extents_wherever_they_begin() {
 }
 
 /// Several axes by division, and a transposed result.
-fn matrix(transposed: bool) -> String {
+pub fn matrix(transposed: bool) -> String {
     let (y, at) = match transposed {
         true => ("[c, b, a]", "%r, %q, %p"),
         false => ("[a, b, c]", "%p, %q, %r"),
@@ -171,7 +173,8 @@ fn matrix(transposed: bool) -> String {
 fn rows_and_columns_by_division() {
     for transposed in [false, true] {
         let kernel = Kernel::new(&matrix(transposed), 32);
-        let shapes = [[1, 1, 1], [2, 3, 5], [3, 2, 16], [2, 2, 36], [1, 4, 100], [5, 7, 0], [2, 1, 64]];
+        let shapes =
+            [[1, 1, 1], [2, 3, 5], [3, 2, 16], [2, 2, 36], [1, 4, 100], [5, 7, 0], [2, 1, 64]];
         for [a, b, c] in shapes {
             for layout in LAYOUTS {
                 let x = array(&[a, b, c], DType::F32, layout, 1);
@@ -348,9 +351,12 @@ fn groups_may_be_smaller_than_the_kernel_was_compiled_for() {
         let kernel = Kernel::new(&text, compiled);
         for lanes in [1, 2, 5, 60, 64] {
             let y = array(&[150], DType::I64, Layout::Rows, 1);
-            let wanted = kernel.wanted_by(&[y.clone()], 147, lanes).unwrap();
+            let wanted = kernel.wanted_by(std::slice::from_ref(&y), 147, lanes).unwrap();
             for way in &kernel.ways {
-                assert_eq!(kernel.got_by(way, &[y.clone()], 147, lanes).unwrap(), wanted);
+                assert_eq!(
+                    kernel.got_by(way, std::slice::from_ref(&y), 147, lanes).unwrap(),
+                    wanted
+                );
             }
         }
     }

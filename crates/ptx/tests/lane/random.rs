@@ -208,7 +208,10 @@ impl Generator {
             _ => {
                 let (x, at) = (self.value("i32"), self.index());
                 let f = self.pick(&["add", "sub"]);
-                self.line(&format!("%a{} = tile.atomic %h, {x} at({at}) {{op = {f}}} : i32", self.count));
+                self.line(&format!(
+                    "%a{} = tile.atomic %h, {x} at({at}) {{op = {f}}} : i32",
+                    self.count
+                ));
                 self.count += 1;
             }
         }

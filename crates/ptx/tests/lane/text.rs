@@ -1,99 +1,89 @@
-use super::harness::*;
-use super::memory::SAXPY;
-use tessera_numerics::DType;
+//! What NVIDIA's assembler makes of the code of a few kernels. `TESSERA_BLESS=1` rewrites the counts.
 
-fn put(name: &str, text: &str, lanes: i64, args: &[Arg]) {
-    let kernel = Kernel::new(text, lanes);
-    let way = &kernel.ways[kernel.ways.len() - 1];
-    let code = kernel.code(way, args, 1000);
-    let k = code.kernel();
-    let flat = format!("{:?}", code.shape);
-    std::fs::write(format!("/work/main/target/lanebench/p_{name}.ptx"), format!("// {} {} {flat}\n{}", k.threads, k.dynamic_shared, code.module.text())).unwrap();
+use super::groups::{HISTOGRAM, TREE, together};
+use super::harness::*;
+use super::memory::{SAXPY, STENCIL, matrix};
+use std::env;
+use std::path::{Path, PathBuf};
+use tessera_numerics::{DType, Profile};
+use tessera_ptx::count::{count, ratchet};
+use tessera_ptx::tools::Tools;
+
+fn folder() -> PathBuf {
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
+    Path::new(&package).join("tests").join("lane")
+}
+
+fn tools() -> Option<Tools> {
+    match Tools::find(folder().ancestors().nth(4).unwrap()) {
+        Ok(tools) => Some(tools),
+        Err(why) if env::var_os("TESSERA_NEED_TOOLS").is_some() => panic!("{why}"),
+        Err(why) => {
+            println!("not assembled: {why}");
+            None
+        }
+    }
+}
+
+/// Kernels with arguments that compile in them.
+fn kernels() -> Vec<(&'static str, String, Vec<Arg>)> {
+    let row = |dtype, seed| array(&[1000], dtype, Layout::Rows, seed);
+    let table = |seed| array(&[10, 2, 64], DType::F32, Layout::Rows, seed);
+    let floats = || vec![row(DType::F32, 1), row(DType::F32, 2), scalar(2.0f32)];
+    let skewed = || [1, 2].map(|seed| array(&[1000], DType::F32, Layout::Skewed, seed));
+    let [x, y] = skewed();
+    let groups = |dtype| {
+        let y = array(&[8, 1000], dtype, Layout::Rows, 3);
+        let ix = ints(&(0..1000).collect::<Vec<_>>());
+        let w = match dtype {
+            DType::F32 => scalar(1.5f32),
+            _ => scalar(3i64),
+        };
+        vec![row(dtype, 1), w, ix, y, scalar(1i64)]
+    };
+    vec![
+        ("saxpy", SAXPY.into(), floats()),
+        ("skewed", SAXPY.into(), vec![x, y, scalar(2.0f32)]),
+        ("stencil", STENCIL.into(), floats()),
+        ("matrix", matrix(false), vec![table(1), table(2), table(3)]),
+        ("tree", TREE.into(), vec![row(DType::F32, 1), row(DType::F32, 2)]),
+        ("histogram", HISTOGRAM.into(), vec![row(DType::I32, 1), row(DType::I32, 2)]),
+        ("groups_f32", together(DType::F32, &["sum"]), groups(DType::F32)),
+        ("groups_i64", together(DType::I64, &["max"]), groups(DType::I64)),
+    ]
 }
 
 #[test]
-fn dump() {
-    for (name, layout) in [("saxpy", Layout::Rows), ("saxpy_skew", Layout::Skewed)] {
-        let [x, y] = [1, 2].map(|seed| array(&[1000], DType::F32, layout, seed));
-        put(name, SAXPY, 256, &[x, y, scalar(2.0f32)]);
-        let [x, y] = [1, 2].map(|seed| array(&[1000], DType::F32, layout, seed));
-        put(&name.replace("saxpy", "stencil"), "
-func @stencil(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %edge: f32) {kind = lane} {
-  %i = tile.linear_id : i64
-  %1 = tile.const {value = 1} : i64
-  %l = tile.sub %i, %1 : i64
-  %r = tile.add %i, %1 : i64
-  %a = tile.load %x at(%l) other(%edge) {extent = [0]} : f32
-  %b = tile.load %x at(%i) {extent = [0]} : f32
-  %c = tile.load %x at(%r) other(%edge) {extent = [0]} : f32
-  %ab = tile.add %a, %b : f32
-  %s = tile.add %ab, %c : f32
-  tile.store %y, %s at(%i) {extent = [0]}
-  tile.return
-}", 256, &[x, y, scalar(2.0f32)]);
+fn the_assembler_takes_the_code_and_spills_nothing() {
+    let Some(tools) = tools() else { return };
+    let mut rows = Vec::new();
+    for (name, text, args) in kernels() {
+        let kernel = Kernel::new(&text, 256);
+        // After the passes, which most kernels go through.
+        let last = |profile| kernel.ways.iter().rfind(|w| w.profile == profile).unwrap();
+        for (profile, short) in [(Profile::Default, ""), (Profile::Strict, "_strict")] {
+            let mut code = kernel.code(last(profile), &args, 1000);
+            code.module.kernels[0].name = format!("{name}{short}");
+            for one in count(&tools, &code.module).unwrap_or_else(|e| panic!("{name}: {e}")) {
+                assert_eq!([one.stack, one.spill_stores, one.spill_loads], [0; 3], "{one}");
+                rows.push(one.to_string());
+            }
+        }
     }
-    let [x, y] = [1, 2].map(|seed| array(&[1000], DType::F32, Layout::Rows, seed));
-    put("total", "
-func @total(%x: view<[n], f32, read>, %y: view<[m], f32, reduce_sum>, %alpha: f32) {kind = lane} {
-  %i = tile.linear_id : i64
-  %0 = tile.const {value = 0} : i64
-  %v = tile.load %x at(%i) {extent = [0]} : f32
-  tile.accumulate %y, %v at(%0) {op = sum, extent = [0]}
-  tile.return
-}", 256, &[x.clone(), y.clone(), scalar(2.0f32)]);
-    put("group_total", "
-func @group_total(%x: view<[n], f32, read>, %y: view<[m], f32, write>, %alpha: f32) {kind = lane} {
-  %i = tile.linear_id : i64
-  %l = tile.local_id : i64
-  %p = tile.program_id {axis = 0} : i64
-  %0 = tile.const {value = 0} : i64
-  %v = tile.load %x at(%i) {extent = [0]} : f32
-  %s = tile.group_reduce %v {op = sum} : f32
-  %c = tile.eq %l, %0 : bool
-  tile.if %c do {
-    tile.store %y, %s at(%p) {extent = [0]}
-    tile.yield
-  } do {
-    tile.yield
-  }
-  tile.return
-}", 256, &[x.clone(), y.clone(), scalar(2.0f32)]);
-    put("scan", "
-func @scan(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %alpha: f32) {kind = lane} {
-  %i = tile.linear_id : i64
-  %v = tile.load %x at(%i) {extent = [0]} : f32
-  %s = tile.group_scan %v {op = sum} : f32
-  tile.store %y, %s at(%i) {extent = [0]}
-  tile.return
-}", 256, &[x.clone(), y.clone(), scalar(2.0f32)]);
-    let [x, y] = [1, 2].map(|seed| array(&[1000], DType::BF16, Layout::Rows, seed));
-    put("bf16", "
-func @bf16(%x: view<[n], bf16, read>, %y: view<[n], bf16, read_write>, %alpha: f32) {kind = lane} {
-  %i = tile.linear_id : i64
-  %v = tile.load %x at(%i) {extent = [0]} : bf16
-  %w = tile.load %y at(%i) {extent = [0]} : bf16
-  %a = tile.cast %v : f32
-  %b = tile.cast %w : f32
-  %c = tile.mul %a, %alpha : f32
-  %d = tile.add %c, %b : f32
-  %e = tile.cast %d : bf16
-  tile.store %y, %e at(%i) {extent = [0]}
-  tile.return
-}", 256, &[x, y, scalar(2.0f32)]);
-    // Rows of a matrix by division.
-    let x = array(&[10, 100], DType::F32, Layout::Rows, 1);
-    let y = array(&[10, 100], DType::F32, Layout::Rows, 2);
-    put("rows", "
-func @rows(%x: view<[a, b], f32, read>, %y: view<[a, b], f32, read_write>, %alpha: f32) {kind = lane} {
-  %i = tile.linear_id : i64
-  %b = tile.dim {name = b} : i64
-  %r = tile.floordiv %i, %b : i64
-  %c = tile.mod %i, %b : i64
-  %v = tile.load %x at(%r, %c) {extent = [0, 0]} : f32
-  %w = tile.load %y at(%r, %c) {extent = [0, 0]} : f32
-  %d = tile.mul %v, %alpha : f32
-  %e = tile.add %d, %w : f32
-  tile.store %y, %e at(%r, %c) {extent = [0, 0]}
-  tile.return
-}", 256, &[x, y, scalar(2.0f32)]);
+    let bless = env::var_os("TESSERA_BLESS").is_some_and(|v| v == "1");
+    ratchet(&folder().join("ratchet.txt"), &rows, bless).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// The instructions that a thread executes where nothing is special.
+#[test]
+fn saxpy_moves_16_bytes_at_a_time_and_does_little_else() {
+    let (_, text, args) = kernels().swap_remove(0);
+    let kernel = Kernel::new(&text, 256);
+    let text = kernel.text(kernel.ways.last().unwrap(), &args, 1000);
+    let (fast, _) = text.split_once("    ret;").unwrap();
+    let body = fast.split_once('{').unwrap().1;
+    let is_code = |l: &&str| !l.trim_start().starts_with('.') && l.ends_with(';');
+    let code: Vec<&str> = body.lines().filter(is_code).collect();
+    let wide = code.iter().filter(|l| l.contains(".v4.b32")).count();
+    assert_eq!((wide, code.len()), (3, 41), "{text}");
 }

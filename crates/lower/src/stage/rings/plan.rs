@@ -14,8 +14,8 @@ use tessera_tile::attrs::checked_axes;
 
 /// What takes a load's elements.
 pub enum Use {
-    /// A tile of the operand's layout.
-    Fragment { value: Value, perm: Vec<i64> },
+    /// A tile of the operand's layout, after casts that stood before it got there.
+    Fragment { value: Value, perm: Vec<i64>, casts: Vec<OpId> },
     /// Shared memory that the load was stored to.
     Memory { mem: Value, perm: Vec<i64> },
 }
@@ -58,9 +58,9 @@ impl Plan {
     }
 
     fn slot_bytes(&self) -> u32 {
-        self.fields.iter().fold(0u32, |at, f| {
-            at.next_multiple_of(f.ty.layout.align()) + f.ty.layout.bytes()
-        })
+        self.fields
+            .iter()
+            .fold(0u32, |at, f| at.next_multiple_of(f.ty.layout.align()) + f.ty.layout.bytes())
     }
 }
 
@@ -84,12 +84,7 @@ const SLOTS: u32 = 4;
 /// Slots that are worth giving up a second block on the same multiprocessor for are fewer.
 const ENOUGH: u32 = 3;
 
-pub fn plan(
-    func: &StagedFunc,
-    staging: &Staging<'_>,
-    most: u32,
-    notes: &mut Diagnostics,
-) -> Plans {
+pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Diagnostics) -> Plans {
     let users = users(func);
     let mut plans = Plans::default();
     for id in func.walk() {
@@ -164,7 +159,7 @@ fn streams(func: &StagedFunc, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
     let bytes = elements * ty.dtype().bytes() as i64;
     let perm = (0..ty.rank() as i64).collect();
     (ty.is_tile() && bytes >= LEAST_STREAMED)
-        .then(|| (vec![Use::Fragment { value, perm }], Vec::new()))
+        .then(|| (vec![Use::Fragment { value, perm, casts: Vec::new() }], Vec::new()))
 }
 
 /// Bytes of a tile below which copying it ahead is not worth a slot.
@@ -179,8 +174,8 @@ fn feeds(func: &StagedFunc, users: &Users, load: OpId) -> Option<(Vec<Use>, Vec<
     }
     let mut uses = Vec::new();
     let mut through = Vec::new();
-    let mut open = vec![(op.result(), (0..rank as i64).collect::<Vec<_>>())];
-    while let Some((v, perm)) = open.pop() {
+    let mut open = vec![(op.result(), (0..rank as i64).collect::<Vec<_>>(), Vec::new())];
+    while let Some((v, perm, casts)) = open.pop() {
         let mut in_product = false;
         for &(user, at) in users.get(&v).map_or(&[][..], |u| u) {
             let user_op = &func.ops[user];
@@ -190,22 +185,25 @@ fn feeds(func: &StagedFunc, users: &Users, load: OpId) -> Option<(Vec<Use>, Vec<
             match user_op.code {
                 StagedOp::Tile(TileOp::Mma) if at < 2 => in_product = true,
                 StagedOp::ConvertLayout => {
-                    let all = users.get(&user_op.result())?;
-                    let product =
-                        |&(u, at): &(OpId, usize)| func.ops[u].code == StagedOp::Tile(TileOp::Mma) && at < 2;
-                    if !all.iter().all(product) {
+                    if !only_multiplied(func, users, user_op.result()) {
                         return None;
                     }
-                    let value = user_op.result();
-                    uses.push(Use::Fragment { value, perm: perm.clone() });
+                    let (value, perm, casts) = (user_op.result(), perm.clone(), casts.clone());
+                    uses.push(Use::Fragment { value, perm, casts });
                 }
                 StagedOp::Tile(TileOp::Transpose) => {
                     let turn = user_op.attr("perm").and_then(Attr::as_ints)?;
                     let next = turn.iter().map(|&p| perm[p as usize]).collect();
                     through.push(user);
-                    open.push((user_op.result(), next));
+                    open.push((user_op.result(), next, casts.clone()));
                 }
-                StagedOp::FragStore if at == 1 => {
+                StagedOp::Tile(TileOp::Cast) => {
+                    let mut casts = casts.clone();
+                    casts.push(user);
+                    through.push(user);
+                    open.push((user_op.result(), perm.clone(), casts));
+                }
+                StagedOp::FragStore if at == 1 && casts.is_empty() => {
                     let mem = user_op.operands[0];
                     if !only_for_products(func, users, mem) {
                         return None;
@@ -218,10 +216,21 @@ fn feeds(func: &StagedFunc, users: &Users, load: OpId) -> Option<(Vec<Use>, Vec<
         }
         if in_product {
             through.retain(|&o| func.ops[o].results.first() != Some(&v));
-            uses.push(Use::Fragment { value: v, perm });
+            uses.push(Use::Fragment { value: v, perm, casts });
         }
     }
     (!uses.is_empty()).then_some((uses, through))
+}
+
+/// Whether a tile is an operand of products alone, itself or cast.
+fn only_multiplied(func: &StagedFunc, users: &Users, v: Value) -> bool {
+    users.get(&v).is_some_and(|all| {
+        all.iter().all(|&(user, at)| match func.ops[user].code {
+            StagedOp::Tile(TileOp::Mma) => at < 2,
+            StagedOp::Tile(TileOp::Cast) => only_multiplied(func, users, func.ops[user].result()),
+            _ => false,
+        })
+    })
 }
 
 /// Whether memory is written once and read by products on shared memory alone.
@@ -246,11 +255,18 @@ struct Make {
 }
 
 impl Make {
-    fn named(self, func: &StagedFunc, others: &[Field], uses: Vec<Use>, through: Vec<OpId>) -> Field {
+    fn named(
+        self,
+        func: &StagedFunc,
+        others: &[Field],
+        uses: Vec<Use>,
+        through: Vec<OpId>,
+    ) -> Field {
         let v = func.ops[self.load].result();
         let word = |n: &str| n.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
         let base = func.name_of(v).filter(|n| word(n)).unwrap_or("field");
-        let base: String = base.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+        let base: String =
+            base.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
         let taken = |name: &str| others.iter().any(|f| f.name == name);
         let mut name = base.clone();
         let mut n = 1;
@@ -287,9 +303,11 @@ fn field(
     if func.walk().iter().any(|&o| writes(func, o, view)) {
         return Err("the kernel writes what it reads".into());
     }
-    if !func.ancestors(func.ops[loop_op].block).iter().all(|&o| {
-        func.ops[o].code == StagedOp::Tile(TileOp::For)
-    }) {
+    if !func
+        .ancestors(func.ops[loop_op].block)
+        .iter()
+        .all(|&o| func.ops[o].code == StagedOp::Tile(TileOp::For))
+    {
         return Err("the loop is in a branch or another kind of loop".into());
     }
     if !op.group("other").is_empty() || op.attr("step").is_some() {
@@ -499,12 +517,15 @@ fn gone(func: &StagedFunc, users: &Users, plans: &Plans) -> BTreeSet<OpId> {
         let ops = &func.blocks[op.block].ops;
         let Some(at) = ops.iter().position(|&o| o == id) else { continue };
         let code = |o: &OpId| func.ops[*o].code;
-        let before = ops[..at].iter().rev().find(|o| code(o) != StagedOp::MmaOpen);
+        let before: Vec<&OpId> =
+            ops[..at].iter().rev().filter(|o| code(o) != StagedOp::MmaOpen).take(2).collect();
         let retired = |o: &&OpId| {
             code(o) != StagedOp::MmaRetire || !users[&op.result()].iter().any(|(u, _)| u == *o)
         };
         let after = ops[at + 1..].iter().find(retired);
-        gone.extend([before, after].into_iter().flatten().filter(|o| code(o) == StagedOp::BlockBarrier));
+        let syncs = |o: &&OpId| matches!(code(o), StagedOp::BlockBarrier | StagedOp::FenceAsync);
+        gone.extend(before.into_iter().take_while(syncs));
+        gone.extend(after.filter(syncs));
     }
     gone
 }
