@@ -25,6 +25,7 @@ LAYOUT_OPTIONS = (
     ("warps", "N", "4 by default; mma_*: along rows and columns, 2x2 by default"),
     ("ctas", "N", "coalesced: the ctas of a cluster; 1 by default"),
     ("cta-dim", "DIM", "coalesced: which dim ctas divide; without it they hold copies"),
+    ("blocks", None, "mma_*: each warp has one block of the tile, as in products; else warps take turns"),
     ("k", "N", "mma_a, mma_b: the extent that is summed; 32 by default"),
     ("bits", "N", "mma_*: of an operand's element: 4, 8, 16 (the default), 32, or 64"),
     ("bytes", "N", "of an element, for shared memory and for costs"),
@@ -72,7 +73,8 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser("layout", help="draws which thread holds which element of a tile")
     one.add_argument("layout", nargs="*", metavar="LAYOUT", help=LAYOUTS)
     for name, value, what in LAYOUT_OPTIONS:
-        one.add_argument(f"--{name}", metavar=value, help=what)
+        kind = {"metavar": value} if value else {"action": "store_const", "const": ""}
+        one.add_argument(f"--{name}", help=what, **kind)
     one.set_defaults(run=print_layout)
 
     one = commands.add_parser("cache", help="the compiled kernels that are kept on disk")

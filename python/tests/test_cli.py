@@ -130,6 +130,7 @@ def test_a_layout_is_drawn_from_its_text(run):
                 "threads     128 in 4 warps", "vector      1 along dim 0, 2 along dim 1", "copies      none",
                 "padding     none"):
         assert row + "\n" in out, out
+    assert run("layout", "#" + ACC, "--shape", "64x32") == (0, out, "")
     picture = out.partition("T<thread>:<register>\n")[2].splitlines()
     assert len(picture) == 33 and picture[0].split()[:4] == ["T0:0", "T0:1", "T1:0", "T1:1"]
     assert picture[0].split()[8] == "T64:0" and picture[16].split()[0] == "T32:0"
@@ -141,6 +142,7 @@ def test_a_layout_is_drawn_from_its_text(run):
     ["coalesced", "--shape", "64", "--ctas", "2", "--cta-dim", "0"],
     ["mma_acc", "--shape", "64x64"],
     ["mma_a", "--shape", "64x64", "--warps", "4x1", "--k", "64", "--bits", "8"],
+    ["mma_a", "--shape", "64x64", "--blocks"],
     ["mma_b", "--shape", "64x48", "--bits", "64", "--k", "8"],
 ], ids=" ".join)
 def test_a_constructed_layout_says_the_text_that_gives_it_again(run, words):
@@ -148,6 +150,30 @@ def test_a_constructed_layout_says_the_text_that_gives_it_again(run, words):
     assert status == 0, err
     text, tile = out.splitlines()[0], re.search(r"^tile +([\dx]+)", out, re.M)[1]
     assert run("layout", text, "--shape", tile) == (0, out, "")
+
+
+PRODUCT = '''
+import tessera as ts
+
+@ts.kernel
+def product(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts.Tensor["M", "N", ts.f32]):
+    i, j = ts.tile.program_id(0) * 64, ts.tile.program_id(1) * 64
+    acc = ts.tile.zeros((64, 64), ts.f32)
+    for k in range(0, K, 32):
+        acc = ts.tile.mma(A[i : i + 64, k : k + 32], B[k : k + 32, j : j + 64], acc)
+    C[i : i + 64, j : j + 64] = acc
+'''
+
+
+def test_the_layouts_of_staged_ir_are_drawn_as_they_stand_there(run):
+    status, staged, err = run("ir", "FILE:product", "--level", "staged", "--target", "sm80", text=PRODUCT)
+    assert status == 0, err
+    found = set(re.findall(r"([\dx]+)x(bf16|f32),? (#\[[^\]]*\])", staged))
+    assert {text[:4] for _, _, text in found} == {"#[re", "#[or"}, staged
+    for shape, dtype, text in sorted(found):
+        bytes = ["--bytes", "2" if dtype == "bf16" else "4"]
+        status, out, err = run("layout", *["shared"] * text.startswith("#[order"), text, "--shape", shape, *bytes)
+        assert status == 0 and out.startswith(text[1:] + "\n"), err
 
 
 def test_a_layout_tells_of_copies_and_padding(run):
@@ -166,7 +192,9 @@ def test_shared_memory_is_drawn_by_banks(run):
     picture = out.partition("<bank>+<which 128 bytes>\n")[2].splitlines()
     assert [line.split()[0] for line in picture[:3]] == ["0+0", "4+1", "8+2"]
     columns = "[reg 0,1; lane 1,0 2,0 4,0 8,0 16,0; warp 32,0; repeat 1,32]"
-    assert "no bank conflicts" not in run(*words, "--convert", columns)[1]
+    assert "8 elements at a time, 64 wavefronts, no bank conflicts" in run(*words, "--convert", columns)[1]
+    words[2] = "[order 1,0]"
+    assert "512 wavefronts, up to 28 bank conflicts in one access" in run(*words, "--convert", columns)[1]
     rows = run("layout", "coalesced", "--shape", "64x64")[1].splitlines()[0]
     assert "8 elements at a time, 64 wavefronts, no bank conflicts" in run(*words, "--convert", rows)[1]
 
@@ -180,7 +208,9 @@ def test_a_conversion_says_how_data_would_move_and_what_it_costs(run):
     assert "move        nothing" in moved(ACC) and "cost        nothing" in moved(ACC)
     other = ACC.replace("reg 0,1 8,0", "reg 8,0 0,1")
     assert "move        between the registers of each thread" in moved(other)
-    assert "by shuffles" in moved(ACC.replace("lane 0,2 0,4", "lane 0,4 0,2")) and "shuffle" in moved(other.replace("0,4 1,0", "1,0 0,4"))
+    out = moved(ACC.replace("lane 0,2 0,4", "lane 0,4 0,2"))
+    assert "move        between the lanes of each warp, by shuffles" in out
+    assert "cost        64 shuffles; about 64 cycles, for elements of 4 bytes" in out
     out = moved(ACC.replace("warp 16,0 0,8", "warp 0,8 16,0"), "--bytes", "2")
     assert "between the warps of a cta, through shared memory" in out
     assert re.search(r"cost +4096 bytes, \d+ wavefronts, .*2 barriers; about \d+ cycles, for elements of 2 bytes", out)

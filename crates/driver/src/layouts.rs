@@ -25,9 +25,9 @@ const FORMS: [Form; 5] = [
         "coalesced",
         &["shape", "contiguous", "vector", "warps", "ctas", "cta-dim", "bytes", "convert"],
     ),
-    ("mma_acc", &["shape", "warps", "bits", "bytes", "convert"]),
-    ("mma_a", &["shape", "warps", "k", "bits", "bytes", "convert"]),
-    ("mma_b", &["shape", "warps", "k", "bits", "bytes", "convert"]),
+    ("mma_acc", &["shape", "warps", "blocks", "bits", "bytes", "convert"]),
+    ("mma_a", &["shape", "warps", "blocks", "k", "bits", "bytes", "convert"]),
+    ("mma_b", &["shape", "warps", "blocks", "k", "bits", "bytes", "convert"]),
     ("shared", &["shape", "bytes", "convert"]),
 ];
 const TEXT: Form = ("a layout's text", &["shape", "bytes", "convert"]);
@@ -38,12 +38,12 @@ const SHARED_EXAMPLE: &str =
 type Told<T> = Result<T, Diagnostic>;
 
 /// Describes the layout that the words and the options name: its canonical text, facts, and the
-/// picture. Options are names without dashes, and what was written after them.
+/// picture. Options are names without dashes, and what was written after them; `blocks` has nothing.
 pub fn describe(words: &[String], options: &[(String, String)]) -> Told<String> {
-    let words: Vec<&str> = words.iter().map(|word| word.trim()).collect();
+    let words: Vec<&str> = words.iter().map(|word| bare(word)).collect();
     let (what, rest) = match words.split_first() {
         Some((what, rest)) if !what.is_empty() => (*what, rest),
-        _ => return Err(argument("a layout", "nothing").help(format!("write `{EXAMPLE}`"))),
+        _ => return Err(missing("a layout").help(format!("write `{EXAMPLE}`"))),
     };
     let form = match FORMS.iter().find(|form| form.0 == what) {
         Some(form) => *form,
@@ -62,8 +62,9 @@ pub fn describe(words: &[String], options: &[(String, String)]) -> Told<String> 
     let asked = Asked { options };
     match (form.0, rest) {
         ("shared", [text]) => describe_shared(text, &asked),
-        ("shared", []) => Err(argument("the text of shared memory", "nothing")
-            .help(format!("write `{SHARED_EXAMPLE}`"))),
+        ("shared", []) => {
+            Err(missing("the text of shared memory").help(format!("write `{SHARED_EXAMPLE}`")))
+        }
         (_, []) => describe_registers(what, &asked),
         (_, [.., extra]) => {
             Err(argument("one layout", extra).help("put the layout's text in quotes"))
@@ -72,8 +73,17 @@ pub fn describe(words: &[String], options: &[(String, String)]) -> Told<String> 
 }
 
 fn argument(expected: &str, got: &str) -> Diagnostic {
-    let got = if got == "nothing" { got.to_owned() } else { format!("`{got}`") };
-    Diagnostic::new(Code::E_ARGUMENT, format!("expected {expected}, got {got}"))
+    Diagnostic::new(Code::E_ARGUMENT, format!("expected {expected}, got `{got}`"))
+}
+
+fn missing(expected: &str) -> Diagnostic {
+    Diagnostic::new(Code::E_ARGUMENT, format!("expected {expected}, got nothing"))
+}
+
+/// A layout's text without the `#` that begins it in the types of Staged IR.
+fn bare(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_prefix('#').filter(|text| text.starts_with('[')).unwrap_or(text)
 }
 
 /// The options as they were written.
@@ -118,9 +128,9 @@ impl Asked<'_> {
     }
 
     fn shape(&self) -> Told<Vec<u32>> {
-        let shape = self.list("shape")?.ok_or_else(|| {
-            argument("the tile's shape", "nothing").help("write it as in `--shape 64x32`")
-        })?;
+        let shape = self
+            .list("shape")?
+            .ok_or_else(|| missing("the tile's shape").help("write it as in `--shape 64x32`"))?;
         if shape.len() > MOST_DIMS {
             let got = format!("{} dims", shape.len());
             return Err(argument(&format!("at most {MOST_DIMS} dims in --shape"), &got));
@@ -214,8 +224,12 @@ fn fragment(what: &str, shape: &[u32], asked: &Asked<'_>) -> Told<(Layout, u32)>
     let k = asked.one("k", "a positive integer", |n| n > 0)?.unwrap_or(32);
     let doubles = bits == 64;
     let shape = [rows, cols];
-    let acc =
-        if doubles { Layout::mma_acc_f64(&shape, warps) } else { Layout::mma_acc(&shape, warps) };
+    let acc = match (doubles, asked.text("blocks").is_some()) {
+        (false, false) => Layout::mma_acc(&shape, warps),
+        (false, true) => Layout::mma_acc_blocks(&shape, warps),
+        (true, false) => Layout::mma_acc_f64(&shape, warps),
+        (true, true) => Layout::mma_acc_f64_blocks(&shape, warps),
+    };
     let bytes = (bits / 8).max(1);
     Ok(match what {
         "mma_a" => {
@@ -231,6 +245,7 @@ fn fragment(what: &str, shape: &[u32], asked: &Asked<'_>) -> Told<(Layout, u32)>
 }
 
 fn read(text: &str, shape: &[u32]) -> Told<Layout> {
+    let text = bare(text);
     let layout = Layout::parse(text, shape).map_err(|error| told(&error, text, shape))?;
     small_enough(&layout)?;
     Ok(layout)
@@ -405,7 +420,7 @@ fn cost_text(cost: &Cost) -> String {
 fn describe_shared(text: &str, asked: &Asked<'_>) -> Told<String> {
     let shape = asked.shape()?;
     let elem_bytes = asked.bytes()?.ok_or_else(|| {
-        argument("the bytes of an element", "nothing").help(format!("write `{SHARED_EXAMPLE}`"))
+        missing("the bytes of an element").help(format!("write `{SHARED_EXAMPLE}`"))
     })?;
     let shared =
         Shared::parse(text, &shape, elem_bytes).map_err(|error| told(&error, text, &shape))?;

@@ -56,7 +56,7 @@ fn run(
     mut arrays: BTreeMap<&'static str, HostArray>,
     (n, m): (i64, i64),
     on: Option<&dyn Backend>,
-) -> Result<Vec<Vec<u8>>, Code> {
+) -> Result<Vec<Vec<u8>>, (Code, String)> {
     let mut params = Vec::new();
     for &p in func.params() {
         let name = func.name_of(p).unwrap_or_default().to_string();
@@ -82,15 +82,18 @@ fn run(
     };
     match done {
         Ok(()) => Ok(arrays.into_values().map(|a| a.bytes).collect()),
-        Err(d) => Err(d.iter().next().map_or(Code::E_UNKNOWN, |d| d.code)),
+        Err(d) => {
+            let code = d.iter().next().map_or(Code::E_UNKNOWN, |d| d.code);
+            Err((code, d.render()))
+        }
     }
 }
 
 /// Where two results differ, in words; nothing where they do not.
-fn difference(got: &Result<Vec<Vec<u8>>, Code>, expected: &[Vec<u8>]) -> Option<String> {
+fn difference(got: &Result<Vec<Vec<u8>>, (Code, String)>, expected: &[Vec<u8>]) -> Option<String> {
     let got = match got {
         Ok(got) => got,
-        Err(code) => return Some(format!("{code}")),
+        Err((_, text)) => return Some(text.clone()),
     };
     // As the arrays are ordered.
     for (name, (got, expected)) in
@@ -119,7 +122,7 @@ const EMULATED: u64 = 3;
 enum Outcome {
     Refused,
     /// And what the PTX compiler said, where it was asked.
-    Ran(Option<Result<(), Code>>),
+    Ran(Option<Result<(), String>>),
     Faulted,
 }
 
@@ -167,7 +170,7 @@ fn case(seed: u64) -> Outcome {
     }
     let (inputs, n, m) = arrays(&mut Random(seed.rotate_left(17) | 1), shape(seed));
     match run(&raw, inputs.clone(), (n, m), None) {
-        Err(code) => {
+        Err((code, _)) => {
             assert_ne!(code, Code::E_UNKNOWN, "{}", context("the interpreter failed"));
             Outcome::Faulted
         }
@@ -194,7 +197,9 @@ fn case(seed: u64) -> Outcome {
             let ptx = seed.is_multiple_of(EMULATED).then(|| {
                 let gpu = emulated(seed);
                 match run(&lowered, inputs, (n, m), Some(&gpu)) {
-                    Err(code @ (Code::E_UNSUPPORTED | Code::E_TILE_LOWERING)) => Err(code),
+                    Err((Code::E_UNSUPPORTED | Code::E_TILE_LOWERING, text)) => {
+                        Err(text.lines().next().unwrap_or_default().to_string())
+                    }
                     got => {
                         if let Some(d) = difference(&got, &expected) {
                             let what = format!("on {} the result is another: {d}", gpu.caps.target);
@@ -227,7 +232,7 @@ fn random_kernels_compute_the_same_before_and_after_the_passes() {
                 match ptx {
                     None => {}
                     Some(Ok(())) => on_ptx += 1,
-                    Some(Err(code)) => *left_out.entry(code.to_string()).or_insert(0) += 1,
+                    Some(Err(why)) => *left_out.entry(why).or_insert(0) += 1,
                 }
             }
             Outcome::Faulted => faulted += 1,
@@ -238,7 +243,7 @@ fn random_kernels_compute_the_same_before_and_after_the_passes() {
         "{} kernels: {ran} ran, {refused} refused, {faulted} stopped with a typed error",
         ran + refused + faulted
     );
-    println!("{on_ptx} ran as PTX; not compiled to it: {left_out:?}");
+    println!("{on_ptx} ran as PTX; not compiled to it: {left_out:#?}");
     assert!(ran > 0, "no kernel ran: the generator no longer fits the language");
 }
 

@@ -4,7 +4,7 @@
 use crate::inst::*;
 use crate::scalar::{Scalars, Unsupported};
 use tessera_ir::Type;
-use tessera_numerics::{DType, Rounding, ScalarFn};
+use tessera_numerics::{DType, Profile, Rounding, ScalarFn};
 
 /// What is done to an element.
 #[derive(Copy, Clone, Debug)]
@@ -44,9 +44,11 @@ impl Fold {
         s.cast(self.compute, self.stored, self.round, self.saturate, new)
     }
 
-    /// The instruction that does it, where there is one.
-    fn native(&self) -> Option<(AtomOp, Ty)> {
-        if self.compute != self.stored {
+    /// The instruction that does it, where there is one. Under `strict` none does sums of floats: they
+    /// give a NaN of their own, and in global memory those of f32 flush subnormal numbers.
+    fn native(&self, profile: Profile) -> Option<(AtomOp, Ty)> {
+        let exact = profile == Profile::Strict && self.stored.is_float();
+        if self.compute != self.stored || exact {
             return None;
         }
         let bits = match self.stored {
@@ -96,7 +98,7 @@ impl Change {
     ) -> Result<Option<Reg>, Unsupported> {
         let dtype = self.dtype;
         if let What::Fold(fold) = self.what
-            && let Some((op, ty)) = fold.native()
+            && let Some((op, ty)) = fold.native(s.profile)
         {
             let a = Opnd::Reg(s.encode(dtype, value));
             return Ok(self.one(s, op, ty, addr, a, None));

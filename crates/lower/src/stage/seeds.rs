@@ -62,7 +62,7 @@ pub fn seeds(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Vec<Seed> {
             }
         }
     }
-    out.sort_by(|a, b| b.weight.cmp(&a.weight));
+    out.sort_by_key(|seed| std::cmp::Reverse(seed.weight));
     out
 }
 
@@ -178,9 +178,9 @@ pub fn matrix(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<Matrix
     let ty = func.ty(op.result());
     let shape = extents(ty);
     let k = extents(func.ty(op.operands[0]))[1];
-    staging
-        .matrix(a, b, ty.dtype())
-        .filter(|row| shape[0] % 16 == 0 && shape[1] % 8 == 0 && k % row.k == 0)
+    staging.matrix(a, b, ty.dtype()).filter(|row| {
+        shape[0].is_multiple_of(16) && shape[1].is_multiple_of(8) && k.is_multiple_of(row.k)
+    })
 }
 
 /// The layout of a product's sums, and the matrix instruction if one is used.
@@ -199,7 +199,7 @@ pub fn product(
         Some(row) if ty.dtype() == tessera_numerics::DType::F64 => {
             // Rows that are 8 apart stay in a warp: some targets multiply 16 rows at once.
             let warps = divide(two[0], two[1], team.warps, (16, 8));
-            let whole = two[0] % (16 * warps[0]) == 0 && two[1] % (8 * warps[1]) == 0;
+            let whole = two[0].is_multiple_of(16 * warps[0]) && two[1].is_multiple_of(8 * warps[1]);
             let powers = two[0].is_power_of_two() && two[1].is_power_of_two();
             let layout = match whole && powers {
                 true => Layout::mma_acc_f64_blocks(&two, warps),
@@ -209,7 +209,7 @@ pub fn product(
         }
         Some(row) => {
             let warps = divide(two[0], two[1], team.warps, (16, 8));
-            let whole = two[0] % (16 * warps[0]) == 0 && two[1] % (8 * warps[1]) == 0;
+            let whole = two[0].is_multiple_of(16 * warps[0]) && two[1].is_multiple_of(8 * warps[1]);
             let powers = two[0].is_power_of_two() && two[1].is_power_of_two();
             let layout = if whole && powers {
                 Layout::mma_acc_blocks(&two, warps)

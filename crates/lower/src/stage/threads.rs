@@ -134,12 +134,11 @@ fn combines(func: &TileFunc) -> bool {
 
 /// Whether all that moves data between threads can do so between blocks.
 fn spreads(func: &TileFunc) -> bool {
-    func.walk().iter().all(|&id| {
-        let op = &func.ops[id];
-        match op.code {
-            TileOp::Scan | TileOp::Mma | TileOp::Reshape | TileOp::Transpose => false,
-            TileOp::Atomic => false,
-            _ => true,
-        }
-    })
+    let stays = |id: OpId| {
+        matches!(
+            func.ops[id].code,
+            TileOp::Scan | TileOp::Mma | TileOp::Reshape | TileOp::Transpose | TileOp::Atomic
+        )
+    };
+    !func.walk().into_iter().any(stays)
 }

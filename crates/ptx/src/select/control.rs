@@ -112,6 +112,8 @@ impl Select<'_> {
         self.asm.place(again);
         self.block(cond)?;
         let go_on = self.scalar(self.yielded(cond)[0]);
+        // Here it is left, after any number of turns.
+        let left = self.sync_state();
         self.asm.when(go_on, false, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
         self.block(body)?;
         let next: Vec<Vec<Reg>> = self.yielded(body).iter().map(|&v| self.values_of(v)).collect();
@@ -119,6 +121,7 @@ impl Select<'_> {
         self.asm.emit(Inst::Bra { to: again, uniform: true });
         self.asm.place(done);
         self.leave_loop();
+        self.swap_sync_state(left);
         for (&v, regs) in op.results.iter().zip(&carried) {
             self.bind(v, regs);
         }

@@ -182,7 +182,7 @@ impl Select<'_> {
     }
 
     /// Writes a tile to shared memory; of several holders of an element one writes it.
-    pub fn to_shared(&mut self, m: &Smem, layout: &Arc<Layout>, xs: &[Reg]) {
+    pub fn write_shared(&mut self, m: &Smem, layout: &Arc<Layout>, xs: &[Reg]) {
         let owner = self.owner(layout);
         let n = Self::shared_vector(&m.layout, layout);
         let mut places = self.layout_places(layout, m);
@@ -198,7 +198,7 @@ impl Select<'_> {
     }
 
     /// Reads a tile from shared memory. Padding is not read: it may be beyond the memory.
-    pub fn from_shared(&mut self, m: &Smem, layout: &Arc<Layout>) -> Vec<Reg> {
+    pub fn read_shared(&mut self, m: &Smem, layout: &Arc<Layout>) -> Vec<Reg> {
         let n = Self::shared_vector(&m.layout, layout);
         let mut places = self.layout_places(layout, m);
         let mut out = Vec::with_capacity(layout.regs() as usize);
@@ -252,7 +252,7 @@ impl Select<'_> {
                 let shared = best_shared_for(&from, &to, dtype.bytes() as u32);
                 let xs = self.regs(x);
                 let m = self.scratch_for(shared, dtype);
-                self.to_shared(&m, &from, &xs);
+                self.write_shared(&m, &from, &xs);
                 self.barrier();
                 let out = self.read_tile(&m, &to);
                 self.reading(m.region);
@@ -266,7 +266,7 @@ impl Select<'_> {
     pub fn read_tile(&mut self, m: &Smem, layout: &Arc<Layout>) -> Repr {
         match self.matrix_fragments(m, layout) {
             Some(words) => Repr::Packed(words),
-            None => Repr::Tile(self.from_shared(m, layout)),
+            None => Repr::Tile(self.read_shared(m, layout)),
         }
     }
 
@@ -284,7 +284,7 @@ impl Select<'_> {
         let (m, value) = (self.smem(op.operands[0]), op.operands[1]);
         let layout = self.layout(value);
         let xs = self.regs(value);
-        self.to_shared(&m, &layout, &xs);
+        self.write_shared(&m, &layout, &xs);
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl Select<'_> {
     pub fn spread(&mut self, layout: &Arc<Layout>, dtype: DType, xs: &[Reg]) -> Smem {
         let shared = Shared::row_major(layout.shape(), dtype.bytes() as u32);
         let m = self.scratch_for(shared, dtype);
-        self.to_shared(&m, layout, xs);
+        self.write_shared(&m, layout, xs);
         self.barrier();
         m
     }

@@ -157,7 +157,7 @@ impl Select<'_> {
         dtype: DType,
     ) -> Result<Vec<Reg>, Diagnostics> {
         let deep = if side.along_k { side.vector } else { 1 };
-        let fresh = !side.loaded.as_ref().is_some_and(|(first, _)| k - first < deep);
+        let fresh = side.loaded.as_ref().is_none_or(|(first, _)| k - first >= deep);
         if fresh {
             let mut all: Vec<Vec<Reg>> = Vec::new();
             let wide = if side.along_k { 1 } else { side.vector as usize };

@@ -205,7 +205,7 @@ impl Select<'_> {
     fn tell_all(&mut self, dtype: DType, x: Reg) -> Reg {
         let one = Arc::new(Layout::coalesced(&[1], Some(0), 1, self.warps, self.cluster, None));
         let m = self.spread(&one, dtype, &[x]);
-        let out = self.from_shared(&m, &one);
+        let out = self.read_shared(&m, &one);
         self.reading(m.region);
         out[0]
     }

@@ -675,7 +675,6 @@ impl Select<'_> {
             );
         }
         self.before_write(id);
-        self.before_read(id);
         let mask = op.group("mask").first().copied();
         let f = ReduceOp::from_name(&name).unwrap_or(ReduceOp::Sum).combine();
         let plain = Fold::new(func.ty(op.operands[0]), f, compute);

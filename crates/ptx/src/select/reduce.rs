@@ -15,6 +15,9 @@ use tessera_numerics::{DType, Profile, ScalarFn};
 /// One element that is combined: a value, or a value and where it was.
 type Item = Vec<Reg>;
 
+/// Emits code that combines two of them.
+type Join<'a, S> = dyn FnMut(&mut S, &[Reg], &[Reg]) -> Result<Item, Diagnostics> + 'a;
+
 impl Select<'_> {
     /// The value of another lane.
     pub fn shuffle(&mut self, kind: Shfl, x: Reg, by: Opnd) -> Reg {
@@ -185,7 +188,7 @@ impl Select<'_> {
         axis: usize,
         items: Vec<Item>,
         nothing: &[Reg],
-        f: &mut dyn FnMut(&mut Self, &[Reg], &[Reg]) -> Result<Item, Diagnostics>,
+        f: &mut Join<'_, Self>,
     ) -> Result<Vec<Item>, Diagnostics> {
         let results = layout.reduce(axis).regs() as usize;
         let map = layout.reduce_regs(axis);
@@ -263,7 +266,7 @@ impl Select<'_> {
         axis: usize,
         bits: &[usize],
         out: &mut [Item],
-        f: &mut dyn FnMut(&mut Self, &[Reg], &[Reg]) -> Result<Item, Diagnostics>,
+        f: &mut Join<'_, Self>,
     ) -> Result<(), Diagnostics> {
         // Lanes that hold copies of a result need one slot between them.
         let lane_bits: Vec<usize> = layout
@@ -387,7 +390,7 @@ impl Select<'_> {
         &mut self,
         bits: &[usize],
         out: &mut [Item],
-        f: &mut dyn FnMut(&mut Self, &[Reg], &[Reg]) -> Result<Item, Diagnostics>,
+        f: &mut Join<'_, Self>,
     ) -> Result<(), Diagnostics> {
         let threads = self.warps * 32;
         let parts = out.len() as u32 * out[0].len() as u32;

@@ -73,7 +73,7 @@ impl Select<'_> {
         self.barrier();
         let to = self.layout(result);
         let m = super::sync::Smem { layout: Arc::new(Shared::row_major(&shape, bytes)), ..m };
-        let out = self.from_shared(&m, &to);
+        let out = self.read_shared(&m, &to);
         self.reading(m.region);
         self.set(result, Repr::Tile(out));
         Ok(())

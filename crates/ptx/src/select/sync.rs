@@ -39,7 +39,7 @@ pub enum Region {
 }
 
 /// How elements of a parameter are reached: the same key means the same elements by the same
-/// threads.
+/// threads, where each is held by one.
 #[derive(Clone, PartialEq, Debug)]
 enum Access {
     Block {
@@ -49,6 +49,25 @@ enum Access {
         layout: Arc<Layout>,
     },
     Unknown,
+}
+
+impl Access {
+    /// Whether several threads read each element, of which one alone writes it.
+    fn has_copies(&self) -> bool {
+        match self {
+            Access::Block { layout, .. } => {
+                let (lanes, warps, ctas) = layout.replicas();
+                lanes.into_iter().chain(warps).chain(ctas).any(|copy| copy)
+            }
+            Access::Unknown => true,
+        }
+    }
+}
+
+/// Whether an access must wait for one of those before it: any, or one of other elements or threads.
+fn clashes(seen: &BTreeMap<usize, Vec<Access>>, param: usize, access: &Access, any: bool) -> bool {
+    let unknown = *access == Access::Unknown;
+    seen.get(&param).is_some_and(|s| s.iter().any(|other| any || unknown || other != access))
 }
 
 #[derive(Clone, Default, Debug)]
@@ -260,14 +279,7 @@ impl Select<'_> {
     /// Meets where another thread may have written what is read next.
     pub fn before_read(&mut self, id: OpId) {
         let (Some(param), access) = self.access_of(id) else { return };
-        let known = access != Access::Unknown;
-        let clash = self
-            .sync
-            .state
-            .writes
-            .get(&param)
-            .is_some_and(|w| w.iter().any(|other| !known || *other != access));
-        if clash {
+        if clashes(&self.sync.state.writes, param, &access, access.has_copies()) {
             self.barrier();
         }
         self.sync.state.reads.entry(param).or_default().push(access);
@@ -276,12 +288,10 @@ impl Select<'_> {
     /// The same before a write.
     pub fn before_write(&mut self, id: OpId) {
         let (Some(param), access) = self.access_of(id) else { return };
-        let known = access != Access::Unknown;
         let state = &self.sync.state;
-        let clash = [&state.reads, &state.writes].into_iter().any(|seen| {
-            seen.get(&param).is_some_and(|s| s.iter().any(|other| !known || *other != access))
-        });
-        if clash {
+        if clashes(&state.reads, param, &access, access.has_copies())
+            || clashes(&state.writes, param, &access, false)
+        {
             self.barrier();
         }
         self.sync.state.writes.entry(param).or_default().push(access);

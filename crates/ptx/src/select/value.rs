@@ -17,7 +17,7 @@ impl Select<'_> {
             Repr::Splat(r) => vec![r; self.layout(v).regs() as usize],
             Repr::Lazy(m) => {
                 let layout = self.layout(v);
-                self.from_shared(&m, &layout)
+                self.read_shared(&m, &layout)
             }
             Repr::Packed(words) => {
                 let dtype = self.dtype(v);
