@@ -4,11 +4,12 @@
 
 #[path = "../../frontend/tests/common/mod.rs"]
 mod common;
+#[allow(dead_code)] // Nothing is damaged here.
 mod random;
 
 use random::Random;
 use tessera_interp::HostArray;
-use tessera_ir::{PassContext, PassOptions, Type};
+use tessera_ir::{Attr, Attrs, PassContext, PassOptions, Type};
 use tessera_numerics::{DType, Profile, Scalar};
 use tessera_ptx::PtxCaps;
 use tessera_ptx::emulate::Emulated;
@@ -51,7 +52,8 @@ impl Memory {
             }
             _ => {}
         }
-        let pick = [0.0, -0.0, 1.0, -1.5, 0.5, 3.0, -7.0, 2.0, 1e30, f64::INFINITY, f64::NAN, 1e-40];
+        let pick =
+            [0.0, -0.0, 1.0, -1.5, 0.5, 3.0, -7.0, 2.0, 1e30, f64::INFINITY, f64::NAN, 1e-40];
         let wild = r.chance(3);
         let values: Vec<f64> = (0..spread + 1)
             .map(|_| match dtype {
@@ -88,7 +90,8 @@ struct Case<'a> {
 
 impl<'a> Case<'a> {
     fn new(params: &'a str, body: &str) -> Self {
-        let names: Vec<&str> = params.split(';').map(|p| p.split(':').next().unwrap().trim()).collect();
+        let names: Vec<&str> =
+            params.split(';').map(|p| p.split(':').next().unwrap().trim()).collect();
         let body: String = body.trim_matches('\n').lines().map(|l| format!("    {l}\n")).collect();
         let text = format!("def k({}):\n{body}", names.join(", "));
         Case { params, dims: &[], grid: [1, 1, 1], tunables: &[], text }
@@ -177,6 +180,10 @@ impl<'a> Case<'a> {
         for id in lowered.walk() {
             lowered.ops[id].attrs.remove("bounds");
         }
+        // As the driver does.
+        let mut config = Attrs::new();
+        self.tunables.iter().for_each(|&(name, v)| config.set(name, Attr::Int(v)));
+        lowered.attrs.set("config", Attr::Dict(config));
         let mut out = Vec::new();
         for lie in [Lie::Plain, Lie::Shifted, Lie::Sparse] {
             let expected = match self.run(&raw, lie, None) {
@@ -184,7 +191,10 @@ impl<'a> Case<'a> {
                 Err(e) => return refused("the interpreter", e),
             };
             for sm in [75, 80, 90] {
-                let gpu = Emulated::new(PtxCaps::of(sm, false).expect("a known target").clone());
+                let caps = PtxCaps::of(sm, false).expect("a known target").clone();
+                let mut gpu = Emulated::new(caps);
+                // Warps one after another, or in some order.
+                gpu.options.seed = if sm == 75 { 0 } else { sm.into() };
                 match self.run(&lowered, lie, Some(&gpu)) {
                     Err(e) => out.push(format!("{lie:?} on sm_{sm}: {e}")),
                     Ok(got) => {
@@ -229,14 +239,20 @@ fn reductions_along_every_axis() {
         ("x: 33,9 f32; y: 9 f32; a: 9 i32", 0),
         ("x: 33,9 f32; y: 33 f32; a: 33 i32", 1),
         ("x: 70,65 bf16; y: 70 f32; a: 70 i32", 1),
-        ("x: 70,65 f64; y: 65 f64; a: 65 i32", 0),
+        ("x: 50,65 f64; y: 65 f64; a: 65 i32", 0),
         ("x: 130,3 i8; y: 130 i32; a: 130 i32", 1),
     ] {
         for f in ["sum", "max", "min", "prod"] {
-            let body = format!("t = x[:, :]\ny[:] = ts.tile.{f}(t, axis={axis})\na[:] = ts.tile.argmax(t, axis={axis})");
+            let body = format!(
+                "t = x[:, :]\ny[:] = ts.tile.{f}(t, axis={axis})\na[:] = ts.tile.argmax(t, axis={axis})"
+            );
             let body = match () {
-                _ if params.contains("bf16") => body.replace("t = x[:, :]", "t = ts.tile.cast(x[:, :], ts.f32)"),
-                _ if params.contains("i8") => body.replace("t = x[:, :]", "t = ts.tile.cast(x[:, :], ts.i32)"),
+                _ if params.contains("bf16") => {
+                    body.replace("t = x[:, :]", "t = ts.tile.cast(x[:, :], ts.f32)")
+                }
+                _ if params.contains("i8") => {
+                    body.replace("t = x[:, :]", "t = ts.tile.cast(x[:, :], ts.i32)")
+                }
                 _ => body,
             };
             cases.push(Case::new(params, &body));
@@ -251,8 +267,15 @@ fn reductions_along_every_axis() {
         );
         cases.push(Case::new(params, &body));
     }
-    for params in ["x: 1000 f32; y: 1 f32; a: 1 i32", "x: 200 f64; y: 1 f64; a: 1 i32", "x: 5000 f32; y: 1 f32; a: 1 i32"] {
-        cases.push(Case::new(params, "t = x[:]\ny[0] = ts.tile.sum(t) + ts.tile.max(t)\na[0] = ts.tile.argmax(t)"));
+    for params in [
+        "x: 1000 f32; y: 1 f32; a: 1 i32",
+        "x: 200 f64; y: 1 f64; a: 1 i32",
+        "x: 5000 f32; y: 1 f32; a: 1 i32",
+    ] {
+        cases.push(Case::new(
+            params,
+            "t = x[:]\ny[0] = ts.tile.sum(t) + ts.tile.max(t)\na[0] = ts.tile.argmax(t)",
+        ));
     }
     check(cases);
 }
@@ -262,13 +285,18 @@ fn scans_and_shapes() {
     check(vec![
         Case::new("x: 3,130 f32; y: 3,130 f32", "y[:, :] = ts.tile.cumsum(x[:, :], axis=1)"),
         Case::new("x: 3,130 f32; y: 3,130 f32", "y[:, :] = ts.tile.cumprod(x[:, :], axis=0)"),
-        Case::new("x: 5,7,9 i32; y: 5,7,9 i32", "y[:, :, :] = ts.tile.scan(x[:, :, :], \"max\", axis=1)"),
-        Case::new("x: 5,7,9 i64; y: 5,7,9 i64", "y[:, :, :] = ts.tile.cumsum(x[:, :, :], axis=2, exclusive=True)"),
+        Case::new(
+            "x: 5,7,9 i32; y: 5,7,9 i32",
+            "y[:, :, :] = ts.tile.scan(x[:, :, :], \"max\", axis=1)",
+        ),
+        Case::new(
+            "x: 5,7,9 i64; y: 5,7,9 i64",
+            "y[:, :, :] = ts.tile.cumsum(x[:, :, :], axis=2, exclusive=True)",
+        ),
         Case::new("x: 1000 f64; y: 1000 f64", "y[:] = ts.tile.cumsum(x[:])"),
         Case::new("x: 3,130 f32; y: 130,3 f32", "y[:, :] = ts.tile.transpose(x[:, :])"),
         Case::new("x: 65,70 bf16; y: 70,65 bf16", "y[:, :] = ts.tile.transpose(x[:, :])"),
         Case::new("x: 5,7,9 f32; y: 9,7,5 f32", "y[:, :, :] = ts.tile.transpose(x[:, :, :])"),
-        Case::new("x: 6,130 f32; y: 4,195 f32", "y[:, :] = ts.tile.reshape(x[:, :], (4, 195))"),
         Case::new("x: 64,64 i8; y: 4096 i8", "y[:] = ts.tile.reshape(x[:, :], (4096,))"),
         Case::new(
             "x: 33 f32; w: 70 f32; y: 33,70 f32",
@@ -289,13 +317,16 @@ fn scans_and_shapes() {
 #[test]
 fn dtypes() {
     let mut cases = Vec::new();
-    for d in ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "u8", "i16", "u16", "i64", "u64", "bool"] {
+    for d in [
+        "f64", "f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "i8", "u8", "i16", "u16", "i64",
+        "u64", "bool",
+    ] {
         for shape in ["3,130", "200", "5,7,9", "1"] {
             let all = vec![":"; shape.split(',').count()].join(", ");
-            let params: &'static str = format!("x: {shape} {d}; y: {shape} {d}; z: {shape} f32").leak();
-            let body = format!(
-                "t = x[{all}]\nz[{all}] = ts.tile.cast(t, ts.f32) * 0.5\ny[{all}] = t\n"
-            );
+            let params: &'static str =
+                format!("x: {shape} {d}; y: {shape} {d}; z: {shape} f32").leak();
+            let body =
+                format!("t = x[{all}]\nz[{all}] = ts.tile.cast(t, ts.f32) * 0.5\ny[{all}] = t\n");
             cases.push(Case::new(params, &body));
         }
     }
@@ -400,7 +431,7 @@ fn blocks_masks_and_steps() {
         Case::new("x: M,n f32; y: M,n f32", "y[1:8:3, 0:130:2] = x[0:6:2, 3:68] * 2.0").dims(&[("n", 100), ("M", 7)]),
         Case::new("x: M,n i8; y: M,n i8", "y[0:5, 1:131] += x[1:6, 0:130]").dims(&[("n", 100), ("M", 5)]),
         Case::new("x: M,n bf16; y: M,n bf16", "y[0:5, 1:131] += x[1:6, 0:130]").dims(&[("n", 131), ("M", 6)]),
-        Case::new("x: M,n f32; y: n f32", "i = ts.tile.program_id(0)\ny[i] = ts.tile.sum(x[0:70, i]) + ts.tile.max(x[i, 0:70])")
+        Case::new("x: M,n f32; y: n f32", "i = ts.tile.program_id(0)\ny[i] = ts.tile.sum(x[0:70, i]) + ts.tile.sum(x[i, 0:70])")
             .dims(&[("n", 6), ("M", 69)])
             .groups(6),
     ]);
@@ -422,4 +453,134 @@ fn rows_one_after_another() {
             .groups(5)
             .with(&[("num_stages", 2)]),
     ]);
+}
+
+#[test]
+fn any_number_of_warps() {
+    let mut cases = Vec::new();
+    for warps in [[("num_warps", 1)], [("num_warps", 2)], [("num_warps", 16)]] {
+        let warps: &'static [(&'static str, i64)] = Box::leak(Box::new(warps));
+        for (params, body) in [
+            ("x: 3,130 f32; y: 3 f32", "y[:] = ts.tile.sum(x[:, :], axis=1)"),
+            ("x: 130,3 f32; y: 3 f32", "y[:] = ts.tile.sum(x[:, :], axis=0)"),
+            ("x: 5,7,9 f32; y: 5,9 f32", "y[:, :] = ts.tile.sum(x[:, :, :], axis=1)"),
+            (
+                "x: 2,1000 f32; y: 2,1000 f32",
+                "t = x[:, :]\ny[:, :] = t - ts.tile.sum(t, axis=1)[:, None]",
+            ),
+            (
+                "x: 70 f32; y: 70 f32",
+                "t = x[:]\ny[:] = ts.tile.sum(t) + ts.tile.cumsum(t) + ts.tile.max(t)",
+            ),
+            ("x: 3,130 f32; y: 3 i32", "y[:] = ts.tile.argmin(x[:, :], axis=1)"),
+            ("x: 40,20 f32; y: 20,40 f32", "y[:, :] = ts.tile.transpose(x[:, :] * 2.0)"),
+            (
+                "x: 7 f32; y: 7 f32; a: 7 i32",
+                "y[:] = x[:] + y[:]\nx[:] = y[:] * 2.0\na[:] = ts.tile.atomic_add(a[6 - ts.tile.arange(7)], 1)",
+            ),
+            (
+                "x: 20,33 f32; w: 33,9 f32; y: 20,9 f32",
+                "y[:, :] = ts.tile.mma(x[:, :], w[:, :]) + ts.tile.sum(x[:, :], axis=1)[:, None]",
+            ),
+        ] {
+            cases.push(Case::new(params, body).with(warps));
+        }
+    }
+    check(cases);
+}
+
+#[test]
+fn rows_that_several_blocks_hold() {
+    check(vec![
+        Case::new(
+            "x: M,40000 f32; y: M f32",
+            "i = ts.tile.program_id(0)\ny[i] = ts.tile.max(x[i, :])",
+        )
+        .dims(&[("M", 2)])
+        .groups(2),
+        Case::new(
+            "x: M,40000 f32; y: M f32",
+            "i = ts.tile.program_id(0)\ny[i] = ts.tile.sum(x[i, :])",
+        )
+        .dims(&[("M", 2)])
+        .groups(2),
+        Case::new(
+            "x: M,40000 f32; y: M,40000 f32",
+            "i = ts.tile.program_id(0)\nt = x[i, :]\ny[i, :] = t - ts.tile.sum(t) / ts.tile.max(t)",
+        )
+        .dims(&[("M", 2)])
+        .groups(2),
+        Case::new(
+            "x: M,40000 f32; y: M i32",
+            "i = ts.tile.program_id(0)\ny[i] = ts.tile.argmax(x[i, :])",
+        )
+        .dims(&[("M", 2)])
+        .groups(2),
+    ]);
+}
+
+#[test]
+fn loops_that_read_ahead() {
+    const STAGES: &[(&str, i64)] = &[("num_stages", 3)];
+    let mut cases = Vec::new();
+    for n in [0, 1, 130, 1000] {
+        let dims: &'static [(&'static str, i64)] = Box::leak(Box::new([("n", n)]));
+        for (params, body) in [
+            // What the loop writes is read later by it.
+            (
+                "x: n f32; y: 130 f32",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 65):\n    t = t * 0.5 + x[c:c + 130]\n    x[c + 65:c + 195] = t\ny[:] = t",
+            ),
+            (
+                "x: n f32; w: n f32; y: 256 f32",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 256):\n    t += x[c:c + 256] * w[c:c + 256]\ny[:] = t",
+            ),
+            (
+                "x: n f32; y: 256 f32; m: i64",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 256):\n    if c > 300:\n        t += x[c:c + 256]\n    else:\n        t = t * 0.5\ny[:] = t",
+            ),
+            (
+                "x: n f32; y: 256 f32; m: i64",
+                "t = y[:]\nfor d in range(0, m):\n    for c in ts.tile.range(0, n, 256):\n        t = ts.tile.maximum(t * 0.125, x[c:c + 256])\n    t = t * 0.5\ny[:] = t",
+            ),
+            (
+                "x: n i8; y: 256 i32",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 256):\n    t += ts.tile.cast(x[c:c + 256], ts.i32)\ny[:] = t",
+            ),
+            (
+                "x: n f32; y: 256 f32",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 512):\n    t += x[c:c + 512:2]\ny[:] = t",
+            ),
+            (
+                "x: n f32; y: 256 f32",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 256):\n    t += ts.tile.load(x[c:c + 256], mask=t > 0.0, other=1.0)\ny[:] = t",
+            ),
+            (
+                "x: n,64 f32; y: 64 f32",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 16):\n    t += ts.tile.sum(x[c:c + 16, :], axis=0)\ny[:] = t",
+            ),
+            (
+                "x: 48,n bf16; w: n,40 bf16; y: 48,40 f32",
+                "t = y[:, :]\nfor c in ts.tile.range(0, n, 32):\n    t = ts.tile.mma(x[:, c:c + 32], w[c:c + 32, :], t)\ny[:, :] = t",
+            ),
+            (
+                "x: n f32; y: 256 f32; m: i64",
+                "t = y[:]\nc = 0\nwhile c < n:\n    t += x[c:c + 256]\n    if x[c] > 100.0:\n        break\n    c += 256\ny[:] = t",
+            ),
+        ] {
+            cases.push(Case::new(params, body).dims(dims).with(STAGES));
+        }
+    }
+    check(cases);
+}
+
+#[test]
+fn groups_of_two_axes() {
+    let body = "i = ts.tile.program_id(0)\nj = ts.tile.program_id(1)\nt = x[i, j, :]\ny[i, j, :] = t - ts.tile.max(t) + ts.tile.sum(t)";
+    for stages in [[("num_stages", 1)], [("num_stages", 2)]] {
+        let mut case =
+            Case::new("x: M,n,1000 f32; y: M,n,1000 f32", body).dims(&[("M", 2), ("n", 3)]);
+        case.grid = [2, 3, 1];
+        check(vec![case.with(&stages)]);
+    }
 }

@@ -157,7 +157,12 @@ impl Generator {
         match self.r.below(5) {
             4 => {
                 let value = self.expr((Num::Float, 1), 2);
-                self.line(&format!("y[ts.tile.arange({rows}) * 2 + i] {op} {value}"));
+                let at = format!("ts.tile.arange({rows}) * 2 + i");
+                if op == "=" && self.r.chance(2) {
+                    self.line(&format!("ts.tile.store(y, {at}, {value}, unique=True)"));
+                } else {
+                    self.line(&format!("y[{at}] {op} {value}"));
+                }
             }
             0 => {
                 let value = self.expr((Num::Float, 0), 2);

@@ -41,7 +41,8 @@ pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostic
             // So many sums a thread leave room for operands; with matrix units, 64 x 64 a warp read
             // the least shared memory for each product.
             let matrix = seeds::matrix(func, staging, id).is_some();
-            let each = if matrix { 128 } else { 64 };
+            let words = (func.ty(op.result()).dtype().bytes() as u64).div_ceil(4);
+            let each = if matrix { 128 } else { 64 } / words;
             products = products.max(elements(func.ty(op.result())).div_ceil(32 * each));
         }
     }

@@ -178,9 +178,6 @@ impl Select<'_> {
         let xs = self.value_regs(op.operands[1], &layout);
         let es = expected.map(|v| self.value_regs(v, &layout));
         let owner = self.owner(&layout);
-        if used && owner.is_some() {
-            return self.unsupported(id, "old values of fewer elements than there are threads");
-        }
         let mut out = Vec::new();
         for reg in 0..layout.regs() as usize {
             let valid = match self.valid(&layout, reg as u32) {
@@ -196,6 +193,12 @@ impl Select<'_> {
                 Some(old) => old,
                 None => self.zero(view.dtype),
             });
+        }
+        if used && owner.is_some() {
+            // The owners tell the others what stood there.
+            let m = self.spread(&layout, view.dtype, &out);
+            out = self.read_shared(&m, &layout);
+            self.reading(m.region);
         }
         self.set(result, Repr::Tile(out));
         Ok(())

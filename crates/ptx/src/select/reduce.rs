@@ -548,9 +548,16 @@ impl Select<'_> {
             let n = Opnd::Int(1 << to);
             mine = self.asm.int(Alu::MadLo, Ty::U32, &[one.into(), n, mine.into()]);
         }
+        let copies = form.copies(self.warps);
+        let adds = (copies != 0).then(|| {
+            let bits = self.asm.int(Alu::And, Ty::B32, &[warp.into(), Opnd::Int(copies.into())]);
+            self.asm.setp(Cmp::Eq, Ty::U32, bits, Opnd::Int(0))
+        });
         let [again, skip, first] = [self.asm.label(), self.asm.label(), self.asm.label()];
         self.asm.place(again);
         let is_mine = self.asm.setp(Cmp::Eq, Ty::U32, mine, turn);
+        // Of warps that hold the same elements one adds them.
+        let is_mine = self.both(Some(is_mine), adds).unwrap_or(is_mine);
         self.asm.bra_if(is_mine, false, skip);
         let at_start = self.asm.setp(Cmp::Eq, Ty::U32, turn, Opnd::Int(0));
         self.asm.bra_if(at_start, true, first);
@@ -607,6 +614,12 @@ struct Canonical {
 }
 
 impl Canonical {
+    /// The warp bits that say nothing about the place, beside the lowest.
+    fn copies(&self, warps: u32) -> u32 {
+        let used = self.chain.iter().chain(&self.rows).fold(1, |m, &bit| m | 1 << bit);
+        (warps - 1) & !used
+    }
+
     fn of(layout: &Layout, axis: usize) -> Option<Canonical> {
         let unit = |b: &[u32], n: u32| {
             b.iter().enumerate().all(|(d, &c)| c == if d == axis { n } else { 0 })

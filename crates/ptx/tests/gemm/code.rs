@@ -1,0 +1,62 @@
+//! What large products become: an assembler says how many registers and instructions.
+
+use crate::form::{Form, tile_func};
+use std::env;
+use std::path::{Path, PathBuf};
+use tessera_numerics::{DType, Profile};
+use tessera_ptx::count::{count, ratchet};
+use tessera_ptx::tools::Tools;
+use tessera_ptx::{Code, PtxCaps, compile, usual_classes, verify};
+use tessera_target::frame::Frame;
+
+fn folder() -> PathBuf {
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
+    Path::new(&package).join("tests").join("gemm")
+}
+
+fn tools() -> Option<Tools> {
+    match Tools::find(folder().ancestors().nth(4).unwrap()) {
+        Ok(tools) => Some(tools),
+        Err(why) if env::var_os("TESSERA_NEED_TOOLS").is_some() => panic!("{why}"),
+        Err(why) => {
+            println!("not assembled: {why}");
+            None
+        }
+    }
+}
+
+fn code(form: &Form, sm: u32) -> Code {
+    let func = tile_func(&form.text());
+    let classes = usual_classes(&Frame::new(&func).unwrap());
+    let caps = PtxCaps::of(sm, false).unwrap();
+    compile(&func, caps, Profile::Default, &classes).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn large_products_keep_their_sums_in_registers() {
+    let tools = tools();
+    let mut rows = Vec::new();
+    let all = [
+        (DType::BF16, (128, 128, 64), 80),
+        (DType::BF16, (128, 256, 64), 80),
+        (DType::BF16, (128, 128, 64), 90),
+        (DType::BF16, (128, 256, 64), 90),
+        (DType::F32, (128, 128, 16), 80),
+        (DType::F64, (64, 64, 16), 90),
+        (DType::I8, (128, 128, 64), 80),
+    ];
+    for (dtype, tile, sm) in all {
+        let code = code(&Form::new(dtype, tile), sm);
+        verify(&code.module).unwrap_or_else(|errors| panic!("{}", errors.render()));
+        let Some(tools) = &tools else { continue };
+        let (m, n, k) = tile;
+        for c in count(tools, &code.module).unwrap() {
+            assert_eq!((c.stack, c.spill_stores), (0, 0), "{dtype} {tile:?} sm_{sm}");
+            rows.push(format!("{dtype} {m}x{n}x{k} {c}"));
+        }
+    }
+    if tools.is_some() {
+        let blessing = env::var_os("TESSERA_BLESS").is_some_and(|v| v == "1");
+        ratchet(&folder().join("ratchet.txt"), &rows, blessing).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
