@@ -439,16 +439,16 @@ fn blocks_masks_and_steps() {
 
 #[test]
 fn rows_one_after_another() {
-    let body = "i = ts.tile.program_id(0)\nt = x[i, :]\ne = ts.tile.exp(t - ts.tile.max(t))\ny[i, :] = e / ts.tile.sum(e)";
+    let body = "i = ts.tile.grid(M)\nt = x[i, :]\ne = ts.tile.exp(t - ts.tile.max(t))\ny[i, :] = e / ts.tile.sum(e)";
     check(vec![
         Case::new("x: M,4096 f32; y: M,4096 f32", body).dims(&[("M", 5)]).groups(5).with(&[("num_stages", 2)]),
         Case::new("x: M,1000 f32; y: M,1000 f32", body).dims(&[("M", 5)]).groups(5).with(&[("num_stages", 3)]),
         Case::new("x: M,13000 f32; y: M,13000 f32", body).dims(&[("M", 3)]).groups(3),
-        Case::new("x: M,1000 bf16; y: M,1000 f32", "i = ts.tile.program_id(0)\nt = ts.tile.cast(x[i, :], ts.f32)\ny[i, :] = t * ts.tile.sum(t * t)")
+        Case::new("x: M,1000 bf16; y: M,1000 f32", "i = ts.tile.grid(M)\nt = ts.tile.cast(x[i, :], ts.f32)\ny[i, :] = t * ts.tile.sum(t * t)")
             .dims(&[("M", 5)])
             .groups(5)
             .with(&[("num_stages", 2)]),
-        Case::new("x: M,1000 f32; y: M,1000 f32", "i = ts.tile.program_id(0)\nx[i, :] = ts.tile.cumsum(x[i, :])\ny[i, :] = x[i, :] + x[i, 999]")
+        Case::new("x: M,1000 f32; y: M,1000 f32", "i = ts.tile.grid(M)\nx[i, :] = ts.tile.cumsum(x[i, :])\ny[i, :] = x[i, :] + x[i, 999]")
             .dims(&[("M", 5)])
             .groups(5)
             .with(&[("num_stages", 2)]),
@@ -576,7 +576,7 @@ fn loops_that_read_ahead() {
 
 #[test]
 fn groups_of_two_axes() {
-    let body = "i = ts.tile.program_id(0)\nj = ts.tile.program_id(1)\nt = x[i, j, :]\ny[i, j, :] = t - ts.tile.max(t) + ts.tile.sum(t)";
+    let body = "i, j = ts.tile.grid(M, n)\nt = x[i, j, :]\ny[i, j, :] = t - ts.tile.max(t) + ts.tile.sum(t)";
     for stages in [[("num_stages", 1)], [("num_stages", 2)]] {
         let mut case =
             Case::new("x: M,n,1000 f32; y: M,n,1000 f32", body).dims(&[("M", 2), ("n", 3)]);
