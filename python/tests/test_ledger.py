@@ -41,7 +41,9 @@ def test_the_outputs_of_every_row_are_right(verdicts):
 
 def test_rows_come_from_gpus():
     for row in ledger.load():
-        assert row["gpu"] and row["driver"] and row["times"] and all(code["registers"] for code in row["code"]), ledger.key(row)
+        assert row["gpu"] and row["driver"] and row["times"] and row["code"], ledger.key(row)
+        # Not told for kernels whose tunables were pinned: the object that ran is another.
+        assert all(code["registers"] is None or code["registers"] > 0 for code in row["code"]), ledger.key(row)
 
 
 # The ledger's own machinery, on rows that the host makes

@@ -8,7 +8,7 @@ use super::{MatrixRow, Staging};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
-use tessera_ir::{Attr, BlockId, Builder, Func, Op, OpId, OpSpec, Opcode, Type, Value};
+use tessera_ir::{Attr, BlockId, Builder, Func, Op, OpId, OpSpec, Opcode, Type, Value, ValueDef};
 use tessera_layout::{Layout, Shared};
 use tessera_numerics::DType;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
@@ -95,15 +95,40 @@ impl<'a> Open<'a> {
         {
             return copy;
         }
-        let copy = match self.again(v, layout, block, 6) {
-            Some(copy) => copy,
-            None => {
-                let ty = self.frag(v, layout.clone());
-                self.build(block, loc).convert_layout(new, ty)
-            }
+        let (copy, made) = match self.again(v, layout, block, 6) {
+            Some(copy) => (copy, block),
+            None => self.moved(new, self.frag(v, layout.clone()), block, loc),
         };
-        self.copies.insert((v, layout.clone()), (copy, block));
+        self.copies.insert((v, layout.clone()), (copy, made));
         copy
+    }
+
+    /// A tile at another place, and the block it is moved in: before all loops that it comes from
+    /// outside of.
+    fn moved(&mut self, tile: Value, ty: Type, block: BlockId, loc: &Loc) -> (Value, BlockId) {
+        let home = match self.out.values[tile].def {
+            ValueDef::Result(id, _) => self.out.ops[id].block,
+            ValueDef::Arg(block, _) => block,
+        };
+        let mut at = block;
+        let mut before = None;
+        while at != home {
+            let Some(around) = self.out.blocks[at].parent else { break };
+            let is_loop =
+                matches!(self.out.ops[around].code, StagedOp::Tile(TileOp::For | TileOp::While));
+            if !is_loop {
+                break;
+            }
+            at = self.out.ops[around].block;
+            before = Some(around);
+        }
+        let place = before.and_then(|op| self.out.blocks[at].ops.iter().position(|&o| o == op));
+        let mut build = match place {
+            Some(place) => Builder::before(&mut self.out, at, place, loc.clone()),
+            None => self.build(block, loc),
+        };
+        let block = build.block;
+        (build.convert_layout(tile, ty), block)
     }
 
     /// Makes a value once more at another place, where that moves no data: constants, positions and

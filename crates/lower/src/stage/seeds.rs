@@ -171,6 +171,46 @@ fn divide(m: u32, n: u32, warps: u32, atom: (u32, u32)) -> [u32; 2] {
     [wm, wn]
 }
 
+/// Whether whole rows of a product's sums are wanted in one warp: they are reduced along rows, or are
+/// the left operand of another product, whose rows are then its own.
+fn wants_rows(func: &TileFunc, id: OpId) -> bool {
+    let same = |code: TileOp| matches!(code, TileOp::Ew(_) | TileOp::Cast | TileOp::Select);
+    let mut seen = vec![func.ops[id].result()];
+    let mut next = 0;
+    while let Some(&v) = seen.get(next) {
+        next += 1;
+        for user in func.walk() {
+            let op = &func.ops[user];
+            let Some(at) = op.operands.iter().position(|&o| o == v) else { continue };
+            let along = op.attr("axis").and_then(Attr::as_int) == Some(1);
+            match op.code {
+                TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan if along => return true,
+                TileOp::Mma if at == 0 => return true,
+                code if same(code) && !seen.contains(&op.result()) => seen.push(op.result()),
+                _ => {}
+            }
+        }
+    }
+    // From the other side.
+    let mut open = vec![func.ops[id].operands[0]];
+    while let Some(op) = open.pop().and_then(|v| func.def(v)) {
+        match op.code {
+            TileOp::Mma => return true,
+            code if same(code) => open.extend(&op.operands),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// How the warps divide a product.
+fn divided(func: &TileFunc, id: OpId, team: Team, two: [u32; 2]) -> [u32; 2] {
+    if wants_rows(func, id) && two[0].is_multiple_of(16 * team.warps) {
+        return [team.warps, 1];
+    }
+    divide(two[0], two[1], team.warps, (16, 8))
+}
+
 /// The matrix instruction of a product, if one is used.
 pub fn matrix(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<MatrixRow> {
     let op = &func.ops[id];
@@ -198,7 +238,7 @@ pub fn product(
     match row {
         Some(row) if ty.dtype() == tessera_numerics::DType::F64 => {
             // Rows that are 8 apart stay in a warp: some targets multiply 16 rows at once.
-            let warps = divide(two[0], two[1], team.warps, (16, 8));
+            let warps = divided(func, id, team, two);
             let whole = two[0].is_multiple_of(16 * warps[0]) && two[1].is_multiple_of(8 * warps[1]);
             let powers = two[0].is_power_of_two() && two[1].is_power_of_two();
             let layout = match whole && powers {
@@ -208,7 +248,7 @@ pub fn product(
             (Some(row), layout)
         }
         Some(row) => {
-            let warps = divide(two[0], two[1], team.warps, (16, 8));
+            let warps = divided(func, id, team, two);
             let whole = two[0].is_multiple_of(16 * warps[0]) && two[1].is_multiple_of(8 * warps[1]);
             let powers = two[0].is_power_of_two() && two[1].is_power_of_two();
             let layout = if whole && powers {

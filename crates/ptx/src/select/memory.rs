@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_layout::Layout;
+use tessera_lower::stage::neighbour_axis;
 use tessera_numerics::{DType, ReduceOp};
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_tile::TileOp;
@@ -128,8 +129,10 @@ impl Select<'_> {
         // The widest access that the layout, the alignment and the position allow.
         let bytes = view.dtype.bytes() as u32;
         let mut vector = 1;
+        // Where rows are one element apart too, they do not begin where the alignment says.
+        let neighbours = neighbour_axis(view.class, view.rank);
         if let Some(dim) =
-            dims.iter().position(|&(axis, step)| step == 1 && view.class.is_contiguous(axis))
+            dims.iter().position(|&(axis, step)| step == 1 && neighbours == Some(axis))
         {
             let axis = dims[dim].0;
             let aligned = match divisor(func, ats[axis], 32) {

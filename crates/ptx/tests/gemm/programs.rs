@@ -226,3 +226,50 @@ fn loops_that_stay_say_why() {
         "{said}"
     );
 }
+
+/// Two products in a loop, with a softmax between them: rows stay in their warps, keys and values come
+/// through one ring.
+#[test]
+fn attention() {
+    let text = "func @f(%q: view<[s, 32], bf16, read>, %k: view<[s, 32], bf16, read>, %v: view<[s, 32], bf16, read>, %o: view<[s, 32], f32, write>) {kind = group, grid = [cdiv(s, 64)]} {
+  %zero = tile.const {value = 0} : i64
+  %b = tile.const {value = 64} : i64
+  %bk = tile.const {value = 32} : i64
+  %p = tile.program_id {axis = 0} : i64
+  %q0 = tile.mul %p, %b : i64
+  %s = tile.dim {name = s} : i64
+  %tq = tile.load %q at(%q0, %zero) {extent = [64, 32]} : tile<64x32xbf16>
+  %none = tile.const {value = 0.0} : tile<64x32xf32>
+  %l0 = tile.const {value = 0.0} : tile<64xf32>
+  %out, %sum = tile.for %zero, %s, %bk init(%none, %l0) : tile<64x32xf32>, tile<64xf32> do (%k0: i64, %acc: tile<64x32xf32>, %l: tile<64xf32>) {
+    %tk = tile.load %k at(%k0, %zero) {extent = [32, 32]} : tile<32x32xbf16>
+    %kt = tile.transpose %tk {perm = [1, 0]} : tile<32x32xbf16>
+    %x = tile.mma %tq, %kt, %none : tile<64x32xf32>
+    %rs = tile.reduce %x {op = sum, axis = 1} : tile<64xf32>
+    %ln = tile.add %l, %rs : tile<64xf32>
+    %e = tile.cast %x : tile<64x32xbf16>
+    %tv = tile.load %v at(%k0, %zero) {extent = [32, 32]} : tile<32x32xbf16>
+    %new = tile.mma %e, %tv, %acc : tile<64x32xf32>
+    tile.yield %new, %ln
+  }
+  %le = tile.expand %sum {axis = 1} : tile<64x1xf32>
+  %lb = tile.broadcast %le : tile<64x32xf32>
+  %r = tile.add %out, %lb : tile<64x32xf32>
+  tile.store %o, %r at(%q0, %zero) {extent = [64, 32]}
+  tile.return
+}";
+    let s = 100;
+    let ints = |seed| integers((s * 32) as usize, seed, -3);
+    let runs = Runs::new(text.to_string(), vec![("s", s)], [2, 1, 1]);
+    let staged = runs.check(&[
+        plain(
+            &[s, 32],
+            DType::BF16,
+            &ints(1).iter().map(|x| x / 3.0).map(f64::trunc).collect::<Vec<_>>(),
+        ),
+        plain(&[s, 32], DType::BF16, &ints(2)),
+        plain(&[s, 32], DType::BF16, &ints(3)),
+        plain(&[s, 32], DType::F32, &ints(4)),
+    ]);
+    assert!(staged.contains("field = tk") && staged.contains("field = tv"), "{staged}");
+}

@@ -140,7 +140,7 @@ fn attributes(rig: &Rig) -> Checked {
     let add = rig.module.function("add")?;
     let (all, blocks) = (*add.attributes(), add.occupancy(256, 0)?);
     ensure(all.registers > 0 && all.local_bytes == 0 && blocks > 0, format!("{all:?}"))?;
-    ensure(all.param_bytes.is_none_or(|bytes| bytes == 28), format!("{all:?}"))?;
+    ensure(all.param_bytes.is_none_or(|bytes| bytes == 8), format!("{all:?}"))?;
     refuses(Code::E_DRIVER, rig.module.function("absent"))?;
     Ok(format!("{all:?}, {blocks} blocks of 256 threads"))
 }

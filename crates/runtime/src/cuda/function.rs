@@ -20,7 +20,7 @@ pub struct FunctionAttributes {
     pub static_shared_bytes: u32,
     pub const_bytes: u32,
     pub max_threads: u32,
-    /// The bytes of all its parameters, where the driver tells.
+    /// Where its first parameter ends, where the driver tells.
     pub param_bytes: Option<u32>,
 }
 
@@ -168,18 +168,11 @@ fn attribute_of(api: &Api, function: CUfunction, attribute: Attribute) -> Result
     Ok(value.max(0).unsigned_abs())
 }
 
-/// Where the last parameter ends; `None` for drivers before 12.4.
+/// Where the first parameter ends, which of our kernels is the only one; `None` for drivers before
+/// 12.4. Asking for more than there are is an error that tools would report.
 fn param_bytes(api: &Api, function: CUfunction) -> Option<u32> {
-    let (mut end, mut count) = (0, 0);
-    loop {
-        let (mut offset, mut size) = (0, 0);
-        // SAFETY: places for two numbers; the function exists.
-        let asked = unsafe { api.cuFuncGetParamInfo(function, count, &mut offset, &mut size) };
-        match asked {
-            Ok(()) => end = end.max(offset + size),
-            Err(failure) if failure.result == super::api::NO_FUNCTION => return None,
-            Err(_) => return u32::try_from(end).ok(),
-        }
-        count += 1;
-    }
+    let (mut offset, mut size) = (0, 0);
+    // SAFETY: places for two numbers; the function exists.
+    unsafe { api.cuFuncGetParamInfo(function, 0, &mut offset, &mut size) }.ok()?;
+    u32::try_from(offset + size).ok()
 }

@@ -105,9 +105,9 @@ impl Function {
             return Ok(());
         }
         self.check(shape)?;
-        let mut size = self.attributes().param_bytes.map_or(params.len(), |bytes| bytes as usize);
-        if params.len() < size {
-            return Err(self.mispacked(params.len()));
+        let mut size = params.len();
+        if self.attributes().param_bytes.is_some_and(|least| size < least as usize) {
+            return Err(self.mispacked(size));
         }
         let _current = self.device().context.make_current()?;
         let api = self.device().context.api;
@@ -200,7 +200,7 @@ impl Function {
     fn mispacked(&self, got: usize) -> CudaError {
         let wanted = self.attributes().param_bytes.unwrap_or_default();
         let message =
-            format!("`{}`: expected {wanted} bytes of parameters, got {got}", self.name());
+            format!("`{}`: expected {wanted} bytes of parameters or more, got {got}", self.name());
         CudaError::refused(Diagnostic::new(Code::E_UNKNOWN, message))
     }
 }
