@@ -559,6 +559,19 @@ fn loops_that_read_ahead() {
                 "x: n,64 f32; y: 64 f32",
                 "t = y[:]\nfor c in ts.tile.range(0, n, 16):\n    t += ts.tile.sum(x[c:c + 16, :], axis=0)\ny[:] = t",
             ),
+            // Tiles that are large enough for a ring of their own.
+            (
+                "x: n f32; w: n f32; y: 2048 f32",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 2048):\n    t += x[c:c + 2048] * w[c:c + 2048]\ny[:] = t",
+            ),
+            (
+                "x: 3,n f32; w: 3,n i64; y: 2048 f32",
+                "t = y[:]\nfor p in ts.tile.range(0, 3):\n    for c in ts.tile.range(0, n, 2048):\n        t += x[p, c:c + 2048] * ts.tile.cast(w[p, c:c + 2048], ts.f32)\ny[:] = t",
+            ),
+            (
+                "x: n bf16; y: 4096 f32",
+                "t = y[:]\nfor c in ts.tile.range(0, n, 64):\n    t += x[c:c + 4096]\ny[:] = t",
+            ),
             (
                 "x: 48,n bf16; w: n,40 bf16; y: 48,40 f32",
                 "t = y[:, :]\nfor c in ts.tile.range(0, n, 32):\n    t = ts.tile.mma(x[:, c:c + 32], w[c:c + 32, :], t)\ny[:, :] = t",
