@@ -4,7 +4,7 @@ use crate::caps::{Feature, PtxCaps};
 use crate::code::{Classes, Code, Shape};
 use crate::inst::Ty;
 use crate::module::{Kernel, Module};
-use crate::select::product_type;
+use crate::select::{Greatest, product_type};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{OpId, Type};
 use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
@@ -73,6 +73,22 @@ fn at_once(kernel: &Kernel, caps: &PtxCaps) -> u32 {
 /// Registers of a thread that holds 32 elements and works on them.
 const USUAL_REGISTERS: u32 = 64;
 
+/// Says which tile takes the most, and how large one may be.
+fn too_much_shared(func: &TileFunc, got: u32, most: u32, by: Option<Greatest>) -> Diagnostic {
+    let message = format!("expected at most {most} bytes of shared memory, got {got}");
+    let error = Diagnostic::new(ErrorCode::E_TILE_LOWERING, message);
+    let Some(by) = by.filter(|g| g.elements > 0) else {
+        return error.at(func.loc.clone()).help("take smaller tiles, or fewer stages");
+    };
+    // As many elements as the rest leaves room for, in the same proportion.
+    let room = most.saturating_sub(got - by.bytes.min(got));
+    let fits = u64::from(room) * u64::from(by.elements) / u64::from(by.bytes.max(1));
+    error
+        .at(by.loc)
+        .note(format!("{} takes {} bytes of it here", by.tile, by.bytes))
+        .help(format!("a tile of at most {fits} elements fits here; or use fewer stages"))
+}
+
 /// Compiles for a target and for arrays that lie so.
 pub fn compile(
     func: &TileFunc,
@@ -115,16 +131,7 @@ pub fn compile(
     let kernel = selected.kernel;
     let shared = kernel.shared_bytes();
     if shared > caps.shared_per_block {
-        return Err(Diagnostic::new(
-            ErrorCode::E_TILE_LOWERING,
-            format!(
-                "expected at most {} bytes of shared memory, got {shared}",
-                caps.shared_per_block
-            ),
-        )
-        .at(func.loc.clone())
-        .help("take smaller tiles, or fewer stages")
-        .into());
+        return Err(too_much_shared(func, shared, caps.shared_per_block, selected.greatest).into());
     }
     let mut notes = vec![
         ("threads", kernel.threads.to_string()),

@@ -10,10 +10,8 @@ use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_layout::Layout;
-use tessera_lower::stage::neighbour_axis;
+use tessera_lower::stage::{divisor, neighbour_axis};
 use tessera_numerics::{DType, ReduceOp};
-use tessera_staged::{StagedFunc, StagedOp};
-use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
 /// One access of a block, ready to be emitted.
@@ -39,43 +37,6 @@ pub struct Unit {
     pub first: u32,
     pub n: u32,
     coords: Vec<Coord>,
-}
-
-/// By how much a scalar is divisible for certain; 0 is divisible by everything.
-pub fn divisor(func: &StagedFunc, v: Value, fuel: u32) -> i64 {
-    let Some(fuel) = fuel.checked_sub(1) else { return 1 };
-    let gcd = |a: i64, b: i64| {
-        let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        a as i64
-    };
-    let Some(op) = func.def(v) else {
-        // The position of a loop moves by the step from the lower end on.
-        let tessera_ir::ValueDef::Arg(block, 0) = func.values[v].def else { return 1 };
-        let Some(parent) = func.blocks[block].parent else { return 1 };
-        let loop_op = &func.ops[parent];
-        if loop_op.code != StagedOp::Tile(TileOp::For) {
-            return 1;
-        }
-        let [lo, step] = [0, 2].map(|i| divisor(func, loop_op.operands[i], fuel));
-        return gcd(lo, step);
-    };
-    use tessera_numerics::ScalarFn::{Add, Mul, Neg, Sub};
-    let StagedOp::Tile(code) = op.code else { return 1 };
-    match code {
-        TileOp::Const => op.attr("value").and_then(Attr::as_int).unwrap_or(1),
-        TileOp::Cast => divisor(func, op.operands[0], fuel),
-        TileOp::Ew(Add | Sub) => {
-            gcd(divisor(func, op.operands[0], fuel), divisor(func, op.operands[1], fuel))
-        }
-        TileOp::Ew(Mul) => {
-            divisor(func, op.operands[0], fuel).saturating_mul(divisor(func, op.operands[1], fuel))
-        }
-        TileOp::Ew(Neg) => divisor(func, op.operands[0], fuel),
-        _ => 1,
-    }
 }
 
 impl Select<'_> {
@@ -135,7 +96,7 @@ impl Select<'_> {
             dims.iter().position(|&(axis, step)| step == 1 && neighbours == Some(axis))
         {
             let axis = dims[dim].0;
-            let aligned = match divisor(func, ats[axis], 32) {
+            let aligned = match divisor(func, ats[axis]) {
                 0 => crate::code::WIDEST,
                 d => 1 << d.trailing_zeros().min(4),
             };

@@ -97,6 +97,9 @@ pub struct Select<'a> {
     place: Option<(u32, u32, u32)>,
     pub sites: Vec<Site>,
     sync: sync::Sync,
+    /// The op that is being selected, and the one that took the most shared memory.
+    current: Option<OpId>,
+    greatest: Option<Greatest>,
     rings: ring::Rings,
     /// Loops that are open around the place of emission.
     depth: u32,
@@ -104,8 +107,19 @@ pub struct Select<'a> {
     remote_reads: bool,
 }
 
+/// The op that takes the most shared memory at once.
+#[derive(Clone, Debug)]
+pub struct Greatest {
+    pub bytes: u32,
+    /// What it takes it for.
+    pub tile: String,
+    pub elements: u32,
+    pub loc: Loc,
+}
+
 /// What one kernel was made into.
 pub struct Selected {
+    pub greatest: Option<Greatest>,
     pub kernel: Kernel,
     pub files: Vec<String>,
     pub sites: Vec<Site>,
@@ -150,6 +164,8 @@ pub fn select(
         place: None,
         sites: Vec::new(),
         sync: sync::Sync::default(),
+        current: None,
+        greatest: None,
         rings: ring::Rings::default(),
         depth: 0,
         remote_reads: false,
@@ -167,7 +183,7 @@ pub fn select(
     kernel.body.extend(me.head);
     kernel.body.extend(body);
     kernel.dynamic_shared = me.sync.bytes();
-    Ok(Selected { kernel, files: me.files, sites: me.sites })
+    Ok(Selected { greatest: me.greatest, kernel, files: me.files, sites: me.sites })
 }
 
 impl<'a> Select<'a> {
@@ -288,6 +304,7 @@ impl<'a> Select<'a> {
                 if !self.may_hold(func.ops[op].code) {
                     self.issue_copies(usize::MAX);
                 }
+                self.current = Some(op);
                 self.op(op)?;
             }
         }

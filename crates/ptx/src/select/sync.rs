@@ -8,7 +8,7 @@
 //! Statements of a group happen one after another: where threads read or write elements of global
 //! memory that others of the group wrote or read before, they meet first.
 
-use super::{Repr, Select};
+use super::{Greatest, Repr, Select};
 use crate::inst::*;
 use crate::module::{DYNAMIC_SHARED, Stmt};
 use std::collections::BTreeMap;
@@ -148,8 +148,29 @@ impl Select<'_> {
         out
     }
 
+    /// Remembers who takes the most shared memory at once: errors name it.
+    fn takes(&mut self, bytes: u32) {
+        if self.greatest.as_ref().is_some_and(|g| g.bytes >= bytes) {
+            return;
+        }
+        let Some(op) = self.current.map(|id| &self.func.ops[id]) else { return };
+        let Some(&of) = op
+            .results
+            .iter()
+            .chain(&op.operands)
+            .find(|&&v| !matches!(self.func.ty(v), Type::Scalar(_) | Type::View { .. }))
+        else {
+            return;
+        };
+        let ty = self.func.ty(of).without_layout();
+        let elements = ty.static_shape().unwrap_or_default().iter().product::<i64>() as u32;
+        let (tile, loc) = (ty.to_string(), op.loc.clone());
+        self.greatest = Some(Greatest { bytes, tile, elements, loc });
+    }
+
     /// Memory for the whole kernel.
     pub fn allocate(&mut self, bytes: u32, align: u32) -> u32 {
+        self.takes(bytes);
         let at = self.sync.fixed.next_multiple_of(align);
         self.sync.fixed = at + bytes;
         at
@@ -157,6 +178,7 @@ impl Select<'_> {
 
     /// A scratch region that this thread may write at once.
     pub fn scratch(&mut self, bytes: u32) -> Region {
+        self.takes(bytes);
         let pair = match self.sync.reused {
             Some((_, room)) if bytes <= room / 2 => 2,
             _ => 0,
