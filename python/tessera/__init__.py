@@ -117,10 +117,13 @@ from ._require import require
 from .op import (
     cross_entropy,
     gelu_safe,
+    gemm,
+    grouped_gemm,
     layernorm,
     layernorm_safe,
     log_softmax,
     logsumexp_safe,
+    matmul,
     rmsnorm,
     rmsnorm_safe,
     softmax,

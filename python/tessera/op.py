@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy
 
+from . import _core
+
 __all__ = [
     "argmax", "argmin", "bias_activation", "cross_entropy", "cross_entropy_backward", "elementwise", "gelu", "gelu_safe",
-    "layernorm", "layernorm_backward", "layernorm_safe", "log_softmax", "log_softmax_backward", "logsumexp_safe", "max",
-    "mean", "min", "prod", "rmsnorm", "rmsnorm_backward", "rmsnorm_safe", "saxpy", "softmax", "softmax_backward",
+    "gemm", "grouped_gemm", "layernorm", "layernorm_backward", "layernorm_safe", "log_softmax", "log_softmax_backward", "logsumexp_safe", "max",
+    "matmul", "mean", "min", "prod", "rmsnorm", "rmsnorm_backward", "rmsnorm_safe", "saxpy", "softmax", "softmax_backward",
     "softmax_safe", "sum", "transpose",
 ]  # fmt: skip
 
@@ -29,6 +31,77 @@ __all__ = [
 def _kernels(name: str) -> Any:
     # On first use: the kernels are decorated when their module is imported.
     return importlib.import_module(f"{__package__}.kernels.{name}")
+
+
+# Products
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    activation: Any = "identity",
+    residual: Any = None,
+    scale: Any = None,
+    epilogue: Any = None,
+    extras: Any = (),
+    block_scales: Any = None,
+    out_dtype: Any = None,
+    tile: Any = None,
+) -> Any:
+    """``a @ b`` by NumPy's rules for batches and vectors, in any strides.
+
+    ``activation(scale * (a @ b) + bias) + residual`` is done before anything is stored; each of them broadcasts to the
+    result, ``scale`` is a number or an array (of fp8 matrices the product of their scales). ``activation`` is a name or a
+    ``@ts.func``. ``epilogue`` is a ``@ts.func`` of the sums and of up to three arrays in ``extras`` instead. ``block_scales``
+    are the scales of fp8 matrices: one for each 128 elements of a row of ``a`` (``[…, M, K/128]``), and one for each square
+    of 128 of ``b`` (``[…, K/128, N/128]``).
+
+    Sums are kept in f32 (f64 for f64, i32 for 8-bit integers). The result has the dtype of ``a``, for integers of the sums.
+    ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``.
+    """
+    gemm = _kernels("gemm")
+    if epilogue is None:
+        given = [x for x in (scale, bias, residual) if x is not None]
+        names = _kernels("elementwise").activation(activation)
+        epilogue = gemm.epilogue_of(names, bias is not None, residual is not None, scale is not None)
+    else:
+        given = list(extras)
+        if bias is not None or residual is not None or scale is not None or activation != "identity":
+            help = "hand the arrays to the epilogue as `extras=`"
+            raise _core.error("E_ARGUMENT", "expected `epilogue=` alone, got another part of one beside it", help)
+    return gemm.multiply(a, b, epilogue, given, out_dtype, tile, block_scales)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    alpha: float = 1,
+    beta: float = 0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    *,
+    out_dtype: Any = None,
+    tile: Any = None,
+) -> Any:
+    """``alpha * (a @ b) + beta * c``; ``trans_a`` and ``trans_b`` turn the last two axes of the matrices, which stay where they
+    are. ``c`` is not read where ``beta`` is 0."""
+    module = _kernels("gemm")
+    a, b = (module.turned(x) if turn else x for x, turn in ((a, trans_a), (b, trans_b)))
+    if c is not None and beta != 0:
+        return module.multiply(a, b, module.with_beta, (float(alpha), float(beta), c), out_dtype, tile)
+    if alpha != 1:
+        return module.multiply(a, b, module.with_alpha, (float(alpha),), out_dtype, tile)
+    return matmul(a, b, out_dtype=out_dtype, tile=tile)
+
+
+def grouped_gemm(a: Any, b: Any, sizes: Any, *, activation: Any = "identity", out_dtype: Any = None, tile: Any = None) -> Any:
+    """The rows of ``a`` in groups, the first ``sizes[0]`` by ``b[0]``, the next ``sizes[1]`` by ``b[1]``, and so on; rows
+    beyond the last group give zeros. ``sizes`` may be on the device: nothing waits for it."""
+    names = _kernels("elementwise").activation(activation)
+    return _kernels("gemm").grouped_product(a, b, sizes, names, out_dtype, tile)
 
 
 # Softmax

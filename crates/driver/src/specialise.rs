@@ -100,14 +100,18 @@ fn compile(
     Ok(spec)
 }
 
-/// Tunables that say how the threads of a target share the work; Tile IR itself does not have them.
+/// Tunables, or compile-time parameters, that say how the threads of a target share the work; Tile IR
+/// itself does not have them. A parameter of 0 leaves the choice to the compiler.
 const SCHEDULE: [&str; 2] = ["num_warps", "num_stages"];
 
 /// The function with the schedule that the configuration asks for, where it asks for any.
 fn scheduled<'f>(func: &'f TileFunc, config: &Config) -> Cow<'f, TileFunc> {
     let mut said = Attrs::new();
     for name in SCHEDULE {
-        if let Some(Capture::Int(n)) = config.tunables.get(name) {
+        let wanted = config.tunables.get(name).or_else(|| config.consts.get(name));
+        if let Some(Capture::Int(n)) = wanted
+            && *n > 0
+        {
             said.set(name, Attr::Int(*n));
         }
     }

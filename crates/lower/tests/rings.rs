@@ -27,7 +27,7 @@ fn classes(func: &StagedFunc, text: &str) -> Vec<ArrayClass> {
             Type::View { dims, .. } => {
                 let first = func.name_of(v).is_some_and(|n| cols.contains(&n));
                 let axis = if first { 0 } else { dims.len() - 1 };
-                ArrayClass { contiguous: 1 << axis, align }
+                ArrayClass { contiguous: 1 << axis, align, boxes: align == 16 }
             }
             _ => ArrayClass::default(),
         })

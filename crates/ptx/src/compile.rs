@@ -139,6 +139,11 @@ pub fn compile(
         ("shared_bytes", shared.to_string()),
         ("ptx_instructions", kernel.instructions().count().to_string()),
     ];
+    let maps = selected.maps;
+    if !maps.is_empty() {
+        let told: Vec<_> = maps.iter().map(|map| map.text(&frame)).collect();
+        notes.push(("copy_engine", told.join("; ")));
+    }
     notes.extend(told.iter().map(|note| ("note", format!("{}: {}", note.code, note.message))));
     let mut module = Module {
         version: crate::module::Version { major: 7, minor: 0 },
@@ -149,5 +154,6 @@ pub fn compile(
     module.version = module.minimum_version();
     // A module that is not valid is our mistake: it is told as one, before any assembler sees it.
     crate::verify::verify(&module)?;
-    Ok(Code { module, shape, sites: selected.sites, staged, notes })
+    crate::maps::check(&module.kernels[0], &frame, &maps)?;
+    Ok(Code { module, shape, sites: selected.sites, maps, staged, notes })
 }

@@ -2,9 +2,9 @@
 //! that everything that is compiled can be run and compared anywhere.
 
 use crate::caps::PtxCaps;
-use crate::code::{ArrayClass, Classes, Code, usual_classes};
+use crate::code::{ArrayClass, Classes, Code, MapRecipe, usual_classes};
 use crate::compile::compile;
-use crate::interp::{self, Grid, Memory, Options};
+use crate::interp::{self, Grid, Memory, Options, TensorMap};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::{DType, Profile};
 use tessera_support::{Hash128, StableHasher};
@@ -88,6 +88,19 @@ fn reach(b: &BufferArg) -> Option<(*mut u8, usize)> {
     Some((b.data.wrapping_offset(low as isize), (high - low) as usize + b.dtype.bytes()))
 }
 
+/// A map as the interpreter has them, for a launch of these words.
+pub fn map(recipe: &MapRecipe, frame: &Frame, words: &[u64]) -> TensorMap {
+    let placed = recipe.place(frame, words);
+    TensorMap {
+        base: placed.address,
+        dtype: recipe.dtype,
+        dims: placed.dims().to_vec(),
+        strides: placed.strides().to_vec(),
+        tile: recipe.extent.clone(),
+        swizzle: recipe.span,
+    }
+}
+
 impl Artifact for Kernel {
     fn target_text(&self) -> String {
         self.usual.module.text()
@@ -128,11 +141,14 @@ impl Artifact for Kernel {
         unsafe { memory.allow(at.cast(), 4, true) };
         words[frame::CONTEXT] = at as u64;
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let maps: Vec<_> = code.maps.iter().map(|m| map(m, &self.frame, &words).encode()).collect();
+        let mut params: Vec<&[u8]> = vec![&bytes];
+        params.extend(maps.iter().map(|m| m.as_slice()));
         let kernel = code.kernel();
         let blocks = u32::try_from(code.blocks(args, MULTIPROCESSORS)).unwrap_or(u32::MAX);
         let grid = Grid { grid: [blocks, 1, 1], dynamic_shared: kernel.dynamic_shared };
         let name = kernel.name.clone();
-        interp::run(&code.module, &name, &grid, &[&bytes], &memory, &self.machine.options)
+        interp::run(&code.module, &name, &grid, &params, &memory, &self.machine.options)
             .map_err(|fault| Diagnostics::from(Diagnostic::from(fault)))?;
         // SAFETY: the run is over.
         let found = unsafe { at.read() };

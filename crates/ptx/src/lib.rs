@@ -15,6 +15,7 @@ pub mod inst;
 pub mod interp;
 mod lane;
 pub mod legal;
+mod maps;
 pub mod module;
 mod name;
 pub mod operands;
@@ -27,7 +28,10 @@ pub mod verify;
 
 pub use asm::Asm;
 pub use caps::{Feature, PtxCaps};
-pub use code::{ArrayClass, Classes, Code, Shape, Site, usual_classes};
+pub use code::{
+    ArrayClass, Classes, Code, MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, Shape, Site, map_word,
+    push_map, usual_classes,
+};
 pub use compile::{compile, stage_caps};
 pub use inst::*;
 pub use module::*;

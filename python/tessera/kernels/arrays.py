@@ -63,6 +63,34 @@ def strides(x: Any) -> tuple[int, ...]:
     return tuple(x.stride()) if _is_torch(x) else x.strides
 
 
+def strides_in_elements(x: Any) -> bool:
+    """Whether `strides` counts elements, not bytes."""
+    return _is_torch(x)
+
+
+def address(x: Any) -> int:
+    """Where the first element lies."""
+    if _is_torch(x):
+        return x.data_ptr()
+    return x.data.ptr if _is_cupy(x) else x.__array_interface__["data"][0]
+
+
+def on_device(x: Any) -> bool:
+    """Whether the elements are in the memory of a GPU."""
+    return x.is_cuda if _is_torch(x) else _is_cupy(x)
+
+
+def running_sum(x: Any) -> Any:
+    """``0, x[0], x[0] + x[1], …`` in 64 bits, where ``x`` is."""
+    made = empty((x.shape[0] + 1,), _dtype("i64"), x)
+    made[:1] = 0
+    if _is_torch(x):
+        sys.modules["torch"].cumsum(x, 0, dtype=made.dtype, out=made[1:])
+    else:
+        made[1:] = x.cumsum(0, dtype=made.dtype)
+    return made
+
+
 def size(x: Any) -> int:
     """How many elements there are."""
     return x.numel() if _is_torch(x) else x.size

@@ -177,6 +177,13 @@ def forward(function: Any, operands: tuple, out_dtype: Any, rows: Any, block: An
     return y
 
 
+def copy(x: Any, y: Any) -> None:
+    """The elements of ``x`` into ``y``, which lies otherwise."""
+    if arrays.movable(x):
+        x, y = arrays.bits(x), arrays.bits(y)
+    _launch(ts.identity, [x], y, None, None)
+
+
 def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return numpy.broadcast_shapes(*shapes)

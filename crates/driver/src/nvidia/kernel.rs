@@ -2,6 +2,7 @@
 //! it.
 
 use super::host;
+use super::maps::Maps;
 use super::settled::{self, Repeatable};
 use crate::gpu;
 use std::cell::RefCell;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::Profile;
-use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, compile, usual_classes};
+use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, usual_classes};
 use tessera_runtime::cuda::{CudaError, Function, LaunchShape, LoadOptions, Module};
 use tessera_support::{ForkLock, Hash128};
 use tessera_target::frame::{CONTEXT, Frame};
@@ -38,7 +39,16 @@ pub struct Kernel {
 pub struct Variant {
     pub code: Code,
     /// By device.
-    loaded: ForkLock<BTreeMap<u32, Arc<Function>>>,
+    loaded: ForkLock<BTreeMap<u32, Loaded>>,
+}
+
+/// Code on a device.
+#[derive(Clone)]
+struct Loaded {
+    function: Arc<Function>,
+    /// How many blocks, or clusters of them, the device holds at once; asked where launches depend
+    /// on it.
+    at_once: u64,
 }
 
 thread_local! {
@@ -93,9 +103,9 @@ impl Kernel {
 
     /// The variant's function on a device; its code is assembled and loaded when it first runs
     /// there. What is assembled is kept between processes.
-    fn function(&self, variant: &Variant, ordinal: u32) -> Result<Arc<Function>, Diagnostics> {
-        if let Some(function) = variant.loaded.lock().get(&ordinal) {
-            return Ok(function.clone());
+    fn function(&self, variant: &Variant, ordinal: u32) -> Result<Loaded, Diagnostics> {
+        if let Some(loaded) = variant.loaded.lock().get(&ordinal) {
+            return Ok(loaded.clone());
         }
         if gpu::is_recording() {
             let message = format!(
@@ -115,13 +125,15 @@ impl Kernel {
         let load = || {
             let module =
                 Module::load_cached(&device, ptx.as_bytes(), &options, &*self.store, &about)?;
-            module.function(&variant.code.kernel().name)
+            let function = Arc::new(module.function(&variant.code.kernel().name)?);
+            let at_once = at_once(&variant.code, &function)?;
+            Ok(Loaded { function, at_once })
         };
-        let function = load()
-            .map_err(|e| Diagnostic::from(e.note(self.compiled_for())).at(self.func.loc.clone()))?;
-        let function = Arc::new(function);
-        variant.loaded.lock().insert(ordinal, function.clone());
-        Ok(function)
+        let loaded = load().map_err(|e: CudaError| {
+            Diagnostic::from(e.note(self.compiled_for())).at(self.func.loc.clone())
+        })?;
+        variant.loaded.lock().insert(ordinal, loaded.clone());
+        Ok(loaded)
     }
 
     fn compiled_for(&self) -> String {
@@ -132,10 +144,11 @@ impl Kernel {
         &self,
         code: &Code,
         args: &LaunchArgs,
-        on: &Function,
+        on: &Loaded,
     ) -> Result<LaunchShape, Diagnostics> {
         let kernel = code.kernel();
-        let blocks = code.blocks(args, on.device().info().multiprocessors);
+        let multiprocessors = on.function.device().info().multiprocessors;
+        let blocks = code.blocks_where(args, multiprocessors, on.at_once);
         let Ok(blocks) = u32::try_from(blocks) else {
             let message = format!("expected at most 2^31 - 1 blocks, got {blocks}");
             let error = Diagnostic::new(ErrorCode::E_LAUNCH_GEOMETRY, message);
@@ -250,6 +263,24 @@ impl Kernel {
     }
 }
 
+/// Blocks or clusters that the device holds at once, of code whose launches have no more of them.
+fn at_once(code: &Code, function: &Function) -> Result<u64, CudaError> {
+    let kernel = code.kernel();
+    match code.shape {
+        Shape::Groups | Shape::Lanes { .. } => Ok(u64::MAX),
+        Shape::Persistent { .. } if kernel.cluster > 1 => {
+            let mut shape = LaunchShape::new([kernel.cluster, 1, 1], kernel.threads);
+            shape.cluster = Some([kernel.cluster, 1, 1]);
+            shape.shared = kernel.dynamic_shared;
+            Ok(u64::from(function.max_clusters(&shape)?))
+        }
+        Shape::Persistent { .. } => {
+            let each = function.occupancy(kernel.threads, kernel.dynamic_shared)?;
+            Ok(u64::from(each) * u64::from(function.device().info().multiprocessors))
+        }
+    }
+}
+
 /// Parameter bytes of a launch: words first, and what else the code takes after them.
 pub fn as_bytes(words: &[u64]) -> &[u8] {
     // SAFETY: words are bytes, eight each.
@@ -266,7 +297,7 @@ impl Artifact for Kernel {
     }
 
     fn hash(&self) -> Hash128 {
-        self.usual.code.module.hash()
+        self.usual.code.hash()
     }
 
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
@@ -279,8 +310,13 @@ impl Artifact for Kernel {
         }
         SCRATCH.with_borrow_mut(|(words, classes)| {
             let (words, variant) = self.fit(args, (words, classes))?;
-            let function = self.function(&variant, queue.device)?;
-            let shape = self.shape(&variant.code, args, &function)?;
+            let loaded = self.function(&variant, queue.device)?;
+            let shape = self.shape(&variant.code, args, &loaded)?;
+            let function = loaded.function;
+            if !variant.code.maps.is_empty() {
+                let maps = Maps::new(&variant.code, &self.frame, words, &self.func.loc)?;
+                maps.push(words, function.device(), &self.func.loc)?;
+            }
             let stream = gpu::stream(queue.stream);
             let mut launch = |status: u64| {
                 words[CONTEXT] = status;
@@ -303,8 +339,9 @@ impl Artifact for Kernel {
     fn settle(&self, args: &LaunchArgs, queue: Queue) -> Option<Arc<dyn Settled>> {
         SCRATCH.with_borrow_mut(|(words, classes)| {
             let (words, variant) = self.fit(args, (words, classes)).ok()?;
-            let function = self.function(&variant, queue.device).ok()?;
-            let shape = self.shape(&variant.code, args, &function).ok()?;
+            let loaded = self.function(&variant, queue.device).ok()?;
+            let shape = self.shape(&variant.code, args, &loaded).ok()?;
+            let function = loaded.function;
             let (about, device) = (self.about.clone(), queue.device);
             let all = Repeatable { code: &variant.code, function, shape, device, about };
             settled::settle(all, &self.frame, words)
@@ -316,7 +353,7 @@ impl Artifact for Kernel {
         let kernel = variant.code.kernel();
         let mut out = vec![("arch", self.caps.target.to_string())];
         out.extend(variant.code.notes.iter().cloned());
-        if let Some(function) = variant.loaded.lock().values().next() {
+        if let Some(Loaded { function, .. }) = variant.loaded.lock().values().next() {
             let made = function.attributes();
             out.push(("registers", made.registers.to_string()));
             out.push(("local_bytes", made.local_bytes.to_string()));

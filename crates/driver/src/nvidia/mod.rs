@@ -3,6 +3,7 @@
 
 mod host;
 mod kernel;
+mod maps;
 mod settled;
 
 use crate::backends::{PTX, Target};

@@ -1,6 +1,7 @@
 //! Launches that are repeated with other addresses and numbers.
 
 use super::kernel::as_bytes;
+use super::maps::Maps;
 use crate::gpu;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ struct Launch {
     shape: LaunchShape,
     device: u32,
     words: Box<[u64]>,
+    maps: Maps,
     /// Which words are addresses and which numbers.
     addresses: Box<[usize]>,
     scalars: Box<[usize]>,
@@ -43,11 +45,13 @@ pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<d
     let places = |wanted: fn(&ParamKind) -> bool| {
         frame.params.iter().filter(|p| wanted(&p.kind)).map(|p| p.word).collect()
     };
+    let maps = Maps::new(all.code, frame, words, &all.about.loc).ok()?;
     Some(Arc::new(Launch {
         function: all.function,
         shape: all.shape,
         device: all.device,
         words: words.into(),
+        maps,
         addresses: places(|kind| matches!(kind, ParamKind::Array { .. })),
         scalars: places(|kind| matches!(kind, ParamKind::Scalar(_))),
         about: all.about,
@@ -70,6 +74,7 @@ impl Settled for Launch {
             for (&place, &value) in self.scalars.iter().zip(scalars) {
                 words[place] = bits(value);
             }
+            self.maps.push(words, self.function.device(), &self.about.loc)?;
             // SAFETY: all but addresses and numbers is as it was in a launch that was checked; the
             // driver of launches has compared the arrays' layouts with those of that one.
             unsafe { self.function.launch(&self.shape, as_bytes(words), gpu::stream(stream)) }

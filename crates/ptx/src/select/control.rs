@@ -1,13 +1,94 @@
 //! Loops and branches. Conditions are the same in all threads of a group, so that every branch is
 //! taken by all of them.
 
+use super::wgmma::{Add, Pending};
 use super::{Repr, Select};
 use crate::inst::*;
 use crate::scalar::carrier;
 use tessera_diag::Diagnostics;
 use tessera_ir::{BlockId, OpId, Type, Value};
 
+/// Where a value is that a loop carries.
+pub enum Carried {
+    Regs(Vec<Reg>),
+    /// An accumulator stays in the registers it was opened in: the matrix engine may be adding to
+    /// them. `add` tells whether anything was added yet, where the code before does not.
+    Pending {
+        regs: Vec<Reg>,
+        add: Option<Reg>,
+    },
+}
+
 impl Select<'_> {
+    /// Gives the values that a loop carries their places, and puts the first ones there.
+    pub fn carry(&mut self, args: &[Value], inits: &[Value]) -> Vec<Carried> {
+        let (mut to, mut from) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        for (&arg, &init) in args.iter().zip(inits) {
+            let pending = match self.repr(init) {
+                Repr::Pending(p) => Some(p.clone()),
+                _ => None,
+            };
+            out.push(match pending {
+                Some(Pending { regs, add }) => {
+                    let add = match add {
+                        Add::Yes => None,
+                        Add::When(p) => Some(p),
+                        Add::No => Some(self.asm.mov(Ty::Pred, Opnd::Int(0))),
+                    };
+                    Carried::Pending { regs, add }
+                }
+                None => {
+                    let regs = self.fresh(arg);
+                    from.push(self.values_of(init));
+                    to.push(regs.clone());
+                    Carried::Regs(regs)
+                }
+            });
+        }
+        self.move_together(&to, &from);
+        out
+    }
+
+    pub fn bind_carried(&mut self, v: Value, carried: &Carried) {
+        match carried {
+            Carried::Regs(regs) => self.bind(v, regs),
+            Carried::Pending { regs, add } => {
+                let add = add.map_or(Add::Yes, Add::When);
+                self.set(v, Repr::Pending(Pending { regs: regs.clone(), add }));
+            }
+        }
+    }
+
+    /// Puts what the next turn begins with in place.
+    pub fn carry_on(&mut self, carried: &[Carried], next: &[Value]) {
+        let (mut to, mut from) = (Vec::new(), Vec::new());
+        for (carried, &v) in carried.iter().zip(next) {
+            match carried {
+                Carried::Regs(regs) => {
+                    to.push(regs.clone());
+                    from.push(self.values_of(v));
+                }
+                Carried::Pending { regs, add } => {
+                    let next = self.pending(v);
+                    if next.regs != *regs {
+                        // Another accumulator takes its place: nothing may be on its way to it.
+                        self.settle(&next);
+                        to.push(regs.clone());
+                        from.push(next.regs);
+                    } else if let Some(p) = *add {
+                        self.set_add(p, next.add);
+                        continue;
+                    }
+                    if let Some(p) = *add {
+                        self.asm.mov_to(Ty::Pred, p, Opnd::Int(1));
+                    }
+                }
+            }
+        }
+        self.move_together(&to, &from);
+    }
+
     /// Fresh registers for a value of this type, to be written on several paths.
     fn fresh(&mut self, v: Value) -> Vec<Reg> {
         let (n, dtype) = match self.func.ty(v) {
@@ -61,12 +142,9 @@ impl Select<'_> {
         let args = func.blocks[body].args.clone();
         let i = self.asm.mov(Ty::B64, lo);
         self.set(args[0], Repr::Scalar(i));
-        let inits: Vec<Vec<Reg>> =
-            op.group("init").to_vec().iter().map(|&v| self.values_of(v)).collect();
-        let carried: Vec<Vec<Reg>> = args[1..].iter().map(|&v| self.fresh(v)).collect();
-        self.move_together(&carried, &inits);
-        for (&v, regs) in args[1..].iter().zip(&carried) {
-            self.bind(v, regs);
+        let carried = self.carry(&args[1..], op.group("init"));
+        for (&v, carried) in args[1..].iter().zip(&carried) {
+            self.bind_carried(v, carried);
         }
         let [again, done] = [self.asm.label(), self.asm.label()];
         let none = self.asm.setp(Cmp::Ge, Ty::S64, i, hi);
@@ -77,8 +155,8 @@ impl Select<'_> {
         self.begin_rotation(id);
         self.asm.place(again);
         self.block(body)?;
-        let next: Vec<Vec<Reg>> = self.yielded(body).iter().map(|&v| self.values_of(v)).collect();
-        self.move_together(&carried, &next);
+        let next = self.yielded(body);
+        self.carry_on(&carried, &next);
         let stepped = self.asm.int(Alu::Add, Ty::S64, &[i.into(), step.into()]);
         self.asm.mov_to(Ty::B64, i, stepped);
         let more = self.asm.setp(Cmp::Lt, Ty::S64, i, hi);
@@ -89,8 +167,8 @@ impl Select<'_> {
         self.leave_loop();
         // There may have been no turn at all.
         self.join_sync_state(before);
-        for (&v, regs) in op.results.iter().zip(&carried) {
-            self.bind(v, regs);
+        for (&v, carried) in op.results.iter().zip(&carried) {
+            self.bind_carried(v, carried);
         }
         Ok(())
     }
@@ -99,13 +177,11 @@ impl Select<'_> {
         let func = self.func;
         let op = &func.ops[id];
         let (cond, body) = (op.regions[0], op.regions[1]);
-        let inits: Vec<Vec<Reg>> =
-            op.group("init").to_vec().iter().map(|&v| self.values_of(v)).collect();
         let args = func.blocks[cond].args.clone();
-        let carried: Vec<Vec<Reg>> = args.iter().map(|&v| self.fresh(v)).collect();
-        self.move_together(&carried, &inits);
-        for (&v, regs) in args.iter().chain(&func.blocks[body].args).zip(carried.iter().cycle()) {
-            self.bind(v, regs);
+        let carried = self.carry(&args, op.group("init"));
+        for (&v, carried) in args.iter().chain(&func.blocks[body].args).zip(carried.iter().cycle())
+        {
+            self.bind_carried(v, carried);
         }
         let [again, done] = [self.asm.label(), self.asm.label()];
         self.enter_loop(&[cond, body]);
@@ -116,14 +192,14 @@ impl Select<'_> {
         let left = self.sync_state();
         self.asm.when(go_on, false, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
         self.block(body)?;
-        let next: Vec<Vec<Reg>> = self.yielded(body).iter().map(|&v| self.values_of(v)).collect();
-        self.move_together(&carried, &next);
+        let next = self.yielded(body);
+        self.carry_on(&carried, &next);
         self.asm.emit(Inst::Bra { to: again, uniform: true });
         self.asm.place(done);
         self.leave_loop();
         self.swap_sync_state(left);
-        for (&v, regs) in op.results.iter().zip(&carried) {
-            self.bind(v, regs);
+        for (&v, carried) in op.results.iter().zip(&carried) {
+            self.bind_carried(v, carried);
         }
         Ok(())
     }
@@ -132,25 +208,29 @@ impl Select<'_> {
         let func = self.func;
         let op = &func.ops[id];
         let cond = self.scalar(op.operands[0]);
-        let results: Vec<Vec<Reg>> = op.results.iter().map(|&v| self.fresh(v)).collect();
         let [otherwise, done] = [self.asm.label(), self.asm.label()];
         self.asm.when(cond, false, |asm| asm.emit(Inst::Bra { to: otherwise, uniform: true }));
         let before = self.sync_state();
         self.block(op.regions[0])?;
-        let values: Vec<Vec<Reg>> =
-            self.yielded(op.regions[0]).iter().map(|&v| self.values_of(v)).collect();
-        self.move_together(&results, &values);
+        let values = self.yielded(op.regions[0]);
+        let results = self.carry(&op.results, &values);
+        // Which way was taken says whether anything was added.
+        for (carried, &v) in results.iter().zip(&values) {
+            if let (Carried::Pending { add: None, .. }, Repr::Pending(p)) = (carried, self.repr(v))
+            {
+                debug_assert!(p.add == Add::Yes);
+            }
+        }
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.asm.place(otherwise);
         let then = self.swap_sync_state(before);
         self.block(op.regions[1])?;
-        let values: Vec<Vec<Reg>> =
-            self.yielded(op.regions[1]).iter().map(|&v| self.values_of(v)).collect();
-        self.move_together(&results, &values);
+        let values = self.yielded(op.regions[1]);
+        self.carry_on(&results, &values);
         self.asm.place(done);
         self.join_sync_state(then);
-        for (&v, regs) in op.results.iter().zip(&results) {
-            self.bind(v, regs);
+        for (&v, carried) in op.results.iter().zip(&results) {
+            self.bind_carried(v, carried);
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ mod value;
 
 use crate::asm::Asm;
 use crate::caps::PtxCaps;
-use crate::code::{ArrayClass, Classes, Site};
+use crate::code::{ArrayClass, Classes, MapRecipe, Site};
 use crate::inst::*;
 use crate::module::{Kernel, Param, Stmt};
 use crate::scalar::Scalars;
@@ -123,6 +123,7 @@ pub struct Selected {
     pub kernel: Kernel,
     pub files: Vec<String>,
     pub sites: Vec<Site>,
+    pub maps: Vec<MapRecipe>,
 }
 
 pub fn select(
@@ -183,7 +184,7 @@ pub fn select(
     kernel.body.extend(me.head);
     kernel.body.extend(body);
     kernel.dynamic_shared = me.sync.bytes();
-    Ok(Selected { greatest: me.greatest, kernel, files: me.files, sites: me.sites })
+    Ok(Selected { greatest: me.greatest, kernel, files: me.files, sites: me.sites, maps: Vec::new() })
 }
 
 impl<'a> Select<'a> {

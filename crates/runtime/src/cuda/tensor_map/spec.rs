@@ -244,6 +244,16 @@ impl TensorMapSpec {
         Ok(spec)
     }
 
+    /// The same for an array that lies elsewhere.
+    pub fn at(mut self, address: u64) -> Self {
+        self.address = address;
+        self
+    }
+
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
     pub fn swizzle(mut self, swizzle: Swizzle) -> Self {
         self.swizzle = swizzle;
         self

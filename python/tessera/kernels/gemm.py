@@ -1,0 +1,586 @@
+"""Products of matrices, with what is done to their elements before they are stored.
+
+A group computes one tile of the result: it adds up products of tiles along ``K`` and hands the sums to the epilogue. Where
+there are too few tiles for all processors, several groups share a tile's ``K``, each writes its part, and a second launch
+adds the parts in a fixed order. A product with few rows is computed as the product of the transposed matrices, which are
+the same memory.
+
+GPUs copy tiles by engines that want rows on multiples of 16 bytes. Matrices that lie otherwise are copied first where the
+product is long enough to pay for it (`plan` says so).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+import numpy
+
+import tessera as ts
+
+from .. import _core
+from .._profile import profile
+from . import arrays, checks, elementwise, schedule
+
+
+@ts.func
+def epilogue_tile(x, p, m, n, BM, BN, kind):
+    """The part of an array that belongs to a tile of the result. An array of kind "r" has one row for all rows, one of "c"
+    one column for all columns, one of "1" one element."""
+    if kind == "1":
+        t = x[p, 0:1, 0:1]
+    elif kind == "r":
+        t = x[p, 0:1, n:n + BN]
+    elif kind == "c":
+        t = x[p, m:m + BM, 0:1]
+    else:
+        t = x[p, m:m + BM, n:n + BN]
+    return t
+
+
+@ts.func
+def finished(acc, e, f, g, p, m, n, BM, BN, epilogue, count, ke, kf, kg):
+    if count == 0:
+        t = epilogue(acc)
+    elif count == 1:
+        t = epilogue(acc, epilogue_tile(e, p, m, n, BM, BN, ke))
+    elif count == 2:
+        t = epilogue(acc, epilogue_tile(e, p, m, n, BM, BN, ke), epilogue_tile(f, p, m, n, BM, BN, kf))
+    else:
+        t = epilogue(
+            acc,
+            epilogue_tile(e, p, m, n, BM, BN, ke),
+            epilogue_tile(f, p, m, n, BM, BN, kf),
+            epilogue_tile(g, p, m, n, BM, BN, kg),
+        )
+    return t
+
+
+@ts.kernel
+def product(
+    A: ts.Tensor["M", "K"],
+    B: ts.Tensor["K", "N"],
+    E: ts.Tensor["?", "?", "?"],
+    F: ts.Tensor["?", "?", "?"],
+    G: ts.Tensor["?", "?", "?"],
+    C: ts.Tensor["M", "N"],
+    zero,
+    epilogue: ts.Fn = ts.identity,
+    count: int = 0,
+    BM: int = 128,
+    BN: int = 128,
+    BK: int = 64,
+    num_warps: int = 0,
+    num_stages: int = 0,
+    ke: str = "-",
+    kf: str = "-",
+    kg: str = "-",
+):
+    m = ts.tile.program_id(0) * BM
+    n = ts.tile.program_id(1) * BN
+    acc = ts.tile.zeros((BM, BN), zero.dtype)
+    for k in ts.tile.range(0, K, BK):
+        acc = ts.tile.mma(A[m:m + BM, k:k + BK], B[k:k + BK, n:n + BN], accumulator=acc)
+    C[m:m + BM, n:n + BN] = finished(acc, E, F, G, 0, m, n, BM, BN, epilogue, count, ke, kf, kg)
+
+
+@ts.kernel
+def products(
+    A: ts.Tensor["P", "M", "K"],
+    B: ts.Tensor["P", "K", "N"],
+    E: ts.Tensor["?", "?", "?"],
+    F: ts.Tensor["?", "?", "?"],
+    G: ts.Tensor["?", "?", "?"],
+    C: ts.Tensor["P", "M", "N"],
+    zero,
+    epilogue: ts.Fn = ts.identity,
+    count: int = 0,
+    BM: int = 128,
+    BN: int = 128,
+    BK: int = 64,
+    num_warps: int = 0,
+    num_stages: int = 0,
+    ke: str = "-",
+    kf: str = "-",
+    kg: str = "-",
+):
+    """One product for each ``p``."""
+    m = ts.tile.program_id(0) * BM
+    n = ts.tile.program_id(1) * BN
+    p = ts.tile.program_id(2)
+    acc = ts.tile.zeros((BM, BN), zero.dtype)
+    for k in ts.tile.range(0, K, BK):
+        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc)
+    C[p, m:m + BM, n:n + BN] = finished(acc, E, F, G, p, m, n, BM, BN, epilogue, count, ke, kf, kg)
+
+
+@ts.kernel
+def parts(
+    A: ts.Tensor["P", "M", "K"],
+    B: ts.Tensor["P", "K", "N"],
+    C: ts.Tensor["S", "P", "M", "N"],
+    zero,
+    chunk: ts.i64,
+    BM: int = 128,
+    BN: int = 128,
+    BK: int = 64,
+    num_warps: int = 0,
+    num_stages: int = 0,
+):
+    """Sums over ``S`` chunks of ``K``, each for itself."""
+    pm, pn, sp = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN), S * P)
+    m = pm * BM
+    n = pn * BN
+    s = sp // P
+    p = sp % P
+    acc = ts.tile.zeros((BM, BN), zero.dtype)
+    for k in ts.tile.range(s * chunk, min(K, s * chunk + chunk), BK):
+        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc)
+    C[s, p, m:m + BM, n:n + BN] = acc
+
+
+@ts.kernel
+def combined(
+    X: ts.Tensor["S", "P", "M", "N"],
+    E: ts.Tensor["?", "?", "?"],
+    F: ts.Tensor["?", "?", "?"],
+    G: ts.Tensor["?", "?", "?"],
+    C: ts.Tensor["P", "M", "N"],
+    epilogue: ts.Fn = ts.identity,
+    count: int = 0,
+    BM: int = 4,
+    BN: int = 256,
+    ke: str = "-",
+    kf: str = "-",
+    kg: str = "-",
+):
+    """The sum of the chunks, in order, through the epilogue."""
+    pn, pm, p = ts.tile.grid(ts.cdiv(N, BN), ts.cdiv(M, BM), P)
+    m = pm * BM
+    n = pn * BN
+    acc = X[0, p, m:m + BM, n:n + BN]
+    for s in ts.tile.range(1, S):
+        acc = acc + X[s, p, m:m + BM, n:n + BN]
+    C[p, m:m + BM, n:n + BN] = finished(acc, E, F, G, p, m, n, BM, BN, epilogue, count, ke, kf, kg)
+
+
+@ts.kernel
+def block_scaled(
+    A: ts.Tensor["P", "M", "K"],
+    B: ts.Tensor["P", "K", "N"],
+    SA: ts.Tensor["P", "M", "KB", ts.f32],
+    SB: ts.Tensor["P", "KB", "NB", ts.f32],
+    E: ts.Tensor["?", "?", "?"],
+    F: ts.Tensor["?", "?", "?"],
+    G: ts.Tensor["?", "?", "?"],
+    C: ts.Tensor["P", "M", "N"],
+    epilogue: ts.Fn = ts.identity,
+    count: int = 0,
+    BM: int = 128,
+    block: int = 128,
+    num_warps: int = 0,
+    num_stages: int = 0,
+    ke: str = "-",
+    kf: str = "-",
+    kg: str = "-",
+):
+    """Rows of ``A`` have a scale for every ``block`` elements, and ``B`` one for every square of them: each block's sums are
+    scaled before they are added up."""
+    m = ts.tile.program_id(0) * BM
+    n = ts.tile.program_id(1) * block
+    p = ts.tile.program_id(2)
+    acc = ts.tile.zeros((BM, block), ts.f32)
+    for k in ts.tile.range(0, K, block):
+        part = ts.tile.mma(A[p, m:m + BM, k:k + block], B[p, k:k + block, n:n + block], accumulator=ts.f32)
+        at = k // block
+        acc = acc + part * (SA[p, m:m + BM, at] * SB[p, at, n // block])[:, None]
+    C[p, m:m + BM, n:n + block] = finished(acc, E, F, G, p, m, n, BM, block, epilogue, count, ke, kf, kg)
+
+
+@ts.kernel
+def grouped(
+    A: ts.Tensor["T", "K"],
+    B: ts.Tensor["G", "K", "N"],
+    first: ts.Tensor["?", ts.i64],
+    C: ts.Tensor["T", "N"],
+    zero,
+    epilogue: ts.Fn = ts.identity,
+    BM: int = 128,
+    BN: int = 128,
+    BK: int = 64,
+    num_warps: int = 0,
+    num_stages: int = 0,
+):
+    """Rows ``first[g] … first[g + 1]`` of ``A`` by ``B[g]``. Tiles of rows are counted group by group; there are never more
+    than of all rows together and one for each group."""
+    at, pn = ts.tile.grid(T // BM + G, ts.cdiv(N, BN))
+    n = pn * BN
+    left = at
+    which = -1
+    begin = ts.tile.cast(0, ts.i64)
+    end = begin
+    for g in ts.tile.range(0, G):
+        lo = first[g]
+        hi = first[g + 1]
+        tiles = ts.cdiv(hi - lo, BM)
+        if which < 0 and left < tiles:
+            which = g
+            begin = lo + left * BM
+            end = hi
+        left = left - tiles
+    if which >= 0:
+        acc = ts.tile.zeros((BM, BN), zero.dtype)
+        for k in ts.tile.range(0, K, BK):
+            acc = ts.tile.mma(A[begin:begin + BM, k:k + BK], B[which, k:k + BK, n:n + BN], accumulator=acc)
+        rows = begin + ts.tile.arange(BM)
+        ts.tile.store(
+            C, (rows[:, None], n + ts.tile.arange(BN)[None, :]), epilogue(acc), mask=(rows < end)[:, None], unique=True
+        )
+
+
+# What runs for which shape
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is computed. ``str`` of it is what a user reads."""
+
+    tile: tuple[int, int, int]
+    #: Chunks of ``K``; more than 1 are combined by a second launch.
+    split: int = 1
+    #: Whether the transposed matrices are multiplied.
+    swapped: bool = False
+    #: Operands that are copied to rows on multiples of 16 bytes first.
+    padded: tuple[str, ...] = ()
+    num_warps: int = 0
+    num_stages: int = 0
+
+    def __str__(self) -> str:
+        words = ["tiles of " + "x".join(map(str, self.tile))]
+        if self.swapped:
+            words.append("of the transposed matrices, for there are few rows")
+        if self.split > 1:
+            words.append(f"K in {self.split} chunks that a second launch adds up")
+        if self.padded:
+            words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 16 bytes first")
+        return ", ".join(words)
+
+
+#: Sides of tiles, and what part of the matrix units' speed a processor reaches with them.
+TILES = ((128, 256, 1.0), (256, 128, 0.98), (128, 192, 0.95), (128, 128, 0.87), (64, 256, 0.8), (64, 128, 0.7), (64, 64, 0.5))
+#: Processors of a large GPU: tiles are dealt out to them in rounds.
+PROCESSORS = 132
+#: Chunks that ``K`` may be divided into.
+SPLITS = (1, 2, 4, 8, 16, 32)
+#: What a tile costs beside its products, in elements of ``K``.
+AROUND = 96
+
+
+@functools.lru_cache(maxsize=4096)
+def tiles(P: int, M: int, N: int, K: int, itemsize: int) -> tuple[int, int, int]:
+    """The tile and the number of chunks of ``K`` that take the least time, counted in rounds over all processors."""
+    best: tuple[float, tuple[int, int, int]] = (float("inf"), (128, 128, 1))
+    for bm, bn, speed in TILES:
+        if bm >= 2 * max(M, 64) or bn >= 2 * max(N, 64):
+            continue
+        count = P * -(-M // bm) * -(-N // bn)
+        for split in SPLITS:
+            if split > 1 and (K < split * 512 or count * split > 2 * PROCESSORS):
+                break
+            rounds = -(-count * split // PROCESSORS)
+            time = rounds * bm * bn * (-(-K // split) / speed + AROUND)
+            # Parts are written and read again: four bytes each way, at a speed that many sums make up for.
+            time += 0.0 if split == 1 else P * M * N * (split + 1) * 12.0 / PROCESSORS + 128 * 256 * 150
+            if time < best[0]:
+                best = time, (bm, bn, split)
+    return best[1]
+
+
+#: Up to so many rows, the transposed product has the longer side where tiles are long.
+FEW_ROWS = 64
+#: A side below which copying the other matrix costs more than rows at any address.
+WORTH_PADDING = 256
+
+
+@functools.lru_cache(maxsize=4096)
+def plan(P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned: tuple[bool, bool], strict: bool) -> Plan:
+    """How ``[P, M, K]`` by ``[P, K, N]`` is computed."""
+    depth = max(128 // itemsize, 16)
+    if not on_device:
+        return Plan((128, 128, depth))
+    swapped = M <= FEW_ROWS and N > M
+    m, n = (N, M) if swapped else (M, N)
+    worth = min(M, N) >= WORTH_PADDING
+    padded = tuple(name for name, good in zip("AB", aligned) if worth and not good)
+    if n <= FEW_ROWS:
+        bn = next(w for w in (16, 32, 64) if w >= n)
+        bm = 128
+        count = P * -(-m // bm)
+        enough = (s for s in SPLITS if count * s >= PROCESSORS // 2 or K < 1024 * s)
+        split = 1 if strict else next(enough, SPLITS[-1])
+        return Plan((bm, bn, depth), split, swapped, padded)
+    bm, bn, split = tiles(P, m, n, K, itemsize)
+    return Plan((bm, bn, depth), 1 if strict else split, swapped, padded)
+
+
+def is_aligned(x: Any) -> bool:
+    """Whether all rows of the last two axes lie on multiples of 16 bytes: one of the axes side by side."""
+    each = arrays.itemsize(x)
+    unit = each if arrays.strides_in_elements(x) else 1
+    steps = [s * unit for s, n in zip(arrays.strides(x), x.shape) if n > 1]
+    return arrays.address(x) % 16 == 0 and all(s > 0 and (s == each or s % 16 == 0) for s in steps)
+
+
+def on_rows_of_16(x: Any) -> Any:
+    """A copy whose rows are on multiples of 16 bytes."""
+    each = max(16 // arrays.itemsize(x), 1)
+    wide = -(-x.shape[-1] // each) * each
+    copy = arrays.empty_as(x, (*x.shape[:-1], wide))[..., : x.shape[-1]]
+    elementwise.copy(x, copy)
+    return copy
+
+
+# Operations
+
+
+@functools.lru_cache(maxsize=256)
+def epilogue_of(activation: Any, biased: bool, residual: bool, scaled: bool) -> Any:
+    """``activation(scale * acc + bias) + residual`` of those that are there, as one function."""
+    if scaled and biased and residual:
+
+        @ts.func
+        def done(acc, scale, bias, rest):
+            return activation(acc * scale + bias) + rest
+
+    elif scaled and biased:
+
+        @ts.func
+        def done(acc, scale, bias):
+            return activation(acc * scale + bias)
+
+    elif scaled and residual:
+
+        @ts.func
+        def done(acc, scale, rest):
+            return activation(acc * scale) + rest
+
+    elif biased and residual:
+
+        @ts.func
+        def done(acc, bias, rest):
+            return activation(acc + bias) + rest
+
+    elif scaled:
+
+        @ts.func
+        def done(acc, scale):
+            return activation(acc * scale)
+
+    elif biased:
+
+        @ts.func
+        def done(acc, bias):
+            return activation(acc + bias)
+
+    elif residual:
+
+        @ts.func
+        def done(acc, rest):
+            return activation(acc) + rest
+
+    else:
+        return activation
+    return done
+
+
+@ts.func
+def with_beta(acc, alpha, beta, c):
+    return alpha * acc + beta * c
+
+
+@ts.func
+def with_alpha(acc, alpha):
+    return alpha * acc
+
+
+def turned(x: Any) -> Any:
+    """A view with the last two axes exchanged."""
+    x = arrays.given(x, "matrix")
+    if x.ndim < 2:
+        got = f"shape {tuple(x.shape)}"
+        raise _core.error("E_SHAPE_MISMATCH", f"expected a matrix to transpose, got {got}", "give it two axes")
+    return arrays.permuted(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+#: What sums of products of these dtypes are kept in.
+_SUMS = {"f64": ts.f64, "i8": ts.i32, "u8": ts.i32}
+
+
+def sums_of(a: Any, b: Any) -> Any:
+    return _SUMS.get(a.name) or _SUMS.get(b.name) or ts.f32
+
+
+def multiply(
+    a: Any,
+    b: Any,
+    epilogue: Any,
+    extras: Sequence[Any],
+    out_dtype: Any,
+    tile: Any,
+    scales: tuple[Any, Any] | None = None,
+) -> Any:
+    """``epilogue(a @ b, *extras)`` with the batch rules of NumPy; ``extras`` broadcast to the result."""
+    a, b = arrays.given(a, "a"), arrays.given(b, "b")
+    of = _dtypes(a, b)
+    if not a.ndim or not b.ndim:
+        got = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise _core.error("E_SHAPE_MISMATCH", f"expected matrices or vectors, got shapes {got}", "multiply numbers with `*`")
+    vector = (a.ndim == 1, b.ndim == 1)
+    a = a.reshape(1, -1) if vector[0] else a
+    b = b.reshape(-1, 1) if vector[1] else b
+    if a.shape[-1] != b.shape[-2]:
+        raise _core.error(
+            "E_SHAPE_MISMATCH",
+            f"expected the last axis of `a` to be as long as the next to last of `b`, got {tuple(a.shape)} and {tuple(b.shape)}",
+            "transpose one of them, or look where its shape comes from",
+        )
+    batch = elementwise._broadcast([tuple(a.shape[:-2]), tuple(b.shape[:-2])])
+    (M, K), N = a.shape[-2:], b.shape[-1]
+    given = arrays.dtype_of(a)
+    of = checks.out_dtype(out_dtype, of if not checks.is_float(given) else given, floats=False)
+    shape = (*batch, M, N)
+    c = arrays.empty(shape, of, a)
+    if arrays.size(c):
+        P = _count(batch)
+        flat = [_batched(x, batch, P) for x in (a, b)]
+        more = [_extra(x, shape, P, a) for x in extras]
+        _launch(*flat, more, c.reshape(P, M, N), epilogue, tile, scales)
+    kept = [*batch, *([] if vector[0] else [M]), *([] if vector[1] else [N])]
+    return c.reshape(kept)
+
+
+def _count(batch: Sequence[int]) -> int:
+    return functools.reduce(operator.mul, batch, 1)
+
+
+def _dtypes(a: Any, b: Any) -> Any:
+    da, db = arrays.dtype_of(a), arrays.dtype_of(b)
+    narrow = ("fp8_e4m3", "fp8_e5m2")
+    if da != db and not (da.name in narrow and db.name in narrow):
+        raise _core.error("E_TYPE", f"expected matrices of one dtype, got {da} and {db}", "convert one of them first")
+    return sums_of(da, db)
+
+
+def _batched(x: Any, batch: tuple[int, ...], P: int) -> Any:
+    """``[P, rows, columns]`` without a copy where strides allow it."""
+    return arrays.expand(x, (*batch, *x.shape[-2:])).reshape(P, *x.shape[-2:])
+
+
+def _extra(x: Any, shape: tuple[int, ...], P: int, like: Any) -> tuple[Any, str]:
+    """An array of the epilogue as ``[P, …, …]``, and how it repeats."""
+    if arrays.is_number(x):
+        x = arrays.full((), x, ts.f32, like)
+    x = arrays.given(x, "epilogue")
+    try:
+        whole = arrays.expand(x, shape)
+    except (ValueError, RuntimeError):
+        raise _core.error(
+            "E_SHAPE_MISMATCH",
+            f"expected an array of the epilogue that broadcasts to {shape}, got shape {tuple(x.shape)}",
+            "sizes must be equal or 1, counted from the last axis",
+        ) from None
+    padded = (1,) * (len(shape) - x.ndim) + tuple(x.shape)
+    one = [padded[-2] == 1 and shape[-2] > 1, padded[-1] == 1 and shape[-1] > 1]
+    kind = "1" if all(one) else "r" if one[0] else "c" if one[1] else "-"
+    cut = whole[..., : 1 if one[0] else None, : 1 if one[1] else None]
+    return cut.reshape(P, *cut.shape[-2:]), kind
+
+
+_TURNED = {"r": "c", "c": "r", "1": "1", "-": "-"}
+
+
+def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scales: Any) -> None:
+    P, M, K = a.shape
+    N = b.shape[-1]
+    if len(extras) > 3:
+        raise _core.error("E_ARGUMENT", f"expected at most three arrays for an epilogue, got {len(extras)}", "combine some first")
+    strict = str(profile()) == "strict"
+    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), (is_aligned(a), is_aligned(b)), strict)
+    if tile is not None:
+        chosen = _pinned(chosen, tile)
+    if "A" in chosen.padded:
+        a = on_rows_of_16(a)
+    if "B" in chosen.padded:
+        b = on_rows_of_16(b)
+    zero = arrays.scalar(0, sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
+    if scales is None and chosen.swapped:
+        a, b, c = (arrays.permuted(x, (0, 2, 1)) for x in (b, a, c))
+        extras = [(arrays.permuted(x, (0, 2, 1)), _TURNED[kind]) for x, kind in extras]
+    count = len(extras)
+    filled = [x for x, _ in extras] + [a] * (3 - count)
+    kinds = [kind for _, kind in extras] + ["-"] * (3 - count)
+    more = (chosen.num_warps, chosen.num_stages)
+    if scales is not None:
+        block_scaled(a, b, *scales, *filled, c, epilogue, count, 128, 128, *more, *kinds)
+    elif chosen.split > 1:
+        steps = -(-K // chosen.tile[2])
+        each = -(-steps // chosen.split) * chosen.tile[2]
+        sums = arrays.empty((-(-K // each), *c.shape), _wide(zero), a)
+        parts(a, b, sums, zero, each, *chosen.tile, *more)
+        # The result may lie column by column: its tiles follow it.
+        rows, columns = schedule.area(*c.shape[1:])
+        combined(sums, *filled, c, epilogue, count, rows, columns, *kinds)
+    elif P == 1:
+        product(a[0], b[0], *filled, c[0], zero, epilogue, count, *chosen.tile, *more, *kinds)
+    else:
+        products(a, b, *filled, c, zero, epilogue, count, *chosen.tile, *more, *kinds)
+
+
+def _wide(zero: Any) -> Any:
+    return arrays.dtype_of(numpy.asarray(zero))
+
+
+def _pinned(chosen: Plan, tile: Any) -> Plan:
+    """A plan with what the caller gives: ``(BM, BN, BK)`` or a dict of fields of `Plan`."""
+    fields = dict(tile) if isinstance(tile, dict) else {"tile": tile}
+    known = set(Plan.__dataclass_fields__)
+    if unknown := sorted(set(fields) - known):
+        got = ", ".join(unknown)
+        raise _core.error("E_ARGUMENT", f"`tile`: expected fields of {', '.join(sorted(known))}, got {got}", "leave it out")
+    sides = tuple(fields.get("tile", chosen.tile))
+    if len(sides) != 3 or any(not isinstance(n, int) or n < 1 for n in sides):
+        raise _core.error("E_ARGUMENT", f"`tile`: expected three positive integers, got {sides}", "write `tile=(128, 256, 64)`")
+    return Plan(**{**chosen.__dict__, **fields, "tile": sides})
+
+
+def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any, tile: Any) -> Any:
+    """The rows of ``a`` in groups of ``sizes``, each by its own matrix of ``b``."""
+    a, b = arrays.given(a, "a"), arrays.given(b, "b")
+    _dtypes(a, b)
+    if a.ndim != 2 or b.ndim != 3 or a.shape[1] != b.shape[1]:
+        raise _core.error(
+            "E_SHAPE_MISMATCH",
+            f"expected `a` of shape [rows, K] and `b` of [groups, K, N], got {tuple(a.shape)} and {tuple(b.shape)}",
+            "the K of both must be equal",
+        )
+    sizes = arrays.given(sizes, "sizes")
+    if tuple(sizes.shape) != (b.shape[0],):
+        raise _core.error(
+            "E_SHAPE_MISMATCH",
+            f"`sizes`: expected one for each of {b.shape[0]} groups, got shape {tuple(sizes.shape)}",
+            "it says how many rows of `a` each group has",
+        )
+    first = arrays.running_sum(sizes)
+    (T, K), N = a.shape, b.shape[-1]
+    of = checks.out_dtype(out_dtype, arrays.dtype_of(a), floats=False)
+    # Rows beyond the last group are of no product.
+    c = arrays.full((T, N), 0, of, a)
+    zero = arrays.scalar(0, sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
+    if arrays.size(c):
+        depth = max(128 // arrays.itemsize(a), 16)
+        chosen = Plan((128 if T >= 128 * b.shape[0] else 64, 128, depth))
+        chosen = _pinned(chosen, tile) if tile is not None else chosen
+        grouped(a, b, first, c, zero, activation, *chosen.tile, chosen.num_warps, chosen.num_stages)
+    return c

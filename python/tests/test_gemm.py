@@ -1,0 +1,141 @@
+"""Products of the library against float64, on small integers, whose sums are exact in any order."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.kernels import gemm as kernels
+
+
+@pytest.fixture
+def ints():
+    rng = np.random.default_rng(0)
+    return lambda *shape, dtype="bf16": ts.array(rng.integers(-3, 4, shape), dtype)
+
+
+def wide(x):
+    return np.asarray(x).astype(np.float64)
+
+
+def same(got, expected):
+    assert got.shape == expected.shape
+    assert (wide(got) == expected).all()
+
+
+SHAPES = [
+    ((5, 7), (7, 3)), ((130, 70), (70, 129)), ((2, 3, 20, 30), (30, 40)), ((3, 20, 30), (2, 1, 30, 8)), ((7,), (7,)),
+    ((7,), (7, 9)), ((4, 7), (7,)), ((4, 0), (0, 5)), ((0, 4), (4, 5)), ((1, 300), (300, 1)), ((300, 1), (1, 300)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32", "f64"])
+def test_shapes_follow_numpy(ints, dtype):
+    for of_a, of_b in SHAPES:
+        a, b = ints(*of_a, dtype=dtype), ints(*of_b, dtype=dtype)
+        same(ts.op.matmul(a, b, out_dtype="f64" if dtype == "f64" else "f32"), wide(a) @ wide(b))
+
+
+def test_transposes_are_the_same_memory(ints):
+    a, b = ints(64, 96), ints(96, 80)
+    for turn_a, turn_b in itertools.product((False, True), repeat=2):
+        left = np.ascontiguousarray(a.T) if turn_a else a
+        right = np.ascontiguousarray(b.T) if turn_b else b
+        same(ts.gemm(left, right, trans_a=turn_a, trans_b=turn_b, out_dtype="f32"), wide(a) @ wide(b))
+    same(ts.op.matmul(a[::2, ::-1], b[::-1, 1::3], out_dtype="f32"), wide(a[::2, ::-1]) @ wide(b[::-1, 1::3]))
+
+
+def test_alpha_and_beta(ints):
+    a, b, c = ints(64, 96), ints(96, 80), ints(64, 80, dtype="f32")
+    same(ts.gemm(a, b, c, 2.0, 3.0, out_dtype="f32"), 2 * (wide(a) @ wide(b)) + 3 * wide(c))
+    nothing = np.full((64, 80), np.nan, np.float32)
+    same(ts.gemm(a, b, nothing, 2.0, 0.0, out_dtype="f32"), 2 * (wide(a) @ wide(b)))
+
+
+PLANS = [None, {"split": 2}, {"swapped": True}, {"split": 3, "swapped": True, "tile": (32, 16, 16)}, (16, 16, 16)]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_epilogues_are_the_same_for_every_plan(ints, plan):
+    a, b = ints(64, 96), ints(96, 80)
+    row, column, rest = ints(80, dtype="f32"), ints(64, 1, dtype="f32"), ints(64, 80, dtype="f32")
+    sums = wide(a) @ wide(b)
+    got = ts.op.matmul(a, b, bias=row, activation="relu", residual=rest, out_dtype="f32", tile=plan)
+    same(got, np.maximum(sums + wide(row), 0) + wide(rest))
+    same(ts.op.matmul(a, b, bias=column, scale=2.0, out_dtype="f32", tile=plan), 2 * sums + wide(column))
+    batch = ts.op.matmul(np.stack([a, a]), b, residual=ints(2, 1, 1, dtype="f32") * 0 + 1, out_dtype="f32", tile=plan)
+    same(batch, np.stack([sums, sums]) + 1)
+
+
+def test_integers_are_exact(ints):
+    a, b = ints(5, 70, dtype="i8"), ints(70, 30, dtype="i8")
+    got = ts.op.matmul(a, b)
+    assert got.dtype == np.int32
+    same(got, wide(a) @ wide(b))
+
+
+def test_scales_of_fp8(ints):
+    a, b = ints(40, 256, dtype="fp8_e4m3"), ints(256, 140, dtype="fp8_e5m2")
+    same(ts.op.matmul(a, b, scale=0.5, out_dtype="f32"), wide(a) @ wide(b) * 0.5)
+    of_a = np.abs(ints(1, 40, 2, dtype="f32"))
+    of_b = np.abs(ints(1, 2, 2, dtype="f32"))
+    scaled_a = wide(a) * np.repeat(of_a[0], 128, axis=1)
+    scaled_b = wide(b) * np.repeat(np.repeat(of_b[0], 128, axis=0), 128, axis=1)[:, :140]
+    same(ts.op.matmul(a, b, block_scales=(of_a, of_b), out_dtype="f32"), scaled_a @ scaled_b)
+
+
+@pytest.mark.parametrize("sizes", [[10, 0, 54, 30], [100, 0, 0, 0], [0, 0, 0, 0], [25, 25, 25, 25]])
+def test_groups_of_rows(ints, sizes):
+    a, b = ints(100, 70), ints(4, 70, 90)
+    expected, at = np.zeros((100, 90)), 0
+    for size, matrix in zip(sizes, b):
+        expected[at : at + size] = wide(a[at : at + size]) @ wide(matrix)
+        at += size
+    same(ts.op.grouped_gemm(a, b, np.array(sizes), out_dtype="f32"), expected)
+
+
+def test_strict_is_the_interpreter_and_never_splits(ints):
+    a = ts.array(np.random.default_rng(1).standard_normal((33, 100)), "f32")
+    b = ts.array(np.random.default_rng(2).standard_normal((100, 20)), "f32")
+    with ts.numerics.profile("strict"):
+        compiled = ts.op.matmul(a, b)
+        ts.runtime.select_backend("interp")
+        try:
+            assert ts.op.matmul(a, b).tobytes() == compiled.tobytes()
+        finally:
+            ts.runtime.select_backend(None)
+    assert kernels.plan(1, 64, 64, 65536, 2, True, (True, True), True).split == 1
+    assert kernels.plan(1, 64, 64, 65536, 2, True, (True, True), False).split > 1
+
+
+def test_plans_are_for_every_shape():
+    for shape in itertools.product((1, 3), (1, 16, 64, 100, 1000, 4096), (1, 24, 64, 129, 8192), (0, 1, 64, 14336)):
+        for size, aligned in itertools.product((1, 2, 4, 8), ((True, True), (False, True))):
+            plan = kernels.plan(*shape, size, True, aligned, False)
+            assert all(side > 0 for side in plan.tile) and plan.split >= 1
+            assert str(plan).startswith("tiles of ")
+    # Rows that engines cannot copy, in a product that is worth it.
+    assert kernels.plan(1, 4095, 4095, 4095, 2, True, (False, False), False).padded == ("A", "B")
+    assert kernels.plan(1, 8, 4095, 4095, 2, True, (False, False), False).padded == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda a, b: ts.op.matmul(a, a), "E_SHAPE_MISMATCH"),
+        (lambda a, b: ts.op.matmul(a, b.astype(np.float64)), "E_TYPE"),
+        (lambda a, b: ts.op.matmul(a, b, bias=np.zeros(3, np.float32)), "E_SHAPE_MISMATCH"),
+        (lambda a, b: ts.op.matmul(a, b, tile=(1, 2)), "E_ARGUMENT"),
+        (lambda a, b: ts.op.matmul(a, b, tile={"stages": 2}), "E_ARGUMENT"),
+        (lambda a, b: ts.op.matmul(a, b, epilogue=ts.identity, bias=b), "E_ARGUMENT"),
+        (lambda a, b: ts.op.matmul(np.float32(1), b), "E_SHAPE_MISMATCH"),
+        (lambda a, b: ts.op.grouped_gemm(a, b[None], np.zeros(2, np.int64)), "E_SHAPE_MISMATCH"),
+        (lambda a, b: ts.op.grouped_gemm(a, b, np.zeros(2, np.int64)), "E_SHAPE_MISMATCH"),
+        (lambda a, b: ts.gemm(np.zeros(3, np.float32), b, trans_a=True), "E_SHAPE_MISMATCH"),
+    ],
+)
+def test_refused(call, code):
+    with pytest.raises(ts.TesseraError) as caught:
+        call(np.zeros((4, 6), np.float32), np.zeros((6, 5), np.float32))
+    assert caught.value.code == code and caught.value.help
