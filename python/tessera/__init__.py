@@ -110,7 +110,7 @@ from ._errors import (
     ToolError,
     UnsupportedError,
 )
-from ._func import func
+from ._func import bind, func
 from ._inspect import inspect_ir
 from ._report import CheckReport
 from ._require import require

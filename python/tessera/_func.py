@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Callable
 
 from . import _core
@@ -69,3 +70,34 @@ def func(fn: Callable | None = None, *, source: str | None = None) -> Any:
     if fn is None:
         return functools.partial(func, source=source)
     return Func(fn, source_of(fn, source, "ts.func"))
+
+
+class Bound:
+    """A ``@ts.func`` with arrays for its last parameters."""
+
+    def __init__(self, function: Func, arrays: dict[str, Any]) -> None:
+        self.function = function
+        self.arrays = arrays
+
+    def __repr__(self) -> str:
+        return f"<tessera func {self.function.name} with {', '.join(self.arrays)}>"
+
+
+def bind(function: Any, **arrays: Any) -> Bound:
+    """A function for an operation of the library that also reads arrays: ``ts.bind(add_bias, bias=bias)``.
+
+    The arrays are the function's last parameters. They are handed over at every call, so the function is compiled once for
+    all arrays of a dtype and rank.
+    """
+    if not isinstance(function, Func):
+        got = type(function).__name__
+        raise _core.error("E_ARGUMENT", f"expected a `@ts.func`, got a {got}", "decorate it: `@ts.func`")
+    names = list(inspect.signature(function._fn).parameters) if function._fn is not None else []
+    last = names[len(names) - len(arrays) :] if arrays else []
+    if set(last) != set(arrays):
+        got, wanted = ", ".join(arrays), ", ".join(last)
+        raise _core.error(
+            "E_ARGUMENT", f"expected arrays for the last parameters of `{function.name}` ({wanted}), got {got}",
+            "arrays come after all that the operation gives",
+        )
+    return Bound(function, {name: arrays[name] for name in last})

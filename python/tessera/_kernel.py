@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from . import _core
 from ._arrays import for_result
@@ -124,14 +124,20 @@ class KernelFn:
     def __getitem__(self, grid: int | tuple[int, ...]) -> Callable[..., Any]:
         return functools.partial(self.launch, grid=grid)
 
-    def jit(self, *, target: str | None = None, **values: Any) -> Compiled:
+    def jit(self, *, target: str | None = None, layouts: Mapping[str, Mapping[str, int | None]] | None = None, **values: Any) -> Compiled:
         """Compiles for these dims, tunables and constants, without data.
 
         Dims that reach a tile shape must be given; others may stay free. ``target`` is a backend, or an
         architecture such as ``"sm90"``: no device is needed to compile for it. ``sm_90`` is what PTX calls so,
         which later GPUs run too, ``sm_90a`` has what that generation alone has, and ``sm90`` is what its GPUs get.
+
+        ``layouts`` says how arrays will lie, where that is not row by row on good addresses: for a parameter's name,
+        ``axis`` is the axis along which neighbours lie side by side (``{"b": {"axis": 0}}`` is column-major; ``None`` for
+        an array that has no such axis), and ``align`` the power of two, up to 16, that the address and the strides of the
+        other axes are multiples of, in bytes. GPUs have code of their own for each. Calls still take any arrays.
         """
-        return Compiled(self, self._kernel.jit({k: capture(v) for k, v in values.items()}, target, profile_now()))
+        given = {name: capture(value) for name, value in values.items()}
+        return Compiled(self, self._kernel.jit(given, _layouts(layouts or {}), target, profile_now()))
 
     def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:
         """The text of one level: ``graph``, ``schedule``, ``tile``, ``staged`` (GPUs have it) or ``target``."""
@@ -157,6 +163,14 @@ class KernelFn:
 
     def __deepcopy__(self, memo: dict) -> KernelFn:
         return self
+
+
+def _layouts(layouts: Any) -> dict[str, dict[str, Any]]:
+    """``layouts=`` as the compiler takes it."""
+    if not isinstance(layouts, Mapping) or not all(isinstance(entries, Mapping) for entries in layouts.values()):
+        what = "expected a dict of dicts as `layouts`, one for each array it tells of"
+        raise _core.error("E_ARGUMENT", f"{what}, got {layouts!r}", 'write `layouts={"b": {"axis": 0}}`')
+    return {str(name): {str(key): capture(value) for key, value in entries.items()} for name, entries in layouts.items()}
 
 
 class Compiled:

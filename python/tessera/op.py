@@ -20,8 +20,8 @@ import numpy
 from . import _core
 
 __all__ = [
-    "argmax", "argmin", "bias_activation", "cross_entropy", "cross_entropy_backward", "elementwise", "gelu", "gelu_safe",
-    "gemm", "grouped_gemm", "layernorm", "layernorm_backward", "layernorm_safe", "log_softmax", "log_softmax_backward", "logsumexp_safe", "max",
+    "argmax", "argmin", "bias_activation", "cross_entropy", "cross_entropy_backward", "elementwise", "flash_attention", "gelu",
+    "gelu_safe", "gemm", "grouped_gemm", "layernorm", "layernorm_backward", "layernorm_safe", "log_softmax", "log_softmax_backward", "logsumexp_safe", "max",
     "matmul", "mean", "min", "prod", "rmsnorm", "rmsnorm_backward", "rmsnorm_safe", "saxpy", "softmax", "softmax_backward",
     "softmax_safe", "sum", "transpose",
 ]  # fmt: skip
@@ -102,6 +102,42 @@ def grouped_gemm(a: Any, b: Any, sizes: Any, *, activation: Any = "identity", ou
     beyond the last group give zeros. ``sizes`` may be on the device: nothing waits for it."""
     names = _kernels("elementwise").activation(activation)
     return _kernels("gemm").grouped_product(a, b, sizes, names, out_dtype, tile)
+
+
+# Attention
+
+
+def flash_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: Any = False,
+    scale: float | None = None,
+    window: Any = None,
+    score_mod: Any = None,
+    mask_mod: Any = None,
+    return_lse: bool = False,
+    *,
+    is_causal: Any = None,
+    layout: str = "bhsd",
+    tile: Any = None,
+) -> Any:
+    """``softmax(scale * q @ k^T) @ v`` for every head, without storing the scores.
+
+    Shapes are ``(B, H, S, D)``, ``(B, S, H, D)`` with ``layout="bshd"``, or ``(B*H, S, D)``; in any strides. ``k`` and ``v``
+    may have fewer heads, each for as many of ``q``; another length; and ``v`` another head dim. ``scale`` is
+    ``1 / sqrt(D)``.
+
+    ``causal``: a query sees the keys up to its own place, counted from the ends of both (``"top_left"``: from the begins).
+    ``window`` is ``(left, right)``: how many keys to each side it sees; an int w means the last w keys when causal, else those
+    less than w away. ``score_mod(score, b, h, q, k)`` is a ``@ts.func`` on tiles of scores and of absolute positions, and
+    ``mask_mod(b, h, q, k)`` one that says which keys are seen; ``ts.bind(f, bias=array)`` hands them arrays.
+
+    A row that sees nothing gives zeros. With ``return_lse`` the logarithm of each row's sum of exponentials comes too, in f32:
+    ``-inf`` where nothing is seen.
+    """
+    causal = causal if is_causal is None else is_causal
+    return _kernels("attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile)
 
 
 # Softmax

@@ -125,3 +125,37 @@ def test_product_dims_bind_only_the_product():
         @ts.kernel
         def k(x: ts.Tensor["B*H", "D", ts.f32], y: ts.Tensor["k", ts.f32]):
             y[0] = B
+
+
+def test_a_second_loop_may_use_the_names_of_the_first():
+    @ts.kernel
+    def sums(x: ts.Tensor["n", ts.f32], y: ts.Tensor["?", ts.f32]):
+        total = ts.tile.zeros((8,), ts.f32)
+        i = ts.tile.program_id(0)
+        for at in ts.tile.range(0, 16, 8):
+            t = x[at:at + 8] * 2.0
+            total = total + t
+        for at in ts.tile.range(16, 32, 8):
+            t = ts.tile.where(x[at:at + 8] > 20.0, 1.0, 0.0)
+            total = total + t
+        y[i * 8:i * 8 + 8] = total
+
+    x = np.arange(32, dtype=np.float32)
+    y = np.zeros(8, np.float32)
+    sums[1](x, y)
+    assert (y == 2 * (x[:8] + x[8:16]) + (x[16:24] > 20) + (x[24:] > 20)).all()
+
+
+def test_a_name_of_an_earlier_loop_has_no_value_after_it():
+    with pytest.raises(ts.TesseraError) as caught:
+
+        @ts.kernel
+        def late(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+            i = ts.tile.program_id(0) * 8
+            for at in ts.tile.range(0, 16, 8):
+                t = x[at:at + 8]
+            for at in ts.tile.range(0, 16, 8):
+                y[i:i + 8] = t
+                t = x[at:at + 8]
+
+    assert caught.value.code == "E_UNINIT"

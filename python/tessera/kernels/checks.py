@@ -111,6 +111,16 @@ def extent(value: Any, name: str) -> int | None:
     return at
 
 
+def pair(value: Any, name: str) -> tuple[int, int] | None:
+    """Two tile extents that the caller gives, or none."""
+    if value is None:
+        return None
+    if not isinstance(value, (tuple, list)) or len(value) != 2 or any(not isinstance(n, int) or n < 1 for n in value):
+        help = "leave it out for a choice by shape"
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected two positive integers, got {value!r}", help)
+    return value[0], value[1]
+
+
 def word(value: Any, choices: tuple[str, ...], name: str) -> str:
     if value not in choices:
         message = f"`{name}`: expected one of {', '.join(choices)}, got {value!r}"

@@ -583,7 +583,9 @@ impl Elab<'_> {
                 continue;
             };
             let poisoned = *old == Val::Poison || new == Val::Poison;
-            if !poisoned && !carried.iter().any(|c| c.name == *name) && *old != new {
+            // A name that an earlier loop or branch may have left without a value is the body's own.
+            let unset = matches!(old, Val::Unset(_));
+            if !poisoned && !unset && !carried.iter().any(|c| c.name == *name) && *old != new {
                 self.error(
                     Code::E_UNSUPPORTED,
                     format!("expected `{name}` to mean the same in every iteration of the loop"),

@@ -1,0 +1,240 @@
+"""Attention over blocks of keys, with a running maximum and sum: scores are never stored.
+
+A group takes ``BM`` queries of one head and walks over blocks of ``BN`` keys. Keys that no query of the group may see are
+not visited; blocks that all of them see whole are not masked. So a causal mask costs its diagonal, and a window costs its
+two edges. Functions of the caller's change scores and mask them at absolute positions.
+
+A row's result depends on its own query, keys and values alone, and not on how many others there are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tessera as ts
+
+from .. import _core
+from .._func import Bound, Func
+from . import arrays, checks
+
+
+@ts.func
+def any_score(s, b, h, q, k):
+    return s
+
+
+@ts.func
+def changed(s, b, h, q, k, scores, X, Y, count):
+    if count == 0:
+        t = scores(s, b, h, q, k)
+    elif count == 1:
+        t = scores(s, b, h, q, k, X)
+    else:
+        t = scores(s, b, h, q, k, X, Y)
+    return t
+
+
+@ts.func
+def masked(s, b, h, q, k, mask, Z, W, count):
+    if count < 0:
+        t = s
+    elif count == 0:
+        t = ts.tile.where(mask(b, h, q, k), s, -math.inf)
+    elif count == 1:
+        t = ts.tile.where(mask(b, h, q, k, Z), s, -math.inf)
+    else:
+        t = ts.tile.where(mask(b, h, q, k, Z, W), s, -math.inf)
+    return t
+
+
+@ts.func
+def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W, masks):
+    """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
+    rows = q0 + ts.tile.arange(BM)[:, None]
+    columns = k0 + ts.tile.arange(BN)[None, :]
+    s = ts.tile.mma(q, K[b, hk, k0:k0 + BN, :].T, accumulator=ts.f32) * scale
+    s = changed(s, b, h, rows, columns, scores, X, Y, changes)
+    s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
+    if low:
+        s = ts.tile.where(columns >= rows + lowest, s, -math.inf)
+    if high:
+        s = ts.tile.where(columns <= rows + highest, s, -math.inf)
+    s = masked(s, b, h, rows, columns, mask, Z, W, masks)
+    m, l, p, alpha = ts.tile.softmax_online(m, l, s)
+    acc = ts.tile.softmax_accumulate(acc, alpha, p, V[b, hk, k0:k0 + BN, :])
+    return acc, m, l
+
+
+@ts.kernel
+def forward(
+    Q: ts.Tensor["B", "H", "Sq", "D"],
+    K: ts.Tensor["B", "HK", "Sk", "D"],
+    V: ts.Tensor["B", "HK", "Sk", "DV"],
+    O: ts.Tensor["B", "H", "Sq", "DV"],
+    LSE: ts.Tensor["B", "H", "Sq", ts.f32],
+    X,
+    Y,
+    Z,
+    W,
+    scale: ts.f32,
+    lowest: ts.i64,
+    highest: ts.i64,
+    scores: ts.Fn = any_score,
+    mask: ts.Fn = any_score,
+    changes: int = 0,
+    masks: int = -1,
+    low: bool = False,
+    high: bool = False,
+    keep: bool = False,
+    BM: int = 128,
+    BN: int = 128,
+    num_warps: int = 0,
+    num_stages: int = 0,
+):
+    """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
+    block, h, b = ts.tile.grid(ts.cdiv(Sq, BM), H, B)
+    q0 = block * BM
+    hk = h // (H // HK)
+    q = Q[b, h, q0:q0 + BM, :]
+    acc = ts.tile.zeros((BM, DV), ts.f32)
+    m = ts.tile.full((BM,), -math.inf, ts.f32)
+    l = ts.tile.zeros((BM,), ts.f32)
+    # Blocks begin at multiples of BN: first those with an edge on the left, then whole ones, then an edge on the right.
+    begin = ts.tile.cast(0, ts.i64)
+    end = Sk
+    whole = begin
+    edge = Sk // BN * BN
+    if high:
+        end = min(Sk, max(0, q0 + BM + highest))
+        edge = min(edge, max(0, q0 + highest + 1) // BN * BN)
+    if low:
+        begin = max(0, min((q0 + lowest) // BN * BN, end))
+        whole = max(begin, min(ts.cdiv(q0 + BM - 1 + lowest, BN) * BN, ts.cdiv(end, BN) * BN))
+        edge = max(whole, edge)
+        for k0 in ts.tile.range(begin, whole, BN):
+            acc, m, l = step(
+                acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, True, high, scores, X, Y, changes,
+                mask, Z, W, masks,
+            )  # fmt: skip
+    for k0 in ts.tile.range(whole, edge, BN):
+        acc, m, l = step(
+            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
+            mask, Z, W, masks,
+        )  # fmt: skip
+    for k0 in ts.tile.range(edge, end, BN):
+        acc, m, l = step(
+            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
+            mask, Z, W, masks,
+        )  # fmt: skip
+    O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
+    if keep:
+        LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
+
+
+# What a call asks for
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Which keys query ``i`` sees: from ``i + lowest`` to ``i + highest``, where they are given."""
+
+    lowest: int | None
+    highest: int | None
+
+
+def sight(causal: Any, window: Any, Sq: int, Sk: int) -> Sight:
+    if causal not in (False, True, "top_left", "bottom_right"):
+        got = f"{causal!r}"
+        raise _core.error("E_ARGUMENT", f'`causal`: expected True, False or "top_left", got {got}', "leave it out for none")
+    offset = 0 if causal == "top_left" else Sk - Sq
+    left: int | None = None
+    right: int | None = 0 if causal else None
+    if window is not None:
+        pair = isinstance(window, (tuple, list)) and len(window) == 2
+        sides = list(window) if pair else [window, window]
+        if any(side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 0) for side in sides) or (
+            not pair and not window
+        ):
+            help = "an int w are the last w keys, or those less than w away; a pair is (left, right)"
+            raise _core.error("E_ARGUMENT", f"`window`: expected a positive int or a pair of ints, got {window!r}", help)
+        if pair:
+            left = sides[0]
+            right = sides[1] if right is None else right
+        else:
+            left = window - 1
+            right = window - 1 if right is None else right
+    return Sight(None if left is None else offset - left, None if right is None else offset + right)
+
+
+def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
+    """A function of the caller's, and the arrays it reads."""
+    given = list(function.arrays.values()) if isinstance(function, Bound) else []
+    function = function.function if isinstance(function, Bound) else function
+    if not isinstance(function, Func):
+        got = type(function).__name__
+        help = "decorate it: `@ts.func`; `ts.bind(f, bias=array)` hands it arrays"
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected a `@ts.func`, got a {got}", help)
+    if len(given) > 2:
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected at most two arrays, got {len(given)}", "stack some of them")
+    return function, [arrays.given(x, name) for x in given]
+
+
+def tiles(Sq: int, D: int, DV: int, on_device: bool) -> tuple[int, int]:
+    """Queries and keys of a block: so many that the sums of a group fit in registers."""
+    if not on_device:
+        return (64, 64) if Sq > 16 else (16, 64)
+    rows = 128 if Sq > 64 else 64
+    return (rows, 128) if max(D, DV) <= 128 else (rows, 64)
+
+
+def attend(
+    q: Any, k: Any, v: Any, causal: Any, scale: Any, window: Any, score_mod: Any, mask_mod: Any, return_lse: bool, layout: str,
+    tile: Any,
+) -> Any:  # fmt: skip
+    q, k, v = (checks.floating(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    checks.word(layout, ("bhsd", "bshd"), "layout")
+    shapes = f"{tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
+    rank = q.ndim
+    if rank not in (3, 4) or k.ndim != rank or v.ndim != rank:
+        help = "shapes are (B, H, S, D), (B, S, H, D) with `layout=`, or (B*H, S, D)"
+        raise _core.error("E_SHAPE_MISMATCH", f"expected q, k and v of rank 4, or all of rank 3, got {shapes}", help)
+    kinds = [arrays.dtype_of(x) for x in (q, k, v)]
+    if len(set(kinds)) > 1:
+        got = ", ".join(map(str, kinds))
+        raise _core.error("E_TYPE", f"expected q, k and v of one dtype, got {got}", "convert some of them first")
+    turned = layout == "bshd" and rank == 4
+    if rank == 3:
+        q, k, v = (x.reshape(1, *x.shape) if arrays.strides(x) else x for x in (q, k, v))
+    elif turned:
+        q, k, v = (arrays.permuted(x, (0, 2, 1, 3)) for x in (q, k, v))
+    (B, H, Sq, D), (KB, HK, Sk, KD), (VB, VH, VS, DV) = q.shape, k.shape, v.shape
+    if KB != B or VB != B or (VH, VS) != (HK, Sk) or KD != D:
+        help = "k and v have one batch, heads and length, q and k one head dim"
+        raise _core.error("E_SHAPE_MISMATCH", f"expected shapes that fit together, got {shapes}", help)
+    if not HK or H % HK:
+        help = "each head of k and v serves as many heads of q"
+        raise _core.error("E_SHAPE_MISMATCH", f"expected heads of q in multiples of {HK}, the heads of k, got {H}", help)
+    seen = sight(causal, window, Sq, Sk)
+    scores, extra = bound(score_mod, "score_mod") if score_mod is not None else (any_score, [])
+    mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
+    of = arrays.dtype_of(q)
+    shape = (B, Sq, H, DV) if turned else (B, H, Sq, DV)
+    out = arrays.empty(shape, of, q)
+    o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
+    lse = arrays.empty((B, H, Sq) if return_lse else (1, 1, 1), ts.f32, q)
+    lse = arrays.expand(lse, (B, H, Sq)) if not return_lse and arrays.size(o) else lse
+    BM, BN = checks.pair(tile, "tile") or tiles(Sq, D, DV, arrays.on_device(q))
+    if arrays.size(out):
+        if Sk == 0:
+            raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {shapes}")
+        filled = (extra + [q, q])[:2] + (more + [q, q])[:2]
+        wanted = 1.0 / math.sqrt(D) if scale is None else float(scale)
+        forward(
+            q, k, v, o, lse, *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
+            len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse, BM, BN,
+        )  # fmt: skip
+    if rank == 3:
+        out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:])
+    return (out, lse) if return_lse else out

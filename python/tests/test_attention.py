@@ -1,0 +1,207 @@
+"""`ts.op.flash_attention` against float64, over a grid of what it can be asked for."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import tessera as ts
+
+
+def wide(x):
+    return np.asarray(x).astype(np.float64)
+
+
+def reference(q, k, v, causal=False, scale=None, window=None, score=None, mask=None):
+    """Scores in full. ``score(s, h, q, k)`` and ``mask(h, q, k)`` get places that broadcast against ``[H, Sq, Sk]``."""
+    q, k, v = wide(q), wide(k), wide(v)
+    (_, H, Sq, D), (HK, Sk) = q.shape, k.shape[1:3]
+    k, v = np.repeat(k, H // HK, 1), np.repeat(v, H // HK, 1)
+    s = np.einsum("bhqd,bhkd->bhqk", q, k) * (1 / math.sqrt(D) if scale is None else scale)
+    h, i, j = np.arange(H)[:, None, None], np.arange(Sq)[:, None], np.arange(Sk)[None, :]
+    s = s if score is None else score(s, h, i, j)
+    at = i if causal == "top_left" else i + Sk - Sq
+    seen = np.ones((Sq, Sk), bool)
+    if causal:
+        seen &= j <= at
+    if window is not None:
+        left, right = window if isinstance(window, tuple) else (window - 1, None if causal else window - 1)
+        seen = seen if left is None else seen & (j >= at - left)
+        seen = seen if right is None else seen & (j <= at + right)
+    if mask is not None:
+        seen = seen & mask(h, i, j)
+    s = np.where(seen, s, -np.inf)
+    top = s.max(-1, keepdims=True)
+    top = np.where(np.isinf(top), 0, top)
+    p = np.exp(s - top)
+    l = p.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = (top + np.log(l))[..., 0]
+    return (p / np.where(l > 0, l, 1)) @ v, lse
+
+
+def arrays(rng, B, H, HK, Sq, Sk, D, DV, dtype="f32"):
+    made = [rng.standard_normal(shape) for shape in ((B, H, Sq, D), (B, HK, Sk, D), (B, HK, Sk, DV))]
+    return [ts.array(x, dtype) for x in made]
+
+
+def close(got, expected, bound):
+    difference = np.zeros_like(expected)
+    with np.errstate(invalid="ignore"):
+        np.subtract(wide(got), expected, out=difference, where=wide(got) != expected)
+    assert np.abs(difference).max(initial=0) <= bound
+
+
+LENGTHS = [(1, 1), (70, 70), (33, 130), (130, 33)]
+MASKS = [(c, w) for c in (False, True, "top_left") for w in (None, 1, 20, (5, 3), (None, 2), (64, 0))]
+
+
+@pytest.mark.parametrize(("D", "DV"), [(32, 32), (96, 40), (64, 64), (256, 16)])
+@pytest.mark.parametrize(("H", "HK"), [(2, 2), (4, 1), (6, 2)])
+def test_the_grid(D, DV, H, HK):
+    """With the two lists above 864 combinations."""
+    rng = np.random.default_rng(D + H)
+    for (Sq, Sk), (causal, window) in itertools.product(LENGTHS, MASKS):
+        q, k, v = arrays(rng, 1, H, HK, Sq, Sk, D, DV)
+        o, lse = ts.op.flash_attention(q, k, v, causal, window=window, return_lse=True)
+        expected, sums = reference(q, k, v, causal, window=window)
+        close(o, expected, 1e-5)
+        close(lse, sums, 1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("bf16", 2e-2), ("f16", 3e-3)])
+def test_narrow_dtypes(dtype, bound):
+    q, k, v = arrays(np.random.default_rng(0), 2, 4, 2, 100, 200, 64, 64, dtype)
+    got = ts.op.flash_attention(q, k, v, causal=True)
+    assert got.dtype == q.dtype
+    close(got, reference(q, k, v, True)[0], bound)
+
+
+def test_layouts_are_the_same_numbers():
+    q, k, v = arrays(np.random.default_rng(1), 2, 4, 2, 50, 60, 32, 32)
+    expected = ts.op.flash_attention(q, k, v, is_causal=True)
+    turned = [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v)]
+    assert (ts.op.flash_attention(*turned, causal=True, layout="bshd").swapaxes(1, 2) == expected).all()
+    flat = [x.reshape(-1, *x.shape[2:]) for x in (q, np.repeat(k, 2, 1), np.repeat(v, 2, 1))]
+    o, lse = ts.op.flash_attention(*flat, causal=True, return_lse=True)
+    assert (o == expected.reshape(o.shape)).all() and lse.shape == o.shape[:2]
+    wide_rows = [np.concatenate([x, x], -1)[..., : x.shape[-1]] for x in (q, k, v)]
+    assert (ts.op.flash_attention(*wide_rows, causal=True) == expected).all()
+
+
+@ts.func
+def capped(s, b, h, q, k):
+    return 5.0 * ts.tile.tanh(s / 5.0)
+
+
+@ts.func
+def alibi(s, b, h, q, k, slopes):
+    return s + slopes[h] * ts.tile.cast(k - q, ts.f32)
+
+
+@ts.func
+def biased(s, b, h, q, k, bias, more):
+    return s + bias[h, q, k] + more[k]
+
+
+@ts.func
+def same_document(b, h, q, k, documents):
+    return documents[q] == documents[k]
+
+
+@ts.func
+def even(b, h, q, k):
+    return (q + k) % 2 == 0
+
+
+def test_scores_are_changed():
+    rng = np.random.default_rng(2)
+    q, k, v = arrays(rng, 2, 2, 1, 70, 90, 32, 32)
+    close(ts.op.flash_attention(q, k, v, score_mod=capped), reference(q, k, v, score=lambda s, h, i, j: 5 * np.tanh(s / 5))[0], 1e-5)
+    slopes = np.array([0.5, 0.25], np.float32)
+    expected, _ = reference(q, k, v, True, score=lambda s, h, i, j: s + slopes[h] * (j - i))
+    close(ts.op.flash_attention(q, k, v, True, score_mod=ts.bind(alibi, slopes=slopes)), expected, 1e-5)
+    bias, more = rng.standard_normal((2, 70, 90)).astype(np.float32), rng.standard_normal(90).astype(np.float32)
+    expected, _ = reference(q, k, v, score=lambda s, h, i, j: s + bias + more)
+    close(ts.op.flash_attention(q, k, v, score_mod=ts.bind(biased, more=more, bias=bias)), expected, 1e-5)
+
+
+def test_keys_are_masked():
+    q, k, v = arrays(np.random.default_rng(3), 1, 2, 2, 80, 80, 32, 32)
+    documents = np.repeat(np.arange(5), 16).astype(np.int32)
+    expected, sums = reference(q, k, v, mask=lambda h, i, j: documents[i] == documents[j])
+    o, lse = ts.op.flash_attention(q, k, v, mask_mod=ts.bind(same_document, documents=documents), return_lse=True)
+    close(o, expected, 1e-5)
+    close(lse, sums, 1e-4)
+    expected, _ = reference(q, k, v, True, window=9, score=lambda s, h, i, j: 5 * np.tanh(s / 5), mask=lambda h, i, j: (i + j) % 2 == 0)
+    close(ts.op.flash_attention(q, k, v, True, window=9, score_mod=capped, mask_mod=even), expected, 1e-5)
+
+
+def test_rows_that_see_nothing_give_zeros():
+    q, k, v = arrays(np.random.default_rng(4), 1, 1, 1, 40, 8, 32, 32)
+    o, lse = ts.op.flash_attention(q, k, v, causal=True, return_lse=True)
+    assert (o[0, 0, :32] == 0).all() and (lse[0, 0, :32] == -np.inf).all() and np.isfinite(lse[0, 0, 32:]).all()
+
+
+def test_nan_stays_in_its_row():
+    q, k, v = arrays(np.random.default_rng(5), 1, 2, 2, 70, 70, 32, 32)
+    clean = ts.op.flash_attention(q, k, v, causal=True)
+    q[0, 1, 7, 3] = np.nan
+    got = ts.op.flash_attention(q, k, v, causal=True)
+    assert np.isnan(got[0, 1, 7]).all()
+    got[0, 1, 7] = clean[0, 1, 7]
+    assert (got == clean).all()
+
+
+def test_a_row_does_not_depend_on_the_batch():
+    q, k, v = arrays(np.random.default_rng(6), 5, 2, 2, 70, 70, 32, 32)
+    all_of_them = ts.op.flash_attention(q, k, v, causal=True)
+    for b in range(5):
+        assert (ts.op.flash_attention(q[b : b + 1], k[b : b + 1], v[b : b + 1], causal=True) == all_of_them[b : b + 1]).all()
+
+
+def test_strict_is_the_interpreter():
+    q, k, v = arrays(np.random.default_rng(7), 1, 2, 1, 20, 30, 16, 16)
+    with ts.numerics.profile("strict"):
+        compiled = ts.op.flash_attention(q, k, v, causal=True, window=9)
+        ts.runtime.select_backend("interp")
+        try:
+            assert ts.op.flash_attention(q, k, v, causal=True, window=9).tobytes() == compiled.tobytes()
+        finally:
+            ts.runtime.select_backend(None)
+
+
+@ts.func
+def wrong_shape(s, b, h, q, k):
+    return ts.tile.row_sum(s)
+
+
+X = np.zeros((1, 2, 8, 16), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: ts.op.flash_attention(X, X[0], X), "E_SHAPE_MISMATCH"),
+        (lambda: ts.op.flash_attention(X, X[:, :, :4], X), "E_SHAPE_MISMATCH"),
+        (lambda: ts.op.flash_attention(np.zeros((1, 3, 8, 16), np.float32), X, X), "E_SHAPE_MISMATCH"),
+        (lambda: ts.op.flash_attention(X, X[..., :8], X), "E_SHAPE_MISMATCH"),
+        (lambda: ts.op.flash_attention(X, X.astype(np.float16), X), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X.astype(int), X.astype(int), X.astype(int)), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, causal="left"), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, window=-1), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, window=(1, 2, 3)), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, layout="sbhd"), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, score_mod=lambda s, b, h, q, k: s), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, score_mod=wrong_shape), "E_SHAPE_MISMATCH"),
+        (lambda: ts.op.flash_attention(X, X[:, :, :0], X[:, :, :0]), "E_SHAPE_MISMATCH"),
+        (lambda: ts.op.flash_attention(X, X, X, tile=(64,)), "E_ARGUMENT"),
+        (lambda: ts.bind(capped, q=X, h=X), "E_ARGUMENT"),
+        (lambda: ts.bind(len, q=X), "E_ARGUMENT"),
+    ],
+)
+def test_refused(call, code):
+    with pytest.raises(ts.TesseraError) as caught:
+        call()
+    assert caught.value.code == code, caught.value
