@@ -119,21 +119,34 @@ class Host:
     def wide(self, array):
         return array.astype(np.float64)
 
-    def timer(self):
-        return HostTimer()
+    def timer(self, rng=None, **_):
+        return HostTimer(rng)
 
 
 class HostTimer:
     """Seconds of single calls, by the host's clock."""
 
-    def samples(self, runs, rounds):
+    def __init__(self, rng=None):
+        self.rng = rng
+
+    def samples(self, runs, rounds, seconds=math.inf):
         out = [[] for _ in runs]
+        until = time.perf_counter() + seconds
         for turn in range(rounds):
-            for i in range(len(runs)) if turn % 2 else reversed(range(len(runs))):
+            for i in order(len(runs), turn, self.rng):
                 start = time.perf_counter()
                 runs[i](turn)
                 out[i].append(time.perf_counter() - start)
+            if time.perf_counter() > until:
+                break
         return out
+
+
+def order(count, turn, rng=None):
+    """In which order so many runs take turns: forwards and backwards, or at random."""
+    if rng is not None:
+        return [int(i) for i in rng.permutation(count)]
+    return range(count) if turn % 2 else reversed(range(count))
 
 
 class Cuda:
@@ -243,30 +256,41 @@ class Cuda:
     def wide(self, array):
         return array.double()
 
-    def timer(self):
-        return CudaTimer(self)
+    def timer(self, rng=None, **more):
+        return CudaTimer(self, rng, **more)
 
 
 class CudaTimer:
     """Seconds of single calls on the device, by events.
 
     Before each call 256 MiB are read, which empties the cache and leaves nothing in it to be written back; it also takes
-    longer than the host needs to put the events and the call behind it, so that no launch is waited for.
+    longer than the host needs to put the events and the call behind it, so that no launch is waited for. With `lead` the
+    device also sleeps for so many of its clocks, for calls that take the host longer; with `write` the bytes are written.
     """
 
     FLUSH = 256 * 2**20
 
-    def __init__(self, device):
+    def __init__(self, device, rng=None, write=False, lead=0):
         torch = self.torch = device.torch
+        self.rng, self.write, self.lead = rng, write, lead
         self.junk = torch.zeros(self.FLUSH // 4, dtype=torch.float32, device=device.device)
 
-    def samples(self, runs, rounds):
+    def flush(self):
+        if self.write:
+            self.junk.zero_()
+        else:
+            self.junk.sum()
+        if self.lead:
+            self.torch.cuda._sleep(self.lead)
+
+    def samples(self, runs, rounds, seconds=math.inf):
         torch = self.torch
         marks = [[] for _ in runs]
         torch.cuda.synchronize()
+        until = time.perf_counter() + seconds
         for turn in range(rounds):
-            for i in range(len(runs)) if turn % 2 else reversed(range(len(runs))):
-                self.junk.sum()
+            for i in order(len(runs), turn, self.rng):
+                self.flush()
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 start.record()
                 runs[i](turn)
@@ -274,6 +298,8 @@ class CudaTimer:
                 marks[i].append((start, end))
             if turn % 8 == 7:  # a long queue makes calls wait
                 torch.cuda.synchronize()
+                if time.perf_counter() > until:
+                    break
         torch.cuda.synchronize()
         return [[start.elapsed_time(end) * 1e-3 for start, end in pairs] for pairs in marks]
 

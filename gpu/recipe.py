@@ -42,9 +42,12 @@ class Recipe:
     config: dict = field(default_factory=dict)
     profile: str = "default"
     target: str = TARGET
+    #: How arrays lie, as `jit(layouts=…)` takes it, where it is not row by row on good addresses.
+    layouts: dict = field(default_factory=dict)
 
     def as_dict(self):
-        return dataclasses.asdict(self)
+        # Rows that were kept before there were layouts have none.
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "layouts" or value}
 
     @classmethod
     def of(cls, data):
@@ -71,7 +74,7 @@ class Recipe:
 
     def compiled(self):
         with ts.numerics.profile(self.profile):
-            return self.make().jit(target=self.target, **self.values())
+            return self.make().jit(target=self.target, layouts=self.layouts, **self.values())
 
     def emit(self):
         return hashes(self.compiled())

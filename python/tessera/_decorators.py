@@ -25,7 +25,8 @@ class KernelDecorator:
         require: Sequence[Any] = (),
     ) -> Any:
         """``lanes`` (or ``tile``): lanes in a group of a lane kernel. ``num_warps`` is what
-        ``context().num_warps`` gives. ``target`` restricts the kernel to one backend. ``source`` is
+        ``context().num_warps`` gives: the warps that compute; those that only copy come on top.
+        ``target`` restricts the kernel to one backend. ``source`` is
         the text of the function, where Python keeps none. ``require`` lists constraints on dims."""
         options = dict(
             candidates=[] if num_warps is None else [{"num_warps": num_warps}],

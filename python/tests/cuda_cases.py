@@ -484,6 +484,61 @@ def test_what_cannot_be_recorded_is_said():
     assert graph.nodes == 1
 
 
+# --- copies by the engine ---
+
+
+@ts.kernel
+def multiplied(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: ts.Tensor["M", "N", ts.f16]):
+    m, n = ts.tile.program_id(0) * 128, ts.tile.program_id(1) * 128
+    acc = ts.tile.zeros((128, 128), ts.f32)
+    for k in ts.tile.range(0, K, 64):
+        acc = ts.tile.mma(A[m : m + 128, k : k + 64], B[k : k + 64, n : n + 128], accumulator=acc)
+    C[m : m + 128, n : n + 128] = acc
+
+
+def matrices(m=256, n=384, k=192):
+    return [ts.zeros(shape, "f16", device="cuda:0") for shape in ((m, k), (k, n), (m, n))]
+
+
+def address(array):
+    return array.__cuda_array_interface__["data"][0]
+
+
+def test_tensor_maps_are_of_the_arrays_of_each_launch(log):
+    first, second = matrices(), matrices()
+
+    def maps(arrays, run=multiplied):
+        """The maps that a launch took, by address; and how many were made for it."""
+        CUDA.fake_clear()
+        run(*arrays)
+        lines = [line.split() for line in log()]
+        found = {int(words[1].split("=")[1]): words[2:] for words in lines if words[0] == "map"}
+        assert set(found) <= {address(array) for array in arrays}
+        return found, sum(words[0] == "encode" for words in lines)
+
+    # The engine counts axes from the one whose elements lie side by side.
+    rows, columns = ["dims=192,256", "stride=384"], ["dims=384,192", "stride=768"]
+    for arrays, made in ((first, True), (first, False), (second, True), (second, False), (first, False)):
+        found, count = maps(arrays)
+        assert (found[address(arrays[0])], found[address(arrays[1])]) == (rows, columns)
+        assert (count > 0) == made
+    assert "A: boxes of " in multiplied.explain().resources["copy_engine"]
+
+    # A recording keeps them, whatever is launched after it.
+    with ts.runtime.capture_graph() as graph:
+        multiplied(*second)
+    multiplied(*first)
+    assert maps(second, lambda *_: graph.replay())[0][address(second[0])] == rows
+
+    # Columns side by side have a map of their own; rows at any address and matrices without elements have none.
+    turned = ts.zeros((384, 192), "f16", device="cuda:0").T
+    assert maps([first[0], turned, first[2]])[0][address(turned)] == ["dims=192,384", "stride=384"]
+    odd = ts.zeros((256, 193), "f16", device="cuda:0")[:, :192]
+    assert address(odd) not in maps([odd, *first[1:]])[0]
+    empty = matrices(k=0)
+    assert maps(empty)[0].keys() <= {address(empty[2])}
+
+
 # --- the rest ---
 
 

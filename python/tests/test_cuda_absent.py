@@ -104,6 +104,42 @@ def test_code_for_a_target_is_made_once_and_apart():
     assert scale(host(), host(), 1.0) is not None
 
 
+def test_code_is_made_for_arrays_that_lie_as_is_said():
+    @ts.kernel
+    def add(x: ts.Tensor["m", "n", ts.f16], y: ts.Tensor["m", "n", ts.f16]):
+        m, n = ts.tile.program_id(0) * 32, ts.tile.program_id(1) * 32
+        y[m : m + 32, n : n + 32] = y[m : m + 32, n : n + 32] + x[m : m + 32, n : n + 32]
+
+    def text(layouts=None):
+        return add.jit(target="sm90", layouts=layouts).inspect_ir("target")
+
+    usual = text()
+    assert usual == text({}) == text({"x": {}}) == text({"x": {"axis": 1, "align": 16}, "y": {"axis": -1}})
+    others = [text({"x": {"axis": 0}}), text({"x": {"align": 2}}), text({"x": {"axis": None}}), text({"y": {"align": 2}})]
+    assert len({usual, *others}) == 5
+    assert "ld.global.v4" in usual and "ld.global.v4" not in text({"x": {"align": 2}, "y": {"align": 2}})
+    # What was made for other arrays is not what the next one gets.
+    assert text() == usual and add.jit(target="cpu", layouts={"x": {"axis": 0}}) is not None
+
+
+@pytest.mark.parametrize("layouts, words", [
+    ({"z": {}}, r"expected an array \(one of x, y\), got `z`"),
+    ({"alpha": {}}, "got `alpha`"),
+    ({"x": {"axis": 1}}, "expected an axis from -1 to 0, or None, as `axis`, got 1"),
+    ({"x": {"axis": 0.5}}, "as `axis`, got 0.5"),
+    ({"x": {"align": 2}}, "expected a power of two from 4 to 16 as `align`, got 2"),
+    ({"x": {"align": 32}}, "got 32"),
+    ({"x": {"align": None}}, "got None"),
+    ({"x": {"strides": 4}}, "expected `axis` or `align`, got `strides`"),
+    ({"x": 0}, "expected a dict of dicts"),
+    ([("x", {})], "expected a dict of dicts"),
+])  # fmt: skip
+def test_layouts_that_cannot_be(layouts, words):
+    with pytest.raises(ts.LaunchError, match=words) as e:
+        scale.jit(target="sm90", layouts=layouts)
+    assert e.value.code == "E_ARGUMENT"
+
+
 def test_architectures_that_do_not_exist():
     with pytest.raises(ts.UnsupportedError, match="sm_90a.*got `sm42`"):
         scale.jit(target="sm42")

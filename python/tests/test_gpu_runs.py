@@ -15,7 +15,7 @@ from tessera import _arrays
 
 sys.path.append(str(ROOT))
 
-from gpu import compare, ledger, moved, run, sanitize, stats  # noqa: E402
+from gpu import compare, gemm_bench, ledger, moved, run, sanitize, stats  # noqa: E402
 from gpu.device import POISON, Host, Placed  # noqa: E402
 
 
@@ -33,6 +33,44 @@ def test_a_trial_run_passes_and_writes_what_it_found(what, only, told, tmp_path)
     assert found and {row["status"] for row in found} <= {"pass", "skip"}
     kept = ledger.load(rows)
     assert len(kept) == (2 if "bench" in what else 0) and all(ledger.verify(row).word == "proven" for row in kept)
+
+
+def test_products_are_tried_beside_a_library(tmp_path, capsys):
+    out = tmp_path / "gemm.json"
+    arguments = ["--dry-run", "--rounds", "3", "--out", str(out)]
+    assert gemm_bench.main([*arguments, "--config", "BM=64,BN=64,BK=16"]) == 0, capsys.readouterr().out
+    found = json.loads(out.read_text())
+    assert [row["name"] for row in found["rows"]] == [row.name for row in gemm_bench.TRIED]
+    for row in found["rows"]:
+        assert row["status"] == "pass" and row["peer"] == "numpy" and not row["refused"]
+        assert set(row["ours"]) == {"default", "BM=64,BN=64,BK=16"}
+        assert all(one["low"] <= one["ratio"] <= one["high"] for one in row["ours"].values())
+        assert {len(samples) for samples in row["samples_us"].values()} == {3}
+    assert "bf16 64x48x96 NT" in capsys.readouterr().out
+    assert len({row.name for row in gemm_bench.TABLE}) == len(gemm_bench.TABLE)
+
+
+def test_products_that_are_wrong_are_not_timed(tmp_path, monkeypatch, capsys):
+    right = ts.op.matmul
+
+    def wrong(*args, **more):
+        out = right(*args, **more)
+        out[-1, -1] += 1
+        return out
+
+    monkeypatch.setattr(ts.op, "matmul", wrong)
+    out = tmp_path / "gemm.json"
+    assert gemm_bench.main(["--dry-run", "--only", "NT$|gelu", "--out", str(out)]) == 1
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) == 3 and {row["status"] for row in rows} == {"wrong"} and "samples_us" not in rows[0]
+    assert "1 elements are wrong, the first at (63, 47)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["BM", "BM=x", "tile=3", ""])
+def test_what_is_pinned_of_a_schedule_has_names(text, capsys):
+    with pytest.raises(SystemExit):
+        gemm_bench.parse(["--config", text])
+    assert "expected NAME=NUMBER" in capsys.readouterr().err
 
 
 def test_a_trial_run_keeps_out_of_the_ledger():

@@ -9,6 +9,7 @@ use crate::inspect::{self, LevelError};
 use crate::kernel::KernelHandle;
 use crate::launch::{Ask, Prepared};
 use crate::replay::Replays;
+use crate::request::Given;
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ impl Compiled {
     pub fn new(
         kernel: &Arc<KernelHandle>,
         backends: &Backends,
-        given: &BTreeMap<String, Capture>,
+        given: &Given,
         target: Option<&str>,
         profile: Profile,
     ) -> Result<Self, Diagnostics> {

@@ -7,6 +7,7 @@ use tessera_frontend::{ArgType, Capture, Config};
 use tessera_ir::{Attr, Attrs};
 use tessera_support::{Hash128, StableHasher};
 use tessera_target::Backend;
+use tessera_target::arrays::Said;
 
 /// The key of everything compile-time. A function is known by its identity: a cache entry holds
 /// its configuration, so an address is not used again while the entry lives.
@@ -15,6 +16,7 @@ pub fn key(
     tunables: &BTreeMap<String, Capture>,
     backend: &dyn Backend,
     mode: Mode,
+    said: &Said,
 ) -> Hash128 {
     let mut h = StableHasher::new();
     h.write_str(backend.name());
@@ -31,6 +33,12 @@ pub fn key(
             h.write_str(name);
             write(&mut h, value);
         }
+    }
+    h.write_u64(said.len() as u64);
+    for (name, class) in said {
+        h.write_str(name);
+        h.write_u64(u64::from(class.contiguous) << 32 | u64::from(class.align));
+        h.write_u64(class.boxes.into());
     }
     h.write_u64(config.args.len() as u64);
     for (name, ty) in &config.args {

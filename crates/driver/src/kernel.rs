@@ -10,6 +10,7 @@ use crate::inspect::{self, LevelError};
 use crate::mode::Mode;
 use crate::params::Params;
 use crate::replay::Replays;
+use crate::request::Given;
 use crate::specialise::{DEFAULT_LANES, Specialised, first_legal, is_passed_over};
 use crate::warnings::Warnings;
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
 use tessera_numerics::Profile;
 use tessera_support::{ForkLock, Hash128};
+use tessera_target::arrays::Said;
 
 /// What stands beside the declaration: how the kernel is to be used.
 #[derive(Clone, Debug, Default)]
@@ -105,14 +107,16 @@ impl KernelHandle {
         pinned: &BTreeMap<String, Capture>,
         choice: &Choice,
         mode: Mode,
+        said: &Said,
     ) -> Result<(Arc<Specialised>, bool), Diagnostics> {
-        let key = key(config, pinned, &*choice.backend, mode);
+        let key = key(config, pinned, &*choice.backend, mode, said);
         let mut state = self.state.lock();
         if let Some(spec) = state.compiled.get(&key) {
             return Ok((spec.clone(), true));
         }
         let candidates = self.candidates(pinned);
-        let spec = first_legal(&self.kernel, config, &candidates, choice, mode, &self.params.loc)?;
+        let loc = &self.params.loc;
+        let spec = first_legal(&self.kernel, config, &candidates, choice, mode, said, loc)?;
         let spec = Arc::new(spec);
         state.warnings.add(&spec.notes);
         state.warnings.count_values(&self.params, config);
@@ -177,21 +181,21 @@ impl KernelHandle {
             return inspect::specialised(&last.spec, level, locs);
         }
         let compiled =
-            self.open(&BTreeMap::new(), &backend, Profile::Default).map_err(LevelError::Failed)?;
+            self.open(&Given::default(), &backend, Profile::Default).map_err(LevelError::Failed)?;
         inspect::specialised(&compiled.0, level, locs)
     }
 
     /// Compiles without data.
     pub(crate) fn open(
         &self,
-        given: &BTreeMap<String, Capture>,
+        given: &Given,
         choice: &Choice,
         profile: Profile,
     ) -> Result<(Arc<Specialised>, bool), Diagnostics> {
         let request = crate::request::read(&self.kernel, &self.params, given)?;
         self.require(&request.sizes)?;
         let mode = Mode { profile, ..Mode::default() };
-        self.specialise(&request.config, &request.tunables, choice, mode)
+        self.specialise(&request.config, &request.tunables, choice, mode, &request.said)
     }
 
     /// Its calls that can be repeated.

@@ -22,6 +22,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_interp::{CheckOptions, CheckReport, Checked, Sink, Watch};
 use tessera_ir::Privilege;
 use tessera_numerics::{NumType, Profile};
+use tessera_target::arrays::Said;
 use tessera_target::{ArgValue, Backend, LaunchArgs, Queue};
 
 /// How a call is to be run, beside its arguments.
@@ -139,8 +140,13 @@ impl KernelHandle {
         let bound = bind(&self.params, call, self.kernel.static_dims(), None)?;
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, self.target(), &ask)?;
-        let (spec, cache_hit) =
-            self.specialise(&bound.config, &BTreeMap::new(), &place.choice, ask.mode())?;
+        let (spec, cache_hit) = self.specialise(
+            &bound.config,
+            &BTreeMap::new(),
+            &place.choice,
+            ask.mode(),
+            &Said::new(),
+        )?;
         Ok(place.prepared(self, bound, spec, cache_hit, ask))
     }
 
@@ -164,7 +170,7 @@ impl KernelHandle {
             (spec.clone(), true)
         } else {
             let choice = if here { &spec.choice } else { &place.choice };
-            self.specialise(&spec.config, &spec.config.tunables, choice, mode)?
+            self.specialise(&spec.config, &spec.config.tunables, choice, mode, &spec.said)?
         };
         Ok(place.prepared(self, bound, spec, cache_hit, ask))
     }

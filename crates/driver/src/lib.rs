@@ -10,6 +10,7 @@
 
 mod alias;
 mod args;
+mod array_layout;
 mod backends;
 mod bind;
 pub mod cache;
@@ -66,6 +67,7 @@ pub use nvidia::features;
 pub use pack::{is_packed, packed_bytes, row_major};
 pub use processor::{Processor, processor, set_threads, threads};
 pub use replay::{MAX_RANK, Replay, Replays, Seen, View};
+pub use request::Given;
 // What the binding needs of the crates below.
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{

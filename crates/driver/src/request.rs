@@ -1,6 +1,7 @@
-//! What `.jit(...)` asks for: dims, tunables and constants by name.
+//! What `.jit(...)` asks for: dims, tunables and constants by name, and how arrays lie.
 
 use crate::args::Arg;
+use crate::array_layout;
 use crate::bind::constant;
 use crate::dims::{Sizes, parse_dim};
 use crate::params::{Kind, Params, show_dim};
@@ -8,30 +9,47 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_frontend::{Capture, Config, Kernel};
 use tessera_ir::DimExpr;
+use tessera_target::arrays::Said;
+
+/// What a caller gives, as it came.
+#[derive(Clone, Default)]
+pub struct Given {
+    /// Dims, tunables and constants by name.
+    pub values: BTreeMap<String, Capture>,
+    /// How arrays lie, by parameter: each entry is a property with its value.
+    pub layouts: BTreeMap<String, BTreeMap<String, Capture>>,
+}
 
 pub struct Request {
     pub config: Config,
     pub tunables: BTreeMap<String, Capture>,
     pub sizes: Sizes,
+    pub said: Said,
 }
 
-pub fn read(
-    kernel: &Kernel,
-    params: &Params,
-    given: &BTreeMap<String, Capture>,
-) -> Result<Request, Diagnostics> {
+pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, Diagnostics> {
     let tunables: BTreeSet<&String> =
         kernel.decl().tunables.candidates.iter().flat_map(|c| c.keys()).collect();
     let symbols: BTreeSet<String> = params
         .dims()
         .flat_map(|d| d.symbols().into_iter().map(|s| s.to_string()).chain([d.to_string()]))
         .collect();
-    let mut out =
-        Request { config: Config::default(), tunables: BTreeMap::new(), sizes: Sizes::default() };
+    let mut out = Request {
+        config: Config::default(),
+        tunables: BTreeMap::new(),
+        sizes: Sizes::default(),
+        said: Said::new(),
+    };
     let mut errors = Diagnostics::new();
+    for (name, entries) in &given.layouts {
+        match array_layout::read(params, name, entries) {
+            Ok(class) => _ = out.said.insert(name.clone(), class),
+            Err(error) => errors.push(error),
+        }
+    }
     let mut fail =
         |code, message: String| errors.push(Diagnostic::new(code, message).at(params.loc.clone()));
-    for (name, value) in given {
+    for (name, value) in &given.values {
         let dim = parse_dim(name).map(|d| d.to_string()).unwrap_or_default();
         let param = params.items.iter().find(|p| p.name == *name);
         match (param.map(|p| &p.kind), value) {

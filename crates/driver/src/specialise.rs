@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
 use tessera_frontend::{Capture, Config, Kernel};
 use tessera_ir::{Attr, Attrs, DimExpr, PassContext, PassOptions, Privilege, Type};
+use tessera_target::arrays::Said;
 use tessera_target::{Artifact, CompileOptions};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
@@ -23,6 +24,8 @@ pub struct Specialised {
     pub artifact: Box<dyn Artifact>,
     pub choice: Choice,
     pub mode: Mode,
+    /// How the arrays were said to lie.
+    pub said: Said,
     pub notes: Diagnostics,
     pub stages: Vec<(String, Duration)>,
     /// Candidates that were tried before, each with the reason it was passed over.
@@ -63,6 +66,7 @@ fn compile(
     config: &Config,
     choice: &Choice,
     mode: Mode,
+    said: &Said,
 ) -> Result<Specialised, Diagnostics> {
     if knobs::DEBUG_PANIC.is_on() {
         panic!("TESSERA_DEBUG_PANIC asks for it");
@@ -80,7 +84,8 @@ fn compile(
         stages.push((report.name.to_string(), report.time));
     }
     let start = Instant::now();
-    let options = CompileOptions { profile: mode.profile, store: cache::store()? };
+    let (profile, store, arrays) = (mode.profile, cache::store()?, said.clone());
+    let options = CompileOptions { profile, store, arrays };
     let artifact = choice.backend.compile(&scheduled(&func, config), &options)?;
     context.notes.extend(cache::take_warnings());
     stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
@@ -92,6 +97,7 @@ fn compile(
         artifact,
         choice: choice.clone(),
         mode,
+        said: said.clone(),
         notes: context.notes,
         stages,
         rejected: Vec::new(),
@@ -141,15 +147,16 @@ pub fn first_legal(
     candidates: &[std::collections::BTreeMap<String, tessera_frontend::Capture>],
     choice: &Choice,
     mode: Mode,
+    said: &Said,
     loc: &Loc,
 ) -> Result<Specialised, Diagnostics> {
     if candidates.is_empty() {
-        return compile(kernel, config, choice, mode);
+        return compile(kernel, config, choice, mode, said);
     }
     let mut failures: Vec<(String, Diagnostics)> = Vec::new();
     for candidate in candidates {
         let config = Config { tunables: candidate.clone(), ..config.clone() };
-        match compile(kernel, &config, choice, mode) {
+        match compile(kernel, &config, choice, mode, said) {
             Ok(mut spec) => {
                 spec.rejected = failures.into_iter().map(|(c, d)| (c, first_message(&d))).collect();
                 return Ok(spec);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tessera_diag::{Code, Diagnostics, SourceFile};
 use tessera_driver::frontend::{Capture, FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables};
 use tessera_driver::{
-    Arg, ArrayArg, Ask, Backends, BufferArg, Call, Compiled, Constraint, KernelHandle, Number,
-    Options, Place, Purpose,
+    Arg, ArrayArg, Ask, Backends, BufferArg, Call, Compiled, Constraint, Given, KernelHandle,
+    Number, Options, Place, Purpose,
 };
 use tessera_numerics::{DType, NumType, Profile};
 
@@ -56,6 +56,18 @@ fn call(x: &mut [f32], writable: bool) -> Call {
     }
 }
 
+fn given(dims: [(&str, i64); 1]) -> Given {
+    let values = dims.map(|(name, size)| (name.to_string(), Capture::Int(size))).into();
+    Given { values, ..Given::default() }
+}
+
+/// What is said of one array's layout.
+fn laid(name: &str, entries: &[(&str, Capture)]) -> Given {
+    let entries: BTreeMap<_, _> =
+        entries.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
+    Given { layouts: [(name.to_string(), entries)].into(), ..Given::default() }
+}
+
 fn run(kernel: &KernelHandle, call: Call, grid: Option<&[i64]>) -> Result<(), Diagnostics> {
     let ask = Ask { grid: grid.map(<[i64]>::to_vec), ..Ask::default() };
     kernel.launch(kernel.prepare(&Backends::default(), call, ask)?)
@@ -95,7 +107,7 @@ fn a_refused_call_writes_nothing() {
 #[test]
 fn a_compiled_kernel_takes_only_its_sizes() {
     let kernel = scale(Options::default());
-    let given = BTreeMap::from([("n".to_string(), Capture::Int(2))]);
+    let given = given([("n", 2)]);
     let compiled = Compiled::new(&kernel, &Backends::default(), &given, None, Profile::Default);
     let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
     let mut x = [1.0, 2.0, 3.0];
@@ -106,9 +118,47 @@ fn a_compiled_kernel_takes_only_its_sizes() {
 }
 
 #[test]
+fn code_is_made_for_arrays_that_lie_as_is_said() {
+    let kernel = scale(Options::default());
+    let made = |given: &Given| {
+        let backends = Backends::default();
+        let made = Compiled::new(&kernel, &backends, given, Some("sm90"), Profile::Default);
+        made.map(|c| c.inspect_ir("target", false).unwrap_or_default())
+    };
+    let text = |given: &Given| made(given).unwrap_or_else(|e| panic!("{e}"));
+    let usual = text(&Given::default());
+    assert!(usual.contains("ld.global.v4.b32"), "{usual}");
+    assert_eq!(usual, text(&laid("x", &[("axis", Capture::Int(-1)), ("align", Capture::Int(16))])));
+    let crooked = text(&laid("x", &[("align", Capture::Int(4))]));
+    assert!(!crooked.contains(".v4"), "{crooked}");
+    let apart = text(&laid("x", &[("axis", Capture::None)]));
+    assert!(apart != usual && apart != crooked);
+    for (name, entries, words) in [
+        ("y", vec![], "expected an array (one of x), got `y`"),
+        ("alpha", vec![], "expected an array (one of x), got `alpha`"),
+        (
+            "x",
+            vec![("axis", Capture::Int(1))],
+            "expected an axis from -1 to 0, or None, as `axis`, got 1",
+        ),
+        (
+            "x",
+            vec![("align", Capture::Int(2))],
+            "expected a power of two from 4 to 16 as `align`, got 2",
+        ),
+        ("x", vec![("align", Capture::Int(12))], "got 12"),
+        ("x", vec![("order", Capture::Int(0))], "expected `axis` or `align`, got `order`"),
+    ] {
+        let errors = made(&laid(name, &entries)).expect_err(words);
+        assert!(errors.render().contains(words), "{errors}");
+        assert_eq!(errors.errors().next().map(|e| e.code), Some(Code::E_ARGUMENT));
+    }
+}
+
+#[test]
 fn nothing_that_rests_on_the_kernels_grid_is_used_for_the_callers() {
     let kernel = scale(Options::default());
-    let given = BTreeMap::from([("n".to_string(), Capture::Int(2))]);
+    let given = given([("n", 2)]);
     let backends = Backends::default();
     let compiled = Compiled::new(&kernel, &backends, &given, None, Profile::Default);
     let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));

@@ -45,6 +45,9 @@ fn run(text: &str) -> String {
         max_cluster: 1,
         async_copy: header(text, "without async").is_none(),
         matrix: Vec::new(),
+        engine: Vec::new(),
+        register_pools: false,
+        multiprocessors: 108,
     };
     let classes = classes(&func, text);
     let staging = Staging { caps: &caps, classes: &classes, profile: Profile::Default };

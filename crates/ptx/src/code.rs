@@ -6,7 +6,7 @@ use tessera_support::{Hash128, StableHasher};
 use tessera_target::LaunchArgs;
 
 pub use crate::maps::{MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, map_word, push_map};
-pub use tessera_target::arrays::{ArrayClass, Classes, WIDEST, usual_classes};
+pub use tessera_target::arrays::{ArrayClass, Classes, WIDEST, classes_said, usual_classes};
 
 /// A place where running code can find fault: number `i` is `i + 1` in the status word.
 #[derive(Clone, Debug)]
@@ -89,5 +89,70 @@ impl Code {
                 (args.domain.max(0) as u64).div_ceil(u64::from(kernel.threads * per_thread))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::module::{Target, Version};
+    use std::collections::BTreeMap;
+
+    fn code(per_multiprocessor: u32, cluster: u32) -> Code {
+        let mut kernel = Kernel::new("k", 384);
+        kernel.cluster = cluster;
+        let (version, target) = (Version { major: 8, minor: 0 }, Target { sm: 90, exact: true });
+        Code {
+            module: Module { version, target, files: vec![], kernels: vec![kernel] },
+            shape: Shape::Persistent { per_multiprocessor },
+            sites: vec![],
+            maps: vec![],
+            staged: None,
+            notes: vec![],
+        }
+    }
+
+    fn args(grid: [i64; 3]) -> LaunchArgs {
+        LaunchArgs { params: vec![], dims: BTreeMap::new(), grid, domain: 0, lanes: 1 }
+    }
+
+    #[test]
+    fn blocks_that_work_on_have_equally_many_turns() {
+        // 512 tiles over 132 take four turns, which 128 blocks take as well.
+        for (grid, per, cluster, blocks) in [
+            ([32, 16, 1], 1, 1, 128),
+            ([132, 1, 1], 1, 1, 132),
+            ([133, 1, 1], 1, 1, 67),
+            ([7, 1, 1], 1, 1, 7),
+            ([7, 3, 2], 2, 1, 42),
+            ([1000, 1, 1], 2, 1, 250),
+            ([0, 16, 1], 1, 1, 0),
+            // Clusters of two take a tile together.
+            ([16, 8, 1], 1, 2, 128),
+            ([30, 1, 1], 1, 2, 60),
+        ] {
+            assert_eq!(code(per, cluster).blocks(&args(grid), 132), blocks, "{grid:?} {cluster}");
+        }
+        // A device that holds fewer of them than was thought, or fewer than one.
+        assert_eq!(code(2, 1).blocks_where(&args([512, 1, 1]), 132, 132), 128);
+        assert_eq!(code(1, 2).blocks_where(&args([90, 1, 1]), 132, 30), 60);
+        assert_eq!(code(1, 1).blocks_where(&args([9, 1, 1]), 132, 0), 1);
+    }
+
+    #[test]
+    fn equal_code_with_other_boxes_has_another_name() {
+        let (mut one, mut other) = (code(1, 1), code(1, 1));
+        assert_eq!(one.hash(), one.module.hash());
+        let map = MapRecipe {
+            param: 0,
+            axes: vec![1, 0],
+            extent: vec![64, 128],
+            span: 128,
+            dtype: tessera_numerics::DType::BF16,
+        };
+        other.maps = vec![MapRecipe { span: 64, extent: vec![32, 128], ..map.clone() }];
+        one.maps = vec![map];
+        assert_ne!(one.hash(), other.hash());
+        assert_eq!(one.hash(), one.clone().hash());
     }
 }

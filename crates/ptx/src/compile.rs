@@ -2,15 +2,16 @@
 
 use crate::caps::{Feature, PtxCaps};
 use crate::code::{Classes, Code, Shape};
-use crate::inst::Ty;
+use crate::inst::{Ty, WgmmaRow};
 use crate::module::{Kernel, Module};
-use crate::select::{Greatest, product_type};
+use crate::select::{Greatest, Selected, product_type};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{OpId, Type};
 use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
 use tessera_numerics::{DType, Profile};
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame::Frame;
+use tessera_tile::ops::mma::LEGAL;
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
 /// What the passes ask, of this target.
@@ -23,7 +24,25 @@ pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
         max_cluster: caps.max_cluster,
         async_copy: Feature::CpAsync.on().has(caps.target),
         matrix: matrix_rows(caps),
+        engine: engine_rows(caps),
+        register_pools: caps.has(Feature::SetMaxRegs),
+        multiprocessors: MULTIPROCESSORS,
     }
+}
+
+/// Of the chips that have the matrix engine.
+const MULTIPROCESSORS: u32 = 132;
+
+/// The same for the matrix engine of warpgroups.
+fn engine_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
+    let row = |&(a, b, acc): &(DType, DType, DType)| {
+        let [ta, tb, tc] = [a, b, acc].map(product_type);
+        let k = 256 / ta?.bits();
+        let row = WgmmaRow { n: 64, k, a: ta?, b: tb?, c: tc?, sat: false };
+        let needs = crate::legal::wgmma(&row).ok()?;
+        needs.iter().all(|&f| caps.has(f)).then_some(MatrixRow { a, b, acc, k })
+    };
+    LEGAL.iter().filter_map(row).collect()
 }
 
 /// Pairs of dtypes that matrix units multiply, with the depth of their fragments.
@@ -67,7 +86,9 @@ fn at_once(kernel: &Kernel, caps: &PtxCaps) -> u32 {
     let by_shared = caps.shared_per_sm / (kernel.shared_bytes() + caps.shared_reserved).max(1);
     let by_threads = caps.threads_per_sm / kernel.threads;
     let by_registers = caps.registers_per_sm / (USUAL_REGISTERS * kernel.threads);
-    by_shared.min(by_threads).min(by_registers).clamp(1, caps.blocks_per_sm)
+    // Where roles hand registers to each other, a block has them all.
+    let most = kernel.min_blocks.unwrap_or(caps.blocks_per_sm);
+    by_shared.min(by_threads).min(by_registers).clamp(1, most.max(1))
 }
 
 /// Registers of a thread that holds 32 elements and works on them.
@@ -120,28 +141,65 @@ pub fn compile(
                 told = Diagnostics::new();
                 (selected, staged) = select(slots, &mut told)?;
             }
-            let works_on = staged.walk().iter().any(|&id| staged.ops[id].code == StagedOp::Workers);
-            let shape = match works_on {
-                true => Shape::Persistent { per_multiprocessor: at_once(&selected.kernel, caps) },
-                false => Shape::Groups,
-            };
+            let shape = shape_of(&staged, &selected.kernel, caps);
             (selected, Some(staged.to_string()), shape)
         }
     };
-    let kernel = selected.kernel;
-    let shared = kernel.shared_bytes();
+    let shared = selected.kernel.shared_bytes();
     if shared > caps.shared_per_block {
         return Err(too_much_shared(func, shared, caps.shared_per_block, selected.greatest).into());
     }
+    finish(selected, &frame, caps, staged, shape, &told)
+}
+
+/// Compiles a function of Staged IR as it is, for the arguments of `frame`.
+pub fn compile_staged(
+    func: &StagedFunc,
+    frame: &Frame,
+    caps: &PtxCaps,
+    profile: Profile,
+    classes: &Classes,
+) -> Result<Code, Diagnostics> {
+    tessera_ir::verify(func)?;
+    let selected = crate::select::select(func, frame, classes, caps, profile)?;
+    let shape = shape_of(func, &selected.kernel, caps);
+    finish(selected, frame, caps, Some(func.to_string()), shape, &Diagnostics::new())
+}
+
+/// How many blocks a launch of a group kernel has.
+fn shape_of(staged: &StagedFunc, kernel: &Kernel, caps: &PtxCaps) -> Shape {
+    let works_on = staged
+        .walk()
+        .iter()
+        .any(|&id| matches!(staged.ops[id].code, StagedOp::Workers | StagedOp::Tiles));
+    match works_on {
+        true => Shape::Persistent { per_multiprocessor: at_once(kernel, caps) },
+        false => Shape::Groups,
+    }
+}
+
+/// The code of a kernel, which must be valid.
+fn finish(
+    selected: Selected,
+    frame: &Frame,
+    caps: &PtxCaps,
+    staged: Option<String>,
+    shape: Shape,
+    told: &Diagnostics,
+) -> Result<Code, Diagnostics> {
+    let kernel = selected.kernel;
     let mut notes = vec![
         ("threads", kernel.threads.to_string()),
         ("cluster", kernel.cluster.to_string()),
-        ("shared_bytes", shared.to_string()),
+        ("shared_bytes", kernel.shared_bytes().to_string()),
         ("ptx_instructions", kernel.instructions().count().to_string()),
     ];
     let maps = selected.maps;
     if !maps.is_empty() {
-        let told: Vec<_> = maps.iter().map(|map| map.text(&frame)).collect();
+        let mut told: Vec<_> = maps.iter().map(|map| (map.param, map.text(frame))).collect();
+        told.sort_unstable();
+        told.dedup();
+        let told: Vec<_> = told.into_iter().map(|(_, text)| text).collect();
         notes.push(("copy_engine", told.join("; ")));
     }
     notes.extend(told.iter().map(|note| ("note", format!("{}: {}", note.code, note.message))));
@@ -154,6 +212,6 @@ pub fn compile(
     module.version = module.minimum_version();
     // A module that is not valid is our mistake: it is told as one, before any assembler sees it.
     crate::verify::verify(&module)?;
-    crate::maps::check(&module.kernels[0], &frame, &maps)?;
+    crate::maps::check(&module.kernels[0], frame, &maps)?;
     Ok(Code { module, shape, sites: selected.sites, maps, staged, notes })
 }

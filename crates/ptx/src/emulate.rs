@@ -2,7 +2,7 @@
 //! that everything that is compiled can be run and compared anywhere.
 
 use crate::caps::PtxCaps;
-use crate::code::{ArrayClass, Classes, Code, MapRecipe, usual_classes};
+use crate::code::{ArrayClass, Classes, Code, MapRecipe, classes_said};
 use crate::compile::compile;
 use crate::interp::{self, Grid, Memory, Options, TensorMap};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
@@ -55,10 +55,12 @@ impl Backend for Emulated {
         options: &CompileOptions,
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         let frame = Frame::new(func)?;
-        let usual = compile(func, &self.caps, options.profile, &usual_classes(&frame))?;
+        let classes = classes_said(&frame, &options.arrays);
+        let usual = compile(func, &self.caps, options.profile, &classes)?;
         Ok(Box::new(Kernel {
             func: func.clone(),
             frame,
+            classes,
             usual,
             profile: options.profile,
             machine: self.clone(),
@@ -69,6 +71,8 @@ impl Backend for Emulated {
 struct Kernel {
     func: TileFunc,
     frame: Frame,
+    /// What `usual` is for.
+    classes: Classes,
     usual: Code,
     profile: Profile,
     machine: Emulated,
@@ -101,6 +105,50 @@ pub fn map(recipe: &MapRecipe, frame: &Frame, words: &[u64]) -> TensorMap {
     }
 }
 
+/// Runs code by so many blocks; `words` are those that the launch's frame gives.
+pub fn run(
+    code: &Code,
+    frame: &Frame,
+    args: &LaunchArgs,
+    mut words: Vec<u64>,
+    blocks: u32,
+    options: &Options,
+) -> Result<(), Diagnostics> {
+    let mut memory = Memory::new();
+    for arg in &args.params {
+        if let ArgValue::Buffer(b) = arg
+            && let Some((base, len)) = reach(b)
+        {
+            // SAFETY: the launch borrows the caller's arrays until it returns.
+            unsafe { memory.allow(base, len, b.writable) };
+        }
+    }
+    let mut status = 0u32;
+    let at = &raw mut status;
+    // SAFETY: the word lives to the end of this function, and is read after the run.
+    unsafe { memory.allow(at.cast(), 4, true) };
+    words[frame::CONTEXT] = at as u64;
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let maps: Vec<_> = code.maps.iter().map(|m| map(m, frame, &words).encode()).collect();
+    let mut params: Vec<&[u8]> = vec![&bytes];
+    params.extend(maps.iter().map(|m| m.as_slice()));
+    let kernel = code.kernel();
+    let grid = Grid { grid: [blocks, 1, 1], dynamic_shared: kernel.dynamic_shared };
+    let name = kernel.name.clone();
+    interp::run(&code.module, &name, &grid, &params, &memory, options)
+        .map_err(|fault| Diagnostics::from(Diagnostic::from(fault)))?;
+    // SAFETY: the run is over.
+    let found = unsafe { at.read() };
+    match found.checked_sub(1).and_then(|i| code.sites.get(i as usize)) {
+        None => Ok(()),
+        Some(site) => {
+            let silent = "expected the assertion to hold, got a condition that is false";
+            let text = if site.message.is_empty() { silent } else { &site.message };
+            Err(Diagnostic::new(ErrorCode::E_ASSERT, text).at(site.loc.clone()).into())
+        }
+    }
+}
+
 impl Artifact for Kernel {
     fn target_text(&self) -> String {
         self.usual.module.text()
@@ -120,46 +168,14 @@ impl Artifact for Kernel {
             classes[place] = ArrayClass::of(b);
         })?;
         let other;
-        let code = if classes == usual_classes(&self.frame) {
+        let code = if classes == self.classes {
             &self.usual
         } else {
             other = compile(&self.func, &self.machine.caps, self.profile, &classes)?;
             &other
         };
-        let mut memory = Memory::new();
-        for arg in &args.params {
-            if let ArgValue::Buffer(b) = arg
-                && let Some((base, len)) = reach(b)
-            {
-                // SAFETY: the launch borrows the caller's arrays until it returns.
-                unsafe { memory.allow(base, len, b.writable) };
-            }
-        }
-        let mut status = 0u32;
-        let at = &raw mut status;
-        // SAFETY: the word lives to the end of this function, and is read after the run.
-        unsafe { memory.allow(at.cast(), 4, true) };
-        words[frame::CONTEXT] = at as u64;
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let maps: Vec<_> = code.maps.iter().map(|m| map(m, &self.frame, &words).encode()).collect();
-        let mut params: Vec<&[u8]> = vec![&bytes];
-        params.extend(maps.iter().map(|m| m.as_slice()));
-        let kernel = code.kernel();
         let blocks = u32::try_from(code.blocks(args, MULTIPROCESSORS)).unwrap_or(u32::MAX);
-        let grid = Grid { grid: [blocks, 1, 1], dynamic_shared: kernel.dynamic_shared };
-        let name = kernel.name.clone();
-        interp::run(&code.module, &name, &grid, &params, &memory, &self.machine.options)
-            .map_err(|fault| Diagnostics::from(Diagnostic::from(fault)))?;
-        // SAFETY: the run is over.
-        let found = unsafe { at.read() };
-        match found.checked_sub(1).and_then(|i| code.sites.get(i as usize)) {
-            None => Ok(()),
-            Some(site) => {
-                let silent = "expected the assertion to hold, got a condition that is false";
-                let text = if site.message.is_empty() { silent } else { &site.message };
-                Err(Diagnostic::new(ErrorCode::E_ASSERT, text).at(site.loc.clone()).into())
-            }
-        }
+        run(code, &self.frame, args, words, blocks, &self.machine.options)
     }
 
     fn resources(&self) -> Vec<(&'static str, String)> {

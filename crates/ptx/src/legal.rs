@@ -534,7 +534,8 @@ fn red_async(op: AtomOp, ty: Ty) -> Needs {
     if good { has(Feature::StAsync) } else { no("a remote reduction cannot combine this") }
 }
 
-fn wgmma(row: &WgmmaRow) -> Needs {
+/// What a product of a warpgroup needs.
+pub fn wgmma(row: &WgmmaRow) -> Needs {
     let WgmmaRow { n, k, a, b, c, sat } = *row;
     let fp8 = |ty| matches!(ty, Ty::E4M3 | Ty::E5M2);
     let byte = |ty| matches!(ty, Ty::S8 | Ty::U8);

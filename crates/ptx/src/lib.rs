@@ -29,10 +29,10 @@ pub mod verify;
 pub use asm::Asm;
 pub use caps::{Feature, PtxCaps};
 pub use code::{
-    ArrayClass, Classes, Code, MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, Shape, Site, map_word,
-    push_map, usual_classes,
+    ArrayClass, Classes, Code, MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, Shape, Site, classes_said,
+    map_word, push_map, usual_classes,
 };
-pub use compile::{compile, stage_caps};
+pub use compile::{compile, compile_staged, stage_caps};
 pub use inst::*;
 pub use module::*;
 pub use verify::verify;

@@ -87,13 +87,18 @@ impl Kernel {
         &self,
         py: Python<'_>,
         values: &Bound<'_, PyDict>,
+        layouts: &Bound<'_, PyDict>,
         target: Option<&str>,
         profile: usize,
     ) -> PyResult<Compiled> {
-        let values = captures_of(values)?;
+        let entries = |(name, all): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            Ok((name.extract()?, captures_of(all.cast()?)?))
+        };
+        let layouts = layouts.iter().map(entries).collect::<PyResult<_>>()?;
+        let given = tessera_driver::Given { values: captures_of(values)?, layouts };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         let inner = enter(py, || {
-            tessera_driver::Compiled::new(&self.handle, &BACKENDS, &values, target, profile)
+            tessera_driver::Compiled::new(&self.handle, &BACKENDS, &given, target, profile)
         })?;
         warn(py, &self.handle, 2)?;
         Ok(Compiled { inner, allocate: self.allocate.clone_ref(py) })

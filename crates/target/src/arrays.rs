@@ -2,6 +2,7 @@
 
 use crate::BufferArg;
 use crate::frame::{Frame, ParamKind};
+use std::collections::BTreeMap;
 
 /// How an array lies in memory, as far as code is generated for it.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -17,6 +18,9 @@ pub struct ArrayClass {
 
 /// One for each parameter; scalars have the default.
 pub type Classes = Vec<ArrayClass>;
+
+/// How arrays are said to lie where there are none yet, by the names of their parameters.
+pub type Said = BTreeMap<String, ArrayClass>;
 
 /// The widest access.
 pub const WIDEST: u32 = 16;
@@ -60,6 +64,15 @@ impl ArrayClass {
         Self { contiguous, align, boxes }
     }
 
+    /// That of arrays of so many axes whose neighbours lie side by side along one of them, or along
+    /// none, and whose address and other strides are multiples of `align` bytes; the strides go
+    /// forward.
+    pub fn said(rank: usize, axis: Option<usize>, align: u32) -> Self {
+        let contiguous = axis.map_or(0, |axis| 1 << axis);
+        let boxes = axis.is_some() && align == WIDEST && rank <= BOX_RANK;
+        Self { contiguous, align, boxes }
+    }
+
     pub fn is_contiguous(self, axis: usize) -> bool {
         self.contiguous >> axis & 1 == 1
     }
@@ -69,10 +82,75 @@ impl ArrayClass {
 pub fn usual_classes(frame: &Frame) -> Classes {
     let one = |kind: &ParamKind| match kind {
         ParamKind::Array { dims, .. } if !dims.is_empty() => {
-            let boxes = dims.len() <= BOX_RANK;
-            ArrayClass { contiguous: 1 << (dims.len() - 1), align: WIDEST, boxes }
+            ArrayClass::said(dims.len(), Some(dims.len() - 1), WIDEST)
         }
         ParamKind::Array { .. } | ParamKind::Scalar(_) => ArrayClass::default(),
     };
     frame.params.iter().map(|p| one(&p.kind)).collect()
+}
+
+/// The classes of arrays that lie as is said, and as most do where nothing is.
+pub fn classes_said(frame: &Frame, said: &Said) -> Classes {
+    let mut out = usual_classes(frame);
+    for (class, param) in out.iter_mut().zip(&frame.params) {
+        if let (ParamKind::Array { .. }, Some(wanted)) = (&param.kind, said.get(&param.name)) {
+            *class = *wanted;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null_mut;
+    use tessera_numerics::DType;
+
+    fn class(address: usize, dims: &[i64], strides: &[i64]) -> ArrayClass {
+        ArrayClass::of(&BufferArg {
+            data: null_mut::<u8>().wrapping_add(address),
+            dims: dims.to_vec(),
+            strides: strides.to_vec(),
+            dtype: DType::BF16,
+            writable: true,
+        })
+    }
+
+    #[test]
+    fn arrays_on_good_addresses_have_boxes_in_any_order_of_axes() {
+        for (dims, strides, axis) in [
+            (vec![64, 96], vec![192, 2], 1),
+            (vec![64, 96], vec![2, 128], 0),
+            (vec![3, 8, 96], vec![4096, 208, 2], 2),
+            (vec![96], vec![2], 0),
+            // Along an axis of one position no stride matters.
+            (vec![1, 96], vec![6, 2], 1),
+            (vec![1, 96], vec![0, 2], 1),
+        ] {
+            let found = class(1 << 20, &dims, &strides);
+            assert_eq!(found, ArrayClass::said(dims.len(), Some(axis), 16), "{dims:?} {strides:?}");
+            assert!(found.boxes);
+        }
+    }
+
+    #[test]
+    fn arrays_that_no_map_describes_have_none() {
+        let even = [192, 2];
+        for (address, dims, strides) in [
+            (1 << 20 | 8, vec![64, 96], even.to_vec()),
+            (1 << 20, vec![64, 96], vec![194, 2]),
+            (1 << 20, vec![64, 96], vec![-192, 2]),
+            (1 << 20, vec![64, 96], vec![0, 2]),
+            (1 << 20, vec![64, 96], vec![192, 16]),
+            (1 << 20, vec![64, 1], vec![2, 2]),
+            (1 << 20, vec![0, 96], even.to_vec()),
+            (1 << 20, vec![64, 0], even.to_vec()),
+            (1 << 20, vec![2, 96], vec![1 << 40, 2]),
+            (1 << 20, vec![1 << 31], vec![2]),
+            (1 << 20, vec![2; 6], vec![512, 256, 128, 64, 32, 2]),
+            (1 << 20, vec![], vec![]),
+        ] {
+            assert!(!class(address, &dims, &strides).boxes, "{address:#x} {dims:?} {strides:?}");
+        }
+    }
 }

@@ -46,12 +46,15 @@ pub struct CompileOptions {
     pub profile: Profile,
     /// Asked before code is generated, and given what was; changes no result.
     pub store: Arc<dyn ObjectStore>,
+    /// How the arrays will lie, where that is said. Targets whose code depends on it make that of
+    /// other arrays when they come.
+    pub arrays: arrays::Said,
 }
 
 impl CompileOptions {
-    /// With no store: everything is compiled.
+    /// With no store: everything is compiled, for arrays that lie as most do.
     pub fn new(profile: Profile) -> Self {
-        Self { profile, store: Arc::new(NoStore) }
+        Self { profile, store: Arc::new(NoStore), arrays: arrays::Said::new() }
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::Profile;
-use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, usual_classes};
+use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, classes_said, compile};
 use tessera_runtime::cuda::{CudaError, Function, LaunchShape, LoadOptions, Module};
 use tessera_support::{ForkLock, Hash128};
 use tessera_target::frame::{CONTEXT, Frame};
@@ -65,7 +65,7 @@ impl Kernel {
     ) -> Result<Self, Diagnostics> {
         let frame = Frame::new(func)?;
         // Most arrays are laid out so; others get code of their own when they come.
-        let classes = usual_classes(&frame);
+        let classes = classes_said(&frame, &options.arrays);
         let code = compile(func, caps, options.profile, &classes)?;
         let usual = Arc::new(Variant { code, loaded: ForkLock::default() });
         Ok(Self {
@@ -81,6 +81,11 @@ impl Kernel {
             usual,
             about: Arc::new(gpu::About { name: func.name.clone(), loc: func.loc.clone() }),
         })
+    }
+
+    /// What ran last, or what was compiled first where nothing did.
+    fn shown(&self) -> Arc<Variant> {
+        self.last.lock().clone().unwrap_or_else(|| self.usual.clone())
     }
 
     fn found(&self, classes: &Classes) -> Option<Arc<Variant>> {
@@ -289,15 +294,15 @@ pub fn as_bytes(words: &[u64]) -> &[u8] {
 
 impl Artifact for Kernel {
     fn target_text(&self) -> String {
-        self.usual.code.module.text()
+        self.shown().code.module.text()
     }
 
     fn staged_text(&self) -> Option<String> {
-        self.usual.code.staged.clone()
+        self.shown().code.staged.clone()
     }
 
     fn hash(&self) -> Hash128 {
-        self.usual.code.hash()
+        self.shown().code.hash()
     }
 
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
@@ -349,7 +354,7 @@ impl Artifact for Kernel {
     }
 
     fn resources(&self) -> Vec<(&'static str, String)> {
-        let variant = self.last.lock().clone().unwrap_or_else(|| self.usual.clone());
+        let variant = self.shown();
         let kernel = variant.code.kernel();
         let mut out = vec![("arch", self.caps.target.to_string())];
         out.extend(variant.code.notes.iter().cloned());

@@ -4,7 +4,7 @@
 use tessera_diag::{Code as ErrorCode, Diagnostic, Loc};
 use tessera_numerics::DType;
 use tessera_ptx::{Code, MapRecipe, Placed, push_map};
-use tessera_runtime::cuda::{CudaError, Device, MapDType, Swizzle, TensorMapSpec};
+use tessera_runtime::cuda::{CudaError, Device, MapDType, Swizzle, TensorMap, TensorMapSpec};
 use tessera_support::ForkLock;
 use tessera_target::frame::Frame;
 
@@ -51,8 +51,18 @@ impl Maps {
         if self.rows.is_empty() {
             return Ok(());
         }
+        self.push_by(words, device.ordinal(), loc, |spec| Ok(*device.tensor_map(spec)?.bytes()))
+    }
+
+    fn push_by(
+        &self,
+        words: &mut Vec<u64>,
+        device: u32,
+        loc: &Loc,
+        encode: impl Fn(&TensorMapSpec) -> Result<[u8; TensorMap::BYTES], CudaError>,
+    ) -> Result<(), Diagnostic> {
         let mut latest = self.latest.lock();
-        let same = latest.device == device.ordinal()
+        let same = latest.device == device
             && latest.addresses.len() == self.rows.len()
             && self.rows.iter().zip(&latest.addresses).all(|(row, &at)| words[row.word] == at);
         let first = tessera_ptx::map_word(words.len(), 0);
@@ -64,14 +74,15 @@ impl Maps {
         latest.addresses.clear();
         for row in &self.rows {
             let spec = row.spec.at(words[row.word]);
-            let map = device.tensor_map(&spec).map_err(|error| {
-                let placed = Placed { address: spec.address(), ..row.placed };
+            let map = encode(&spec).map_err(|error| {
+                let mut placed = row.placed;
+                placed.address = spec.address();
                 refused(error, &row.name, &placed).at(loc.clone())
             })?;
-            push_map(words, map.bytes());
+            push_map(words, &map);
         }
         let Latest { device: on, addresses, words: kept } = &mut *latest;
-        *on = device.ordinal();
+        *on = device;
         addresses.extend(self.rows.iter().map(|row| words[row.word]));
         kept.clear();
         kept.extend_from_slice(&words[first..]);
@@ -117,4 +128,120 @@ fn refused(error: CudaError, name: &str, placed: &Placed) -> Diagnostic {
         out.help = Some("copy the array to memory of its own".into());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tessera_ptx::{Shape, Target, Version, map_word};
+    use tessera_runtime::cuda::TensorMapFault;
+    use tessera_target::{ArgValue, BufferArg, LaunchArgs};
+
+    const TEXT: &str = "\
+func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = group, grid = [1]} {
+  tile.return
+}
+";
+
+    fn code() -> Code {
+        let map = |param, axes: [usize; 2]| MapRecipe {
+            param,
+            axes: axes.to_vec(),
+            extent: vec![64, 128],
+            span: 128,
+            dtype: DType::BF16,
+        };
+        let version = Version { major: 8, minor: 0 };
+        let target = Target { sm: 90, exact: true };
+        Code {
+            module: tessera_ptx::Module { version, target, files: vec![], kernels: vec![] },
+            shape: Shape::Groups,
+            sites: vec![],
+            maps: vec![map(0, [1, 0]), map(1, [0, 1])],
+            staged: None,
+            notes: vec![],
+        }
+    }
+
+    /// The words of a launch with a `b` whose columns lie side by side.
+    fn words(frame: &Frame, func: &tessera_tile::TileFunc, a: usize, row: i64) -> Vec<u64> {
+        let array = |address: usize, strides: [i64; 2]| {
+            ArgValue::Buffer(BufferArg {
+                data: std::ptr::null_mut::<u8>().wrapping_add(address),
+                dims: vec![96, 96],
+                strides: strides.to_vec(),
+                dtype: DType::BF16,
+                writable: false,
+            })
+        };
+        let args = LaunchArgs {
+            params: vec![array(a, [row, 2]), array(0x9000, [2, 256])],
+            dims: [("m", 96), ("n", 96), ("k", 96)].map(|(s, n)| (s.to_string(), n)).into(),
+            grid: [1; 3],
+            domain: 0,
+            lanes: 1,
+        };
+        let mut words = Vec::new();
+        frame.fill(func, &args, &mut words, |_, _, _| {}).unwrap_or_else(|e| panic!("{e}"));
+        words
+    }
+
+    #[test]
+    fn maps_follow_the_addresses_of_a_launch_and_are_made_once_for_each() {
+        let func = tessera_tile::parse(TEXT).unwrap_or_else(|e| panic!("{e}"));
+        let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
+        let first = words(&frame, &func, 0x4000, 192);
+        let maps = Maps::new(&code(), &frame, &first, &Loc::unknown());
+        let maps = maps.unwrap_or_else(|e| panic!("{e}"));
+        let made = Cell::new(0);
+        // The fake of a map: the array's address sixteen times.
+        let encode = |spec: &TensorMapSpec| {
+            made.set(made.get() + 1);
+            let mut out = [0; TensorMap::BYTES];
+            out.chunks_mut(8).for_each(|w| w.copy_from_slice(&spec.address().to_le_bytes()));
+            Ok(out)
+        };
+        let launch = |a: u64, device: u32| {
+            let mut words = first.clone();
+            words[frame.params[0].word] = a;
+            let told = maps.push_by(&mut words, device, &Loc::unknown(), encode);
+            told.unwrap_or_else(|e| panic!("{e}"));
+            let at = |map: usize| {
+                let at = map_word(first.len(), map);
+                words[at..at + 16].to_vec()
+            };
+            assert_eq!((at(0), at(1)), (vec![a; 16], vec![0x9000; 16]));
+            assert_eq!(words.len(), map_word(first.len(), 2));
+            made.take()
+        };
+        assert_eq!((launch(0x4000, 0), launch(0x4000, 0)), (2, 0));
+        // Other arrays, and another device whose maps are its own.
+        assert_eq!((launch(0x8000, 0), launch(0x8000, 0), launch(0x8000, 1)), (2, 0, 2));
+    }
+
+    #[test]
+    fn an_array_that_the_engine_refuses_is_named() {
+        let func = tessera_tile::parse(TEXT).unwrap_or_else(|e| panic!("{e}"));
+        let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
+        let crooked = words(&frame, &func, 0x4000, 194);
+        let error = Maps::new(&code(), &frame, &crooked, &Loc::unknown()).err();
+        let error = error.unwrap_or_else(|| panic!("a stride of 194 bytes was taken"));
+        assert_eq!(error.code, ErrorCode::E_LAUNCH_BAD_LAYOUT);
+        assert!(error.message.starts_with("`a`: tensor map: expected the stride of axis 1"));
+        assert!(error.notes[0].contains("strides [194] bytes") && error.help.is_some());
+        // By the driver itself: then what was there before is not taken for it.
+        let good = words(&frame, &func, 0x4000, 192);
+        let maps = Maps::new(&code(), &frame, &good, &Loc::unknown());
+        let maps = maps.unwrap_or_else(|e| panic!("{e}"));
+        let refuse = |spec: &TensorMapSpec| match spec.address() {
+            0x9000 => Err(TensorMapFault::Address { align: 32, got: 0x9000 }.into()),
+            _ => Ok([0; TensorMap::BYTES]),
+        };
+        for _ in 0..2 {
+            let error = maps.push_by(&mut good.clone(), 0, &Loc::unknown(), refuse).err();
+            let error = error.unwrap_or_else(|| panic!("a refusal was passed over"));
+            assert!(error.message.starts_with("`b`: tensor map: expected an address"));
+        }
+    }
 }

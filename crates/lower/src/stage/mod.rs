@@ -3,6 +3,7 @@
 //! Before: a group kernel after the tile pipeline. After: the same program with a layout on every
 //! tile, data moved between threads only by ops that say so, and valid by the rules of `staged`.
 
+mod engine;
 mod layouts;
 mod open;
 mod persist;
@@ -44,7 +45,15 @@ pub struct StageCaps {
     pub max_cluster: u32,
     /// Asynchronous copies to shared memory.
     pub async_copy: bool,
+    /// Products of a warp.
     pub matrix: Vec<MatrixRow>,
+    /// Products of four warps on the engine that reads shared memory and runs beside the threads.
+    /// Targets that have it also copy boxes.
+    pub engine: Vec<MatrixRow>,
+    /// Warps of one block may take registers from others.
+    pub register_pools: bool,
+    /// Multiprocessors of a usual chip: how many blocks of a large kernel run at once.
+    pub multiprocessors: u32,
 }
 
 /// What is compiled for.
@@ -82,6 +91,13 @@ pub fn stage(
     slots: u32,
     notes: &mut Diagnostics,
 ) -> Result<StagedFunc, Diagnostics> {
+    if !staging.caps.engine.is_empty() {
+        if let Some(staged) = engine::stage(func, staging, slots, notes)? {
+            return Ok(staged);
+        }
+        let caps = StageCaps { engine: Vec::new(), ..staging.caps.clone() };
+        return stage(func, &Staging { caps: &caps, ..staging.clone() }, slots, notes);
+    }
     let team = threads::choose(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let staged = open(func, staging, team, &layouts)?;

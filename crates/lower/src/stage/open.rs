@@ -14,14 +14,14 @@ use tessera_numerics::DType;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::{Tile, TileFunc, TileOp};
 
-struct Open<'a> {
-    func: &'a TileFunc,
-    staging: &'a Staging<'a>,
-    team: Team,
+pub(super) struct Open<'a> {
+    pub(super) func: &'a TileFunc,
+    pub(super) staging: &'a Staging<'a>,
+    pub(super) team: Team,
     layouts: &'a Layouts,
-    out: StagedFunc,
+    pub(super) out: StagedFunc,
     /// What stands for each value.
-    map: BTreeMap<Value, Value>,
+    pub(super) map: BTreeMap<Value, Value>,
     /// Copies of a value at other places, for the block they were made in.
     copies: BTreeMap<(Value, Arc<Layout>), (Value, BlockId)>,
 }
@@ -66,12 +66,12 @@ impl<'a> Open<'a> {
         }
     }
 
-    fn frag(&self, v: Value, layout: Arc<Layout>) -> Type {
+    pub(super) fn frag(&self, v: Value, layout: Arc<Layout>) -> Type {
         let ty = self.func.ty(v);
         Type::Frag { shape: ty.shape().to_vec(), dtype: ty.dtype(), layout }
     }
 
-    fn build(&mut self, block: BlockId, loc: &Loc) -> Builder<'_, Staged> {
+    pub(super) fn build(&mut self, block: BlockId, loc: &Loc) -> Builder<'_, Staged> {
         Builder::at_end(&mut self.out, block, loc.clone())
     }
 
@@ -84,7 +84,13 @@ impl<'a> Open<'a> {
     }
 
     /// What stands for a value where a tile of this layout is needed.
-    fn at(&mut self, v: Value, layout: &Arc<Layout>, block: BlockId, loc: &Loc) -> Value {
+    pub(super) fn at(
+        &mut self,
+        v: Value,
+        layout: &Arc<Layout>,
+        block: BlockId,
+        loc: &Loc,
+    ) -> Value {
         let Type::Tile { .. } = self.func.ty(v) else { return self.map[&v] };
         let new = self.map[&v];
         if self.out.ty(new).layout() == Some(layout) {
@@ -225,7 +231,7 @@ impl<'a> Open<'a> {
     }
 
     /// A tile that came out at `got` and is wanted elsewhere.
-    fn settle(&mut self, v: Value, got: Value, block: BlockId, loc: &Loc) {
+    pub(super) fn settle(&mut self, v: Value, got: Value, block: BlockId, loc: &Loc) {
         let wanted = self.layouts[&v].clone();
         let value = if self.out.ty(got).layout() == Some(&wanted) {
             got
@@ -243,6 +249,9 @@ impl<'a> Open<'a> {
         match op.code {
             TileOp::For | TileOp::If | TileOp::While => return self.control(id, block),
             TileOp::Yield => return self.yields(id, block),
+            TileOp::Mma if !self.staging.caps.engine.is_empty() => {
+                return self.engine_product(id, block);
+            }
             TileOp::Mma => return self.mma(id, block),
             TileOp::Expand | TileOp::Transpose | TileOp::Broadcast | TileOp::Reshape
                 if matches!(func.ty(op.operands[0]), Type::Tile { .. }) =>

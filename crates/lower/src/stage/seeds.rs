@@ -108,8 +108,8 @@ pub fn better_access(
     value: Value,
     own: &Layout,
 ) -> Option<Layout> {
-    // Blocks of a cluster do not exchange tiles.
-    if team.blocks > 1 {
+    // Blocks of a cluster do not exchange tiles. Beside the engine's rings there is no room to.
+    if team.blocks > 1 || !staging.caps.engine.is_empty() {
         return None;
     }
     let dim = contiguous_dim(func, staging, id)?;
@@ -233,8 +233,11 @@ pub fn product(
     let op = &func.ops[id];
     let ty = func.ty(op.result());
     let shape = extents(ty);
-    let row = matrix(func, staging, id);
     let two = [shape[0], shape[1]];
+    if let Some(layout) = super::engine::sums(staging, team, &two) {
+        return (None, layout);
+    }
+    let row = matrix(func, staging, id);
     match row {
         Some(row) if ty.dtype() == tessera_numerics::DType::F64 => {
             // Rows that are 8 apart stay in a warp: some targets multiply 16 rows at once.

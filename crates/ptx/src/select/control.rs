@@ -12,15 +12,26 @@ use tessera_ir::{BlockId, OpId, Type, Value};
 pub enum Carried {
     Regs(Vec<Reg>),
     /// An accumulator stays in the registers it was opened in: the matrix engine may be adding to
-    /// them. `add` tells whether anything was added yet, where the code before does not.
+    /// them. `first` is false until the first turn has put numbers there, where none are before.
     Pending {
         regs: Vec<Reg>,
-        add: Option<Reg>,
+        first: Option<Reg>,
     },
 }
 
+impl Carried {
+    /// Registers that hold nothing before the first turn.
+    fn without_numbers(&self) -> &[Reg] {
+        match self {
+            Carried::Pending { regs, first: Some(_) } => regs,
+            Carried::Pending { first: None, .. } | Carried::Regs(_) => &[],
+        }
+    }
+}
+
 impl Select<'_> {
-    /// Gives the values that a loop carries their places, and puts the first ones there.
+    /// Gives the values that a loop carries, or branches leave, their places, and puts the first ones
+    /// there.
     pub fn carry(&mut self, args: &[Value], inits: &[Value]) -> Vec<Carried> {
         let (mut to, mut from) = (Vec::new(), Vec::new());
         let mut out = Vec::new();
@@ -30,13 +41,13 @@ impl Select<'_> {
                 _ => None,
             };
             out.push(match pending {
-                Some(Pending { regs, add }) => {
-                    let add = match add {
-                        Add::Yes => None,
-                        Add::When(p) => Some(p),
-                        Add::No => Some(self.asm.mov(Ty::Pred, Opnd::Int(0))),
-                    };
-                    Carried::Pending { regs, add }
+                Some(p) if p.add == Add::No && self.begins_with_product(arg) => {
+                    let first = Some(self.asm.mov(Ty::Pred, Opnd::Int(0)));
+                    Carried::Pending { regs: p.regs, first }
+                }
+                Some(p) => {
+                    self.fill_empty(&p);
+                    Carried::Pending { regs: p.regs, first: None }
                 }
                 None => {
                     let regs = self.fresh(arg);
@@ -53,9 +64,19 @@ impl Select<'_> {
     pub fn bind_carried(&mut self, v: Value, carried: &Carried) {
         match carried {
             Carried::Regs(regs) => self.bind(v, regs),
-            Carried::Pending { regs, add } => {
-                let add = add.map_or(Add::Yes, Add::When);
+            Carried::Pending { regs, first } => {
+                let add = first.map_or(Add::Yes, Add::When);
                 self.set(v, Repr::Pending(Pending { regs: regs.clone(), add }));
+            }
+        }
+    }
+
+    /// What a loop leaves, after at least one turn.
+    fn bind_left(&mut self, v: Value, carried: &Carried) {
+        match carried {
+            Carried::Regs(regs) => self.bind(v, regs),
+            Carried::Pending { regs, .. } => {
+                self.set(v, Repr::Pending(Pending { regs: regs.clone(), add: Add::Yes }));
             }
         }
     }
@@ -69,18 +90,17 @@ impl Select<'_> {
                     to.push(regs.clone());
                     from.push(self.values_of(v));
                 }
-                Carried::Pending { regs, add } => {
+                Carried::Pending { regs, first } => {
                     let next = self.pending(v);
-                    if next.regs != *regs {
+                    if next.regs == *regs {
+                        self.fill_empty(&next);
+                    } else {
                         // Another accumulator takes its place: nothing may be on its way to it.
                         self.settle(&next);
                         to.push(regs.clone());
                         from.push(next.regs);
-                    } else if let Some(p) = *add {
-                        self.set_add(p, next.add);
-                        continue;
                     }
-                    if let Some(p) = *add {
+                    if let Some(p) = *first {
                         self.asm.mov_to(Ty::Pred, p, Opnd::Int(1));
                     }
                 }
@@ -90,7 +110,7 @@ impl Select<'_> {
     }
 
     /// Fresh registers for a value of this type, to be written on several paths.
-    fn fresh(&mut self, v: Value) -> Vec<Reg> {
+    pub fn fresh(&mut self, v: Value) -> Vec<Reg> {
         let (n, dtype) = match self.func.ty(v) {
             Type::Scalar(dtype) => (1, *dtype),
             ty => (self.layout(v).regs() as usize, ty.dtype()),
@@ -98,14 +118,14 @@ impl Select<'_> {
         (0..n).map(|_| self.asm.reg(carrier(dtype))).collect()
     }
 
-    fn values_of(&mut self, v: Value) -> Vec<Reg> {
+    pub fn values_of(&mut self, v: Value) -> Vec<Reg> {
         match self.func.ty(v) {
             Type::Scalar(_) => vec![self.scalar(v)],
             _ => self.regs(v),
         }
     }
 
-    fn bind(&mut self, v: Value, regs: &[Reg]) {
+    pub fn bind(&mut self, v: Value, regs: &[Reg]) {
         let repr = match self.func.ty(v) {
             Type::Scalar(_) => Repr::Scalar(regs[0]),
             _ => Repr::Tile(regs.to_vec()),
@@ -114,13 +134,13 @@ impl Select<'_> {
     }
 
     /// What a block yields.
-    fn yielded(&self, block: BlockId) -> Vec<Value> {
+    pub fn yielded(&self, block: BlockId) -> Vec<Value> {
         let end = self.func.terminator(block);
         end.map_or(Vec::new(), |op| self.func.ops[op].operands.clone())
     }
 
     /// Moves all at once: what is still to be read is not written over.
-    fn move_together(&mut self, to: &[Vec<Reg>], from: &[Vec<Reg>]) {
+    pub fn move_together(&mut self, to: &[Vec<Reg>], from: &[Vec<Reg>]) {
         let to: Vec<Reg> = to.concat();
         let mut from: Vec<Reg> = from.concat();
         for i in 0..from.len() {
@@ -148,27 +168,39 @@ impl Select<'_> {
         }
         let [again, done] = [self.asm.label(), self.asm.label()];
         let none = self.asm.setp(Cmp::Ge, Ty::S64, i, hi);
-        self.asm.when(none, true, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
+        let empty: Vec<Reg> = carried.iter().flat_map(Carried::without_numbers).copied().collect();
+        let skip = if empty.is_empty() { done } else { self.asm.label() };
+        self.asm.when(none, true, |asm| asm.emit(Inst::Bra { to: skip, uniform: true }));
         let before = self.sync_state();
         self.enter_loop(&[body]);
+        self.begin_turns(&[body]);
         self.open_loop(body);
         self.begin_rotation(id);
         self.asm.place(again);
         self.block(body)?;
         let next = self.yielded(body);
         self.carry_on(&carried, &next);
+        self.end_turn();
         let stepped = self.asm.int(Alu::Add, Ty::S64, &[i.into(), step.into()]);
         self.asm.mov_to(Ty::B64, i, stepped);
         let more = self.asm.setp(Cmp::Lt, Ty::S64, i, hi);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
         self.end_rotation();
         self.close_loop();
+        self.end_turns();
+        if !empty.is_empty() {
+            // The ways meet with nothing under way: one of them writes accumulators itself.
+            self.asm.emit(Inst::WgmmaWait { groups: 0 });
+            self.asm.emit(Inst::Bra { to: done, uniform: true });
+            self.asm.place(skip);
+            empty.into_iter().for_each(|r| self.asm.mov_to(Ty::B32, r, Opnd::Int(0)));
+        }
         self.asm.place(done);
         self.leave_loop();
         // There may have been no turn at all.
         self.join_sync_state(before);
         for (&v, carried) in op.results.iter().zip(&carried) {
-            self.bind_carried(v, carried);
+            self.bind_left(v, carried);
         }
         Ok(())
     }
@@ -185,6 +217,7 @@ impl Select<'_> {
         }
         let [again, done] = [self.asm.label(), self.asm.label()];
         self.enter_loop(&[cond, body]);
+        self.begin_turns(&[cond, body]);
         self.asm.place(again);
         self.block(cond)?;
         let go_on = self.scalar(self.yielded(cond)[0]);
@@ -194,7 +227,9 @@ impl Select<'_> {
         self.block(body)?;
         let next = self.yielded(body);
         self.carry_on(&carried, &next);
+        self.end_turn();
         self.asm.emit(Inst::Bra { to: again, uniform: true });
+        self.end_turns();
         self.asm.place(done);
         self.leave_loop();
         self.swap_sync_state(left);
@@ -214,13 +249,6 @@ impl Select<'_> {
         self.block(op.regions[0])?;
         let values = self.yielded(op.regions[0]);
         let results = self.carry(&op.results, &values);
-        // Which way was taken says whether anything was added.
-        for (carried, &v) in results.iter().zip(&values) {
-            if let (Carried::Pending { add: None, .. }, Repr::Pending(p)) = (carried, self.repr(v))
-            {
-                debug_assert!(p.add == Add::Yes);
-            }
-        }
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.asm.place(otherwise);
         let then = self.swap_sync_state(before);

@@ -239,6 +239,12 @@ impl Select<'_> {
                 Ok(())
             }
             Move::Registers(map) => {
+                if let Repr::Packed(words) = self.repr(x).clone()
+                    && let Some(words) = self.move_words(&words, &map)
+                {
+                    self.set(result, Repr::Packed(words));
+                    return Ok(());
+                }
                 let regs = self.regs(x);
                 let out = map.iter().map(|&r| regs[r as usize]).collect();
                 self.set(result, Repr::Tile(out));
@@ -283,8 +289,10 @@ impl Select<'_> {
         let op = &self.func.ops[id];
         let (m, value) = (self.smem(op.operands[0]), op.operands[1]);
         let layout = self.layout(value);
-        let xs = self.regs(value);
-        self.write_shared(&m, &layout, &xs);
+        if !self.matrix_store(&m, &layout, value) {
+            let xs = self.regs(value);
+            self.write_shared(&m, &layout, &xs);
+        }
         Ok(())
     }
 

@@ -71,6 +71,9 @@ struct Turn {
 
 impl Select<'_> {
     pub fn fill(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        if self.has_roles() {
+            return self.tma_fill(id);
+        }
         let op = &self.func.ops[id];
         let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
         let Some(field) = self.field_of(op.operands[0], name) else {

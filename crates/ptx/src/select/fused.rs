@@ -35,7 +35,18 @@ impl Select<'_> {
     pub fn issue(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
-        let (a, b) = (self.smem(op.operands[0]), self.smem(op.operands[1]));
+        let b = self.smem(op.operands[1]);
+        let a = match self.repr(op.operands[0]) {
+            Repr::Smem(m) => m.clone(),
+            // Other threads need its elements too.
+            _ => {
+                let v = op.operands[0];
+                let (layout, dtype) = (self.layout(v), self.dtype(v));
+                let xs = self.regs(v);
+                self.spread(&layout, dtype, &xs)
+            }
+        };
+        let spread = a.region;
         let acc = op.operands[2];
         let layout = self.layout(acc);
         let dtype = match func.ty(acc) {
@@ -87,6 +98,7 @@ impl Select<'_> {
             let more = self.asm.setp(Cmp::Ne, Ty::U32, turns, Opnd::Int(0));
             self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
         }
+        self.reading(spread);
         self.set(op.result(), Repr::Tile(sums));
         Ok(())
     }

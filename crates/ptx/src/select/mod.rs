@@ -5,19 +5,27 @@
 
 mod control;
 mod convert;
+mod descriptors;
 mod fill;
 mod fused;
 mod indexed;
+mod mbar;
 mod memory;
 mod place;
 mod product;
 mod reduce;
 mod ring;
+mod roles;
 mod rotate;
 mod scan;
 mod shape;
+mod stmatrix;
 mod sync;
+mod tiles;
+mod tma;
 mod value;
+mod wgmma;
+mod wgmma_plan;
 
 use crate::asm::Asm;
 use crate::caps::PtxCaps;
@@ -54,6 +62,8 @@ pub enum Repr {
     Tile(Vec<Reg>),
     /// Codes of narrow elements, as many in a 32-bit word as fit: what matrix units take.
     Packed(Vec<Reg>),
+    /// An accumulator of the matrix engine.
+    Pending(wgmma::Pending),
     /// A tile that is still in shared memory, and stays there until its last use.
     Lazy(sync::Smem),
     View(View),
@@ -101,6 +111,16 @@ pub struct Select<'a> {
     current: Option<OpId>,
     greatest: Option<Greatest>,
     rings: ring::Rings,
+    mbars: mbar::Mbars,
+    /// The threads that run what is being emitted.
+    crew: roles::Crew,
+    roles: roles::Roles,
+    /// Tensor maps, and where they are, as the head knows.
+    maps: Vec<MapRecipe>,
+    map_addresses: BTreeMap<usize, Reg>,
+    /// What the moving part of an address is a multiple of, where that is not very much.
+    granules: BTreeMap<Reg, u32>,
+    engine: wgmma::Engine,
     /// Loops that are open around the place of emission.
     depth: u32,
     /// Whether blocks read each other's shared memory: none may end before the others are done.
@@ -168,6 +188,13 @@ pub fn select(
         current: None,
         greatest: None,
         rings: ring::Rings::default(),
+        mbars: mbar::Mbars::default(),
+        crew: roles::Crew::default(),
+        roles: roles::survey(func),
+        maps: Vec::new(),
+        map_addresses: BTreeMap::new(),
+        granules: BTreeMap::new(),
+        engine: wgmma::Engine::default(),
         depth: 0,
         remote_reads: false,
     };
@@ -184,7 +211,7 @@ pub fn select(
     kernel.body.extend(me.head);
     kernel.body.extend(body);
     kernel.dynamic_shared = me.sync.bytes();
-    Ok(Selected { greatest: me.greatest, kernel, files: me.files, sites: me.sites, maps: Vec::new() })
+    Ok(Selected { greatest: me.greatest, kernel, files: me.files, sites: me.sites, maps: me.maps })
 }
 
 impl<'a> Select<'a> {
@@ -341,42 +368,37 @@ impl<'a> Select<'a> {
                 let r = self.count_clusters(r);
                 self.give(id, r)
             }
-            // Products are done by the threads themselves, which see what a barrier shows them.
-            StagedOp::FenceAsync => Ok(()),
-            StagedOp::MmaOpen => {
-                let repr = self.repr(op.operands[0]).clone();
-                self.set(op.result(), repr);
+            StagedOp::FenceAsync => {
+                self.fence_async();
                 Ok(())
             }
-            StagedOp::MmaIssue => self.issue(id),
-            StagedOp::MmaRetire => {
-                let repr = self.repr(op.operands[0]).clone();
-                self.set(op.result(), repr);
-                Ok(())
-            }
+            StagedOp::MmaOpen => self.mma_open(id),
+            StagedOp::MmaIssue => self.mma_issue(id),
+            StagedOp::MmaRetire => self.mma_retire(id),
             StagedOp::RingCreate => self.ring_create(id),
             StagedOp::Acquire => self.acquire(id),
             StagedOp::Fill => self.fill(id),
             StagedOp::Publish => self.publish(id),
             StagedOp::Wait => self.wait(id),
             StagedOp::Field => self.field(id),
-            StagedOp::Release => self.release(),
+            StagedOp::Release => self.release(id),
             StagedOp::Drain => self.drain(id),
             StagedOp::SmemView => self.smem_view(id),
-            StagedOp::BulkStore
-            | StagedOp::BulkReduce
-            | StagedOp::BulkWait
-            | StagedOp::TurnCreate
-            | StagedOp::TurnTake
-            | StagedOp::TurnGive
-            | StagedOp::RoleBarrier
-            | StagedOp::ClusterBarrier
-            | StagedOp::Roles
-            | StagedOp::Role
-            | StagedOp::Replica
-            | StagedOp::Tiles => {
-                self.unsupported(id, "this target has no roles, turns or bulk stores")
+            StagedOp::BulkStore | StagedOp::BulkReduce => self.bulk(id),
+            StagedOp::BulkWait => self.bulk_wait(id),
+            StagedOp::TurnCreate => self.turn_create(id),
+            StagedOp::TurnTake => self.turn_take(id),
+            StagedOp::TurnGive => self.turn_give(id),
+            StagedOp::RoleBarrier => self.role_barrier(id),
+            // Blocks of a cluster do one group together, and meet as one.
+            StagedOp::ClusterBarrier => {
+                self.barrier();
+                Ok(())
             }
+            StagedOp::Roles => self.roles(id),
+            StagedOp::Role => self.unsupported(id, "expected `roles` around a role"),
+            StagedOp::Replica => self.replica(id),
+            StagedOp::Tiles => self.tiles(id),
         }
     }
 
@@ -558,7 +580,10 @@ impl<'a> Select<'a> {
             a: Opnd::Int(0),
             b: Some(Opnd::Int(site)),
         });
-        self.asm.emit(Inst::Ret);
+        // A role goes on, for others wait for it.
+        if self.crew.role.is_none() {
+            self.asm.emit(Inst::Ret);
+        }
         self.asm.place(past);
         Ok(())
     }

@@ -219,7 +219,7 @@ impl Select<'_> {
     }
 
     /// `r < limit`, once for the kernel.
-    fn below(&mut self, r: Reg, limit: u32) -> Reg {
+    pub fn below(&mut self, r: Reg, limit: u32) -> Reg {
         if let Some(&p) = self.belows.get(&(r, limit)) {
             return p;
         }

@@ -34,13 +34,13 @@ pub fn matrix_type(dtype: DType) -> Option<Ty> {
 
 /// How matrix loads find a tile.
 #[derive(Clone, Debug)]
-struct MatrixForm {
+pub struct MatrixForm {
     /// Turned around on the way.
-    trans: bool,
+    pub trans: bool,
     /// The dim along which rows of 16 bytes follow each other.
     slow: usize,
     /// Elements of a word.
-    packed: u32,
+    pub packed: u32,
 }
 
 /// An operand of a product by atoms.
@@ -82,7 +82,7 @@ fn atoms(layout: &Layout, each: u32) -> Atoms {
 
 impl Select<'_> {
     /// The registers of an operand as matrix instructions take them.
-    fn operand_words(&mut self, v: Value) -> Vec<Reg> {
+    pub fn operand_words(&mut self, v: Value) -> Vec<Reg> {
         let dtype = self.dtype(v);
         if let Repr::Packed(words) = self.repr(v) {
             return words.clone();
@@ -339,7 +339,7 @@ impl Select<'_> {
 
     /// How matrix loads find a tile in shared memory, where its layout is that of a matrix operand:
     /// eight rows of 16 bytes at a time, turned around where the memory is.
-    fn matrix_form(&self, m: &Smem, layout: &Layout) -> Option<MatrixForm> {
+    pub fn matrix_form(&self, m: &Smem, layout: &Layout) -> Option<MatrixForm> {
         self.matrix_form_of(&m.layout, m.dtype, layout)
     }
 
@@ -389,7 +389,7 @@ impl Select<'_> {
         Some(self.matrix_words(m, layout, &form, &all, &mut BTreeMap::new()))
     }
 
-    /// Some words of a tile, as many at once as lie so.
+    /// Some words of a tile.
     fn matrix_words(
         &mut self,
         m: &Smem,
@@ -398,6 +398,25 @@ impl Select<'_> {
         words: &[u32],
         known: &mut KnownPlaces,
     ) -> Vec<Reg> {
+        let mut out = Vec::with_capacity(words.len());
+        for (addr, n) in self.matrix_runs(m, layout, form, words, known) {
+            let d: Vec<Reg> = (0..n).map(|_| self.asm.reg(Class::B32)).collect();
+            self.asm.emit(Inst::Ldmatrix { d: d.clone(), trans: form.trans, addr });
+            out.extend(d);
+        }
+        out
+    }
+
+    /// The accesses that move some words of a tile, in order: where each lane's row of 16 bytes is, and
+    /// how many words go at once, as many as lie so.
+    pub fn matrix_runs(
+        &mut self,
+        m: &Smem,
+        layout: &Layout,
+        form: &MatrixForm,
+        words: &[u32],
+        known: &mut KnownPlaces,
+    ) -> Vec<(Addr, usize)> {
         let at = |w: u32| layout.reg_part(form.packed * w);
         let rows: Vec<Vec<u32>> = (0..3)
             .map(|i| {
@@ -407,7 +426,7 @@ impl Select<'_> {
             })
             .collect();
         let warps = layout.bases(In::Warp);
-        let mut out = Vec::with_capacity(words.len());
+        let mut out = Vec::new();
         let mut left = words;
         while let Some(&first) = left.first() {
             let lanes = |n: u32| -> Option<Vec<Vec<u32>>> {
@@ -438,9 +457,7 @@ impl Select<'_> {
                 .collect();
             let places = known.entry(coords.clone()).or_default();
             let addr = self.place_address(&coords, m, &at(first), places);
-            let d: Vec<Reg> = (0..1 << n).map(|_| self.asm.reg(Class::B32)).collect();
-            self.asm.emit(Inst::Ldmatrix { d: d.clone(), trans: form.trans, addr });
-            out.extend(d);
+            out.push((addr, 1 << n));
             left = &left[1 << n..];
         }
         out

@@ -378,7 +378,7 @@ impl Select<'_> {
 
     /// The warps of this block alone meet.
     pub fn block_meets(&mut self) {
-        if self.cluster > 1 {
+        if self.cluster > 1 && self.crew.role.is_none() {
             self.asm.barrier();
         } else {
             self.barrier();

@@ -26,14 +26,18 @@ use tessera_tile::TileOp;
 
 /// What slots start at a multiple of.
 const ALIGN: u32 = 1024;
+/// And fields, where copy engines fill them.
+const ENGINE_ALIGN: u32 = 128;
 
 #[derive(Clone, Debug)]
 pub struct Ring {
-    slots: u32,
+    pub slots: u32,
     /// From one slot to the next, in bytes.
-    stride: u32,
+    pub stride: u32,
     /// Where the first begins in fixed memory.
     offset: u32,
+    /// Where its barriers begin, in functions with roles.
+    pub bars: u32,
     fields: Vec<Field>,
 }
 
@@ -66,7 +70,7 @@ pub struct Rings {
     /// Strides of axes of parameters, see `copy_stride`.
     pub strides: BTreeMap<(usize, usize), Reg>,
     /// Thread's places in shared memory, found once at the head.
-    places: BTreeMap<PlaceKey, Reg>,
+    pub places: BTreeMap<PlaceKey, Reg>,
 }
 
 /// Addresses of threads' places, by coordinates and by what goes through the swizzle.
@@ -81,18 +85,21 @@ impl Select<'_> {
         let Type::Ring { slots, fields } = self.func.ty(result) else {
             return self.unsupported(id, "expected a ring");
         };
+        // Copy engines ask for more than threads do.
+        let align = if self.has_roles() { ENGINE_ALIGN } else { 1 };
         let mut stride = 0u32;
         let fields = fields
             .iter()
             .map(|f| {
-                let offset = stride.next_multiple_of(f.layout.align());
+                let offset = stride.next_multiple_of(f.layout.align().max(align));
                 stride = offset + f.layout.bytes();
                 Field { name: f.name.clone(), offset, layout: f.layout.clone(), dtype: f.dtype }
             })
             .collect();
         let stride = stride.next_multiple_of(ALIGN);
         let offset = self.allocate(slots * stride, ALIGN);
-        self.set(result, Repr::Ring(Ring { slots: *slots, stride, offset, fields }));
+        let bars = if self.has_roles() { self.ring_barriers(result, *slots) } else { 0 };
+        self.set(result, Repr::Ring(Ring { slots: *slots, stride, offset, bars, fields }));
         Ok(())
     }
 
@@ -139,6 +146,9 @@ impl Select<'_> {
     }
 
     pub fn acquire(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        if self.has_roles() {
+            return self.mbar_acquire(id);
+        }
         if self.unmet_release() {
             self.issue_copies(usize::MAX);
             self.block_meets();
@@ -147,12 +157,18 @@ impl Select<'_> {
         Ok(())
     }
 
-    pub fn publish(&mut self, _id: OpId) -> Result<(), Diagnostics> {
+    pub fn publish(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        if self.has_roles() {
+            return self.mbar_publish(id);
+        }
         self.hold(|me| me.asm.emit(Inst::CpCommit));
         Ok(())
     }
 
     pub fn wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        if self.has_roles() {
+            return self.mbar_wait(id);
+        }
         if self.is_rotated(id) {
             self.meet_release();
             return Ok(());
@@ -160,17 +176,27 @@ impl Select<'_> {
         self.issue_copies(usize::MAX);
         let groups = self.published_ahead(id);
         self.asm.emit(Inst::CpWait { groups });
+        // Copies of threads are writes of threads to an engine that reads them.
+        if self.uses_engine() {
+            self.asm.emit(Inst::FenceProxyAsync);
+        }
         self.block_meets();
         self.slot(id);
         Ok(())
     }
 
-    pub fn release(&mut self) -> Result<(), Diagnostics> {
+    pub fn release(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        if self.has_roles() {
+            return self.mbar_release(id);
+        }
         self.set_unmet_release();
         Ok(())
     }
 
     pub fn drain(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        if self.has_roles() {
+            return self.mbar_drain(id);
+        }
         self.issue_copies(usize::MAX);
         self.asm.emit(Inst::CpWait { groups: 0 });
         self.barrier();
@@ -216,7 +242,7 @@ impl Select<'_> {
         let zero = |&v: &Value| divisor(func, v) == 0;
         let whole = layout.shape.iter().product::<u32>() == m.layout.shape.iter().product::<u32>();
         if !whole || !op.group("at").iter().all(zero) {
-            return self.unsupported(id, "parts of shared memory are not supported here");
+            return self.smem_part(id);
         }
         self.set(op.result(), Repr::Smem(Smem { layout: layout.clone(), ..m }));
         Ok(())

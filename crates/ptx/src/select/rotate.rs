@@ -122,6 +122,10 @@ impl Select<'_> {
     /// one product by matrix loads, and nothing inside that is not straight.
     fn rotates(&self, id: OpId) -> Option<(OpId, OpId)> {
         let func = self.func;
+        // Barriers in shared memory are not waited for ahead.
+        if self.has_roles() {
+            return None;
+        }
         let body = func.ops[id].regions[0];
         let ops = &func.blocks[body].ops;
         let one = |code: StagedOp| {

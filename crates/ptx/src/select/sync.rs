@@ -35,6 +35,7 @@ pub struct Smem {
 pub enum Region {
     /// Memory that ops allocate, for the whole kernel.
     Fixed,
+    /// Four for each crew; see `roles`.
     Scratch(usize),
 }
 
@@ -85,7 +86,9 @@ pub struct Sync {
     state: State,
     next: usize,
     fixed: u32,
-    scratch: [u32; 4],
+    /// By crew: those that run at the same time share none.
+    scratch: Vec<[u32; 4]>,
+    crew: usize,
     /// Fixed memory that its owner needs no more, and how much of it there is: scratch regions 2
     /// and 3 are its halves.
     reused: Option<(u32, u32)>,
@@ -97,17 +100,27 @@ const ALIGN: u32 = 128;
 impl Sync {
     /// All of the dynamic shared memory.
     pub fn bytes(&self) -> u32 {
-        self.start(Region::Scratch(1)) + self.scratch[1]
+        let up = |n: u32| n.next_multiple_of(ALIGN);
+        let scratch: Vec<u32> = self.scratch.iter().flat_map(|s| [s[0], s[1]]).collect();
+        scratch.iter().fold(self.fixed, |at, &n| up(at) + n).max(up(self.fixed))
     }
 
     fn start(&self, region: Region) -> u32 {
         let up = |n: u32| n.next_multiple_of(ALIGN);
         match region {
             Region::Fixed => 0,
-            Region::Scratch(0) => up(self.fixed),
-            Region::Scratch(1) => up(self.fixed) + up(self.scratch[0]),
+            Region::Scratch(i) if i % 4 < 2 => {
+                let own = |s: &[u32; 4]| up(s[0]) + up(s[1]);
+                let crews = self.scratch.iter().take(i / 4).map(own).sum::<u32>();
+                let first = match (i % 4, self.scratch.get(i / 4)) {
+                    (1, Some(s)) => up(s[0]),
+                    _ => 0,
+                };
+                up(self.fixed) + crews + first
+            }
             Region::Scratch(i) => {
-                self.reused.map_or(0, |(at, bytes)| at + (i as u32 - 2) * (bytes / 2))
+                let half = |(at, bytes): (u32, u32)| at + (i as u32 % 4 - 2) * (bytes / 2);
+                self.reused.map_or(0, half)
             }
         }
     }
@@ -180,7 +193,7 @@ impl Select<'_> {
     pub fn scratch(&mut self, bytes: u32) -> Region {
         self.takes(bytes);
         let pair = match self.sync.reused {
-            Some((_, room)) if bytes <= room / 2 => 2,
+            Some((_, room)) if bytes <= room / 2 && self.crew.role.is_none() => 2,
             _ => 0,
         };
         let mut i = pair + self.sync.next;
@@ -190,9 +203,14 @@ impl Select<'_> {
         if self.sync.state.dirty[i] {
             self.barrier();
         }
-        self.sync.scratch[i] = self.sync.scratch[i].max(bytes);
+        let crew = self.sync.crew;
+        if self.sync.scratch.len() <= crew {
+            self.sync.scratch.resize(crew + 1, [0; 4]);
+        }
+        let most = &mut self.sync.scratch[crew][i];
+        *most = bytes.max(*most);
         self.sync.next = (i ^ 1) & 1;
-        Region::Scratch(i)
+        Region::Scratch(4 * crew + i)
     }
 
     /// Says that nobody uses a part of fixed memory from here to the end of the kernel.
@@ -214,16 +232,23 @@ impl Select<'_> {
         self.sync.state.released = false;
     }
 
+    /// Which crew's scratch memory is used from here on.
+    pub fn set_sync_crew(&mut self, crew: usize) {
+        self.sync.crew = crew;
+    }
+
     /// Says that the region is read from here on.
     pub fn reading(&mut self, region: Region) {
         if let Region::Scratch(i) = region {
-            self.sync.state.dirty[i] = true;
+            self.sync.state.dirty[i % 4] = true;
         }
     }
 
     /// All threads of the group meet and see each other's writes.
     pub fn barrier(&mut self) {
-        if self.cluster > 1 {
+        if self.crew_meets() {
+            // The threads of a role alone.
+        } else if self.cluster > 1 {
             self.asm.emit(Inst::ClusterArrive { release: true });
             self.asm.emit(Inst::ClusterWait { acquire: true });
         } else {
@@ -332,7 +357,7 @@ impl Select<'_> {
             return self.unsupported(id, "expected shared memory");
         };
         let align = op.attr("alignment").and_then(|a| a.as_int()).unwrap_or(1024) as u32;
-        let offset = self.allocate(layout.bytes(), align.max(ALIGN));
+        let offset = self.allocate(layout.bytes(), align.max(ALIGN).max(layout.align()));
         let result = op.result();
         self.set(
             result,

@@ -166,6 +166,9 @@ impl Select<'_> {
     }
 
     pub fn cast(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        if self.cast_to_words(id) {
+            return Ok(());
+        }
         let op = &self.func.ops[id];
         let (from, to) = (self.dtype(op.operands[0]), self.dtype(op.result()));
         let (round, saturate) = cast_mode(op, to);

@@ -1,0 +1,253 @@
+//! Which loads become fields of which rings, and where those are filled and read.
+
+use super::super::super::Staging;
+use super::super::super::seeds::extents;
+use super::super::encode::{boxed, turn_of};
+use super::super::flow::{Users, place_in, users};
+use super::super::{Refusal, budget};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tessera_ir::{Attr, BlockId, Field as RingField, OpId, Type, Value};
+use tessera_staged::{StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+
+pub struct Field {
+    pub load: OpId,
+    pub ty: RingField,
+    /// Memory that the load was written to, and the load's dims in its order.
+    pub memory: Vec<(Value, Vec<usize>)>,
+    /// Whether other ops take the tile itself.
+    pub is_read: bool,
+}
+
+pub struct Ring {
+    pub fields: Vec<Field>,
+    /// The block of the loads. In it: the last load, the first op that needs the fields and the last.
+    pub block: BlockId,
+    pub filled: usize,
+    pub first: usize,
+    pub last: usize,
+    pub slots: u32,
+    /// Whether the loads are in a loop of the group.
+    pub turns: bool,
+}
+
+impl Ring {
+    pub fn ty(&self) -> Type {
+        let fields = self.fields.iter().map(|f| f.ty.clone()).collect();
+        Type::Ring { slots: self.slots, fields }
+    }
+
+    pub fn slot_bytes(&self) -> u32 {
+        let place =
+            |at: u32, f: &Field| at.next_multiple_of(f.ty.layout.align()) + f.ty.layout.bytes();
+        self.fields.iter().fold(0, place).next_multiple_of(budget::ALIGN)
+    }
+}
+
+#[derive(Default)]
+pub struct Plan {
+    pub rings: Vec<Ring>,
+    /// Ops that have nothing left to do.
+    pub gone: BTreeSet<OpId>,
+}
+
+impl Plan {
+    pub fn is_load(&self, id: OpId) -> bool {
+        self.rings.iter().flat_map(|r| &r.fields).any(|f| f.load == id)
+    }
+}
+
+/// What a load becomes, and where in its block it is needed: first and last.
+struct Found {
+    field: Field,
+    first: usize,
+    last: usize,
+}
+
+pub fn plan(func: &StagedFunc, staging: &Staging<'_>) -> Result<Plan, Refusal> {
+    let users = users(func);
+    let mut plan = Plan::default();
+    let mut taken = BTreeSet::new();
+    for id in func.walk() {
+        let op = &func.ops[id];
+        let tile = op.code == StagedOp::Tile(TileOp::Load) && func.ty(op.result()).rank() == 2;
+        if !tile || !func.ty(op.result()).is_tile() {
+            continue;
+        }
+        let Some(found) = look(func, staging, &users, id, &mut plan.gone)? else { continue };
+        let Found { mut field, first, last } = found;
+        field.ty.name = name(func, id, &mut taken);
+        let block = op.block;
+        let place = place_in(func, block, id).unwrap_or(0);
+        match plan.rings.iter_mut().find(|r| (r.block, r.first) == (block, first)) {
+            Some(ring) => {
+                ring.filled = ring.filled.max(place);
+                ring.last = ring.last.max(last);
+                ring.fields.push(field);
+            }
+            None => {
+                let turns = func
+                    .ancestors(block)
+                    .iter()
+                    .any(|&o| func.ops[o].code == StagedOp::Tile(TileOp::For));
+                let fields = vec![field];
+                plan.rings.push(Ring {
+                    fields,
+                    block,
+                    filled: place,
+                    first,
+                    last,
+                    slots: 1,
+                    turns,
+                });
+            }
+        }
+    }
+    if plan.rings.is_empty() {
+        return Err("no product reads what is loaded for it".into());
+    }
+    let fed: BTreeSet<Value> = plan
+        .rings
+        .iter()
+        .flat_map(|r| &r.fields)
+        .flat_map(|f| f.memory.iter().map(|m| m.0))
+        .collect();
+    let needless = barriers(func, &fed);
+    plan.gone.extend(needless);
+    Ok(plan)
+}
+
+/// What takes a load's elements.
+#[derive(Default)]
+struct Taken {
+    memory: Vec<(Value, Vec<usize>)>,
+    /// Products, and what waits for them.
+    products: Vec<OpId>,
+    /// Ops that take the tile itself.
+    others: Vec<OpId>,
+    /// Writes, memory and turns that are not needed where the memory is a field.
+    needless: Vec<OpId>,
+}
+
+impl Taken {
+    /// Follows a tile that is the load with its dims in the order `perm`. Whether the tile itself
+    /// is needed.
+    fn follow(&mut self, func: &StagedFunc, users: &Users, v: Value, perm: &[usize]) -> bool {
+        let mut needed = false;
+        for &(user, at) in users.get(&v).map_or(&[][..], |u| u) {
+            let op = &func.ops[user];
+            match op.code {
+                StagedOp::FragStore if at == 1 && is_for_products(func, users, op.operands[0]) => {
+                    let mem = op.operands[0];
+                    self.memory.push((mem, perm.to_vec()));
+                    self.needless.push(user);
+                    self.needless.extend(func.def_id(mem));
+                    let issues = users[&mem].iter().map(|u| u.0);
+                    for issue in issues.filter(|&u| func.ops[u].code == StagedOp::MmaIssue) {
+                        self.products.push(issue);
+                        let result = func.ops[issue].result();
+                        self.products.extend(users[&result].iter().map(|u| u.0));
+                    }
+                }
+                StagedOp::Tile(TileOp::Transpose) => {
+                    let next: Vec<usize> = turn_of(func, user).iter().map(|&p| perm[p]).collect();
+                    if self.follow(func, users, op.result(), &next) {
+                        needed = true;
+                        self.others.push(user);
+                    } else {
+                        self.needless.push(user);
+                    }
+                }
+                _ => {
+                    needed = true;
+                    self.others.push(user);
+                }
+            }
+        }
+        needed
+    }
+}
+
+/// What a load becomes; none where no product reads it in memory.
+fn look(
+    func: &StagedFunc,
+    staging: &Staging<'_>,
+    users: &Users,
+    load: OpId,
+    gone: &mut BTreeSet<OpId>,
+) -> Result<Option<Found>, Refusal> {
+    let op = &func.ops[load];
+    let mut taken = Taken::default();
+    let is_read = taken.follow(func, users, op.result(), &[0, 1]);
+    if taken.memory.is_empty() {
+        return Ok(None);
+    }
+    let places = |ops: &[OpId]| -> Vec<usize> {
+        ops.iter().filter_map(|&o| place_in(func, op.block, o)).collect()
+    };
+    let (products, others) = (places(&taken.products), places(&taken.others));
+    let Some(&first) = products.iter().chain(&others).min() else { return Ok(None) };
+    let last = products.iter().copied().max().unwrap_or(first).max(first);
+    gone.extend(taken.needless);
+    let param = func.params().iter().position(|&p| p == op.operands[0]);
+    let class = param.map(|p| staging.classes[p]).unwrap_or_default();
+    let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+    let ty = func.ty(op.result());
+    let shared = boxed(class, &extent, &extents(ty), ty.dtype().bytes() as u32)?;
+    let ty = RingField {
+        name: String::new(),
+        shape: ty.shape().to_vec(),
+        dtype: ty.dtype(),
+        layout: Arc::new(shared),
+    };
+    let memory = taken.memory;
+    Ok(Some(Found { field: Field { load, ty, memory, is_read }, first, last }))
+}
+
+/// Whether memory is written once, and read by the engine's products alone.
+fn is_for_products(func: &StagedFunc, users: &Users, mem: Value) -> bool {
+    let allocated = func.def(mem).is_some_and(|op| op.code == StagedOp::SmemAlloc);
+    let all = users.get(&mem).map_or(&[][..], |u| u);
+    let count = |code: StagedOp| all.iter().filter(|(u, _)| func.ops[*u].code == code).count();
+    let stores = count(StagedOp::FragStore);
+    allocated && stores == 1 && count(StagedOp::MmaIssue) + stores == all.len()
+}
+
+/// Fences and barriers around products that only read what is filled.
+fn barriers(func: &StagedFunc, fed: &BTreeSet<Value>) -> BTreeSet<OpId> {
+    let mut gone = BTreeSet::new();
+    for id in func.walk() {
+        let op = &func.ops[id];
+        let reads = |v: &Value| matches!(func.ty(*v), Type::Smem { .. });
+        if op.code != StagedOp::MmaIssue
+            || !op.operands[..2].iter().filter(|v| reads(v)).all(|v| fed.contains(v))
+        {
+            continue;
+        }
+        let ops = &func.blocks[op.block].ops;
+        let Some(at) = ops.iter().position(|&o| o == id) else { continue };
+        let code = |o: &OpId| func.ops[*o].code;
+        let before = ops[..at].iter().rev().filter(|o| code(o) != StagedOp::MmaOpen).take(2);
+        let after = ops[at + 1..].iter().filter(|o| code(o) != StagedOp::MmaRetire).take(1);
+        let syncs = |o: &&OpId| matches!(code(o), StagedOp::BlockBarrier | StagedOp::FenceAsync);
+        gone.extend(before.take_while(syncs));
+        gone.extend(after.take_while(syncs));
+    }
+    gone
+}
+
+/// A field's name: that of the tile as far as it is a word, and its own.
+fn name(func: &StagedFunc, load: OpId, taken: &mut BTreeSet<String>) -> String {
+    let own = func.name_of(func.ops[load].result()).unwrap_or_default();
+    let own: String = own.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+    let word = own.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let base = if word { own } else { "field".to_string() };
+    let mut name = base.clone();
+    let mut n = 1;
+    while !taken.insert(name.clone()) {
+        n += 1;
+        name = format!("{base}{n}");
+    }
+    name
+}

@@ -1,0 +1,106 @@
+//! Products on the matrix engine: a persistent kernel of two roles. One role's only thread copies
+//! boxes of memory into rings; the other multiplies them where they lie and does all the rest.
+//!
+//! Before: a group kernel of Tile IR with a loop of products. After: the same in Staged IR, by steps
+//! of which each gives a valid function:
+//! 1. `encode` (a part of `open`): products read shared memory that the threads write;
+//! 2. `tiles`: the body becomes a loop over the groups of the launch;
+//! 3. `epilogue`: large tiles leave through shared memory, by bulk stores;
+//! 4. `feeds`: what products read is filled into rings instead;
+//! 5. `rotate`: a product is still under way while the next turn begins;
+//! 6. `roles`: the function is cut in two along the rings.
+//!
+//! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
+//! staged for products of warps instead, and a note says why.
+
+mod budget;
+mod encode;
+mod epilogue;
+mod feeds;
+mod flow;
+mod roles;
+mod rotate;
+mod tiles;
+
+use super::{Staging, layouts, open, threads::Team};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_ir::verify;
+use tessera_layout::Layout;
+use tessera_staged::StagedFunc;
+use tessera_tile::{TileFunc, TileOp};
+
+/// Why a kernel does not take this way.
+type Refusal = String;
+
+/// Threads of a warp, and warps that the engine takes a product from.
+const LANES: u32 = 32;
+const GROUP: u32 = 4;
+
+/// The layout of a product's sums on the engine, where products go there.
+pub fn sums(staging: &Staging<'_>, team: Team, shape: &[u32; 2]) -> Option<Layout> {
+    (!staging.caps.engine.is_empty()).then(|| Layout::mma_acc(shape, [team.warps, 1]))
+}
+
+/// The function staged for the engine; none where it is not to be, with a note where that may
+/// surprise.
+pub fn stage(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    slots: u32,
+    notes: &mut Diagnostics,
+) -> Result<Option<StagedFunc>, Diagnostics> {
+    if !has_loop_of_products(func) {
+        return Ok(None);
+    }
+    let why = match attempt(func, staging, slots) {
+        Ok(staged) => match verify(&staged) {
+            Ok(()) => return Ok(Some(staged)),
+            // Tiles that do not fit in the registers of a role may fit in those of a block.
+            Err(errors) if errors.iter().all(|e| e.code == Code::E_TILE_LOWERING) => {
+                errors.iter().next().map_or_else(String::new, |e| e.message.clone())
+            }
+            Err(errors) => return Err(errors),
+        },
+        Err(why) => why,
+    };
+    notes.push(
+        Diagnostic::new(
+            Code::N_NOT_PIPELINED,
+            format!("products are made by warps and not by the matrix engine: {why}"),
+        )
+        .at(func.loc.clone()),
+    );
+    Ok(None)
+}
+
+fn attempt(func: &TileFunc, staging: &Staging<'_>, slots: u32) -> Result<StagedFunc, Refusal> {
+    let team = encode::team(func, staging)?;
+    let layouts = layouts::assign(func, staging, team);
+    let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
+    let opened = open(func, staging, team, &layouts).map_err(told)?;
+    let tiled = sound(tiles::tiles(&opened));
+    let most = budget::most_slots(&tiled, slots);
+    let stored = sound(epilogue::epilogue(&tiled, staging, most)?);
+    let fed = sound(feeds::feeds(&stored, staging, most)?);
+    let rotated = sound(rotate::rotate(&fed));
+    roles::roles(&rotated, staging, team)
+}
+
+/// Steps are checked one by one where mistakes are looked for; the result always is.
+fn sound(func: StagedFunc) -> StagedFunc {
+    if cfg!(debug_assertions)
+        && let Err(errors) = verify(&func)
+    {
+        panic!("a step gave a function that is not valid: {errors}\n{func}");
+    }
+    func
+}
+
+fn has_loop_of_products(func: &TileFunc) -> bool {
+    let in_loop = |block| {
+        func.ancestors(block)
+            .iter()
+            .any(|&o| matches!(func.ops[o].code, TileOp::For | TileOp::While))
+    };
+    func.walk().iter().any(|&id| func.ops[id].code == TileOp::Mma && in_loop(func.ops[id].block))
+}

@@ -1,0 +1,153 @@
+//! Two roles: one fills the rings, the other does the work.
+//!
+//! Before: a valid function with one loop over groups, whose rings are filled and read by the same
+//! threads. After: each role has what its ops need of that loop, found backwards from them: the load
+//! role from `acquire`, `fill` and `publish`, the work role from everything else that has effects.
+//! So both follow the same control flow, and each carries the counters on its own. The load role is
+//! one thread: where it would need the elements of a tile the function cannot be cut.
+
+mod slice;
+
+use super::super::{Staging, threads::Team};
+use super::{GROUP, LANES, Refusal, budget};
+use slice::Slice;
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type};
+use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+
+pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<StagedFunc, Refusal> {
+    let body = &func.blocks[func.body].ops;
+    let Some(cut) = body.iter().position(|&id| func.ops[id].code == StagedOp::Tiles) else {
+        return Err("there is no loop over groups".into());
+    };
+    let (before, rest) = body.split_at(cut);
+    let work = Slice::of(func, rest, |id| has_effects(func, id) && !fills(func, id));
+    let load = Slice::of(func, rest, |id| fills(func, id));
+    one_thread(func, &load)?;
+
+    let mut rw = Rewriter::new(func);
+    let (top, loc) = (rw.new.body, func.loc.clone());
+    for &id in before {
+        rw.copy_op(id, top);
+    }
+    let rings: Vec<_> = before
+        .iter()
+        .filter(|&&id| func.ops[id].code == StagedOp::RingCreate)
+        .map(|&id| func.ops[id].result())
+        .collect();
+    let fields = rings.iter().map(|&r| match func.ty(r) {
+        Type::Ring { fields, .. } => fields.len(),
+        _ => 0,
+    });
+    let pools = budget::registers(staging, team.warps, fields.sum());
+
+    let spec = OpSpec::new(StagedOp::Roles, &[]);
+    let both = rw.builder(top, loc.clone()).effect(spec);
+    let inside = rw.new.ops[both].regions[0];
+    let block = role(&mut rw, inside, "work", team.warps, pools.map(|p| p.0), false);
+    for &id in rest {
+        work.copy(&mut rw, id, block);
+    }
+    rw.builder(block, loc.clone()).yield_(&[]);
+    let block = role(&mut rw, inside, "load", GROUP, pools.map(|p| p.1), true);
+    for &id in rest {
+        load.copy(&mut rw, id, block);
+    }
+    let mut build = rw.builder(block, loc.clone());
+    for ring in rings {
+        let ring = rw.get(ring);
+        build = rw.builder(block, loc.clone());
+        build.drain(ring);
+    }
+    build.yield_(&[]);
+    rw.builder(inside, loc.clone()).yield_(&[]);
+    rw.builder(top, loc).return_();
+    let threads = i64::from((team.warps + GROUP) * LANES);
+    rw.new.attrs.set("threads", Attr::Int(threads));
+    Ok(rw.new)
+}
+
+fn role(
+    rw: &mut Rewriter<'_, Staged>,
+    into: BlockId,
+    name: &str,
+    warps: u32,
+    regs: Option<u32>,
+    one_thread: bool,
+) -> BlockId {
+    let mut spec = OpSpec::new(StagedOp::Role, &[])
+        .attr("name", Attr::word(name))
+        .attr("warps", Attr::Int(warps.into()));
+    if let Some(regs) = regs {
+        spec = spec.attr("regs", Attr::Int(regs.into()));
+    }
+    if one_thread {
+        spec = spec.attr("one_thread", Attr::Bool(true));
+    }
+    let id = rw.builder(into, rw.old.loc.clone()).effect(spec);
+    rw.new.ops[id].regions[0]
+}
+
+fn fills(func: &StagedFunc, id: OpId) -> bool {
+    matches!(func.ops[id].code, StagedOp::Acquire | StagedOp::Fill | StagedOp::Publish)
+}
+
+/// Whether an op does something that other ops, the host or memory see.
+fn has_effects(func: &StagedFunc, id: OpId) -> bool {
+    use tessera_ir::Effects;
+    match tessera_ir::Opcode::info(func.ops[id].code).effects {
+        Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => true,
+        // Read by what needs the result; run by what is inside; written anew for each role.
+        Effects::Pure | Effects::Read | Effects::Control | Effects::Terminator => false,
+    }
+}
+
+/// Holds what the load role keeps against what one thread can do.
+fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
+    for id in load.ops() {
+        let op = &func.ops[id];
+        // What comes before the roles is there for both.
+        let outside = op.block == func.body;
+        if outside || fills(func, id) || super::flow::is_control(op.code) {
+            continue;
+        }
+        let scalar = op.results.iter().all(|&v| matches!(func.ty(v), Type::Scalar(_)));
+        let StagedOp::Tile(code) = op.code else {
+            return Err("where it reads depends on the elements of a tile".into());
+        };
+        let plain = match code {
+            TileOp::Const
+            | TileOp::Dim
+            | TileOp::NumPrograms
+            | TileOp::Ew(_)
+            | TileOp::Cast
+            | TileOp::Bitcast
+            | TileOp::Select => true,
+            // Numbers from memory, where no group may have changed them.
+            TileOp::Load => !is_written(func, op.operands[0]),
+            _ => false,
+        };
+        if !scalar || !plain {
+            let what = func.name_of(*op.results.first().unwrap_or(&op.operands[0]));
+            return Err(format!(
+                "where it reads depends on {}, which one thread alone cannot know",
+                what.map_or("the elements of a tile".to_string(), |n| format!("`{n}`"))
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_written(func: &StagedFunc, view: tessera_ir::Value) -> bool {
+    func.walk().iter().any(|&id| {
+        let op = &func.ops[id];
+        let dst = match op.code {
+            StagedOp::BulkStore | StagedOp::BulkReduce => op.operands[1],
+            StagedOp::Tile(
+                TileOp::Store | TileOp::Scatter | TileOp::Accumulate | TileOp::Atomic,
+            ) => op.operands[0],
+            _ => return false,
+        };
+        dst == view
+    })
+}

@@ -1,0 +1,188 @@
+//! The engine is never idle between turns.
+//!
+//! Before: a valid function in which each turn of a loop waits for its product. After: in a loop whose
+//! only product adds to a tile that the loop carries and nothing else looks at, the tile is carried
+//! pending. A turn begins its product, waits for that of the turn before and then gives back the slot
+//! which that one read; the last is waited for behind the loop. A loop may have no turns: then there
+//! is nothing to give back.
+
+use super::flow::{Users, users};
+use std::collections::BTreeMap;
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value, ValueDef};
+use tessera_numerics::ScalarFn;
+use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+
+/// Slots below which a slot that is given back a turn later would be missed.
+const LEAST: u32 = 3;
+
+pub fn rotate(func: &StagedFunc) -> StagedFunc {
+    let users = users(func);
+    let mut plans = BTreeMap::new();
+    for id in func.walk() {
+        if let Some(plan) = plan(func, &users, id) {
+            plans.insert(id, plan);
+        }
+    }
+    if plans.is_empty() {
+        return func.clone();
+    }
+    let mut rw = Rewriter::new(func);
+    let body = rw.new.body;
+    for &id in &func.blocks[func.body].ops {
+        emit(&mut rw, &plans, id, body);
+    }
+    rw.new
+}
+
+/// A loop whose sums are carried pending.
+struct Plan {
+    /// Which of the carried values.
+    sums: usize,
+    open: OpId,
+    retire: OpId,
+    /// Releases of what the product reads, each with the carried value that is its counter.
+    releases: Vec<(OpId, usize)>,
+}
+
+fn plan(func: &StagedFunc, users: &Users, id: OpId) -> Option<Plan> {
+    let op = &func.ops[id];
+    if op.code != StagedOp::Tile(TileOp::For) {
+        return None;
+    }
+    let body = op.regions[0];
+    let mut issues = Vec::new();
+    func.walk_block(body, &mut |o| {
+        if func.ops[o].code == StagedOp::MmaIssue {
+            issues.push(o);
+        }
+    });
+    let [issue] = issues[..] else { return None };
+    let only_user = |v: Value| match users.get(&v).map(Vec::as_slice) {
+        Some([(user, _)]) => Some(*user),
+        _ => None,
+    };
+    let carried = |v: Value| match func.values[v].def {
+        ValueDef::Arg(block, i) if block == body => i.checked_sub(1),
+        _ => None,
+    };
+    let product = &func.ops[issue];
+    let [a, b, acc] = [0, 1, 2].map(|i| product.operands[i]);
+    let open = func.def_id(acc).filter(|&o| func.ops[o].code == StagedOp::MmaOpen)?;
+    let sums = carried(func.ops[open].operands[0])?;
+    let retire = only_user(product.result())?;
+    let keeps = func.ops[retire].attr("keep").and_then(Attr::as_int);
+    let end = func.terminator(body)?;
+    let alone = product.block == body
+        && func.ops[retire].code == StagedOp::MmaRetire
+        && keeps == Some(0)
+        && only_user(func.ops[open].operands[0]) == Some(open)
+        && only_user(func.ops[retire].result()) == Some(end)
+        && func.ops[end].group("values").get(sums) == Some(&func.ops[retire].result());
+    // What a product reads in registers must not change before it is done.
+    if !alone || !matches!(func.ty(a), Type::Smem { .. }) {
+        return None;
+    }
+    let mut releases = Vec::new();
+    for mem in [a, b] {
+        let (ring, wait) = ring_of(func, mem)?;
+        if func.ops[wait].block != body {
+            continue;
+        }
+        let release =
+            func.blocks[body].ops.iter().copied().find(|&o| {
+                func.ops[o].code == StagedOp::Release && func.ops[o].operands[0] == ring
+            })?;
+        let enough = matches!(func.ty(ring), Type::Ring { slots, .. } if *slots >= LEAST);
+        let turn = carried(func.ops[release].operands[1]).filter(|_| enough)?;
+        if !releases.contains(&(release, turn)) {
+            releases.push((release, turn));
+        }
+    }
+    Some(Plan { sums, open, retire, releases })
+}
+
+/// The ring whose slot some memory is of, and the op that waited for it.
+fn ring_of(func: &StagedFunc, mem: Value) -> Option<(Value, OpId)> {
+    let id = func.def_id(mem)?;
+    let op = &func.ops[id];
+    match op.code {
+        StagedOp::SmemView | StagedOp::Field => ring_of(func, op.operands[0]),
+        StagedOp::Wait => Some((op.operands[0], id)),
+        _ => None,
+    }
+}
+
+type Rw<'f> = Rewriter<'f, Staged>;
+
+fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, id: OpId, into: BlockId) {
+    match plans.get(&id) {
+        Some(plan) => rotated(rw, plan, id, into),
+        None => {
+            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, inner, block));
+        }
+    }
+}
+
+fn rotated(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
+    let old = rw.old;
+    let op = &old.ops[id];
+    let loc = op.loc.clone();
+    let mut inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
+    inits[plan.sums] = rw.builder(into, loc.clone()).mma_open(inits[plan.sums]);
+    let bounds: Vec<Value> = op.positional().iter().map(|&v| rw.get(v)).collect();
+    let types: Vec<Type> = inits.iter().map(|&v| rw.new.ty(v).clone()).collect();
+    let mut spec = OpSpec::new(op.code, &bounds).group("init", &inits).results(types.clone());
+    spec.attrs = op.attrs.clone();
+    let new = rw.builder(into, loc.clone()).op(spec).expect("result types are given");
+    let (from, to) = (op.regions[0], rw.new.ops[new].regions[0]);
+    for (i, &arg) in old.blocks[from].args.iter().enumerate() {
+        let ty = i.checked_sub(1).map_or(Type::INDEX, |i| types[i].clone());
+        let value = rw.new.add_arg(to, ty, old.name_of(arg));
+        rw.set(arg, value);
+    }
+    for &inner in &old.blocks[from].ops {
+        let inner_op = &old.ops[inner];
+        if inner == plan.open {
+            let sums = rw.get(inner_op.operands[0]);
+            rw.set(inner_op.result(), sums);
+        } else if inner == plan.retire {
+            let pending = rw.get(inner_op.operands[0]);
+            let kept = rw.builder(to, inner_op.loc.clone()).mma_retire(pending, 1, true);
+            rw.set(inner_op.result(), kept);
+        } else if plan.releases.iter().any(|r| r.0 == inner) {
+            let [ring, i] = [0, 1].map(|n| rw.get(inner_op.operands[n]));
+            let mut build = rw.builder(to, inner_op.loc.clone());
+            let before = one_less(&mut build, i);
+            build.release(ring, before, true);
+        } else {
+            rw.copy_op(inner, to);
+        }
+    }
+    let results = rw.new.ops[new].results.clone();
+    let mut build = rw.builder(into, loc.clone());
+    let tile = build.mma_retire(results[plan.sums], 0, false);
+    for (i, (&v, &r)) in op.results.iter().zip(&results).enumerate() {
+        let value = if i == plan.sums { tile } else { r };
+        rw.set(v, value);
+        rw.new.values[value].name = old.values[v].name.clone();
+    }
+    for &(release, turn) in &plan.releases {
+        let ring = rw.get(old.ops[release].operands[0]);
+        let mut build = rw.builder(into, loc.clone());
+        let any = build.ew(ScalarFn::Lt, &[inits[turn], results[turn]]);
+        let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[any]).results(Vec::new());
+        let branch = build.op(spec).expect("it has no results");
+        let [then, otherwise] = [0, 1].map(|n| rw.new.ops[branch].regions[n]);
+        let mut build = rw.builder(then, loc.clone());
+        let last = one_less(&mut build, results[turn]);
+        build.release(ring, last, false);
+        build.yield_(&[]);
+        rw.builder(otherwise, loc.clone()).yield_(&[]);
+    }
+}
+
+fn one_less(build: &mut tessera_ir::Builder<'_, Staged>, i: Value) -> Value {
+    let one = build.index(1);
+    build.ew(ScalarFn::Sub, &[i, one])
+}

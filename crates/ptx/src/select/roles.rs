@@ -1,0 +1,407 @@
+//! Roles: warps of one block that do different things at the same time.
+//!
+//! A role's code, once for each of its replicas, is emitted for a crew: so many warps from one on,
+//! whose threads are numbered from 0. A crew has a barrier, scratch memory and a head of its own: what
+//! is computed once for all is computed where the crew begins, so that the registers of one role are
+//! not those of another. Warps branch to their crew's code and meet nobody after it.
+
+use super::sync::State;
+use super::{Repr, Select};
+use crate::asm::Asm;
+use crate::inst::*;
+use crate::module::Stmt;
+use std::collections::BTreeMap;
+use tessera_diag::Diagnostics;
+use tessera_ir::{Attr, OpId, Type, Value};
+use tessera_layout::Shared;
+use tessera_staged::ops::roles::{RoleInfo, role_info};
+use tessera_staged::{StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+
+/// Barriers that a block has.
+const BARRIERS: u32 = 16;
+/// Registers of a multiprocessor, and of what they are handed out in multiples.
+const REGISTERS: u32 = 65536;
+const POOL_STEP: u32 = 8;
+/// Warps that change their registers, and multiply, together.
+const GROUP: u32 = 4;
+
+/// The threads that run what is being emitted.
+#[derive(Clone, Debug, Default)]
+pub struct Crew {
+    /// The number of its barrier and scratch memory; 0 is the whole block.
+    pub number: u32,
+    pub role: Option<OpId>,
+    pub replica: u32,
+    pub replicas: u32,
+    /// Whether the replicas take tiles in turn.
+    pub by_tiles: bool,
+    pub one_thread: bool,
+}
+
+/// What is known of the roles of a function.
+#[derive(Clone, Debug, Default)]
+pub struct Roles {
+    pub any: bool,
+    /// Barriers of all replicas of a role.
+    all: BTreeMap<OpId, u32>,
+    crews: u32,
+}
+
+/// What is computed once at the head that is current, and must be forgotten with it.
+#[derive(Clone, Default)]
+struct Known {
+    specials: BTreeMap<Special, Reg>,
+    tid_fields: BTreeMap<(u32, u32), Reg>,
+    coords: BTreeMap<(Vec<u32>, Vec<u32>), Option<Reg>>,
+    belows: BTreeMap<(Reg, u32), Reg>,
+    nones: BTreeMap<(Reg, u32), Reg>,
+    pairs: BTreeMap<(Reg, Reg), Reg>,
+    words: BTreeMap<usize, Reg>,
+    ids: BTreeMap<usize, Reg>,
+    strides: BTreeMap<(usize, usize), Reg>,
+    places: BTreeMap<(Vec<Option<Reg>>, Shared, u32), Reg>,
+    maps: BTreeMap<usize, Reg>,
+    mbars: super::mbar::Own,
+}
+
+/// What the code around a crew's goes on with.
+struct Outside {
+    scope: Known,
+    crew: Crew,
+    warps: u32,
+    depth: u32,
+    head: Vec<Stmt>,
+    body: Vec<Stmt>,
+    state: State,
+}
+
+pub fn survey(func: &StagedFunc) -> Roles {
+    let any = func.walk().iter().any(|&id| func.ops[id].code == StagedOp::Roles);
+    Roles { any, ..Roles::default() }
+}
+
+impl Select<'_> {
+    pub fn has_roles(&self) -> bool {
+        self.roles.any
+    }
+
+    fn scope(&self) -> Known {
+        Known {
+            specials: self.specials.clone(),
+            tid_fields: self.tid_fields.clone(),
+            coords: self.coords.clone(),
+            belows: self.belows.clone(),
+            nones: self.nones.clone(),
+            pairs: self.pairs.clone(),
+            words: self.words.clone(),
+            ids: self.ids.clone(),
+            strides: self.rings.strides.clone(),
+            places: self.rings.places.clone(),
+            maps: self.map_addresses.clone(),
+            mbars: self.mbars.own.clone(),
+        }
+    }
+
+    fn set_scope(&mut self, scope: Known) {
+        self.specials = scope.specials;
+        self.tid_fields = scope.tid_fields;
+        self.coords = scope.coords;
+        self.belows = scope.belows;
+        self.nones = scope.nones;
+        self.pairs = scope.pairs;
+        self.words = scope.words;
+        self.ids = scope.ids;
+        self.rings.strides = scope.strides;
+        self.rings.places = scope.places;
+        self.map_addresses = scope.maps;
+        self.mbars.own = scope.mbars;
+    }
+
+    /// Begins a crew's code: what was computed for all threads alike stays known, their numbers not.
+    fn enter(&mut self, crew: Crew, first_warp: u32, warps: u32) -> Outside {
+        let tid = self.tid();
+        let number = crew.number as usize;
+        let outside = Outside {
+            scope: self.scope(),
+            crew: std::mem::replace(&mut self.crew, crew),
+            warps: std::mem::replace(&mut self.warps, warps),
+            depth: std::mem::take(&mut self.depth),
+            head: std::mem::take(&mut self.head),
+            body: std::mem::take(&mut self.asm.kernel.body),
+            state: self.swap_sync_state(State::default()),
+        };
+        self.place = None;
+        self.set_sync_crew(number);
+        self.tid_fields.clear();
+        self.coords.clear();
+        self.mbars.own = Default::default();
+        if first_warp > 0 {
+            let before = Opnd::Int((32 * first_warp).into());
+            let own = self.head(|me| me.asm.int(Alu::Sub, Ty::U32, &[tid.into(), before]));
+            self.specials.insert(Special::TidX, own);
+        }
+        outside
+    }
+
+    /// Ends it, and gives it, head first.
+    fn leave(&mut self, outside: Outside) -> Vec<Stmt> {
+        let mut code = std::mem::replace(&mut self.head, outside.head);
+        code.extend(std::mem::replace(&mut self.asm.kernel.body, outside.body));
+        self.set_scope(outside.scope);
+        self.crew = outside.crew;
+        self.warps = outside.warps;
+        self.depth = outside.depth;
+        self.swap_sync_state(outside.state);
+        self.set_sync_crew(self.crew.number as usize);
+        self.place = None;
+        code
+    }
+
+    pub fn roles(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        if self.cluster > 1 {
+            return self.unsupported(
+                id,
+                "expected one block to a cluster where there are roles, got several: \
+                 leave out `cluster`",
+            );
+        }
+        let block = func.ops[id].regions[0];
+        let list: Vec<(OpId, RoleInfo)> = func.blocks[block]
+            .ops
+            .iter()
+            .filter(|&&o| func.ops[o].code == StagedOp::Role)
+            .map(|&o| (o, role_info(func, o)))
+            .collect();
+        self.check_roles(id, &list)?;
+        let pools = self.pools(&list);
+        self.asm.kernel.min_blocks = Some(1);
+        self.ready();
+        // All lanes of a warp have one number, which only a shuffle tells the assembler.
+        let warp = self.warp();
+        let uniform = self.asm.reg(Class::B32);
+        self.asm.emit(Inst::Shfl {
+            kind: Shfl::Idx,
+            d: uniform,
+            ok: None,
+            a: warp.into(),
+            b: Opnd::Int(0),
+            c: Opnd::Int(31),
+            mask: Opnd::Int(0xffff_ffff),
+        });
+        let done = self.asm.label();
+        let mut first = 0;
+        let crews: u32 = list.iter().map(|(_, r)| r.replicas as u32).sum();
+        let mut left = crews;
+        for ((role, info), pool) in list.iter().zip(pools) {
+            let warps = info.warps as u32;
+            for replica in 0..info.replicas as u32 {
+                left -= 1;
+                let next = self.asm.label();
+                if left > 0 {
+                    let end = Opnd::Int((first + warps).into());
+                    let others = self.asm.setp(Cmp::Ge, Ty::U32, uniform, end);
+                    self.asm
+                        .when(others, true, |asm| asm.emit(Inst::Bra { to: next, uniform: true }));
+                }
+                if let Some((more, count)) = pool {
+                    self.asm.emit(Inst::SetMaxRegs { more, count });
+                }
+                if info.one_thread {
+                    self.elect(uniform, first, warps, done);
+                }
+                self.roles.crews += 1;
+                let crew = Crew {
+                    number: self.roles.crews,
+                    role: Some(*role),
+                    replica,
+                    replicas: info.replicas as u32,
+                    by_tiles: info.by_tiles,
+                    one_thread: info.one_thread,
+                };
+                let outside = self.enter(crew, first, warps);
+                self.block(func.ops[*role].regions[0])?;
+                let code = self.leave(outside);
+                self.asm.kernel.body.extend(code);
+                if left > 0 {
+                    self.asm.emit(Inst::Bra { to: done, uniform: !info.one_thread });
+                }
+                self.asm.place(next);
+                first += warps;
+            }
+        }
+        self.asm.place(done);
+        // It ends when all roles have: what comes next is done by all threads again.
+        let after = func.blocks[func.ops[id].block].ops.iter().skip_while(|&&o| o != id).skip(1);
+        if after.into_iter().any(|&o| !func.ops[o].is_terminator()) {
+            self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) });
+            self.barrier();
+        }
+        Ok(())
+    }
+
+    /// One thread of the first of these warps goes on, the others go to the end.
+    fn elect(&mut self, warp: Reg, first: u32, warps: u32, done: Label) {
+        if warps > 1 {
+            let others = self.asm.setp(Cmp::Ne, Ty::U32, warp, Opnd::Int(first.into()));
+            self.asm.when(others, true, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
+        }
+        let p = self.asm.reg(Class::Pred);
+        self.asm.emit(Inst::Elect { p, mask: Opnd::Int(0xffff_ffff) });
+        self.asm.bra_if(p, false, done);
+    }
+
+    /// What there is no code for.
+    fn check_roles(&mut self, id: OpId, list: &[(OpId, RoleInfo)]) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let mut first = 0;
+        let mut barriers = 1 + list.iter().map(|(_, r)| r.replicas as u32).sum::<u32>();
+        for (role, info) in list {
+            let mut meets = false;
+            let mut tiles = None;
+            let mut engine = None;
+            func.walk_block(func.ops[*role].regions[0], &mut |o| {
+                let op = &func.ops[o];
+                meets |= op.code == StagedOp::RoleBarrier && all_replicas(op.attr("all"));
+                if op.results.iter().chain(&op.operands).any(|&v| is_tile(func, v)) {
+                    tiles = tiles.or(Some(o));
+                }
+                if op.code == StagedOp::MmaIssue && self.is_engine_product(o) {
+                    engine = engine.or(Some(o));
+                }
+            });
+            if meets && info.replicas > 1 {
+                self.roles.all.insert(*role, barriers);
+                barriers += 1;
+            }
+            let name = &info.name;
+            if let Some(op) = tiles {
+                if info.one_thread {
+                    let why = format!("expected scalars alone in role `{name}` of one thread");
+                    return self.unsupported(op, why + ", got a tile");
+                }
+                if !(info.warps as u32).is_power_of_two() {
+                    let why = format!("expected a power of two of warps in role `{name}`");
+                    return self.unsupported(op, format!("{why}, got {}", info.warps));
+                }
+            }
+            let whole = |warps: u32| warps.is_multiple_of(GROUP);
+            if let Some(op) = engine.filter(|_| !whole(first) || !whole(info.warps as u32)) {
+                let why = format!("expected role `{name}` to be whole groups of {GROUP} warps");
+                return self.unsupported(op, why + " for the matrix engine, got others");
+            }
+            first += (info.warps * info.replicas) as u32;
+            if info.one_thread && info.replicas > 1 {
+                let why = format!("expected one replica of role `{name}` of one thread");
+                return self.unsupported(*role, format!("{why}, got {}", info.replicas));
+            }
+        }
+        if barriers > BARRIERS {
+            let why = format!("expected roles that need at most {BARRIERS} barriers");
+            return self.unsupported(id, format!("{why}, got {barriers}"));
+        }
+        // Threads have other numbers in a role than in the block, and hold other elements.
+        for &o in &func.blocks[func.body].ops {
+            let op = &func.ops[o];
+            let constant = op.code == StagedOp::Tile(TileOp::Const);
+            if !constant && op.results.iter().any(|&v| is_tile(func, v)) {
+                return self.unsupported(
+                    o,
+                    "expected tiles only inside of roles in a function that has any, got one outside",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// How many registers each role asks for, if that is more or less than a thread begins with; for
+    /// no role where they do not add up, for then some would wait for ever.
+    fn pools(&self, list: &[(OpId, RoleInfo)]) -> Vec<Option<(bool, u32)>> {
+        let none = vec![None; list.len()];
+        let has = crate::Feature::SetMaxRegs.on().has(self.caps.target);
+        let threads: u32 = self.warps * 32;
+        let begin = (REGISTERS / threads / POOL_STEP * POOL_STEP).min(255 / POOL_STEP * POOL_STEP);
+        let mut taken = 0;
+        let mut out = Vec::new();
+        let mut first = 0;
+        for (_, info) in list {
+            let warps = (info.warps * info.replicas) as u32;
+            let count = info.regs.map_or(begin, |r| r as u32);
+            let whole = first % GROUP == 0 && (info.warps as u32).is_multiple_of(GROUP);
+            if info.regs.is_some() && !whole {
+                return none;
+            }
+            taken += warps * 32 * count;
+            out.push((count != begin).then_some((count > begin, count)));
+            first += warps;
+        }
+        if !has || taken > begin * threads {
+            return none;
+        }
+        out
+    }
+
+    /// The number of this replica.
+    pub fn replica(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let r = self.asm.constant(Ty::B64, Opnd::Int(self.crew.replica.into()));
+        let v = self.func.ops[id].result();
+        self.set(v, Repr::Scalar(r));
+        Ok(())
+    }
+
+    pub fn role_barrier(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let all = self.crew.role.and_then(|r| self.roles.all.get(&r)).copied();
+        match all.filter(|_| all_replicas(self.func.ops[id].attr("all"))) {
+            Some(barrier) => {
+                let count = Some(self.warps * 32 * self.crew.replicas);
+                self.asm.emit(Inst::BarSync { id: barrier, count });
+                self.swap_sync_state(State::default());
+            }
+            None => self.barrier(),
+        }
+        Ok(())
+    }
+
+    /// All threads of the role meet, if one is current.
+    pub fn crew_meets(&mut self) -> bool {
+        if self.crew.role.is_none() {
+            return false;
+        }
+        match (self.crew.one_thread, self.warps) {
+            (true, _) => {}
+            (false, 1) => self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) }),
+            (false, warps) => {
+                self.asm.emit(Inst::BarSync { id: self.crew.number, count: Some(32 * warps) });
+            }
+        }
+        true
+    }
+
+    /// Code of one thread: the others go around it, all at once.
+    pub fn by_leader(&mut self, who: Option<Reg>, write: impl FnOnce(&mut Asm)) {
+        let past = self.asm.label();
+        if let Some(who) = who {
+            self.asm.bra_if(who, false, past);
+        }
+        write(&mut self.asm);
+        self.asm.place(past);
+    }
+
+    /// Whether this is the thread that acts for its crew; none where there is only one.
+    pub fn leader(&mut self) -> Option<Reg> {
+        if self.crew.one_thread {
+            return None;
+        }
+        let tid = self.tid();
+        Some(self.below(tid, 1))
+    }
+}
+
+fn all_replicas(attr: Option<&Attr>) -> bool {
+    attr.and_then(Attr::as_bool).unwrap_or(false)
+}
+
+fn is_tile(func: &StagedFunc, v: Value) -> bool {
+    matches!(func.ty(v), Type::Frag { .. } | Type::Pending(_))
+}

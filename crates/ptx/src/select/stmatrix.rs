@@ -1,0 +1,87 @@
+//! Tiles as matrix units leave them into shared memory: eight rows of 16 bytes at a time, turned around
+//! where the memory is. Swizzled memory takes them without bank conflicts.
+//!
+//! And casts of such tiles: two numbers become one word at once, which is what is stored.
+
+use super::sync::Smem;
+use super::{Repr, Select};
+use crate::caps::Feature;
+use crate::inst::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_ir::{OpId, Value};
+use tessera_layout::Layout;
+use tessera_numerics::{DType, Rounding};
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
+use tessera_tile::attrs::cast_mode;
+
+impl Select<'_> {
+    /// Writes a tile by matrix stores, where they can. Every element must have one holder: each lane
+    /// says where a row is that other lanes' words make up, so no thread can be left out.
+    pub fn matrix_store(&mut self, m: &Smem, layout: &Arc<Layout>, value: Value) -> bool {
+        if !self.caps.has(Feature::Stmatrix) || m.dtype.bytes() != 2 {
+            return false;
+        }
+        let Some(form) = self.matrix_form(m, layout) else { return false };
+        if self.owner(layout).is_some() || layout.reg_replicas().contains(&true) {
+            return false;
+        }
+        let words = self.operand_words(value);
+        let all: Vec<u32> = (0..words.len() as u32).collect();
+        let mut at = 0;
+        for (addr, n) in self.matrix_runs(m, layout, &form, &all, &mut BTreeMap::new()) {
+            let a = words[at..][..n].to_vec();
+            self.asm.emit(Inst::Stmatrix { a, trans: form.trans, addr });
+            at += n;
+        }
+        true
+    }
+
+    /// A cast to 16 bits that only memory and matrix units see: its words are made at once. Says
+    /// whether it was one.
+    pub fn cast_to_words(&mut self, id: OpId) -> bool {
+        let func = self.func;
+        let op = &func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let (from, to) = (self.dtype(x), self.dtype(result));
+        let (round, saturate) = cast_mode(op, to);
+        let plain = round == Rounding::Rne && saturate == to.saturates_by_default();
+        if from != DType::F32 || !matches!(to, DType::BF16 | DType::F16) || !plain {
+            return false;
+        }
+        let Repr::Tile(regs) = self.repr(x).clone() else { return false };
+        if !regs.len().is_multiple_of(2) || !self.has_packed_uses(result) {
+            return false;
+        }
+        let words = regs.chunks(2).map(|pair| self.scalars().encode_packed(to, pair)).collect();
+        self.set(result, Repr::Packed(words));
+        true
+    }
+
+    /// Whether a tile is used by nothing but what takes words.
+    fn has_packed_uses(&self, v: Value) -> bool {
+        let func = self.func;
+        func.walk().iter().map(|&id| &func.ops[id]).filter(|op| op.operands.contains(&v)).all(
+            |op| match op.code {
+                StagedOp::FragStore | StagedOp::MmaIssue => true,
+                StagedOp::Tile(TileOp::Mma) => op.operands[2] != v,
+                StagedOp::ConvertLayout => self.has_packed_uses(op.result()),
+                _ => false,
+            },
+        )
+    }
+
+    /// The words of a tile whose registers move within a thread, where pairs stay together.
+    pub fn move_words(&mut self, words: &[Reg], map: &[u32]) -> Option<Vec<Reg>> {
+        let each = map.len() / words.len().max(1);
+        map.chunks(each)
+            .map(|regs| {
+                let first = regs[0];
+                let together = first.is_multiple_of(each as u32)
+                    && regs.iter().zip(first..).all(|(&r, wanted)| r == wanted);
+                together.then(|| words[first as usize / each])
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,402 @@
+//! Copies by the engine that knows tensors: fills of slots, and bulk stores from shared memory.
+//!
+//! A block of an array is copied in boxes, as tensor maps describe them. A box is at most 256 elements
+//! along each axis and lies in shared memory without gaps, the array's neighbours side by side; where
+//! rows are cut into panels, there is a box for each panel. One thread begins the copies. Elements
+//! outside of the array become zero or are not written, and their bytes count all the same.
+
+use super::sync::Smem;
+use super::{Repr, Select, View};
+use crate::code::{MAP_ALIGN, MAP_BYTES, MapRecipe};
+use crate::inst::*;
+use crate::module::Param;
+use tessera_diag::Diagnostics;
+use tessera_ir::{Attr, OpId, Type};
+use tessera_layout::Shared;
+use tessera_lower::stage::divisor;
+use tessera_numerics::{DType, ReduceOp};
+use tessera_staged::StagedOp;
+
+/// The most elements of a box along an axis.
+const BOX: u32 = 256;
+/// What the engine's places in shared memory are multiples of.
+const ALIGN: u32 = 128;
+/// What rows of a box are.
+const ROW: u32 = 16;
+
+/// How a block of an array is cut into boxes.
+struct Boxes {
+    /// The array's axes, fastest first, and the box along them.
+    axes: Vec<usize>,
+    extent: Vec<u32>,
+    span: u32,
+    /// Where each box begins, along the array's axes and in bytes of the shared memory.
+    pieces: Vec<(Vec<u32>, u32)>,
+}
+
+/// The bytes over which a form exchanges pieces, if it is one that the engine knows.
+fn span_of(shared: &Shared) -> Option<u32> {
+    match shared.swizzle {
+        None => Some(0),
+        Some(s) if s.base == 4 && s.shift == 3 && (1..=3).contains(&s.bits) => Some(16 << s.bits),
+        Some(_) => None,
+    }
+}
+
+/// Cuts a block of an array that is `extent` large into boxes that together lie as `shared` says.
+/// `contiguous` is the array's axis with neighbours side by side.
+fn cut(shared: &Shared, extent: &[i64], contiguous: usize) -> Result<Boxes, String> {
+    // Dims and axes of one position do not change where elements are.
+    let dims = (0..shared.shape.len()).filter(|&d| shared.shape[d] > 1);
+    let wide = (0..extent.len()).filter(|&a| extent[a] > 1);
+    let axis_of: Vec<(usize, usize)> = dims.zip(wide).collect();
+    let mut axes = Vec::new();
+    let mut dims = Vec::new();
+    for &dim in &shared.order {
+        if let Some(&(_, axis)) = axis_of.iter().find(|(d, _)| *d == dim) {
+            axes.push(axis);
+            dims.push(dim);
+        }
+    }
+    if axes.first() != Some(&contiguous) {
+        return Err(format!(
+            "expected shared memory whose fastest axis is the array's axis {contiguous} of neighbours"
+        ));
+    }
+    let span = span_of(shared).ok_or("expected a swizzle of 32, 64 or 128 bytes")?;
+    if shared.pad != 0 {
+        return Err("expected rows without padding between them".into());
+    }
+    let row = shared.panel.unwrap_or(shared.shape[dims[0]]);
+    let bytes = row * shared.elem_bytes;
+    if row > BOX || !bytes.is_multiple_of(ROW) || span != 0 && bytes != span {
+        return Err(format!(
+            "expected rows of at most {BOX} elements, a multiple of {ROW} bytes and as long as the swizzle, got {bytes} bytes"
+        ));
+    }
+    if !shared.shape[dims[0]].is_multiple_of(row) {
+        return Err("expected rows of whole panels".into());
+    }
+    // Whole along the fast axes, a part of the first that is too long, and one of all slower ones.
+    let mut box_of = vec![row];
+    let mut full = true;
+    for &dim in &dims[1..] {
+        let n = shared.shape[dim];
+        let part = match (full, n <= BOX) {
+            (true, true) => n,
+            (true, false) => (1..=BOX).rev().find(|b| n.is_multiple_of(*b)).unwrap_or(1),
+            (false, _) => 1,
+        };
+        full &= part == n;
+        box_of.push(part);
+    }
+    let mut starts = vec![vec![0u32; dims.len()]];
+    for (i, &dim) in dims.iter().enumerate() {
+        let n = shared.shape[dim];
+        starts = (0..n)
+            .step_by(box_of[i] as usize)
+            .flat_map(|at| {
+                starts.iter().map(move |s| {
+                    let mut s = s.clone();
+                    s[i] = at;
+                    s
+                })
+            })
+            .collect();
+    }
+    let mut pieces = Vec::new();
+    for start in starts {
+        let mut coords = vec![0; shared.shape.len()];
+        let mut along = vec![0; extent.len()];
+        for (i, &at) in start.iter().enumerate() {
+            coords[dims[i]] = at;
+            along[axes[i]] = at;
+        }
+        let at = shared.offset(&coords);
+        if !at.is_multiple_of(shared.align().max(ALIGN)) {
+            return Err(format!("expected boxes at multiples of {ALIGN} bytes, got {at}"));
+        }
+        pieces.push((along, at));
+    }
+    for axis in (0..extent.len()).rev() {
+        if !axes.contains(&axis) {
+            axes.push(axis);
+            box_of.push(1);
+        }
+    }
+    Ok(Boxes { axes, extent: box_of, span, pieces })
+}
+
+impl Select<'_> {
+    /// The bytes that a fill brings: of all boxes, also of what is outside of the array.
+    pub fn fill_bytes(&self, id: OpId) -> u32 {
+        let op = &self.func.ops[id];
+        let name = op.attr("field").and_then(Attr::as_word);
+        let Type::Slot { fields } = self.func.ty(op.operands[0]) else { return 0 };
+        let field = fields.iter().find(|f| Some(f.name.as_str()) == name);
+        field.map_or(0, |f| f.layout.shape.iter().product::<u32>() * f.layout.elem_bytes)
+    }
+
+    /// The boxes of a block of a parameter, and the address of their map.
+    fn boxes(&mut self, id: OpId, view: &View, m: &Smem) -> Result<(Boxes, Reg), Diagnostics> {
+        let op = &self.func.ops[id];
+        let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+        if !view.class.boxes {
+            return self.unsupported(
+                id,
+                "expected an array that is copied in boxes: one axis of neighbours, all else at \
+                 multiples of 16 bytes, got another",
+            );
+        }
+        let contiguous = view.class.contiguous.trailing_zeros() as usize;
+        let found = cut(&m.layout, &extent, contiguous).or_else(|why| self.unsupported(id, why))?;
+        let start = m.moving.map_or(0, |r| self.granule(r)) | m.offset;
+        if start != 0 && start.trailing_zeros() < ALIGN.trailing_zeros() {
+            let why = format!("expected shared memory at a multiple of {ALIGN} bytes");
+            return self.unsupported(id, why + ", got a part of some");
+        }
+        let recipe = MapRecipe {
+            param: view.param,
+            axes: found.axes.clone(),
+            extent: found.extent.clone(),
+            span: found.span,
+            dtype: view.dtype,
+        };
+        let map = self.map(recipe);
+        Ok((found, map))
+    }
+
+    /// The address of a tensor map among the kernel's parameters.
+    fn map(&mut self, recipe: MapRecipe) -> Reg {
+        let number = match self.maps.iter().position(|m| *m == recipe) {
+            Some(n) => n,
+            None => {
+                let name = format!("map{}", self.maps.len());
+                self.asm.kernel.params.push(Param { name, bytes: MAP_BYTES, align: MAP_ALIGN });
+                self.maps.push(recipe);
+                self.maps.len() - 1
+            }
+        };
+        if let Some(&r) = self.map_addresses.get(&number) {
+            return r;
+        }
+        let alone = self.crew.one_thread;
+        let r = self.head(|me| {
+            let map = me.asm.param_address(&format!("map{number}"));
+            if alone {
+                me.asm.emit(Inst::PrefetchMap { map });
+            }
+            map
+        });
+        self.map_addresses.insert(number, r);
+        r
+    }
+
+    /// The places of boxes along the map's axes: the same registers where the same is added.
+    fn box_coords(&mut self, id: OpId, found: &Boxes) -> Vec<Vec<Opnd>> {
+        let at: Vec<Reg> = self.func.ops[id]
+            .group("at")
+            .to_vec()
+            .iter()
+            .map(|&v| {
+                let r = self.scalar(v);
+                self.asm.cvt(Ty::U32, Ty::U64, None, r)
+            })
+            .collect();
+        let mut known = std::collections::BTreeMap::new();
+        let mut out = Vec::new();
+        for (along, _) in &found.pieces {
+            let mut coords = Vec::new();
+            for &axis in &found.axes {
+                let r = *known.entry((axis, along[axis])).or_insert_with(|| match along[axis] {
+                    0 => at[axis],
+                    n => self.asm.int(Alu::Add, Ty::U32, &[at[axis].into(), Opnd::Int(n.into())]),
+                });
+                coords.push(r.into());
+            }
+            out.push(coords);
+        }
+        out
+    }
+
+    pub fn tma_fill(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (slot, view) = (op.operands[0], self.view(op.operands[1]));
+        let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
+        let Some(m) = self.field_of(slot, name) else {
+            return self.unsupported(id, "expected a field of the slot");
+        };
+        let (found, map) = self.boxes(id, &view, &m)?;
+        let Some((bar, told)) = self.full_barrier(slot) else {
+            return self.unsupported(id, "expected a slot that this role acquired");
+        };
+        let coords = self.box_coords(id, &found);
+        let base = self.smem_address(&m);
+        let who = self.leader();
+        let bytes = Opnd::Int(self.fill_bytes(id).into());
+        self.by_leader(who, |asm| {
+            if !told {
+                asm.emit(Inst::MbarExpect { addr: bar.clone(), bytes });
+            }
+            for ((_, at), coords) in found.pieces.iter().zip(coords) {
+                let dst = Addr::reg(base, (m.offset + at).into());
+                let bar = bar.clone();
+                asm.emit(Inst::TmaLoad { dst, map, coords, bar, multicast: None, hint: None });
+            }
+        });
+        Ok(())
+    }
+
+    /// A bulk store or reduction: one group of copies.
+    pub fn bulk(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (m, view) = (self.smem(op.operands[0]), self.view(op.operands[1]));
+        let fold = match op.code {
+            StagedOp::BulkReduce => {
+                let name = op.attr("op").and_then(Attr::as_word).unwrap_or_default();
+                match ReduceOp::from_name(name).and_then(|r| folds(r, view.dtype)) {
+                    Some(op) => Some(op),
+                    None => {
+                        let why = format!("no engine folds {} by `{name}`", view.dtype);
+                        return self.unsupported(id, why);
+                    }
+                }
+            }
+            _ => None,
+        };
+        let (found, map) = self.boxes(id, &view, &m)?;
+        let coords = self.box_coords(id, &found);
+        let base = self.smem_address(&m);
+        let who = self.leader();
+        self.by_leader(who, |asm| {
+            for ((_, at), coords) in found.pieces.iter().zip(coords) {
+                let src = Addr::reg(base, (m.offset + at).into());
+                asm.emit(match fold {
+                    None => Inst::TmaStore { map, coords, src, hint: None },
+                    Some(op) => Inst::TmaReduce { op, map, coords, src, hint: None },
+                });
+            }
+            asm.emit(Inst::BulkCommit);
+        });
+        Ok(())
+    }
+
+    /// Threads that began none have none to wait for.
+    pub fn bulk_wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let groups = op.attr("keep").and_then(Attr::as_int).unwrap_or(0).max(0) as u32;
+        let read = op.attr("read").and_then(Attr::as_bool).unwrap_or(false);
+        self.asm.emit(Inst::BulkWait { groups, read });
+        Ok(())
+    }
+
+    // Parts of shared memory.
+
+    /// A block of shared memory that lies as memory of its own would, only elsewhere.
+    pub fn smem_part(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let m = self.smem(op.operands[0]);
+        let Type::Smem { layout, .. } = func.ty(op.result()) else {
+            return self.unsupported(id, "expected shared memory");
+        };
+        let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+        let perm = op.attr("perm").and_then(Attr::as_ints);
+        let kept: Vec<usize> = (0..extent.len()).filter(|&a| extent[a] != 0).collect();
+        let axes: Vec<usize> = match perm {
+            None => kept,
+            Some(perm) => perm.iter().filter_map(|&p| kept.get(p as usize).copied()).collect(),
+        };
+        let plain = |s: &Shared| Shared { swizzle: None, ..s.clone() };
+        let (whole, part) = (plain(&m.layout), plain(layout));
+        // Along each axis the last position is as far away in both, and so is each panel between.
+        let panel = part.panel.unwrap_or(1);
+        let same = axes.iter().enumerate().all(|(dim, &axis)| {
+            (1..part.shape[dim]).all(|n| {
+                if n > 1 && n + 1 < part.shape[dim] && !n.is_multiple_of(panel) {
+                    return true;
+                }
+                let mut from = vec![0; whole.shape.len()];
+                let mut to = vec![0; part.shape.len()];
+                (from[axis], to[dim]) = (n, n);
+                whole.offset(&from) == part.offset(&to)
+            })
+        });
+        if !same {
+            return self.unsupported(
+                id,
+                "expected a part of shared memory that is whole along its fast axes, got one with \
+                 gaps",
+            );
+        }
+        // What the position adds, and what that is a multiple of.
+        let atom = m.layout.swizzle.map_or(1, |s| 1u32 << (s.base + s.shift + s.bits));
+        let mut granule = 0u32;
+        let mut moves: Option<Reg> = m.moving;
+        if let Some(r) = m.moving {
+            granule = self.granule(r);
+        }
+        for (axis, &v) in op.group("at").to_vec().iter().enumerate() {
+            let known = divisor(func, v);
+            if known == 0 || m.layout.shape[axis] == 1 {
+                continue;
+            }
+            let mut unit = vec![0; whole.shape.len()];
+            let cut = m.layout.order.first() == Some(&axis) && whole.panel.is_some();
+            let step = if cut { panel } else { 1 };
+            unit[axis] = step.min(whole.shape[axis] - 1);
+            let bytes = whole.offset(&unit);
+            let multiple = u64::from(bytes) * known / u64::from(step);
+            let fine = !known.is_multiple_of(step.into()) || !multiple.is_multiple_of(atom.into());
+            if fine || unit[axis] != step {
+                return self.unsupported(
+                    id,
+                    "expected a part of shared memory that begins where its swizzle does, got another",
+                );
+            }
+            granule |= 1u32 << multiple.trailing_zeros().min(30);
+            let at = self.scalar(v);
+            let mut at = self.asm.cvt(Ty::U32, Ty::U64, None, at);
+            if step > 1 {
+                let by = Opnd::Int(step.trailing_zeros().into());
+                at = self.asm.int(Alu::Shr, Ty::U32, &[at.into(), by]);
+            }
+            let bytes = Opnd::Int(bytes.into());
+            let far = self.asm.int(Alu::MulLo, Ty::U32, &[at.into(), bytes]);
+            moves = Some(match moves {
+                None => far,
+                Some(r) => self.asm.int(Alu::Add, Ty::U32, &[r.into(), far.into()]),
+            });
+        }
+        let mut out = Smem { layout: layout.clone(), ..m };
+        if moves != out.moving
+            && let Some(moving) = moves
+        {
+            let base = self.region(out.region);
+            let address = self.asm.int(Alu::Add, Ty::U32, &[base.into(), moving.into()]);
+            self.know_slot([moving, address]);
+            self.granules.insert(moving, granule);
+            out.moving = Some(moving);
+        }
+        self.set(op.result(), Repr::Smem(out));
+        Ok(())
+    }
+
+    /// What the bytes that are added to an address are multiples of: of all bits below none is set.
+    fn granule(&self, moving: Reg) -> u32 {
+        // Slots begin at multiples of more than any engine asks for.
+        self.granules.get(&moving).copied().unwrap_or(0)
+    }
+}
+
+/// The engine's name of a reduction, where it gives the same bits.
+fn folds(r: ReduceOp, dtype: DType) -> Option<AtomOp> {
+    let word = matches!(dtype, DType::I32 | DType::U32 | DType::I64 | DType::U64);
+    let float = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
+    match r {
+        ReduceOp::Sum if word || float => Some(AtomOp::Add),
+        ReduceOp::Min if word => Some(AtomOp::Min),
+        ReduceOp::Max if word => Some(AtomOp::Max),
+        _ => None,
+    }
+}

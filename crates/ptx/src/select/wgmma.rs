@@ -1,0 +1,422 @@
+//! Products on the matrix engine of a warpgroup, which runs beside its threads.
+//!
+//! An accumulator has its registers from `mma_open` to the last `mma_retire`, and nothing else touches
+//! them between: loops carry them where they are. It begins with no number in them where it starts from
+//! zero: the first product replaces what is there instead of adding to it.
+//!
+//! The engine adds products of 8-bit floats with fewer bits than f32 has. What must be better than
+//! `fast` goes in blocks of k into registers of its own, which are then added in f32.
+
+use super::descriptors::Matrix;
+use super::sync::Smem;
+use super::wgmma_plan::{IN_GROUP, Piece, Plan, is_of_warpgroups};
+use super::{Repr, Select};
+use crate::inst::*;
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_diag::Diagnostics;
+use tessera_ir::{Attr, OpId, Type, Value, ValueDef};
+use tessera_layout::{In, Layout};
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
+
+/// An accumulator that the engine may be adding to.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    pub regs: Vec<Reg>,
+    pub add: Add,
+}
+
+/// Whether an accumulator holds numbers yet; else it stands for zero.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Add {
+    No,
+    Yes,
+    /// From the second turn of a loop on, which begins with a product.
+    When(Reg),
+}
+
+/// What is kept of the engine while code is emitted.
+#[derive(Default)]
+pub struct Engine {
+    /// Whether any product of the function goes to it.
+    used: Option<bool>,
+    /// Numbers of warpgroups as all their threads know them.
+    uniform: BTreeMap<Reg, Reg>,
+}
+
+impl Select<'_> {
+    // What goes to the engine.
+
+    /// Whether any product of the function is done by the engine.
+    pub fn uses_engine(&mut self) -> bool {
+        if let Some(used) = self.engine.used {
+            return used;
+        }
+        let issues = |&id: &OpId| self.func.ops[id].code == StagedOp::MmaIssue;
+        let used = self.func.walk().iter().any(|id| issues(id) && self.is_engine_product(*id));
+        self.engine.used = Some(used);
+        used
+    }
+
+    /// What threads wrote to shared memory is shown to engines, where there are any.
+    pub fn fence_async(&mut self) {
+        let stores = |&id: &OpId| {
+            matches!(self.func.ops[id].code, StagedOp::BulkStore | StagedOp::BulkReduce)
+        };
+        if self.uses_engine() || self.func.walk().iter().any(stores) {
+            self.asm.emit(Inst::FenceProxyAsync);
+        }
+    }
+
+    // Accumulators.
+
+    pub fn mma_open(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (tile, result) = (op.operands[0], op.result());
+        let repr = match self.uses_engine() && is_of_warpgroups(&self.layout(tile)) {
+            true => Repr::Pending(self.open(id, tile)),
+            false => self.repr(tile).clone(),
+        };
+        self.set(result, repr);
+        Ok(())
+    }
+
+    /// Registers for an accumulator that begins as a tile.
+    fn open(&mut self, at: OpId, tile: Value) -> Pending {
+        let zero = match self.repr(tile) {
+            Repr::Splat(r) => {
+                matches!(self.asm.known(*r), Some(Opnd::Int(0) | Opnd::F32(0) | Opnd::F64(0)))
+            }
+            _ => false,
+        };
+        let n = self.layout(tile).regs();
+        let fresh = |me: &mut Self| (0..n).map(|_| me.asm.reg(Class::B32)).collect::<Vec<_>>();
+        if zero && !self.promotes() {
+            return Pending { regs: fresh(self), add: Add::No };
+        }
+        let from = self.regs(tile);
+        let regs = match self.is_last_holder(at, tile, &from) {
+            true => from,
+            false => {
+                let regs = fresh(self);
+                self.move_all(&regs, &from);
+                regs
+            }
+        };
+        Pending { regs, add: Add::Yes }
+    }
+
+    /// Whether any sums of the function are added apart: then accumulators hold numbers at once.
+    fn promotes(&self) -> bool {
+        let issues = |&id: &OpId| self.func.ops[id].code == StagedOp::MmaIssue;
+        let mut all = self.func.walk().into_iter().filter(issues);
+        all.any(|id| self.plan(id).is_some_and(|p| p.promote.is_some()))
+    }
+
+    /// Whether nothing else reads the registers of a tile from here on: it was computed in this block
+    /// into registers of its own, or is carried by the loop around it, and this is its only use.
+    fn is_last_holder(&self, at: OpId, tile: Value, regs: &[Reg]) -> bool {
+        let func = self.func;
+        let used = |&id: &OpId| func.ops[id].operands.iter().filter(|&&v| v == tile).count();
+        let uses = func.walk().iter().map(used).sum::<usize>();
+        let here = func.ops[at].block;
+        let own = match func.values[tile].def {
+            ValueDef::Result(id, _) => {
+                let op = &func.ops[id];
+                let code = op.code;
+                let computed = matches!(code, StagedOp::Tile(TileOp::Ew(_) | TileOp::Select));
+                op.block == here && (computed || code == StagedOp::MmaRetire)
+            }
+            ValueDef::Arg(block, _) => {
+                let around = func.blocks[block].parent.map(|id| func.ops[id].code);
+                block == here && matches!(around, Some(StagedOp::Tile(TileOp::For)))
+            }
+        };
+        let distinct = regs.iter().collect::<BTreeSet<_>>().len() == regs.len();
+        let written_once = regs.iter().all(|&r| self.asm.known(r).is_none());
+        own && distinct && written_once && uses == 1
+    }
+
+    /// An accumulator that was opened before.
+    pub fn pending(&self, v: Value) -> Pending {
+        match self.repr(v) {
+            Repr::Pending(p) => p.clone(),
+            other => unreachable!("expected an accumulator, got {other:?}"),
+        }
+    }
+
+    /// Waits for all that is being added to accumulators, and puts numbers into this one.
+    pub fn settle(&mut self, p: &Pending) {
+        self.asm.emit(Inst::WgmmaWait { groups: 0 });
+        self.fill_empty(p);
+    }
+
+    /// Puts zero into an accumulator that holds no numbers yet.
+    pub fn fill_empty(&mut self, p: &Pending) {
+        match p.add {
+            Add::Yes => {}
+            Add::No => p.regs.iter().for_each(|&r| self.asm.mov_to(Ty::B32, r, Opnd::Int(0))),
+            Add::When(added) => {
+                debug_assert!(false, "{added:?} is for the product that a loop begins with");
+            }
+        }
+    }
+
+    /// Whether the first thing that a loop does with an accumulator it carries is to give it to the
+    /// engine: then the loop may begin without numbers in it.
+    pub fn begins_with_product(&self, arg: Value) -> bool {
+        let func = self.func;
+        let ValueDef::Arg(block, _) = func.values[arg].def else { return false };
+        let counted = func.blocks[block].parent.map(|id| func.ops[id].code);
+        counted == Some(StagedOp::Tile(TileOp::For))
+            && func.blocks[block].ops.iter().any(|&id| {
+                let op = &func.ops[id];
+                op.code == StagedOp::MmaIssue && op.operands[2] == arg && self.is_engine_product(id)
+            })
+    }
+
+    /// How many groups of the engine may still be under way where so many products may. Products of
+    /// threads are no groups of the engine: where there are any, none may.
+    fn groups_left(&self, keep: i64) -> u32 {
+        let func = self.func;
+        let apart =
+            |&id: &OpId| func.ops[id].code == StagedOp::MmaIssue && !self.is_engine_product(id);
+        match func.walk().iter().any(apart) {
+            true => 0,
+            // The most that the instruction can leave.
+            false => u32::try_from(keep).unwrap_or(0).min(7),
+        }
+    }
+
+    pub fn mma_retire(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let result = op.result();
+        let repr = match self.repr(op.operands[0]).clone() {
+            Repr::Pending(p) => {
+                let keep = op.attr("keep").and_then(Attr::as_int).unwrap_or(0);
+                self.asm.emit(Inst::WgmmaWait { groups: self.groups_left(keep) });
+                match func.ty(result) {
+                    Type::Pending(_) => Repr::Pending(p),
+                    _ => {
+                        self.fill_empty(&p);
+                        Repr::Tile(p.regs)
+                    }
+                }
+            }
+            other => other,
+        };
+        self.set(result, repr);
+        Ok(())
+    }
+
+    // Products.
+
+    pub fn mma_issue(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (acc, result) = (op.operands[2], op.result());
+        let opened = matches!(self.repr(acc), Repr::Pending(_));
+        let Some(plan) = self.plan(id) else {
+            if !opened {
+                return self.issue(id);
+            }
+            let p = self.pending(acc);
+            self.settle(&p);
+            self.set(acc, Repr::Tile(p.regs.clone()));
+            self.issue(id)?;
+            let sums = self.regs(result);
+            self.move_all(&p.regs, &sums);
+            self.set(result, Repr::Pending(Pending { regs: p.regs, add: Add::Yes }));
+            return Ok(());
+        };
+        let p = if opened { self.pending(acc) } else { self.open(id, acc) };
+        let p = self.multiply(id, &plan, p);
+        self.set(result, Repr::Pending(p));
+        // Copies of later turns begin while the engine is at work.
+        self.issue_copies(usize::MAX);
+        Ok(())
+    }
+
+    fn multiply(&mut self, id: OpId, plan: &Plan, p: Pending) -> Pending {
+        let op = &self.func.ops[id];
+        let (a, b) = (op.operands[0], op.operands[1]);
+        let parts = self.layout(op.operands[2]);
+        let left = match &plan.a {
+            Some(matrix) => {
+                let m = self.smem(a);
+                Left::Shared(self.descriptors(&m, matrix, &parts, 0))
+            }
+            None => Left::Words(self.left_words(a, plan.row.k)),
+        };
+        let m = self.smem(b);
+        let right = self.descriptors(&m, &plan.b, &parts, 1);
+        match plan.promote {
+            None => {
+                let steps = 0..plan.steps;
+                let all: Vec<Call> = steps
+                    .flat_map(|step| plan.pieces.iter().map(move |piece| (step, piece)))
+                    .map(|(step, piece)| {
+                        let add = match (step, p.add) {
+                            (1.., _) | (0, Add::Yes) => Opnd::Int(1),
+                            (0, Add::No) => Opnd::Int(0),
+                            (0, Add::When(added)) => added.into(),
+                        };
+                        Call { step, piece, add, sums: piece.registers(&p.regs) }
+                    })
+                    .collect();
+                self.call(plan, &left, &right, &all);
+            }
+            Some(block) => {
+                let most = plan.pieces.iter().map(|p| 4 * p.firsts.len()).max().unwrap_or(0);
+                let apart: Vec<Reg> = (0..most).map(|_| self.asm.reg(Class::B32)).collect();
+                for first in (0..plan.steps).step_by(block as usize) {
+                    for piece in &plan.pieces {
+                        let to = piece.registers(&p.regs);
+                        let steps = first..(first + block).min(plan.steps);
+                        let calls: Vec<Call> = steps
+                            .map(|step| Call {
+                                step,
+                                piece,
+                                add: Opnd::Int((step > first).into()),
+                                sums: apart[..to.len()].to_vec(),
+                            })
+                            .collect();
+                        self.call(plan, &left, &right, &calls);
+                        self.asm.emit(Inst::WgmmaWait { groups: 0 });
+                        for (&d, &a) in to.iter().zip(&apart) {
+                            let sum = self.asm.float(Alu::Add, Ty::F32, &[d.into(), a.into()]);
+                            self.asm.mov_to(Ty::B32, d, sum);
+                        }
+                    }
+                }
+            }
+        }
+        Pending { regs: p.regs, add: Add::Yes }
+    }
+
+    /// One group of instructions, all in one block of code with their fence.
+    fn call(&mut self, plan: &Plan, left: &Left, right: &Descriptors, calls: &[Call<'_>]) {
+        let mut lefts = BTreeMap::new();
+        let mut rights = BTreeMap::new();
+        let operands: Vec<(WgmmaA, Reg)> = calls
+            .iter()
+            .map(|call| {
+                let k = call.step * plan.row.k;
+                let a = match (left, &plan.a) {
+                    (Left::Shared(from), Some(m)) => {
+                        let at = m.bytes(call.piece.row, k);
+                        WgmmaA::Shared(self.descriptor(from, at, &mut lefts))
+                    }
+                    (Left::Words(words), _) => WgmmaA::Regs(words[&(call.piece.row, k)]),
+                    (Left::Shared(_), None) => unreachable!("an operand in memory has a form"),
+                };
+                let at = plan.b.bytes(call.piece.col, k);
+                (a, self.descriptor(right, at, &mut rights))
+            })
+            .collect();
+        self.asm.emit(Inst::WgmmaFence);
+        for (call, (a, b)) in calls.iter().zip(operands) {
+            self.asm.emit(Inst::Wgmma {
+                row: WgmmaRow { n: call.piece.columns(), ..plan.row },
+                d: call.sums.clone(),
+                a,
+                b,
+                add: call.add,
+                neg_a: false,
+                neg_b: false,
+                trans_a: plan.a.as_ref().is_some_and(|m| m.transposed),
+                trans_b: plan.b.transposed,
+            });
+        }
+        self.asm.emit(Inst::WgmmaCommit);
+    }
+
+    /// The words of a left operand in registers, by row and k of each instruction.
+    fn left_words(&mut self, v: Value, k: u32) -> BTreeMap<(u32, u32), [Reg; 4]> {
+        let layout = self.layout(v);
+        let words = self.operand_words(v);
+        let per = layout.regs() / words.len() as u32;
+        let mut out = BTreeMap::new();
+        for (i, four) in words.chunks_exact(4).enumerate() {
+            let at = layout.reg_part(4 * per * i as u32);
+            debug_assert!(at[1].is_multiple_of(k), "an instruction begins at {at:?}");
+            out.insert((at[0], at[1]), [four[0], four[1], four[2], four[3]]);
+        }
+        out
+    }
+
+    /// Where the descriptors of an operand begin: `dim` is that of the accumulator which it goes along.
+    fn descriptors(&mut self, m: &Smem, matrix: &Matrix, acc: &Layout, dim: usize) -> Descriptors {
+        let mut start = self.smem_address(m);
+        if let Some(own) = self.warpgroup_bytes(acc, dim, matrix) {
+            start = self.asm.int(Alu::Add, Ty::U32, &[start.into(), own.into()]);
+        }
+        // Addresses in a cluster say whose memory they are in; descriptors do not.
+        if self.cluster > 1 {
+            start = self.asm.int(Alu::And, Ty::B32, &[start.into(), Opnd::Int(0x3_FFFF)]);
+        }
+        let low = self.asm.int(Alu::Shr, Ty::U32, &[start.into(), Opnd::Int(4)]);
+        let [leading, high] = matrix.words();
+        let high = self.asm.mov(Ty::B32, Opnd::Int(high.into()));
+        Descriptors { low, high, more: leading + (m.offset >> 4) }
+    }
+
+    fn descriptor(&mut self, from: &Descriptors, at: u32, known: &mut BTreeMap<u32, Reg>) -> Reg {
+        if let Some(&r) = known.get(&at) {
+            return r;
+        }
+        let more = Opnd::Int((from.more + (at >> 4)).into());
+        let low = self.asm.int(Alu::Add, Ty::U32, &[from.low.into(), more]);
+        let r = self.asm.pack(Class::B64, &[low, from.high]);
+        known.insert(at, r);
+        r
+    }
+
+    /// The bytes of an operand before the part of this thread's warpgroup: one number for a warp, said
+    /// by its first lane so that all of it is known to agree.
+    fn warpgroup_bytes(&mut self, acc: &Layout, dim: usize, matrix: &Matrix) -> Option<Reg> {
+        let mut bases = vec![0; 5 + IN_GROUP];
+        let warps = acc.bases(In::Warp).iter().skip(IN_GROUP);
+        bases.extend(warps.map(|basis| matrix.bytes(basis[dim], 0)));
+        let own = self.thread_sum(&bases)?;
+        if let Some(&r) = self.engine.uniform.get(&own) {
+            return Some(r);
+        }
+        let r = self.head(|me| {
+            let d = me.asm.reg(Class::B32);
+            me.asm.emit(Inst::Shfl {
+                kind: Shfl::Idx,
+                d,
+                ok: None,
+                a: own.into(),
+                b: Opnd::Int(0),
+                c: Opnd::Int(31),
+                mask: Opnd::Int(0xFFFF_FFFF),
+            });
+            d
+        });
+        self.engine.uniform.insert(own, r);
+        Some(r)
+    }
+}
+
+/// A left operand.
+enum Left {
+    Shared(Descriptors),
+    Words(BTreeMap<(u32, u32), [Reg; 4]>),
+}
+
+/// The halves of descriptors, and what is added to the lower one of all of them.
+struct Descriptors {
+    low: Reg,
+    high: Reg,
+    more: u32,
+}
+
+/// One instruction.
+struct Call<'p> {
+    step: u32,
+    piece: &'p Piece,
+    add: Opnd,
+    sums: Vec<Reg>,
+}

@@ -1,0 +1,172 @@
+//! Kernels of Tile IR through the passes that stage them for the matrix engine, to PTX: what the
+//! machine computes is what the oracle computes.
+
+#[path = "../gemm/form.rs"]
+#[allow(dead_code)]
+mod form;
+
+#[path = "../engine/form.rs"]
+#[allow(dead_code)]
+mod judge;
+
+use form::{Form, Lies, Runs, integers, plain};
+use judge::{assembled, tools};
+use tessera_numerics::{DType, Profile};
+use tessera_ptx::emulate::Emulated;
+use tessera_ptx::{PtxCaps, compile, usual_classes};
+use tessera_target::frame::Frame;
+
+fn hopper() -> Emulated {
+    Emulated::new(PtxCaps::of(90, true).unwrap().clone())
+}
+
+/// Runs a product of some size, with arrays that lie so, and gives its Staged IR.
+fn check(form: &Form, (m, n, k): (i64, i64, i64), lies: [Lies; 3]) -> String {
+    let (bm, bn, _) = form.tile;
+    let values = |count: i64, seed: usize, dtype: DType| {
+        integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 })
+    };
+    let turn = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
+    let arrays = [
+        lies[0].array(turn(form.turned.0, [m, k]), form.a, &values(m * k, 1, form.a)),
+        lies[1].array(turn(form.turned.1, [k, n]), form.b, &values(k * n, 5, form.b)),
+        lies[2].array([m, n], form.out, &values(m * n, 9, form.out)),
+    ];
+    let dims = vec![("m", m), ("n", n), ("k", k)];
+    let mut runs = Runs::new(form.text(), dims, [(m + bm - 1) / bm, (n + bn - 1) / bn, 1]);
+    runs.machine = hopper();
+    runs.check(&arrays)
+}
+
+fn is_on_engine(staged: &str) -> bool {
+    staged.contains("mma_issue") && staged.contains("name = load")
+}
+
+const ROWS: [Lies; 3] = [Lies::Rows(0); 3];
+
+#[test]
+fn products_of_all_turns() {
+    for turned in [(false, false), (false, true), (true, false), (true, true)] {
+        let form = Form { turned, ..Form::new(DType::BF16, (64, 64, 64)) };
+        let staged = check(&form, (128, 64, 192), ROWS);
+        assert!(is_on_engine(&staged), "{staged}");
+    }
+}
+
+#[test]
+fn edges_and_no_turns() {
+    let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (64, 64, 32)) };
+    for size in [(72, 80, 40), (8, 136, 24), (200, 8, 8)] {
+        let staged = check(&form, size, ROWS);
+        assert!(is_on_engine(&staged), "{staged}");
+    }
+    check(&form, (8, 8, 0), ROWS);
+}
+
+#[test]
+fn arrays_that_copy_engines_cannot_move() {
+    let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (64, 64, 32)) };
+    let staged = check(&form, (72, 80, 40), [Lies::Rows(1), Lies::Rows(0), Lies::Rows(0)]);
+    assert!(!is_on_engine(&staged), "{staged}");
+    let staged = check(&form, (72, 80, 40), [Lies::Rows(0), Lies::Rows(0), Lies::Rows(1)]);
+    assert!(is_on_engine(&staged) && !staged.contains("bulk_store"), "{staged}");
+}
+
+/// A kernel from the passes' own cases, on integers, or close to the oracle where it rounds.
+fn case(text: &str) -> String {
+    let text = text.split("\n=>\n").next().unwrap_or(text);
+    text.lines().filter(|l| !l.starts_with(';')).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn bias_activation_and_residual() {
+    let text = case(include_str!("../../../lower/tests/engine/bias_relu.tir"));
+    let (m, n, k) = (136, 72, 104);
+    let mut runs = Runs::new(text, vec![("m", m), ("n", n), ("k", k)], [3, 2, 1]);
+    runs.machine = hopper();
+    let ints = |count: i64, seed| integers(count as usize, seed, -3);
+    let staged = runs.check(&[
+        plain(&[m, k], DType::F16, &ints(m * k, 1)),
+        plain(&[k, n], DType::F16, &ints(k * n, 2)),
+        plain(&[n], DType::F32, &ints(n, 3)),
+        plain(&[m, n], DType::F16, &ints(m * n, 4)),
+        plain(&[m, n], DType::F16, &ints(m * n, 5)),
+    ]);
+    assert!(is_on_engine(&staged), "{staged}");
+}
+
+#[test]
+fn batches() {
+    let text = case(include_str!("../../../lower/tests/engine/batched.tir"));
+    let (h, m, n, k) = (2, 72, 136, 72);
+    let mut runs = Runs::new(text, vec![("h", h), ("m", m), ("n", n), ("k", k)], [h, 2, 3]);
+    runs.machine = hopper();
+    let ints = |count: i64, seed| integers(count as usize, seed, -3);
+    let staged = runs.check(&[
+        plain(&[h, m, k], DType::F16, &ints(h * m * k, 1)),
+        plain(&[h, k, n], DType::F16, &ints(h * k * n, 2)),
+        plain(&[h, m, n], DType::F32, &ints(h * m * n, 3)),
+    ]);
+    assert!(is_on_engine(&staged), "{staged}");
+}
+
+/// Two products in a loop: the left operand of the second comes from registers.
+#[test]
+fn attention() {
+    let text = case(include_str!("../../../lower/tests/engine/attention.tir"));
+    let (h, s) = (2, 200);
+    let mut runs = Runs::new(text, vec![("h", h), ("s", s)], [h, 2, 1]);
+    runs.machine = hopper();
+    let ints = |seed| integers((h * s * 64) as usize, seed, -3);
+    let array = |seed| plain(&[h, s, 64], DType::BF16, &ints(seed));
+    let (wanted, got, staged) = runs.run(&[array(1), array(2), array(3), array(4)]);
+    assert!(is_on_engine(&staged), "{staged}");
+    for (i, (w, g)) in wanted.values().iter().zip(got.values()).enumerate() {
+        assert!((w - g).abs() <= 0.02 * w.abs().max(1.0), "element {i} is {g}, not {w}");
+    }
+}
+
+/// What an assembler says of the largest tiles: nothing is spilled, and no product waits for another
+/// that it does not need.
+#[test]
+fn assembles_without_spills_or_serialised_products() {
+    let Some(tools) = tools() else { return };
+    let attention = case(include_str!("../../../lower/tests/engine/attention.tir"));
+    let gemm = |out| Form { out, ..Form::new(DType::BF16, (128, 256, 64)) }.text();
+    for text in [gemm(DType::BF16), gemm(DType::F32), attention] {
+        let func = form::tile_func(&text);
+        let caps = PtxCaps::of(90, true).unwrap();
+        let classes = usual_classes(&Frame::new(&func).unwrap());
+        let code = compile(&func, caps, Profile::Default, &classes).unwrap();
+        assert!(is_on_engine(code.staged.as_deref().unwrap_or_default()), "{:?}", code.notes);
+        assembled(&tools, &code);
+    }
+}
+
+/// Branches, loops in loops, tiles that other ops read too, loops that end where memory says.
+#[test]
+fn control_flow_and_other_uses() {
+    let cases = [
+        (include_str!("../../../lower/tests/engine/branch.tir"), false),
+        (include_str!("../../../lower/tests/engine/loops_in_loops.tir"), false),
+        (include_str!("../../../lower/tests/engine/read_twice.tir"), false),
+        (include_str!("../../../lower/tests/engine/length_from_memory.tir"), true),
+    ];
+    let (m, n, k) = (72, 72, 136);
+    let ints = |count: i64, seed| integers(count as usize, seed, -3);
+    for (text, has_length) in cases {
+        let dims = vec![("m", m), ("n", n), ("k", k), ("e", 2)];
+        let mut runs = Runs::new(case(text), dims, [2, 2, 1]);
+        runs.machine = hopper();
+        let mut arrays = vec![
+            plain(&[m, k], DType::F16, &ints(m * k, 1)),
+            plain(&[k, n], DType::F16, &ints(k * n, 2)),
+            plain(&[m, n], DType::F32, &ints(m * n, 3)),
+        ];
+        if has_length {
+            arrays.insert(2, plain(&[2], DType::I64, &[50.0, 1.0]));
+        }
+        let staged = runs.check(&arrays);
+        assert!(is_on_engine(&staged), "{staged}");
+    }
+}
