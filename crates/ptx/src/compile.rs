@@ -149,5 +149,11 @@ pub fn compile(
     module.version = module.minimum_version();
     // A module that is not valid is our mistake: it is told as one, before any assembler sees it.
     crate::verify::verify(&module)?;
-    Ok(Code { module, shape, sites: selected.sites, staged, notes })
+    let prints = selected.prints;
+    let context = match (prints.is_empty(), selected.sites.is_empty() && !selected.turns) {
+        (false, _) => crate::code::context::BYTES + crate::code::context::ROOM,
+        (true, false) => crate::code::context::BYTES,
+        (true, true) => 0,
+    };
+    Ok(Code { module, shape, sites: selected.sites, prints, context, staged, notes })
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::Profile;
-use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, compile, usual_classes};
+use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, usual_classes};
 use tessera_runtime::cuda::{CudaError, Function, LaunchShape, LoadOptions, Module};
 use tessera_support::{ForkLock, Hash128};
 use tessera_target::frame::{CONTEXT, Frame};
@@ -135,15 +135,22 @@ impl Kernel {
         on: &Function,
     ) -> Result<LaunchShape, Diagnostics> {
         let kernel = code.kernel();
-        let blocks = code.blocks(args, on.device().info().multiprocessors);
+        let mut shape = LaunchShape::new([kernel.cluster, 1, 1], kernel.threads);
+        shape.cluster = (kernel.cluster > 1).then_some([kernel.cluster, 1, 1]);
+        shape.shared = kernel.dynamic_shared;
+        let blocks = match code.shape {
+            // Blocks beyond those that run at once would take their groups when all others are done.
+            Shape::Persistent { .. } => code.blocks_of_workers(args, on.workers(&shape)?),
+            Shape::Groups | Shape::Lanes { .. } => {
+                code.blocks(args, on.device().info().multiprocessors)
+            }
+        };
         let Ok(blocks) = u32::try_from(blocks) else {
             let message = format!("expected at most 2^31 - 1 blocks, got {blocks}");
             let error = Diagnostic::new(ErrorCode::E_LAUNCH_GEOMETRY, message);
             return Err(error.at(self.func.loc.clone()).into());
         };
-        let mut shape = LaunchShape::new([blocks, 1, 1], kernel.threads);
-        shape.cluster = (kernel.cluster > 1).then_some([kernel.cluster, 1, 1]);
-        shape.shared = kernel.dynamic_shared;
+        shape.grid = [blocks, 1, 1];
         Ok(shape)
     }
 
@@ -184,33 +191,38 @@ impl Kernel {
             .into()
     }
 
-    /// Runs code that can find fault, and waits for what it says.
+    /// Runs code that can find fault or prints, and waits for what it says.
     fn launch_watched(
         &self,
         variant: &Variant,
         launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
+        grid: [i64; 3],
         queue: Queue,
     ) -> Result<(), Diagnostics> {
         if gpu::is_recording() {
             let message = format!(
-                "`{}` has assertions, whose result must be waited for, and cannot be recorded into a graph",
+                "`{}` has assertions or prints, which must be waited for, and cannot be recorded into a graph",
                 self.func.name
             );
             let error = Diagnostic::new(ErrorCode::E_CAPTURE, message);
             return Err(error.at(self.func.loc.clone()).into());
         }
-        let status = gpu::Memory::new(queue, 4)?;
+        let status = gpu::Memory::new(queue, variant.code.context.into())?;
         status.fill(0, queue.stream)?;
         launch(status.address())?;
-        let mut bytes = [0; 4];
-        let word = BufferArg {
-            data: status.address() as *mut u8,
-            dims: vec![1],
-            strides: vec![4],
-            dtype: tessera_numerics::DType::U32,
-            writable: false,
+        let read = |bytes: u32| {
+            let mut room = vec![0; bytes as usize];
+            let words = BufferArg {
+                data: status.address() as *mut u8,
+                dims: vec![bytes.into()],
+                strides: vec![1],
+                dtype: tessera_numerics::DType::U8,
+                writable: false,
+            };
+            gpu::read(&words, queue, &mut room).map(|()| room)
         };
-        gpu::read(&word, queue, &mut bytes)?;
+        variant.code.tell(&self.func.name, grid, read)?;
+        let bytes = <[u8; 4]>::try_from(read(4)?).unwrap_or_default();
         match u32::from_le_bytes(bytes) {
             0 => Ok(()),
             number => Err(self.fault(variant, number).into()),
@@ -289,10 +301,10 @@ impl Artifact for Kernel {
                 unsafe { function.launch(&shape, as_bytes(words), stream) }
                     .map_err(|error| self.failed(error, args, queue.device))
             };
-            if variant.code.sites.is_empty() {
-                launch(0)?;
-            } else {
-                self.launch_watched(&variant, launch, queue)?;
+            match (variant.code.context, variant.code.speaks()) {
+                (0, _) => launch(0)?,
+                (bytes, false) => gpu::with_context(queue, bytes.into(), launch)?,
+                (_, true) => self.launch_watched(&variant, launch, args.grid, queue)?,
             }
             gpu::launched(&function, &self.about, queue);
             *self.last.lock() = Some(variant);

@@ -35,9 +35,9 @@ thread_local! {
     static WORDS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `None` for code whose launches must be waited for.
+/// `None` for code whose launches must be waited for, or need memory of their own.
 pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<dyn Settled>> {
-    if !all.code.sites.is_empty() {
+    if all.code.context > 0 {
         return None;
     }
     let places = |wanted: fn(&ParamKind) -> bool| {

@@ -155,7 +155,14 @@ impl<'a> Lanes<'a> {
         let body = std::mem::replace(&mut self.asm.kernel.body, self.head);
         self.asm.kernel.body.extend(body);
         self.asm.kernel.dynamic_shared = self.shared.bytes();
-        Selected { greatest: None, kernel: self.asm.kernel, files: self.files, sites: self.sites }
+        Selected {
+            greatest: None,
+            kernel: self.asm.kernel,
+            files: self.files,
+            sites: self.sites,
+            turns: false,
+            prints: Vec::new(),
+        }
     }
 
     /// Forgets all values but the parameters and the group's memory.

@@ -6,6 +6,8 @@ use crate::inst::*;
 use crate::scalar::carrier;
 use tessera_diag::Diagnostics;
 use tessera_ir::{BlockId, OpId, Type, Value};
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
 
 impl Select<'_> {
     /// Fresh registers for a value of this type, to be written on several paths.
@@ -30,6 +32,24 @@ impl Select<'_> {
             _ => Repr::Tile(regs.to_vec()),
         };
         self.set(v, repr);
+    }
+
+    /// Whether a loop carries a tile as the words that it was loaded in: to decode them where they are
+    /// loaded would wait for them a turn too early.
+    fn carries_words(&self, init: Value, next: Value) -> bool {
+        let loaded = self.func.def(next).is_some_and(|op| op.code == StagedOp::Tile(TileOp::Load));
+        loaded && matches!(self.repr(init), Repr::Packed(_))
+    }
+
+    /// The words of a tile of narrow elements.
+    fn words_of(&mut self, v: Value) -> Vec<Reg> {
+        if let Repr::Packed(words) = self.repr(v) {
+            return words.clone();
+        }
+        let (dtype, regs) = (self.dtype(v), self.regs(v));
+        let each = 4 / dtype.bytes();
+        let mut scalars = self.scalars();
+        regs.chunks(each).map(|codes| scalars.encode_packed(dtype, codes)).collect()
     }
 
     /// What a block yields.
@@ -61,23 +81,42 @@ impl Select<'_> {
         let args = func.blocks[body].args.clone();
         let i = self.asm.mov(Ty::B64, lo);
         self.set(args[0], Repr::Scalar(i));
-        let inits: Vec<Vec<Reg>> =
-            op.group("init").to_vec().iter().map(|&v| self.values_of(v)).collect();
-        let carried: Vec<Vec<Reg>> = args[1..].iter().map(|&v| self.fresh(v)).collect();
-        self.move_together(&carried, &inits);
-        for (&v, regs) in args[1..].iter().zip(&carried) {
-            self.bind(v, regs);
+        let (inits, next) = (op.group("init").to_vec(), self.yielded(body));
+        let as_words: Vec<bool> =
+            inits.iter().zip(&next).map(|(&v, &n)| self.carries_words(v, n)).collect();
+        let values = |me: &mut Self, of: &[Value]| -> Vec<Vec<Reg>> {
+            let both = of.iter().zip(&as_words);
+            both.map(|(&v, &words)| if words { me.words_of(v) } else { me.values_of(v) }).collect()
+        };
+        let bind = |me: &mut Self, of: &[Value], carried: &[Vec<Reg>]| {
+            for ((&v, regs), &words) in of.iter().zip(carried).zip(&as_words) {
+                if words { me.set(v, Repr::Packed(regs.clone())) } else { me.bind(v, regs) }
+            }
+        };
+        let inits = values(self, &inits);
+        let mut carried: Vec<Vec<Reg>> = Vec::new();
+        for ((&v, init), &words) in args[1..].iter().zip(&inits).zip(&as_words) {
+            let fresh = match words {
+                true => init.iter().map(|_| self.asm.reg(Class::B32)).collect(),
+                false => self.fresh(v),
+            };
+            carried.push(fresh);
         }
+        self.move_together(&carried, &inits);
+        bind(self, &args[1..], &carried);
         let [again, done] = [self.asm.label(), self.asm.label()];
         let none = self.asm.setp(Cmp::Ge, Ty::S64, i, hi);
         self.asm.when(none, true, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
         let before = self.sync_state();
         self.enter_loop(&[body]);
+        if func.def(op.operands[2]).is_some_and(|d| d.code == StagedOp::Workers) {
+            self.begin_group();
+        }
         self.open_loop(body);
         self.begin_rotation(id);
         self.asm.place(again);
         self.block(body)?;
-        let next: Vec<Vec<Reg>> = self.yielded(body).iter().map(|&v| self.values_of(v)).collect();
+        let next = values(self, &next);
         self.move_together(&carried, &next);
         let stepped = self.asm.int(Alu::Add, Ty::S64, &[i.into(), step.into()]);
         self.asm.mov_to(Ty::B64, i, stepped);
@@ -89,9 +128,7 @@ impl Select<'_> {
         self.leave_loop();
         // There may have been no turn at all.
         self.join_sync_state(before);
-        for (&v, regs) in op.results.iter().zip(&carried) {
-            self.bind(v, regs);
-        }
+        bind(self, &op.results, &carried);
         Ok(())
     }
 

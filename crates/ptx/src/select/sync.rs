@@ -92,7 +92,7 @@ pub struct Sync {
     bases: BTreeMap<Region, Reg>,
 }
 
-const ALIGN: u32 = 128;
+pub const ALIGN: u32 = 128;
 
 impl Sync {
     /// All of the dynamic shared memory.
@@ -188,10 +188,43 @@ impl Select<'_> {
             i ^= 1;
         }
         if self.sync.state.dirty[i] {
-            self.barrier();
+            self.block_meets();
         }
         self.sync.scratch[i] = self.sync.scratch[i].max(bytes);
         self.sync.next = (i ^ 1) & 1;
+        Region::Scratch(i)
+    }
+
+    /// Bytes of shared memory beside what is allocated for the whole kernel.
+    fn room(&self) -> u32 {
+        self.caps.shared_per_block.saturating_sub(self.sync.fixed.next_multiple_of(ALIGN))
+    }
+
+    /// Bytes that any scratch region may have, so that all fits.
+    pub fn scratch_room(&self) -> u32 {
+        let other = self.sync.scratch[0].max(self.sync.scratch[1]);
+        self.room().saturating_sub(other.next_multiple_of(ALIGN))
+    }
+
+    /// Bytes of the larger scratch region, as far as it may grow: half of what there is, or what it has.
+    pub fn larger_room(&self) -> u32 {
+        let [large, small] = match self.sync.scratch {
+            [a, b, ..] if a >= b => [a, b],
+            [a, b, ..] => [b, a],
+        };
+        let most = self.room().saturating_sub(small.next_multiple_of(ALIGN));
+        (most.min(large.max(self.room() / 2)) & !(ALIGN - 1)).max(ALIGN)
+    }
+
+    /// The larger scratch region, which this thread may write at once.
+    pub fn larger_scratch(&mut self, bytes: u32) -> Region {
+        self.takes(bytes);
+        let i = usize::from(self.sync.scratch[1] > self.sync.scratch[0]);
+        if self.sync.state.dirty[i] {
+            self.block_meets();
+        }
+        self.sync.scratch[i] = self.sync.scratch[i].max(bytes);
+        self.sync.next = i ^ 1;
         Region::Scratch(i)
     }
 
@@ -230,6 +263,17 @@ impl Select<'_> {
             self.asm.barrier();
         }
         self.sync.state = State::default();
+    }
+
+    /// The threads of this block meet and see each other's writes to its shared memory. Nobody else
+    /// uses its scratch regions and rings.
+    pub fn block_meets(&mut self) {
+        if self.cluster == 1 {
+            return self.barrier();
+        }
+        self.asm.barrier();
+        self.sync.state.dirty = [false; 4];
+        self.sync.state.released = false;
     }
 
     pub fn sync_state(&self) -> State {
@@ -273,6 +317,13 @@ impl Select<'_> {
                 }
             }
         }
+    }
+
+    /// Another group begins: nothing says which of two comes first, and what one did to memory the
+    /// other need not wait for.
+    pub fn begin_group(&mut self) {
+        self.sync.state.reads.clear();
+        self.sync.state.writes.clear();
     }
 
     pub fn leave_loop(&mut self) {

@@ -33,6 +33,8 @@ pub struct Function {
     shared: AtomicU32,
     raising: ForkLock<()>,
     large_clusters: AtomicBool,
+    /// See `workers`; zero before it is known.
+    pub(super) workers: AtomicU32,
 }
 
 /// Blocks in a cluster that every device with clusters takes.
@@ -69,6 +71,7 @@ impl Function {
             shared: AtomicU32::new(unasked),
             raising: ForkLock::default(),
             large_clusters: AtomicBool::new(false),
+            workers: AtomicU32::new(0),
         })
     }
 

@@ -10,6 +10,7 @@ use cudarc::driver::sys::{
 };
 use std::ffi::c_void;
 use std::ptr::{addr_of_mut, null_mut};
+use std::sync::atomic::Ordering;
 use tessera_diag::{Code, Diagnostic};
 
 /// How many blocks of how many threads.
@@ -147,6 +148,24 @@ impl Function {
         // SAFETY: `attributes` lives to the end of the call; `clusters` is a place for one number.
         unsafe { context.api.cuOccupancyMaxActiveClusters(&mut clusters, self.handle(), &config) }?;
         Ok(clusters.max(0).unsigned_abs())
+    }
+
+    /// How many blocks of this shape, or clusters of them, the device runs at once. A kernel is
+    /// launched in one shape but for its grid: the driver is asked once.
+    pub fn workers(&self, shape: &LaunchShape) -> Result<u32, CudaError> {
+        let known = self.workers.load(Ordering::Acquire);
+        if known > 0 {
+            return Ok(known);
+        }
+        let found = match shape.cluster {
+            Some(_) => self.max_clusters(shape)?,
+            None => {
+                let blocks = self.occupancy(shape.block, shape.shared)?;
+                blocks * self.device().info().multiprocessors
+            }
+        };
+        self.workers.store(found.max(1), Ordering::Release);
+        Ok(found.max(1))
     }
 
     /// Everything that the driver would refuse without saying why. Also allows what must be allowed
