@@ -18,10 +18,10 @@ def wide(x):
 
 def near(result, expected, bound, what):
     """How much of what is allowed was used, at most; too much is an error. `bound` is what may be lost before the result
-    is rounded to its dtype; None asks for equality."""
+    is rounded to its dtype; None asks for equality, with any NaN where one is right: which it is only `strict` says."""
     result = np.asarray(result)
     if bound is None:
-        return _equal(result, np.asarray(expected), what)
+        return _equal(_one_nan(result), _one_nan(np.asarray(expected)), what)
     expected = np.asarray(expected, np.float64)
     if result.shape != expected.shape:
         raise Mismatch(f"{what}: expected shape {expected.shape}, got {result.shape}")
@@ -74,6 +74,14 @@ def _equal(result, expected, what):
         f"{what}: {places.size} of {result.size} elements of {result.shape} differ; the first at {at}: got {result[at]} "
         f"({int(got[places[0]]):#x}), right is {expected[at]} ({int(right[places[0]]):#x})"
     )
+
+
+def _one_nan(array):
+    if array.dtype.kind in "iub":
+        return array
+    with np.errstate(invalid="ignore"):
+        nan = array != array
+    return np.where(nan, np.asarray(np.nan, array.dtype), array) if nan.any() else array
 
 
 def _bytes(array):

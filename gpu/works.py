@@ -287,13 +287,22 @@ def _sum_rows(depth, xp, inputs, rows, columns):
 def _sum_step(M, N, C, chunk, T, source, dtype, result):
     types = {"x": dtype, "y": "f32", "identity": "f32"}
     recipe = Recipe("tessera.kernels.reduce:rows_pieces", types, {"T": T, "op": "sum", "mean": False})
-    return Step(recipe, ((source, (1, M, N)), (result, (1, M, C)), 0.0, 1, chunk)), chunk / T + math.log2(T) + 2
+    pieces = -(-chunk // T)
+    return Step(recipe, ((source, (1, M, N)), (result, (1, M, C)), 0.0, 1, pieces)), pieces + math.log2(T) + 2
 
 
 def sum_rows(M, N, dtype):
     """A number for each row, in one launch."""
     arrays = {"x": Declared((M, N), dtype, "positive"), "y": Declared((M, 1), "f32")}
-    step, depth = _sum_step(M, N, 1, -(-N // 4096) * 4096, 4096, "x", dtype, "y")
+    if N * BYTES[dtype] <= schedule.ROW:
+        types = {"x": dtype, "y": "f32", "identity": "f32"}
+        config = {"N": N, "R": schedule.rows(1, M, N, BYTES[dtype]).rows, "op": "sum", "mean": False}
+        step = Step(Recipe("tessera.kernels.reduce:rows_whole", types, config), (("x", (1, M, N)), ("y", (1, M)), 0.0, 1))
+        # A thread holds at most 128 elements.
+        depth = 128 + math.log2(N) + 2
+    else:
+        T = schedule.piece(BYTES[dtype])
+        step, depth = _sum_step(M, N, 1, -(-N // T) * T, T, "x", dtype, "y")
     return Work(
         "sum_rows", (M, N), dtype, arrays, "y", (step,), functools.partial(_sum_rows, depth), bytes=arrays["x"].bytes,
         grid=(M, 1), row_cost=N,
@@ -302,7 +311,7 @@ def sum_rows(M, N, dtype):
 
 def sum_all(M, N, dtype):
     """One number for all, in two launches: groups add up parts, and a last one adds those."""
-    n, T = M * N, 4096
+    n, T = M * N, schedule.piece(BYTES[dtype])
     C, chunk = schedule.chunks(1, n, T)
     arrays = {"x": Declared((1, n), dtype, "positive"), "parts": Declared((1, C), "f32"), "y": Declared((1, 1), "f32")}
     first, depth = _sum_step(1, n, C, chunk, T, "x", dtype, "parts")

@@ -537,6 +537,38 @@ def test_tensor_maps_are_of_the_arrays_of_each_launch(log):
     assert address(odd) not in maps([odd, *first[1:]])[0]
     empty = matrices(k=0)
     assert maps(empty)[0].keys() <= {address(empty[2])}
+def test_groups_that_take_turns_have_memory_of_their_own():
+    @ts.kernel
+    def total(x: ts.Tensor["n", ts.f32], s: ts.Region[ts.reduce_sum, ts.Tensor[1, ts.f32]]):
+        i = ts.tile.grid(ts.cdiv(n, 64)) * 64
+        s[0] += ts.tile.sum(x[i : i + 64])
+
+    x, s = there(f32(200)), there(f32(1))
+    with ts.numerics.profile("strict"):
+        total(x, s)
+        before = ts.runtime.memory_stats()["in_use"]
+        total(x, s)
+        assert ts.runtime.memory_stats()["in_use"] == before, "it goes back to the pool"
+        with ts.runtime.capture_graph() as graph:
+            total(x, s)
+        assert ts.runtime.memory_stats()["in_use"] > before, "the graph keeps it"
+    graph.replay()
+    del graph
+    assert ts.runtime.memory_stats()["in_use"] == before
+
+
+def test_what_prints_is_waited_for():
+    @ts.kernel
+    def told(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.program_id(0) * 64
+        ts.tile.print("at", i)
+        x[i : i + 64] = x[i : i + 64] + 1.0
+
+    x = there(f32(8))
+    told(x)
+    with pytest.raises(ts.LaunchError, match="has assertions or prints"):
+        with ts.runtime.capture_graph():
+            told(x)
 
 
 # --- the rest ---

@@ -242,14 +242,19 @@ static void run(const Launch *launch) {
     }
 }
 
-static int launch(Function *function, unsigned grid, unsigned threads, unsigned shared, uintptr_t s, void **extra) {
+static int launch(Function *function, unsigned grid, unsigned threads, unsigned shared, uintptr_t s, void **params, void **extra) {
     if (next_result) {
         int result = next_result;
         next_result = 0;
         return result;
     }
-    Launch one = {function, grid, threads, shared, *(size_t *)extra[3], {0}};
-    memcpy(one.params, extra[1], one.bytes < sizeof one.params ? one.bytes : sizeof one.params);
+    /* Several parameters are shown one by one, in one structure, with nothing behind the last; maps come last. */
+    size_t last = 0;
+    while (params && params[last + 1]) last++;
+    void *first = params ? params[0] : extra[1];
+    size_t bytes = params ? (size_t)((char *)params[last] - (char *)params[0]) + 128 : *(size_t *)extra[3];
+    Launch one = {function, grid, threads, shared, bytes, {0}};
+    memcpy(one.params, first, one.bytes < sizeof one.params ? one.bytes : sizeof one.params);
     Stream *stream = stream_of(s);
     if (stream && stream->recording) {
         if (stream->recording->count < LAUNCHES) stream->recording->all[stream->recording->count++] = one;
@@ -262,14 +267,13 @@ static int launch(Function *function, unsigned grid, unsigned threads, unsigned 
 
 int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    uintptr_t stream, void **params, void **extra) {
-    (void)y, (void)z, (void)by, (void)bz, (void)params;
-    return launch(f, x, bx, shared, stream, extra);
+    (void)y, (void)z, (void)by, (void)bz;
+    return launch(f, x, bx, shared, stream, params, extra);
 }
 
 typedef struct { unsigned x, y, z, bx, by, bz, shared; uintptr_t stream; void *attributes; unsigned count; } Config;
 int cuLaunchKernelEx(const Config *c, Function *f, void **params, void **extra) {
-    (void)params;
-    return launch(f, c->x, c->bx, c->shared, c->stream, extra);
+    return launch(f, c->x, c->bx, c->shared, c->stream, params, extra);
 }
 
 int cuStreamCreate(uintptr_t *stream, unsigned flags) {

@@ -6,6 +6,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from doc_blocks import ROOT
@@ -163,6 +164,19 @@ def test_the_worst_element_is_told():
         compare.near(result[0], right, 1.0, "it")
     with pytest.raises(compare.Mismatch, match=r"the first at \(0, 1\): got -0.0 \(0x80000000\)"):
         compare.same_bits(np.array([[1, -0.0]], np.float32), np.array([[1, 0]], np.float32), "it")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", ml_dtypes.bfloat16])
+def test_which_nan_it_is_only_strict_says(dtype):
+    right = np.array([1, np.nan, -0.0], dtype)
+    result = right.copy()
+    result.view(np.uint8)[right.itemsize] ^= 1
+    assert np.isnan(result[1]) and compare.near(result, right, None, "it") == 0.0
+    with pytest.raises(compare.Mismatch, match=r"the first at \(1,\): got nan"):
+        compare.same_bits(result, right, "it")
+    result[2] = 0.0
+    with pytest.raises(compare.Mismatch, match=r"1 of 3 elements of \(3,\) differ; the first at \(2,\): got 0"):
+        compare.near(result, right, None, "it")
 
 
 def test_findings_of_the_sanitizer_belong_to_items():

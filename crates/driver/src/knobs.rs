@@ -1,5 +1,6 @@
 //! The environment variables that Tessera reads. One that is not in this table does not exist.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 
@@ -110,6 +111,55 @@ impl Knob {
     pub fn is_off(&self) -> bool {
         self.get().is_some_and(|v| matches!(v.as_str(), "0" | "false" | "off"))
     }
+}
+
+/// What every launch asks for. Looking names up one by one takes longer than all else that a repeated
+/// launch compares, so that it is done once for each state of the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfLaunches {
+    pub check: bool,
+    pub backend: Option<String>,
+}
+
+thread_local! {
+    static SEEN: RefCell<Option<(usize, OfLaunches)>> = const { RefCell::new(None) };
+}
+
+/// Hands over the variables that launches ask for, as they are now.
+pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
+    let read = || OfLaunches { check: CHECK.is_set(), backend: BACKEND.get() };
+    let Some(now) = environment() else { return look(&read()) };
+    SEEN.with_borrow_mut(|seen| {
+        if seen.as_ref().is_none_or(|(state, _)| *state != now) {
+            *seen = None;
+        }
+        look(&seen.get_or_insert_with(|| (now, read())).1)
+    })
+}
+
+/// A number for the state of the environment. The C library never changes a variable in its place and
+/// never takes its memory back: another value is another address.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn environment() -> Option<usize> {
+    unsafe extern "C" {
+        static environ: *const *const std::ffi::c_char;
+    }
+    let mut state = 0usize;
+    // SAFETY: the list ends with null. It is read as `getenv` reads it, by a thread that holds Python's
+    // lock, under which Python writes it.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            state = state.rotate_left(7) ^ *at as usize;
+            at = at.add(1);
+        }
+    }
+    Some(state)
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn environment() -> Option<usize> {
+    None
 }
 
 /// Where compiled kernels are kept; nowhere if that is not said and the user has no home.

@@ -139,18 +139,20 @@ impl Replays {
         profile: Profile,
     ) -> Option<Replay> {
         let kept = self.kept.lock();
-        if kept.is_empty() || knobs::CHECK.is_set() {
+        if kept.is_empty() {
             return None;
         }
-        let environment = knobs::BACKEND.get();
         let selection = backends.changes();
-        kept.iter().find_map(|recipe| {
-            let basis = &recipe.basis;
-            let same = basis.profile == profile
-                && basis.selection == selection
-                && basis.grid.as_deref() == grid
-                && basis.environment == environment;
-            if same { fit(recipe, args) } else { None }
+        knobs::of_launches(|knobs| {
+            let fits = |recipe: &Arc<Recipe>| {
+                let basis = &recipe.basis;
+                let same = basis.profile == profile
+                    && basis.selection == selection
+                    && basis.grid.as_deref() == grid
+                    && basis.environment == knobs.backend;
+                if same { fit(recipe, args) } else { None }
+            };
+            if knobs.check { None } else { kept.iter().find_map(fits) }
         })
     }
 }

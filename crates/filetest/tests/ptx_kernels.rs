@@ -85,6 +85,7 @@ struct Case<'a> {
     dims: &'a [(&'a str, i64)],
     grid: [i64; 3],
     tunables: &'a [(&'a str, i64)],
+    profile: Profile,
     text: String,
 }
 
@@ -94,7 +95,8 @@ impl<'a> Case<'a> {
             params.split(';').map(|p| p.split(':').next().unwrap().trim()).collect();
         let body: String = body.trim_matches('\n').lines().map(|l| format!("    {l}\n")).collect();
         let text = format!("def k({}):\n{body}", names.join(", "));
-        Case { params, dims: &[], grid: [1, 1, 1], tunables: &[], text }
+        let profile = Profile::Strict;
+        Case { params, dims: &[], grid: [1, 1, 1], tunables: &[], profile, text }
     }
 
     fn dims(mut self, dims: &'a [(&'a str, i64)]) -> Self {
@@ -109,6 +111,12 @@ impl<'a> Case<'a> {
 
     fn with(mut self, tunables: &'a [(&'a str, i64)]) -> Self {
         self.tunables = tunables;
+        self
+    }
+
+    /// Results must be exact in any order then.
+    fn by_default(mut self) -> Self {
+        self.profile = Profile::Default;
         self
     }
 
@@ -153,7 +161,7 @@ impl<'a> Case<'a> {
         let done = match on {
             None => tessera_interp::run(func, &args),
             Some(backend) => backend
-                .compile(func, &CompileOptions::new(Profile::Strict))
+                .compile(func, &CompileOptions::new(self.profile))
                 .and_then(|artifact| artifact.launch(&args)),
         };
         done.map_err(|d| d.render())?;
@@ -195,6 +203,7 @@ impl<'a> Case<'a> {
                 let mut gpu = Emulated::new(caps);
                 // Warps one after another, or in some order.
                 gpu.options.seed = if sm == 75 { 0 } else { sm.into() };
+                gpu.options.shuffled = sm != 75;
                 match self.run(&lowered, lie, Some(&gpu)) {
                     Err(e) => out.push(format!("{lie:?} on sm_{sm}: {e}")),
                     Ok(got) => {
@@ -298,6 +307,9 @@ fn scans_and_shapes() {
         Case::new("x: 65,70 bf16; y: 70,65 bf16", "y[:, :] = ts.tile.transpose(x[:, :])"),
         Case::new("x: 5,7,9 f32; y: 9,7,5 f32", "y[:, :, :] = ts.tile.transpose(x[:, :, :])"),
         Case::new("x: 64,64 i8; y: 4096 i8", "y[:] = ts.tile.reshape(x[:, :], (4096,))"),
+        Case::new("x: 15,14 f32; y: 6,35 f32", "y[:, :] = ts.tile.reshape(x[:, :], (6, 35))"),
+        Case::new("x: 33,70 bf16; y: 10,231 bf16", "y[:, :] = ts.tile.reshape(x[:, :], (10, 231))"),
+        Case::new("x: 3,5,7 i64; y: 105 i64", "y[:] = ts.tile.reshape(x[:, :, :] + 1, (105,))"),
         Case::new(
             "x: 33 f32; w: 70 f32; y: 33,70 f32",
             "y[:, :] = x[:][:, None] * w[:][None, :] + ts.tile.sum(x[:])",
@@ -311,6 +323,99 @@ fn scans_and_shapes() {
             "t = x[:, :]\nm = ts.tile.max(t, axis=1)\ne = ts.tile.exp(t - m[:, None])\n\
              y[:, :] = e / ts.tile.sum(e, axis=1)[:, None] + ts.tile.sum(t, axis=0)[None, :]",
         ),
+    ]);
+}
+
+/// Tiles that shared memory does not hold at once.
+#[test]
+fn tiles_larger_than_shared_memory() {
+    check(vec![
+        Case::new("x: 130,512 f32; y: 512,130 f32", "y[:, :] = ts.tile.transpose(x[:, :])"),
+        // Sums of several chunks in the canonical order.
+        Case::new("x: 66000 f32; y: 66000 f32", "t = x[:]\ny[:] = t / ts.tile.sum(t)"),
+        Case::new(
+            "x: 300,257 f32; y: 300,257 f32",
+            "t = x[:, :]\ny[:, :] = t - ts.tile.sum(t, axis=0)[None, :] + ts.tile.sum(t, axis=1)[:, None]",
+        ),
+    ]);
+}
+
+#[test]
+fn scans_by_all_threads() {
+    let mut cases = Vec::new();
+    for (shape, axis) in [
+        ("1", 0),
+        ("37", 0),
+        ("5000", 0),
+        ("3,700", 1),
+        ("70,65", 0),
+        ("70,65", 1),
+        ("9,5,7", 1),
+        ("260,3", 0),
+    ] {
+        let all = vec![":"; shape.split(',').count()].join(", ");
+        let kinds = [("i32", "sum"), ("f32", "max"), ("u64", "prod"), ("bf16", "min")];
+        for (i, exclusive) in [(0, "False"), (1, "True")] {
+            let (dtype, f) = kinds[(cases.len() / 3 + i) % 4];
+            let params: &'static str = format!("x: {shape} {dtype}; y: {shape} {dtype}").leak();
+            let body = format!(
+                "y[{all}] = ts.tile.scan(x[{all}], \"{f}\", axis={axis}, exclusive={exclusive})"
+            );
+            cases.push(Case::new(params, &body));
+        }
+        let params: &'static str = format!("x: {shape} i32; y: {shape} f32").leak();
+        let body =
+            format!("y[{all}] = ts.tile.cumsum(ts.tile.cast(x[{all}], ts.f32), axis={axis})");
+        cases.push(Case::new(params, &body).by_default());
+    }
+    check(cases);
+}
+
+#[test]
+fn the_last_of_several_values_stays() {
+    check(vec![
+        Case::new("x: 1000 f32; i: 1000 i32; y: 9 f32", "y[i[:]] = x[:]"),
+        Case::new("x: 40 bf16; i: 40 i64; y: 3 bf16", "y[i[:]] = x[:]"),
+        Case::new(
+            "x: 33,70 f64; i: 33,70 i32; j: 33,70 i32; y: 5,6 f64",
+            "y[i[:, :], j[:, :]] = x[:, :]",
+        ),
+        // More positions than slots.
+        Case::new(
+            "x: 6000 i32; i: 6000 i32; y: 7000 i32",
+            "k = ts.tile.arange(6000)\ny[k + 8 * i[:]] = x[:]\ny[k // 2] = k",
+        ),
+        Case::new(
+            "x: 500 i8; i: 500 i32; y: 9 i8",
+            "k = ts.tile.arange(500)\nts.tile.store(y[i[:]], x[:], mask=k < 300)",
+        ),
+    ]);
+}
+
+#[test]
+fn groups_fold_in_their_order() {
+    check(vec![
+        Case::new(
+            "x: n,40 f32; y: 40 f32 reduce_sum; s: 1 f32 reduce_prod",
+            "i = ts.tile.program_id(0)\nt = x[i, :]\ny[:] += t\nts.tile.accumulate(s[0], ts.tile.sum(t))\n\
+             y[:] += ts.tile.cumsum(t)",
+        )
+        .dims(&[("n", 37)])
+        .groups(37),
+        // A tile so large that several blocks hold it.
+        Case::new(
+            "x: n,40000 f32; y: 40000 f32 reduce_sum",
+            "i = ts.tile.program_id(0)\nt = x[i, :]\ny[:] += t - ts.tile.max(t)",
+        )
+        .dims(&[("n", 5)])
+        .groups(5),
+        Case::new(
+            "a: n,64,32 bf16; b: n,32,64 bf16; c: 64,64 f32 reduce_sum",
+            "i = ts.tile.program_id(0)\nacc = ts.tile.zeros((64, 64), ts.f32)\n\
+             c[:, :] += ts.tile.mma(a[i, :, :], b[i, :, :], acc)",
+        )
+        .dims(&[("n", 7)])
+        .groups(7),
     ]);
 }
 

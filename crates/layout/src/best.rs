@@ -26,6 +26,38 @@ pub fn best_shared_for(write: &Layout, read: &Layout, elem_bytes: u32) -> Shared
     best.expect("row-major is always there").2
 }
 
+/// Shared memory for a conversion whose registers may be taken in any order: the orders of both
+/// ends, and the memory between them.
+pub struct Between {
+    pub write: Layout,
+    pub read: Layout,
+    pub shared: Shared,
+}
+
+/// Of all dims to take registers along, and of the orders as they are, what takes the fewest
+/// wavefronts. To take them in another order is free, or nearly so.
+pub fn best_between(write: &Layout, read: &Layout, elem_bytes: u32) -> Between {
+    let turns = |b: &Between| {
+        let of = |layout: &Layout| b.shared.wavefronts(layout, b.shared.vector(layout));
+        of(&b.write) + of(&b.read)
+    };
+    let shared = best_shared_for(write, read, elem_bytes);
+    let mut best = Between { write: write.clone(), read: read.clone(), shared };
+    for dim in 0..write.rank() {
+        let ends = [write, read].map(|layout| layout.regs_along(dim));
+        if [write, read] == [&ends[0], &ends[1]] {
+            continue;
+        }
+        let shared = best_shared_for(&ends[0], &ends[1], elem_bytes);
+        let [write, read] = ends;
+        let other = Between { write, read, shared };
+        if turns(&other) < turns(&best) {
+            best = other;
+        }
+    }
+    best
+}
+
 /// The forms to try, simplest first.
 fn candidates(shape: &[u32], elem_bytes: u32) -> Vec<Shared> {
     let rank = shape.len();

@@ -80,6 +80,21 @@ impl Layout {
         ctas: u32,
         cta_dim: Option<usize>,
     ) -> Layout {
+        Layout::coalesced_beside(shape, contiguous, vector, None, warps, ctas, cta_dim)
+    }
+
+    /// As [`Layout::coalesced`], where each thread holds so many vectors `beside` each other along
+    /// another dim, as far as there are: whoever takes the tile along that dim finds a thread's
+    /// elements side by side there too.
+    pub fn coalesced_beside(
+        shape: &[u32],
+        contiguous: Option<usize>,
+        vector: u32,
+        beside: Option<(usize, u32)>,
+        warps: u32,
+        ctas: u32,
+        cta_dim: Option<usize>,
+    ) -> Layout {
         let counts = [vector, warps, ctas];
         assert!(counts.iter().all(|n| n.is_power_of_two()), "no powers of two in {counts:?}");
         let rank = shape.len();
@@ -94,6 +109,10 @@ impl Layout {
         let vector = vector.min(1 << own[fast].trailing_zeros()).min(1 << each.max(1).ilog2());
         let mut room = Room { at: vec![1; rank], own: &own };
         room.at[fast] = vector;
+        if let Some((dim, most)) = beside.filter(|&(dim, _)| dim != fast) {
+            let left = 1 << (each / vector).max(1).ilog2();
+            room.at[dim] = most.min(1 << own[dim].trailing_zeros()).min(left);
+        }
         let slowest: Vec<usize> = order.iter().rev().copied().collect();
         let spec = Blocked {
             vector: room.at.clone(),

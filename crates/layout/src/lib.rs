@@ -38,7 +38,7 @@ mod shared;
 mod shuffle;
 mod text;
 
-pub use best::best_shared_for;
+pub use best::{Between, best_between, best_shared_for};
 pub use build::Blocked;
 pub use convert::{Cost, Move, cheapest, conversion, cost, cost_of};
 pub use draw::{draw, draw_shared};

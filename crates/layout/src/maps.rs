@@ -102,6 +102,19 @@ impl Layout {
         (0..to.regs()).map(|reg| threads.source(&holders, to.reg_part(reg))).collect()
     }
 
+    /// The same elements in the same threads, with those registers first that count along a dim.
+    pub fn regs_along(&self, dim: usize) -> Layout {
+        let mut bases = self.all_bases().clone();
+        let along = |basis: &[u32]| {
+            basis[dim] != 0 && basis.iter().enumerate().all(|(d, &part)| d == dim || part == 0)
+        };
+        // From the nearest on; the rest stays as it was.
+        bases[0].sort_by_key(|basis| if along(basis) { basis[dim] } else { u32::MAX });
+        let order = Some(self.repeat_order());
+        Layout::assemble(self.shape().to_vec(), bases, self.repeat().to_vec(), order)
+            .expect("the same positions in another order")
+    }
+
     /// The first register with each coordinates in thread 0.
     fn reg_parts(&self) -> BTreeMap<Vec<u32>, u32> {
         // In reverse, so that the first register stays.

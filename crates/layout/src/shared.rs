@@ -36,6 +36,9 @@ pub struct Shared {
     /// Rows are cut into panels of so many elements, one panel of all rows after the other: what
     /// copy engines and matrix units want when a row is longer than the swizzled span.
     pub panel: Option<u32>,
+    /// Blocks of a cluster that divide the fastest dim, a power of two: each has its own part in its
+    /// own memory, at the same places.
+    pub blocks: u32,
 }
 
 impl Shared {
@@ -50,7 +53,7 @@ impl Shared {
         assert!(elem_bytes.is_power_of_two(), "elements of {elem_bytes} bytes");
         assert_eq!(order.len(), shape.len(), "one place in the order for each dim");
         let (shape, order) = (shape.to_vec(), order.to_vec());
-        Shared { shape, order, elem_bytes, swizzle: None, pad: 0, panel: None }
+        Shared { shape, order, elem_bytes, swizzle: None, pad: 0, panel: None, blocks: 1 }
     }
 
     /// Pieces of 16 bytes exchanged within spans of 32, 64 or 128 bytes, by address bits 7 and up.
@@ -65,7 +68,21 @@ impl Shared {
         shared
     }
 
-    /// The byte of an element, from the start of the tile, which is aligned to [`Shared::align`].
+    /// The same memory divided between so many blocks along its fastest dim, where each gets whole
+    /// panels.
+    pub fn divided(self, blocks: u32) -> Option<Shared> {
+        let extent = *self.order.first().map(|&fast| &self.shape[fast])?;
+        let each = self.panel.unwrap_or(1);
+        let even = blocks.is_power_of_two() && extent.is_multiple_of(blocks * each);
+        even.then_some(Shared { blocks, ..self })
+    }
+
+    /// Elements of the fastest dim that one block has.
+    pub fn part(&self) -> u32 {
+        self.order.first().map_or(1, |&fast| self.shape[fast] / self.blocks)
+    }
+
+    /// The byte of an element, from the start of the tile in its block, which is aligned to [`Shared::align`].
     pub fn offset(&self, coords: &[u32]) -> u32 {
         self.places().offset(coords.iter().copied())
     }
@@ -81,21 +98,22 @@ impl Shared {
         let (elem_bytes, swizzle) = (self.elem_bytes, self.swizzle);
         let mut strides = vec![1; self.shape.len()];
         let Some((&fast, slower)) = self.order.split_first() else {
-            return Places { strides, panels: None, end: 1, elem_bytes, swizzle };
+            return Places { strides, panels: None, part: None, end: 1, elem_bytes, swizzle };
         };
-        let mut end = self.panel.unwrap_or(self.shape[fast]) + self.pad;
+        let mut end = self.panel.unwrap_or(self.part()) + self.pad;
         for &dim in slower {
             strides[dim] = end;
             end *= self.shape[dim];
         }
         let panels = self.panel.map(|panel| (fast, panel));
-        Places { strides, panels, end, elem_bytes, swizzle }
+        let part = (self.blocks > 1).then(|| (fast, self.part()));
+        Places { strides, panels, part, end, elem_bytes, swizzle }
     }
 
-    /// Bytes that the tile takes, with padding and whole swizzled spans.
+    /// Bytes that the tile takes in a block, with padding and whole swizzled spans.
     pub fn bytes(&self) -> u32 {
         let Places { panels, end, .. } = self.places();
-        let count = panels.map_or(1, |(fast, panel)| self.shape[fast].div_ceil(panel));
+        let count = panels.map_or(1, |(_, panel)| self.part().div_ceil(panel));
         let bytes = count * end * self.elem_bytes;
         self.swizzle.map_or(bytes, |s| bytes.next_multiple_of(1 << (s.base + s.bits)))
     }
@@ -112,7 +130,7 @@ impl Shared {
     /// elements are side by side and aligned, at most 16 bytes. A power of two.
     pub fn vector(&self, layout: &Layout) -> u32 {
         let Some(&fast) = self.order.first() else { return 1 };
-        let row = self.panel.unwrap_or(self.shape[fast]);
+        let row = self.panel.unwrap_or(self.part());
         let one_row = self.shape.len() == 1 && self.panel.is_none();
         let aligned = |vector: u32| {
             let rows = one_row || (row.is_multiple_of(vector) && self.pad.is_multiple_of(vector));
@@ -132,6 +150,8 @@ pub(crate) struct Places {
     strides: Vec<u32>,
     /// The fastest dim and the elements of a panel of it.
     panels: Option<(usize, u32)>,
+    /// The fastest dim and the elements of it that one block has.
+    part: Option<(usize, u32)>,
     /// From one panel to the next, or the end of the only one.
     end: u32,
     elem_bytes: u32,
@@ -142,6 +162,10 @@ impl Places {
     pub fn offset(&self, coords: impl Iterator<Item = u32>) -> u32 {
         let mut at = 0;
         for (dim, (coord, stride)) in coords.zip(&self.strides).enumerate() {
+            let coord = match self.part {
+                Some((fast, part)) if dim == fast => coord % part,
+                _ => coord,
+            };
             at += match self.panels {
                 Some((fast, panel)) if dim == fast => coord / panel * self.end + coord % panel,
                 _ => coord * stride,

@@ -4,7 +4,7 @@
 //! A layout is `[reg 0,1 0,2; lane 0,4 0,8 1,0 2,0 4,0; warp 8,0; cta 16,0; repeat 2,4; order 0,1]`.
 //! Parts that are empty, repeats of 1 and a row-major order are left out. Without dims a vector
 //! has no numbers and is written as a point. Shared memory is
-//! `[order 1,0; swizzle 4,3,3; pad 8; panel 64]`.
+//! `[order 1,0; swizzle 4,3,3; pad 8; panel 64; blocks 2]`.
 
 use std::fmt::{self, Display};
 
@@ -74,6 +74,9 @@ impl Display for Shared {
         if let Some(panel) = self.panel {
             write!(f, "; panel {panel}")?;
         }
+        if self.blocks > 1 {
+            write!(f, "; blocks {}", self.blocks)?;
+        }
         write!(f, "]")
     }
 }
@@ -81,7 +84,7 @@ impl Display for Shared {
 impl Shared {
     /// Reads what `Display` writes, for a tile of `shape` with elements of so many bytes.
     pub fn parse(text: &str, shape: &[u32], elem_bytes: u32) -> Result<Shared, LayoutError> {
-        let parts = parts(text, &["order", "swizzle", "pad", "panel"])?;
+        let parts = parts(text, &["order", "swizzle", "pad", "panel", "blocks"])?;
         let wrong = |expected: &str| fault(expected, text);
         if !elem_bytes.is_power_of_two() {
             return Err(wrong("elements of a power of two of bytes"));
@@ -113,7 +116,12 @@ impl Shared {
         };
         shared.pad = single("pad")?.unwrap_or(0);
         shared.panel = single("panel")?;
-        Ok(shared)
+        match single("blocks")? {
+            None => Ok(shared),
+            Some(blocks) => shared
+                .divided(blocks)
+                .ok_or_else(|| wrong("a power of two of blocks that divide whole panels")),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::inst::*;
 use crate::scalar::{Scalars, Unsupported};
 use tessera_ir::Type;
-use tessera_numerics::{DType, Profile, Rounding, ScalarFn};
+use tessera_numerics::{DType, Profile, ReduceOp, Rounding, ScalarFn};
 
 /// What is done to an element.
 #[derive(Copy, Clone, Debug)]
@@ -42,6 +42,12 @@ impl Fold {
         let old = s.cast(self.stored, self.compute, Rounding::Rne, default, old)?;
         let new = s.apply(self.f, self.compute, &[old, x])?;
         s.cast(self.compute, self.stored, self.round, self.saturate, new)
+    }
+
+    /// Whether the order in which values are folded shows in the result.
+    pub fn shows_order(&self, reduce: ReduceOp) -> bool {
+        let sums = matches!(reduce, ReduceOp::Sum | ReduceOp::Prod);
+        sums && (self.compute.is_float() || self.stored.is_float() || self.saturate)
     }
 
     /// The instruction that does it, where there is one. Under `strict` none does sums of floats: they

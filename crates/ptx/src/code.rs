@@ -1,12 +1,29 @@
 //! What compilation gives.
 
 use crate::module::{Kernel, Module};
+use crate::told::{self, Printing};
 use tessera_diag::Loc;
 use tessera_support::{Hash128, StableHasher};
 use tessera_target::LaunchArgs;
 
 pub use crate::maps::{MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, map_word, push_map};
 pub use tessera_target::arrays::{ArrayClass, Classes, WIDEST, classes_said, usual_classes};
+
+/// Memory beside the arguments that some code asks for: the word `frame::CONTEXT` is its address. It is
+/// zero before a launch.
+pub mod context {
+    /// The number of the site that found fault.
+    pub const STATUS: i64 = 0;
+    /// How many groups have begun, where they take turns.
+    pub const TICKET: i64 = 4;
+    /// The number of the group whose turn it is.
+    pub const TURN: i64 = 8;
+    /// How many bytes were printed, or tried to be. Records lie behind these words; see `told`.
+    pub const PRINTED: i64 = 12;
+    pub const BYTES: u32 = 16;
+    /// Bytes of records that are kept.
+    pub const ROOM: u32 = 1 << 20;
+}
 
 /// A place where running code can find fault: number `i` is `i + 1` in the status word.
 #[derive(Clone, Debug)]
@@ -21,12 +38,15 @@ pub struct Code {
     /// One kernel. Its first parameter is the block of argument words of `Frame`.
     pub module: Module,
     pub shape: Shape,
-    /// Where the code can stop a launch. If there are any, the word `frame::CONTEXT` is the address
-    /// of a 32-bit status word, zero before the launch.
+    /// Where the code can stop a launch, and says so in the status word of its context.
     pub sites: Vec<Site>,
     /// How each tensor map is made at a launch. They are the kernel's parameters behind the first,
     /// in this order, each [`MAP_BYTES`] long at a multiple of [`MAP_ALIGN`].
     pub maps: Vec<MapRecipe>,
+    /// What its `print` ops show, by their numbers in the records.
+    pub prints: Vec<Printing>,
+    /// Bytes of [`context`] that a launch needs; none for most.
+    pub context: u32,
     /// The Staged IR it was selected from; none for lane kernels.
     pub staged: Option<String>,
     /// Figures for `.explain()`.
@@ -46,6 +66,30 @@ pub enum Shape {
 }
 
 impl Code {
+    /// Whether a launch must be waited for, for what its context says then.
+    pub fn speaks(&self) -> bool {
+        !self.sites.is_empty() || !self.prints.is_empty()
+    }
+
+    /// Tells what a launch printed. `read` gives so many of the first bytes of its context.
+    pub fn tell<E>(
+        &self,
+        name: &str,
+        grid: [i64; 3],
+        mut read: impl FnMut(u32) -> Result<Vec<u8>, E>,
+    ) -> Result<(), E> {
+        if self.prints.is_empty() {
+            return Ok(());
+        }
+        let printed = told::printed(&read(context::BYTES)?);
+        let all = read(context::BYTES + printed.min(context::ROOM))?;
+        let records = all.get(context::BYTES as usize..).unwrap_or_default();
+        for line in told::lines(name, grid, &self.prints, records, printed) {
+            tessera_target::tell(&line);
+        }
+        Ok(())
+    }
+
     pub fn kernel(&self) -> &Kernel {
         &self.module.kernels[0]
     }
@@ -68,15 +112,17 @@ impl Code {
         self.blocks_where(args, multiprocessors, u64::MAX)
     }
 
-    /// The same on a device that is known to hold at most so many clusters of them at once, or blocks
-    /// where there are no clusters.
+    /// The same on a device that is known to hold so many clusters of them at once, or blocks where
+    /// there are no clusters.
     pub fn blocks_where(&self, args: &LaunchArgs, multiprocessors: u32, most: u64) -> u64 {
         let kernel = self.kernel();
         match self.shape {
             Shape::Persistent { per_multiprocessor } => {
                 let groups = args.grid.iter().map(|&g| g as u64).product::<u64>();
                 let cluster = u64::from(kernel.cluster);
-                let at_once = (u64::from(multiprocessors * per_multiprocessor) / cluster).min(most);
+                // The guess counts only where no device was asked.
+                let guess = u64::from(multiprocessors * per_multiprocessor) / cluster;
+                let at_once = if most == u64::MAX { guess } else { most };
                 // As few as take no more turns than all would, so that none has a turn to spare.
                 let turns = groups.div_ceil(at_once.max(1)).max(1);
                 groups.div_ceil(turns) * cluster
@@ -106,6 +152,8 @@ mod tests {
             module: Module { version, target, files: vec![], kernels: vec![kernel] },
             shape: Shape::Persistent { per_multiprocessor },
             sites: vec![],
+            prints: vec![],
+            context: 0,
             maps: vec![],
             staged: None,
             notes: vec![],

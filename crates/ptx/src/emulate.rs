@@ -123,10 +123,12 @@ pub fn run(
             unsafe { memory.allow(base, len, b.writable) };
         }
     }
-    let mut status = 0u32;
-    let at = &raw mut status;
-    // SAFETY: the word lives to the end of this function, and is read after the run.
-    unsafe { memory.allow(at.cast(), 4, true) };
+    let mut context = vec![0u32; code.context.div_ceil(4) as usize];
+    let at = context.as_mut_ptr();
+    if !context.is_empty() {
+        // SAFETY: the words live to the end of this function, and are read after the run.
+        unsafe { memory.allow(at.cast(), 4 * context.len(), true) };
+    }
     words[frame::CONTEXT] = at as u64;
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     let maps: Vec<_> = code.maps.iter().map(|m| map(m, frame, &words).encode()).collect();
@@ -137,8 +139,14 @@ pub fn run(
     let name = kernel.name.clone();
     interp::run(&code.module, &name, &grid, &params, &memory, options)
         .map_err(|fault| Diagnostics::from(Diagnostic::from(fault)))?;
-    // SAFETY: the run is over.
-    let found = unsafe { at.read() };
+    drop(memory);
+    let called = name.strip_prefix("tessera_").unwrap_or(&name);
+    code.tell(called, args.grid, |bytes| {
+        let bytes = bytes as usize;
+        let all = context.iter().flat_map(|w| w.to_le_bytes()).take(bytes).collect();
+        Ok::<Vec<u8>, Diagnostics>(all)
+    })?;
+    let found = context.first().copied().unwrap_or(0);
     match found.checked_sub(1).and_then(|i| code.sites.get(i as usize)) {
         None => Ok(()),
         Some(site) => {

@@ -46,20 +46,22 @@ def rows_pieces(
     value: ts.Tensor["P", "M", "C"],
     y: ts.Tensor["P", "M", "C"],
     worst,
-    chunk: ts.i64,
+    pieces: ts.i64,
     T: int = 4096,
     largest: bool = True,
     floats: bool = True,
 ):
-    """Each element of the tile follows its own column; which of them is first among equals is asked once."""
+    """Each element of the tile follows its own column; which of them is first among equals is asked once. Chunks of ``pieces``
+    tiles begin at multiples of ``T``, so that reads are wide."""
     m, c, p = ts.tile.grid(M, C, P)
+    first = c * pieces * T
     best = ts.tile.broadcast(worst, (T,))
     step = ts.tile.zeros((T,), ts.i32)
-    for n in ts.tile.range(c * chunk, min(N, c * chunk + chunk), T):
+    for n in ts.tile.range(first, min(N, first + pieces * T), T):
         t = ts.tile.bounds_mask(ts.tile.cast(x[p, m, n:n + T], worst.dtype), cols=N - n, value=worst)
         wins = better(t, best, largest, floats)
         best = ts.tile.where(wins, t, best)
-        step = ts.tile.where(wins, ts.tile.cast(n - c * chunk, ts.i32), step)
+        step = ts.tile.where(wins, ts.tile.cast(n - first, ts.i32), step)
     if largest:
         top = ts.tile.max(best)
     else:
@@ -68,7 +70,7 @@ def rows_pieces(
     if floats:
         hit = hit | ts.tile.isnan(best)
     value[p, m, c] = top
-    y[p, m, c] = c * chunk + ts.tile.min(ts.tile.where(hit, step + ts.tile.arange(T), 2147483647))
+    y[p, m, c] = first + ts.tile.min(ts.tile.where(hit, step + ts.tile.arange(T), 2147483647))
 
 
 @ts.kernel
@@ -152,6 +154,6 @@ def _launch(x: Any, y: Any, columns_: bool, largest: bool, rows: Any, block: Any
     C, chunk = schedule.chunks(P * M, N, T)
     value = arrays.empty((P, M, C), wide, x)
     at = y.reshape(P, M, 1) if C == 1 else arrays.empty((P, M, C), ts.i64, x)
-    rows_pieces(x, value, at, worst, chunk, T, largest, floats)
+    rows_pieces(x, value, at, worst, chunk // T, T, largest, floats)
     if C > 1:
         pick(value, at, y, worst, schedule.PARTS, largest)

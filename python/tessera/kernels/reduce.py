@@ -47,17 +47,19 @@ def rows_pieces(
     y: ts.Tensor["P", "M", "C"],
     identity,
     count: ts.i64,
-    chunk: ts.i64,
+    pieces: ts.i64,
     T: int = 4096,
     op: str = "sum",
     mean: bool = False,
 ):
+    """Each of ``C`` groups takes ``pieces`` pieces of ``T``: chunks begin at multiples of ``T``, so that reads are wide."""
     m, c, p = ts.tile.grid(M, C, P)
+    first = c * pieces * T
     if op == "sum":
         acc = ts.tile.zeros((T,), identity.dtype)
     else:
         acc = ts.tile.broadcast(identity, (T,))
-    for n in ts.tile.range(c * chunk, min(N, c * chunk + chunk), T):
+    for n in ts.tile.range(first, min(N, first + pieces * T), T):
         t = ts.tile.cast(x[p, m, n:n + T], identity.dtype)
         if op != "sum":
             t = ts.tile.bounds_mask(t, cols=N - n, value=identity)
@@ -74,7 +76,7 @@ def columns(
     y: ts.Tensor["P", "C", "B"],
     identity,
     count: ts.i64,
-    chunk: ts.i64,
+    pieces: ts.i64,
     T: int = 32,
     W: int = 128,
     op: str = "sum",
@@ -82,11 +84,12 @@ def columns(
 ):
     w, c, p = ts.tile.grid(ts.cdiv(B, W), C, P)
     b = w * W
+    first = c * pieces * T
     if op == "sum":
         acc = ts.tile.zeros((T, W), identity.dtype)
     else:
         acc = ts.tile.broadcast(identity, (T, W))
-    for n in ts.tile.range(c * chunk, min(N, c * chunk + chunk), T):
+    for n in ts.tile.range(first, min(N, first + pieces * T), T):
         t = ts.tile.cast(x[p, n:n + T, b:b + W], identity.dtype)
         if op != "sum":
             t = ts.tile.bounds_mask(t, rows=N - n, value=identity)
@@ -160,15 +163,15 @@ def _across(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None
         tile = schedule.rows(P, M, N, arrays.itemsize(x), 1, rows)
         rows_whole(x, y, identity, last, tile.rows, op, mean)
         return
-    T = block or 4096
+    T = block or schedule.piece(arrays.itemsize(x))
     C, chunk = schedule.chunks(P * M, N, T)
     if C == 1:
-        rows_pieces(x, y.reshape(P, M, 1), identity, last, chunk, T, op, mean)
+        rows_pieces(x, y.reshape(P, M, 1), identity, last, chunk // T, T, op, mean)
         return
     parts = arrays.empty((P, M, C), wide, x)
-    rows_pieces(x, parts, identity, 1, chunk, T, op, False)
+    rows_pieces(x, parts, identity, 1, chunk // T, T, op, False)
     # As a piece: how many parts there are depends on every size, and would be compiled for each.
-    rows_pieces(parts, y.reshape(P, M, 1), identity, last, C, schedule.PARTS, op, mean)
+    rows_pieces(parts, y.reshape(P, M, 1), identity, last, 1, schedule.PARTS, op, mean)
 
 
 def _down(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:
@@ -179,9 +182,9 @@ def _down(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, 
     T = block or tile.block
     C, chunk = schedule.chunks(P * -(-B // tile.columns), N, T)
     if C == 1:
-        columns(x, y.reshape(P, 1, B), identity, last, chunk, T, tile.columns, op, mean)
+        columns(x, y.reshape(P, 1, B), identity, last, chunk // T, T, tile.columns, op, mean)
         return
     parts = arrays.empty((P, C, B), wide, x)
-    columns(x, parts, identity, 1, chunk, T, tile.columns, op, False)
+    columns(x, parts, identity, 1, chunk // T, T, tile.columns, op, False)
     tile = schedule.strip(P, C, B, arrays.itemsize(parts))
-    columns(parts, y.reshape(P, 1, B), identity, last, C, tile.block, tile.columns, op, mean)
+    columns(parts, y.reshape(P, 1, B), identity, last, -(-C // tile.block), tile.block, tile.columns, op, mean)

@@ -15,14 +15,19 @@ from dataclasses import dataclass
 
 #: Bytes of an array in the tile of a group that takes several rows: 4096 elements of 2 bytes, 2048 of 4.
 TILE = 8 * 1024
-#: Bytes of a row up to which a reduction takes it whole.
-ROW = 16 * 1024
+#: Bytes of a row up to which a reduction takes it whole: all of it is under way at once.
+ROW = 32 * 1024
+#: Bytes of a piece that a reduction keeps under way while it adds up the one before: with four such groups, enough for a
+#: processor.
+STREAM = 16 * 1024
 #: The most bytes of rows that a group holds whole, so that they are read once: 131072 elements of 2 bytes.
 WHOLE = 256 * 1024
 #: Bytes of a piece of a row that is too long for that: 16384 elements of 2 bytes, 8192 of 4.
 PIECE = 32 * 1024
 #: As many groups keep a large GPU busy: below it, groups take less each.
 GROUPS = 264
+#: As many groups as a large GPU holds at once when each streams a long chunk: no group waits for another to end.
+SHARES = 2 * GROUPS
 #: More parts than an axis is ever split into; a second launch combines them.
 PARTS = 1024
 
@@ -101,11 +106,16 @@ def strip(P: int, N: int, B: int, itemsize: int) -> Tile:
     return Tile(False, columns=wide, block=4096 // wide)
 
 
+def piece(itemsize: int) -> int:
+    """Elements of a piece of a row that is only read."""
+    return max(STREAM // max(itemsize, 2), 2048)
+
+
 @functools.lru_cache(maxsize=4096)
 def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
     """Into how many chunks an axis of ``N`` that is taken in pieces of ``block`` is split, where each chunk is ``groups``
     groups, and how long a chunk is. Fewer than eight are not worth a second launch."""
-    wanted = min(_cdiv(PARTS, groups), N // block)
+    wanted = min(_cdiv(SHARES, groups), N // block)
     wanted = wanted if wanted >= 8 else 1
     length = _cdiv(_cdiv(N, wanted), block) * block
     return _cdiv(N, length), length
@@ -140,9 +150,9 @@ def area(M: int, N: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def square(M: int, N: int, itemsize: int) -> tuple[int, int]:
-    """The tile of a transpose of ``[M, N]``: 64 by 64 up to 2 bytes, 32 by 32 above. Where the array is narrower, the tile is
+    """The tile of a transpose of ``[M, N]``: 64 by 64 up to 4 bytes, 32 by 32 above. Where the array is narrower, the tile is
     too, and as much longer."""
-    side = 64 if itemsize <= 2 else 32
+    side = 64 if itemsize <= 4 else 32
     m, n = (next((t for t in (4, 8, 16, 32) if t >= size), side) for size in (M, N))
     m, n = min(m, side), min(n, side)
     longer = side * side // (m * n)

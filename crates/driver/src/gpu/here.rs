@@ -137,6 +137,32 @@ impl Memory {
     }
 }
 
+/// Launches with memory for this one launch, whose address `launch` gets. It is zero when the launch
+/// begins, also each time that a recorded one is done again.
+pub(crate) fn with_context(
+    queue: Queue,
+    bytes: u64,
+    launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
+) -> Result<(), Diagnostics> {
+    let device = device(queue.device)?;
+    let on = stream(queue.stream);
+    // SAFETY: as in `stream`.
+    let captured = unsafe { cuda::Stream::borrow(&device, queue.stream) }?.is_capturing()?;
+    // The pool has no order of work on a stream that is recorded.
+    let home = if captured { cuda::StreamRef::LEGACY } else { on };
+    let buffer = device.pool().alloc(bytes, home)?;
+    buffer.set(0, bytes, 0, on)?;
+    launch(buffer.address())?;
+    if captured {
+        RECORDING.with_borrow_mut(|now| match now {
+            Some(recording) => recording.buffers.push(buffer),
+            // Another library's recording, of whose graph nobody tells when it is gone.
+            None => std::mem::forget(buffer),
+        });
+    }
+    Ok(())
+}
+
 /// The elements of an array on a device, side by side, after the stream's work so far.
 pub fn read(view: &BufferArg, queue: Queue, to: &mut [u8]) -> Result<(), Diagnostics> {
     let device = device(queue.device)?;
@@ -296,6 +322,8 @@ struct Recording {
     stream: Box<cuda::Stream>,
     /// What is launched: a graph needs it for as long as it is replayed.
     functions: Vec<Arc<cuda::Function>>,
+    /// Memory of launches.
+    buffers: Vec<cuda::DeviceBuffer>,
 }
 
 thread_local! {
@@ -317,14 +345,14 @@ pub fn begin_recording(ordinal: u32) -> Result<u64, Diagnostics> {
         let fixed: &'static cuda::Stream = unsafe { &*std::ptr::from_ref(&*stream) };
         let capture = fixed.begin_capture()?;
         let handle = fixed.handle().raw();
-        *now = Some(Recording { capture, stream, functions: Vec::new() });
+        *now = Some(Recording { capture, stream, functions: Vec::new(), buffers: Vec::new() });
         Ok(handle)
     })
 }
 
 /// Ends the recording of this thread.
 pub fn end_recording() -> Result<Graph, Diagnostics> {
-    let Some(Recording { capture, stream, functions }) = RECORDING.take() else {
+    let Some(Recording { capture, stream, functions, buffers }) = RECORDING.take() else {
         let message = "expected a recording on this thread, got none";
         return Err(Diagnostic::new(Code::E_CAPTURE, message).into());
     };
@@ -332,6 +360,7 @@ pub fn end_recording() -> Result<Graph, Diagnostics> {
     let graph = capture.end()?;
     let (nodes, mut exec) = (graph.nodes()?, graph.instantiate()?);
     exec.keep(functions);
+    buffers.into_iter().for_each(|buffer| exec.keep_buffer(buffer));
     Ok(Graph { exec, nodes, device })
 }
 

@@ -152,6 +152,9 @@ impl Kernel {
         on: &Loaded,
     ) -> Result<LaunchShape, Diagnostics> {
         let kernel = code.kernel();
+        let mut shape = LaunchShape::new([kernel.cluster, 1, 1], kernel.threads);
+        shape.cluster = (kernel.cluster > 1).then_some([kernel.cluster, 1, 1]);
+        shape.shared = kernel.dynamic_shared;
         let multiprocessors = on.function.device().info().multiprocessors;
         let blocks = code.blocks_where(args, multiprocessors, on.at_once);
         let Ok(blocks) = u32::try_from(blocks) else {
@@ -159,9 +162,7 @@ impl Kernel {
             let error = Diagnostic::new(ErrorCode::E_LAUNCH_GEOMETRY, message);
             return Err(error.at(self.func.loc.clone()).into());
         };
-        let mut shape = LaunchShape::new([blocks, 1, 1], kernel.threads);
-        shape.cluster = (kernel.cluster > 1).then_some([kernel.cluster, 1, 1]);
-        shape.shared = kernel.dynamic_shared;
+        shape.grid = [blocks, 1, 1];
         Ok(shape)
     }
 
@@ -202,33 +203,38 @@ impl Kernel {
             .into()
     }
 
-    /// Runs code that can find fault, and waits for what it says.
+    /// Runs code that can find fault or prints, and waits for what it says.
     fn launch_watched(
         &self,
         variant: &Variant,
         launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
+        grid: [i64; 3],
         queue: Queue,
     ) -> Result<(), Diagnostics> {
         if gpu::is_recording() {
             let message = format!(
-                "`{}` has assertions, whose result must be waited for, and cannot be recorded into a graph",
+                "`{}` has assertions or prints, which must be waited for, and cannot be recorded into a graph",
                 self.func.name
             );
             let error = Diagnostic::new(ErrorCode::E_CAPTURE, message);
             return Err(error.at(self.func.loc.clone()).into());
         }
-        let status = gpu::Memory::new(queue, 4)?;
+        let status = gpu::Memory::new(queue, variant.code.context.into())?;
         status.fill(0, queue.stream)?;
         launch(status.address())?;
-        let mut bytes = [0; 4];
-        let word = BufferArg {
-            data: status.address() as *mut u8,
-            dims: vec![1],
-            strides: vec![4],
-            dtype: tessera_numerics::DType::U32,
-            writable: false,
+        let read = |bytes: u32| {
+            let mut room = vec![0; bytes as usize];
+            let words = BufferArg {
+                data: status.address() as *mut u8,
+                dims: vec![bytes.into()],
+                strides: vec![1],
+                dtype: tessera_numerics::DType::U8,
+                writable: false,
+            };
+            gpu::read(&words, queue, &mut room).map(|()| room)
         };
-        gpu::read(&word, queue, &mut bytes)?;
+        variant.code.tell(&self.func.name, grid, read)?;
+        let bytes = <[u8; 4]>::try_from(read(4)?).unwrap_or_default();
         match u32::from_le_bytes(bytes) {
             0 => Ok(()),
             number => Err(self.fault(variant, number).into()),
@@ -318,8 +324,10 @@ impl Artifact for Kernel {
             let loaded = self.function(&variant, queue.device)?;
             let shape = self.shape(&variant.code, args, &loaded)?;
             let function = loaded.function;
+            let mut starts = Vec::new();
             if !variant.code.maps.is_empty() {
                 let maps = Maps::new(&variant.code, &self.frame, words, &self.func.loc)?;
+                starts = maps.starts(words.len());
                 maps.push(words, function.device(), &self.func.loc)?;
             }
             let stream = gpu::stream(queue.stream);
@@ -327,13 +335,13 @@ impl Artifact for Kernel {
                 words[CONTEXT] = status;
                 // SAFETY: the words are what the code was made for, checked against the types by
                 // `Frame::fill`; the arrays are the caller's, who keeps them in the stream's order.
-                unsafe { function.launch(&shape, as_bytes(words), stream) }
+                unsafe { function.launch(&shape, as_bytes(words), &starts, stream) }
                     .map_err(|error| self.failed(error, args, queue.device))
             };
-            if variant.code.sites.is_empty() {
-                launch(0)?;
-            } else {
-                self.launch_watched(&variant, launch, queue)?;
+            match (variant.code.context, variant.code.speaks()) {
+                (0, _) => launch(0)?,
+                (bytes, false) => gpu::with_context(queue, bytes.into(), launch)?,
+                (_, true) => self.launch_watched(&variant, launch, args.grid, queue)?,
             }
             gpu::launched(&function, &self.about, queue);
             *self.last.lock() = Some(variant);

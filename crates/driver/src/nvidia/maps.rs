@@ -46,6 +46,16 @@ impl Maps {
         Ok(Self { rows, latest: ForkLock::default() })
     }
 
+    /// Where the parameters of a launch begin, in bytes: the words, then each map; nothing where there
+    /// are only words.
+    pub fn starts(&self, words: usize) -> Vec<usize> {
+        if self.rows.is_empty() {
+            return Vec::new();
+        }
+        let maps = (0..self.rows.len()).map(|i| 8 * tessera_ptx::map_word(words, i));
+        std::iter::once(0).chain(maps).collect()
+    }
+
     /// Puts the maps for the addresses among `words` behind them.
     pub fn push(&self, words: &mut Vec<u64>, device: &Device, loc: &Loc) -> Result<(), Diagnostic> {
         if self.rows.is_empty() {

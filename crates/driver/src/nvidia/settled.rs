@@ -27,6 +27,7 @@ struct Launch {
     device: u32,
     words: Box<[u64]>,
     maps: Maps,
+    starts: Vec<usize>,
     /// Which words are addresses and which numbers.
     addresses: Box<[usize]>,
     scalars: Box<[usize]>,
@@ -37,9 +38,9 @@ thread_local! {
     static WORDS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `None` for code whose launches must be waited for.
+/// `None` for code whose launches must be waited for, or need memory of their own.
 pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<dyn Settled>> {
-    if !all.code.sites.is_empty() {
+    if all.code.context > 0 {
         return None;
     }
     let places = |wanted: fn(&ParamKind) -> bool| {
@@ -51,6 +52,7 @@ pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<d
         shape: all.shape,
         device: all.device,
         words: words.into(),
+        starts: maps.starts(words.len()),
         maps,
         addresses: places(|kind| matches!(kind, ParamKind::Array { .. })),
         scalars: places(|kind| matches!(kind, ParamKind::Scalar(_))),
@@ -77,7 +79,8 @@ impl Settled for Launch {
             self.maps.push(words, self.function.device(), &self.about.loc)?;
             // SAFETY: all but addresses and numbers is as it was in a launch that was checked; the
             // driver of launches has compared the arrays' layouts with those of that one.
-            unsafe { self.function.launch(&self.shape, as_bytes(words), gpu::stream(stream)) }
+            let (shape, stream_of) = (&self.shape, gpu::stream(stream));
+            unsafe { self.function.launch(shape, as_bytes(words), &self.starts, stream_of) }
                 .map_err(|error| {
                     let (name, loc) = (&self.about.name, &self.about.loc);
                     Diagnostic::from(error.at_launch(name, loc, ""))

@@ -142,6 +142,23 @@ fn swizzled_spans_are_those_of_copy_engines() {
     assert_eq!(narrow.offset(&[4, 0]), 4 * 32 + 16);
 }
 
+/// Each block has its part at the places that a memory of that part alone would have.
+#[test]
+fn divided_memory_is_that_of_each_part() {
+    for span in [None, Some(32), Some(128)] {
+        let memory = |shape: &[u32]| match span {
+            None => Shared::row_major(shape, 2),
+            Some(span) => Shared::swizzled(shape, &[1, 0], 2, span),
+        };
+        let (part, whole) = (memory(&[8, 64]), memory(&[8, 256]).divided(4).unwrap());
+        assert_eq!((whole.part(), whole.bytes()), (64, part.bytes()));
+        for element in elements(&[8, 256]) {
+            assert_eq!(whole.offset(&element), part.offset(&[element[0], element[1] % 64]));
+        }
+    }
+    assert_eq!(Shared::row_major(&[8, 100], 2).divided(8), None);
+}
+
 #[test]
 fn known_conflicts_are_counted() {
     let rows = Layout::coalesced(&[32, 32], Some(1), 1, 1, 1, None);

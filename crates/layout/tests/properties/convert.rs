@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use tessera_layout::{
-    In, LANES, Layout, Move, Place, best_shared_for, cheapest, conversion, cost, cost_of,
+    Between, In, LANES, Layout, Move, Place, best_between, best_shared_for, cheapest, conversion,
+    cost, cost_of,
 };
 
 use crate::random::{config, coords, draws, elements, is_padding, places};
@@ -158,4 +159,40 @@ fn many_registers_go_through_shared_memory_when_that_is_cheaper() {
     assert!(cycles(&way) <= cycles(&near));
     assert_eq!(way, Move::Shared { across: In::Lane });
     assert_converts(&way, &rows, &cols);
+}
+
+/// Registers in another order hold the same elements in the same threads, those along the dim first.
+#[test]
+fn registers_along_a_dim_come_first() {
+    let layout = Layout::coalesced_beside(&[64, 64], Some(1), 8, Some((0, 8)), 2, 1, None);
+    assert_eq!((layout.run_along(1), layout.run_along(0)), (8, 1));
+    let turned = layout.regs_along(0);
+    assert_eq!((turned.run_along(0), turned.run_along(1)), (8, 1));
+    let map = Layout::reg_map(&layout, &turned).expect("threads hold the same");
+    for (reg, from) in (0..).zip(map) {
+        for lane in [0, 5, 31] {
+            assert_eq!(turned.coords(reg, lane, 1, 0), layout.coords(from, lane, 1, 0));
+        }
+    }
+    assert_eq!(layout.regs_along(1), layout);
+}
+
+/// Blocks of vectors both ways are transposed in the widest accesses, without conflicts.
+#[test]
+fn transposes_of_blocks_have_no_conflicts() {
+    for (bytes, shape, warps) in
+        [(1, [128, 128], 8), (2, [64, 64], 2), (2, [128, 64], 4), (4, [64, 64], 8)]
+    {
+        let each = 16 / bytes;
+        let from = Layout::coalesced_beside(&shape, Some(1), each, Some((0, each)), warps, 1, None);
+        let to = Layout::coalesced_beside(&shape, Some(0), each, Some((1, each)), warps, 1, None);
+        let Between { write, read, shared } = best_between(&from, &to, bytes);
+        for layout in [&write, &read] {
+            let vector = shared.vector(layout);
+            assert_eq!(shared.conflicts(layout, vector), 0, "{bytes} {shape:?}");
+            if bytes > 1 {
+                assert_eq!(vector * bytes, 16, "{bytes} {shape:?}: {shared:?}");
+            }
+        }
+    }
 }

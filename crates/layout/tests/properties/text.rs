@@ -21,7 +21,8 @@ fn shared_memory_reads_back_as_itself() {
     let turned = Shared::ordered(&[4, 8, 2], &[1, 0, 2], 4);
     let both = Shared { swizzle: Some(Swizzle { base: 2, bits: 5, shift: 6 }), ..padded.clone() };
     let none = Shared::row_major(&[], 8);
-    for shared in [plain, swizzled, padded, turned, both, none] {
+    let divided = Shared::swizzled(&[4, 256], &[1, 0], 2, 128).divided(4).unwrap();
+    for shared in [plain, swizzled, padded, turned, both, none, divided] {
         let text = shared.to_string();
         assert_eq!(Shared::parse(&text, &shared.shape, shared.elem_bytes), Ok(shared), "{text}");
     }
@@ -58,6 +59,12 @@ fn texts_that_are_no_layout_say_what_was_expected() {
     );
     let fault = |text: &str| Shared::parse(text, &[32], 2).unwrap_err().to_string();
     assert_eq!(fault("[pad 1]"), "expected an order of dims, got `[pad 1]`");
+    let blocks = "expected a power of two of blocks that divide whole panels, got";
+    assert_eq!(fault("[order 0; blocks 3]"), format!("{blocks} `[order 0; blocks 3]`"));
+    assert_eq!(
+        fault("[order 0; panel 16; blocks 4]"),
+        format!("{blocks} `[order 0; panel 16; blocks 4]`")
+    );
     assert_eq!(fault("[order 1]"), "expected an order that names each of 1 dims once");
     assert!(fault("[order 0; swizzle 4,3,0]").contains("a shift of at least 1"));
     assert!(fault("[order 0; pad 0]").contains("one positive number of `pad`"));

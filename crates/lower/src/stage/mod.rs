@@ -3,6 +3,8 @@
 //! Before: a group kernel after the tile pipeline. After: the same program with a layout on every
 //! tile, data moved between threads only by ops that say so, and valid by the rules of `staged`.
 
+mod ahead;
+mod hoist;
 mod engine;
 mod layouts;
 mod open;
@@ -12,6 +14,8 @@ mod scalars;
 mod seeds;
 mod threads;
 
+pub use ahead::ahead;
+pub use hoist::hoist;
 pub use open::open;
 pub use rings::{chunk_bytes, neighbour_axis, rings};
 pub use scalars::{divisor, is_from_zero};
@@ -106,7 +110,9 @@ pub fn stage(
         Some(again) if slots > 1 => again,
         _ => staged,
     };
+    let staged = hoist(&staged, staging).unwrap_or(staged);
     let staged = rings(&staged, staging, slots, notes);
+    let staged = ahead::ahead(&staged).unwrap_or(staged);
     tessera_ir::verify(&staged)?;
     Ok(staged)
 }

@@ -284,8 +284,9 @@ impl<'a> Open<'a> {
             .chain(op.operands.iter())
             .find_map(|v| self.layouts.get(v).cloned());
         let operands = match &place {
-            Some(layout) => self.operands_at(op, layout, block),
-            None => op.operands.iter().map(|v| self.map[v]).collect(),
+            // What is printed is told from wherever it is.
+            Some(layout) if op.code != TileOp::Print => self.operands_at(op, layout, block),
+            _ => op.operands.iter().map(|v| self.map[v]).collect(),
         };
         let results = op.results.iter().map(|&v| self.ty(v)).collect();
         let new = self.copy_op(id, block, operands, results);
@@ -348,22 +349,8 @@ impl<'a> Open<'a> {
                 match (had.reshape(&to), back) {
                     (_, Some(l)) => (Arc::new(l), wanted),
                     (Some(l), None) => (had, Arc::new(l)),
-                    (None, None) => match linear(&shape) {
-                        Some(pair) => pair,
-                        None => {
-                            return Err(Diagnostic::new(
-                                Code::E_UNSUPPORTED,
-                                format!(
-                                    "{} as {} is not supported on this target: extents that are no \
-                                     powers of two",
-                                    func.ty(x),
-                                    func.ty(result)
-                                ),
-                            )
-                            .at(op.loc.clone())
-                            .into());
-                        }
-                    },
+                    // Where no place serves both, the data moves.
+                    (None, None) => linear(&shape).unwrap_or((had, wanted)),
                 }
             }
         };

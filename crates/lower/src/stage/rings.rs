@@ -16,6 +16,7 @@ mod plan;
 use super::Staging;
 use plan::{Plan, Plans, Use};
 pub use plan::{chunk_bytes, neighbour_axis};
+pub(super) use plan::{depends, writes};
 use std::collections::BTreeMap;
 use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
@@ -228,7 +229,7 @@ fn fill(
 }
 
 /// A scalar of the loop's body as it is for another position of the loop.
-fn copied(
+pub(super) fn copied(
     rw: &mut Rw<'_>,
     v: Value,
     body: BlockId,

@@ -1,6 +1,7 @@
 //! Where layouts come from: accesses of memory want neighbours side by side, products and ordered
 //! sums have forms of their own. The weightiest wish is granted first.
 
+use super::layouts::{inverse, permutation};
 use super::threads::{Team, elements};
 use super::{MatrixRow, Staging};
 use tessera_ir::{Attr, OpId, Type, Value};
@@ -99,6 +100,69 @@ fn contiguous_dim(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<us
     axes.enumerate().find(|&(_, axis)| class.is_contiguous(axis)).map(|(dim, _)| dim)
 }
 
+/// The dim of a tile that is loaded or stored along which the other end of its way through the
+/// function has neighbours side by side, where that is another one than this end has: the tile is
+/// transposed on its way.
+pub fn turned(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<usize> {
+    let op = &func.ops[id];
+    let own = contiguous_dim(func, staging, id)?;
+    let loads = op.code == TileOp::Load;
+    let value = if loads { op.result() } else { *op.operands.get(1)? };
+    // Values on the way, each with the dims of the first that its own are.
+    let mut seen = vec![(value, (0..func.ty(value).rank()).collect::<Vec<_>>())];
+    let mut next = 0;
+    while let Some((v, dims)) = seen.get(next).cloned() {
+        next += 1;
+        let ops: Vec<OpId> = match loads {
+            true => {
+                func.walk().into_iter().filter(|&o| func.ops[o].operands.contains(&v)).collect()
+            }
+            false => func.def_id(v).into_iter().collect(),
+        };
+        for at in ops {
+            let op = &func.ops[at];
+            let (there, same): (Vec<Value>, _) = match op.code {
+                TileOp::Load if !loads => (Vec::new(), contiguous_dim(func, staging, at)),
+                TileOp::Store if loads && op.operands[1] == v => {
+                    (Vec::new(), contiguous_dim(func, staging, at))
+                }
+                TileOp::Ew(_) | TileOp::Cast | TileOp::Select | TileOp::Bitcast => {
+                    (if loads { op.results.clone() } else { op.operands.clone() }, None)
+                }
+                TileOp::Transpose => {
+                    let perm = permutation(op.attr("perm"));
+                    let perm = if loads { perm } else { inverse(&perm) };
+                    let new = if loads { op.result() } else { op.operands[0] };
+                    let turned = perm.iter().map(|&p| dims[p]).collect();
+                    if !seen.iter().any(|(v, _)| *v == new) {
+                        seen.push((new, turned));
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            if let Some(dim) = same.map(|d| dims[d]).filter(|&d| d != own) {
+                return Some(dim);
+            }
+            for new in there {
+                let rank = func.ty(new).rank() == dims.len();
+                if rank && func.ty(new).is_tile() && !seen.iter().any(|(v, _)| *v == new) {
+                    seen.push((new, dims.clone()));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Bytes of the elements that a function transposes between memory and memory, if it does.
+pub fn turned_bytes(func: &TileFunc, staging: &Staging<'_>) -> Option<u32> {
+    let is_access = |&id: &OpId| matches!(func.ops[id].code, TileOp::Load | TileOp::Store);
+    let accesses = func.walk().into_iter().filter(is_access);
+    let bytes = |id: OpId| func.ty(func.ops[id].operands[0]).dtype().bytes() as u32;
+    accesses.filter(|&id| turned(func, staging, id).is_some()).map(bytes).max()
+}
+
 /// The layout an access should have, where the tile's own would waste most of what is moved.
 pub fn better_access(
     func: &TileFunc,
@@ -150,7 +214,12 @@ fn access(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId, value: V
     let vector = (class.align.max(bytes) / bytes).clamp(1, 16 / bytes.min(16));
     let dims = shared_dim(&shape, team);
     match dim {
-        Some(dim) => Layout::coalesced(&shape, Some(dim), vector, team.warps, team.blocks, dims),
+        Some(dim) => {
+            // As many rows of vectors as a vector the other way has elements.
+            let beside = turned(func, staging, id).map(|other| (other, 16 / bytes.min(16)));
+            let (warps, blocks) = (team.warps, team.blocks);
+            Layout::coalesced_beside(&shape, Some(dim), vector, beside, warps, blocks, dims)
+        }
         None => {
             Layout::coalesced(&shape, shape.len().checked_sub(1), 1, team.warps, team.blocks, dims)
         }

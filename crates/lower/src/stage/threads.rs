@@ -17,6 +17,8 @@ pub struct Team {
 /// work where elements are combined, many threads under way where they are not.
 const EACH_COMBINED: u64 = 32;
 const EACH_ALONE: u64 = 8;
+/// The most where tiles are transposed.
+const EACH_TURNED: u64 = 64;
 /// The most it may hold: with what is computed from them they fill the registers.
 const MOST: u64 = 128;
 /// Warps of a block while each thread holds less than the most: fewer threads meet faster, and what
@@ -58,7 +60,12 @@ pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostic
         return fits(func, largest, Team { warps: warps.min(most_warps) as u32, blocks: 1 });
     }
     let combined = combines(func);
-    let each = if combined { EACH_COMBINED } else { EACH_ALONE };
+    let each = match seeds::turned_bytes(func, staging) {
+        _ if combined => EACH_COMBINED,
+        // A block of vectors both ways.
+        Some(bytes) => u64::from(16 / bytes.min(16)).pow(2).clamp(EACH_ALONE, EACH_TURNED),
+        None => EACH_ALONE,
+    };
     let wanted = largest.0.div_ceil(32 * each).next_power_of_two();
     let can_spread = caps.max_cluster > 1 && spreads(func);
     let (warps, blocks) = match pinned {

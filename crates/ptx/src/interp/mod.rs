@@ -101,12 +101,14 @@ pub struct Options {
     pub step_limit: u64,
     /// The order in which warps take turns: one after another for 0, else at random by it.
     pub seed: u64,
+    /// Blocks run in another order than that of their numbers, by the seed.
+    pub shuffled: bool,
     pub copies: Copies,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { races: false, step_limit: 1 << 34, seed: 0, copies: Copies::Late }
+        Self { races: false, step_limit: 1 << 34, seed: 0, shuffled: false, copies: Copies::Late }
     }
 }
 
@@ -144,16 +146,33 @@ pub fn run(
     machine.params = maps;
     let [x, y, z] = grid.grid;
     let cluster = kernel.cluster.max(1);
-    for at_z in 0..z {
-        for at_y in 0..y {
-            for first in (0..x).step_by(cluster as usize) {
-                let blocks: Vec<[u32; 3]> =
-                    (first..first + cluster).map(|at_x| [at_x, at_y, at_z]).collect();
-                machine.run_cluster(&blocks)?;
-            }
-        }
+    let along = u64::from(x.div_ceil(cluster));
+    let all = along * u64::from(y) * u64::from(z);
+    let [start, step] = match options.shuffled {
+        false => [0, 1],
+        true => [machine.random() % all.max(1), coprime(machine.random(), all)],
+    };
+    for i in 0..all {
+        let number =
+            ((u128::from(start) + u128::from(i) * u128::from(step)) % u128::from(all)) as u64;
+        let (first, row) = ((number % along) as u32 * cluster, number / along);
+        let (at_y, at_z) = ((row % u64::from(y)) as u32, (row / u64::from(y)) as u32);
+        let blocks: Vec<[u32; 3]> =
+            (first..first + cluster).map(|at_x| [at_x, at_y, at_z]).collect();
+        machine.run_cluster(&blocks)?;
     }
     Ok(machine.stats)
+}
+
+/// A step that comes by all of `n` places before it comes back.
+fn coprime(wish: u64, n: u64) -> u64 {
+    let common = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    (0..).map(|i| wish % n.max(1) + i).find(|&step| common(step, n) <= 1).unwrap_or(1)
 }
 
 /// What parameters are aligned to: the most that any of them asks for.

@@ -270,7 +270,7 @@ impl Lanes<'_> {
         let Ok(own) = self.own_mask(id) else { return Ok(()) };
         let (shared, apart) = self.conditions(&a, own);
         if matches!(memory, Type::View { privilege, .. } if privilege.reduces()) {
-            if self.profile != Profile::Default && in_order(reduce, &fold) {
+            if self.profile != Profile::Default && fold.shows_order(reduce) {
                 return self.unsupported(
                     id,
                     "folding into a `reduce_*` parameter from several groups has no fixed order on \
@@ -312,10 +312,4 @@ impl Lanes<'_> {
             (n, _) => self.asm.int(Alu::Add, Ty::U32, &[base.into(), Opnd::Int(n)]),
         }
     }
-}
-
-/// Whether the order in which values are folded shows in the result.
-fn in_order(reduce: ReduceOp, fold: &Fold) -> bool {
-    let sums = matches!(reduce, ReduceOp::Sum | ReduceOp::Prod);
-    sums && (fold.compute.is_float() || fold.stored.is_float() || fold.saturate)
 }

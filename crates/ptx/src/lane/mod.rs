@@ -155,8 +155,15 @@ impl<'a> Lanes<'a> {
         let body = std::mem::replace(&mut self.asm.kernel.body, self.head);
         self.asm.kernel.body.extend(body);
         self.asm.kernel.dynamic_shared = self.shared.bytes();
-        let Self { files, sites, .. } = self;
-        Selected { greatest: None, kernel: self.asm.kernel, files, sites, maps: Vec::new() }
+        Selected {
+            greatest: None,
+            kernel: self.asm.kernel,
+            files: self.files,
+            sites: self.sites,
+            turns: false,
+            prints: Vec::new(),
+            maps: Vec::new(),
+        }
     }
 
     /// Forgets all values but the parameters and the group's memory.

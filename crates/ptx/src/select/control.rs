@@ -7,10 +7,14 @@ use crate::inst::*;
 use crate::scalar::carrier;
 use tessera_diag::Diagnostics;
 use tessera_ir::{BlockId, OpId, Type, Value};
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
 
 /// Where a value is that a loop carries.
 pub enum Carried {
     Regs(Vec<Reg>),
+    /// A tile of narrow elements as the words that it was loaded in.
+    Words(Vec<Reg>),
     /// An accumulator stays in the registers it was opened in: the matrix engine may be adding to
     /// them. `first` is false until the first turn has put numbers there, where none are before.
     Pending {
@@ -24,7 +28,7 @@ impl Carried {
     fn without_numbers(&self) -> &[Reg] {
         match self {
             Carried::Pending { regs, first: Some(_) } => regs,
-            Carried::Pending { first: None, .. } | Carried::Regs(_) => &[],
+            Carried::Pending { first: None, .. } | Carried::Regs(_) | Carried::Words(_) => &[],
         }
     }
 }
@@ -33,9 +37,14 @@ impl Select<'_> {
     /// Gives the values that a loop carries, or branches leave, their places, and puts the first ones
     /// there.
     pub fn carry(&mut self, args: &[Value], inits: &[Value]) -> Vec<Carried> {
+        self.carry_as(args, inits, &vec![false; args.len()])
+    }
+
+    /// The same, some of them as words.
+    fn carry_as(&mut self, args: &[Value], inits: &[Value], as_words: &[bool]) -> Vec<Carried> {
         let (mut to, mut from) = (Vec::new(), Vec::new());
         let mut out = Vec::new();
-        for (&arg, &init) in args.iter().zip(inits) {
+        for ((&arg, &init), &words) in args.iter().zip(inits).zip(as_words) {
             let pending = match self.repr(init) {
                 Repr::Pending(p) => Some(p.clone()),
                 _ => None,
@@ -48,6 +57,13 @@ impl Select<'_> {
                 Some(p) => {
                     self.fill_empty(&p);
                     Carried::Pending { regs: p.regs, first: None }
+                }
+                None if words => {
+                    let words = self.words_of(init);
+                    let regs: Vec<Reg> = words.iter().map(|r| self.asm.reg(r.class)).collect();
+                    from.push(words);
+                    to.push(regs.clone());
+                    Carried::Words(regs)
                 }
                 None => {
                     let regs = self.fresh(arg);
@@ -64,6 +80,7 @@ impl Select<'_> {
     pub fn bind_carried(&mut self, v: Value, carried: &Carried) {
         match carried {
             Carried::Regs(regs) => self.bind(v, regs),
+            Carried::Words(words) => self.set(v, Repr::Packed(words.clone())),
             Carried::Pending { regs, first } => {
                 let add = first.map_or(Add::Yes, Add::When);
                 self.set(v, Repr::Pending(Pending { regs: regs.clone(), add }));
@@ -75,6 +92,7 @@ impl Select<'_> {
     fn bind_left(&mut self, v: Value, carried: &Carried) {
         match carried {
             Carried::Regs(regs) => self.bind(v, regs),
+            Carried::Words(words) => self.set(v, Repr::Packed(words.clone())),
             Carried::Pending { regs, .. } => {
                 self.set(v, Repr::Pending(Pending { regs: regs.clone(), add: Add::Yes }));
             }
@@ -89,6 +107,10 @@ impl Select<'_> {
                 Carried::Regs(regs) => {
                     to.push(regs.clone());
                     from.push(self.values_of(v));
+                }
+                Carried::Words(words) => {
+                    to.push(words.clone());
+                    from.push(self.words_of(v));
                 }
                 Carried::Pending { regs, first } => {
                     let next = self.pending(v);
@@ -133,6 +155,24 @@ impl Select<'_> {
         self.set(v, repr);
     }
 
+    /// Whether a loop carries a tile as the words that it was loaded in: to decode them where they are
+    /// loaded would wait for them a turn too early.
+    fn carries_words(&self, init: Value, next: Value) -> bool {
+        let loaded = self.func.def(next).is_some_and(|op| op.code == StagedOp::Tile(TileOp::Load));
+        loaded && matches!(self.repr(init), Repr::Packed(_))
+    }
+
+    /// The words of a tile of narrow elements.
+    fn words_of(&mut self, v: Value) -> Vec<Reg> {
+        if let Repr::Packed(words) = self.repr(v) {
+            return words.clone();
+        }
+        let (dtype, regs) = (self.dtype(v), self.regs(v));
+        let each = 4 / dtype.bytes();
+        let mut scalars = self.scalars();
+        regs.chunks(each).map(|codes| scalars.encode_packed(dtype, codes)).collect()
+    }
+
     /// What a block yields.
     pub fn yielded(&self, block: BlockId) -> Vec<Value> {
         let end = self.func.terminator(block);
@@ -162,7 +202,11 @@ impl Select<'_> {
         let args = func.blocks[body].args.clone();
         let i = self.asm.mov(Ty::B64, lo);
         self.set(args[0], Repr::Scalar(i));
-        let carried = self.carry(&args[1..], op.group("init"));
+        let next = self.yielded(body);
+        let inits = op.group("init");
+        let as_words: Vec<bool> =
+            inits.iter().zip(&next).map(|(&v, &n)| self.carries_words(v, n)).collect();
+        let carried = self.carry_as(&args[1..], inits, &as_words);
         for (&v, carried) in args[1..].iter().zip(&carried) {
             self.bind_carried(v, carried);
         }
@@ -174,11 +218,13 @@ impl Select<'_> {
         let before = self.sync_state();
         self.enter_loop(&[body]);
         self.begin_turns(&[body]);
+        if func.def(op.operands[2]).is_some_and(|d| d.code == StagedOp::Workers) {
+            self.begin_group();
+        }
         self.open_loop(body);
         self.begin_rotation(id);
         self.asm.place(again);
         self.block(body)?;
-        let next = self.yielded(body);
         self.carry_on(&carried, &next);
         self.end_turn();
         let stepped = self.asm.int(Alu::Add, Ty::S64, &[i.into(), step.into()]);

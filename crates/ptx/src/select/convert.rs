@@ -6,8 +6,8 @@ use crate::inst::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
-use tessera_ir::OpId;
-use tessera_layout::{In, Layout, Move, Shared, best_shared_for, conversion};
+use tessera_ir::{OpId, Value};
+use tessera_layout::{Between, In, Layout, Move, Shared, best_between, conversion};
 use tessera_numerics::DType;
 
 /// Where a thread's elements are in shared memory.
@@ -39,7 +39,12 @@ impl Select<'_> {
         let (strides, panel_stride) = shared.strides();
         let mut all: Option<Reg> = None;
         for (place, (&dim, stride)) in shared.order.iter().zip(strides).enumerate() {
-            let Some(t) = coords[dim] else { continue };
+            let Some(mut t) = coords[dim] else { continue };
+            if place == 0 && shared.blocks > 1 {
+                // The block's own part has places of its own.
+                let mask = Opnd::Int(i64::from(shared.part()) - 1);
+                t = self.asm.int(Alu::And, Ty::B32, &[t.into(), mask]);
+            }
             let mut terms = Vec::new();
             match shared.panel {
                 Some(panel) if place == 0 => {
@@ -82,13 +87,13 @@ impl Select<'_> {
         Places { shared, thread, base, clean, known: BTreeMap::new() }
     }
 
-    fn layout_places(&mut self, layout: &Layout, m: &Smem) -> Places {
+    pub fn layout_places(&mut self, layout: &Layout, m: &Smem) -> Places {
         let coords: Vec<_> = (0..layout.rank()).map(|d| self.thread_coord(layout, d)).collect();
         self.places(&coords, m)
     }
 
     /// The address of a register's element.
-    fn register_address(&mut self, places: &mut Places, layout: &Layout, reg: u32) -> Addr {
+    pub fn register_address(&mut self, places: &mut Places, layout: &Layout, reg: u32) -> Addr {
         if layout.disjoint() {
             self.shared_address(places, &layout.reg_part(reg))
         } else {
@@ -176,14 +181,14 @@ impl Select<'_> {
     }
 
     /// Elements of an access: two narrow ones are no word.
-    fn shared_vector(shared: &Shared, layout: &Layout) -> u32 {
+    pub fn shared_vector(shared: &Shared, layout: &Layout) -> u32 {
         let n = shared.vector(layout);
         if n * shared.elem_bytes < 4 { 1 } else { n }
     }
 
     /// Writes a tile to shared memory; of several holders of an element one writes it.
     pub fn write_shared(&mut self, m: &Smem, layout: &Arc<Layout>, xs: &[Reg]) {
-        let owner = self.owner(layout);
+        let owner = self.block_owner(layout);
         let n = Self::shared_vector(&m.layout, layout);
         let mut places = self.layout_places(layout, m);
         for first in (0..layout.regs()).step_by(n as usize) {
@@ -254,18 +259,134 @@ impl Select<'_> {
                 self.unsupported(id, "a tile does not move between the blocks of a cluster")
             }
             Move::Shuffle { .. } | Move::Shared { .. } => {
-                let dtype = self.dtype(x);
-                let shared = best_shared_for(&from, &to, dtype.bytes() as u32);
-                let xs = self.regs(x);
-                let m = self.scratch_for(shared, dtype);
-                self.write_shared(&m, &from, &xs);
-                self.barrier();
-                let out = self.read_tile(&m, &to);
-                self.reading(m.region);
+                let out = self.convert_through_memory(x, &from, &to);
                 self.set(result, out);
                 Ok(())
             }
         }
+    }
+
+    /// Registers are taken in the order that the memory between wants.
+    fn convert_through_memory(&mut self, x: Value, from: &Arc<Layout>, to: &Arc<Layout>) -> Repr {
+        let dtype = self.dtype(x);
+        let Between { write, read, shared } = best_between(from, to, dtype.bytes() as u32);
+        let order = |from: &Layout, to: &Layout| {
+            Layout::reg_map(from, to).unwrap_or_else(|| unreachable!("threads hold the same"))
+        };
+        let (into, back) = (order(from, &write), order(&read, to));
+        let (write, read) = (Arc::new(write), Arc::new(read));
+        let tile = self.repr(x).clone();
+        if let Some(pieces) = self.pieces(shared.bytes()) {
+            let xs = self.regs(x);
+            let xs: Vec<Reg> = into.iter().map(|&r| xs[r as usize]).collect();
+            let out = self.convert_in_pieces((&write, &xs), &read, dtype, shared, pieces);
+            return Repr::Tile(back.iter().map(|&r| out[r as usize]).collect());
+        }
+        let m = self.scratch_for(shared, dtype);
+        match tile {
+            Repr::Packed(words) if self.moves_words(&m, &write) => {
+                let words = self.words_in_order(dtype, &words, &into);
+                self.write_words(&m, &write, &words);
+            }
+            _ => {
+                let xs = self.regs(x);
+                let xs: Vec<Reg> = into.iter().map(|&r| xs[r as usize]).collect();
+                self.write_shared(&m, &write, &xs);
+            }
+        }
+        self.barrier();
+        let out = if let Some(words) = self.matrix_fragments(&m, to) {
+            Repr::Packed(words)
+        } else if self.moves_words(&m, &read) {
+            let words = self.read_words(&m, &read);
+            Repr::Packed(self.words_in_order(dtype, &words, &back))
+        } else {
+            let out = self.read_shared(&m, &read);
+            Repr::Tile(back.iter().map(|&r| out[r as usize]).collect())
+        };
+        self.reading(m.region);
+        out
+    }
+
+    /// Whether a tile of narrow elements goes to and from memory in whole words.
+    fn moves_words(&self, m: &Smem, layout: &Layout) -> bool {
+        m.dtype.bytes() < 4 && Self::shared_vector(&m.layout, layout) * m.layout.elem_bytes >= 4
+    }
+
+    /// The words of a tile whose register `i` is register `map[i]` of the tile in `words`.
+    fn words_in_order(&mut self, dtype: DType, words: &[Reg], map: &[u32]) -> Vec<Reg> {
+        let each = (4 / dtype.bytes()) as u32;
+        let mut prmt = |a: Reg, b: Reg, which: u32| {
+            let args = [a.into(), b.into(), Opnd::Int(which.into())];
+            self.asm.int(Alu::Prmt, Ty::B32, &args)
+        };
+        let place = |r: u32| (words[(r / each) as usize], r % each);
+        let mut out = Vec::new();
+        for regs in map.chunks(each as usize) {
+            let (first, at) = place(regs[0]);
+            let stays = at == 0 && regs.iter().zip(regs[0]..).all(|(&r, wanted)| r == wanted);
+            out.push(match *regs {
+                _ if stays => first,
+                [a, b] => {
+                    let ((a, i), (b, j)) = (place(a), place(b));
+                    let low = [0x10, 0x32][i as usize];
+                    let high = [0x54, 0x76][j as usize];
+                    prmt(a, b, high << 8 | low)
+                }
+                [a, b, c, d] => {
+                    let mut pair = |a: u32, b: u32| {
+                        let ((a, i), (b, j)) = (place(a), place(b));
+                        prmt(a, b, (4 + j) << 4 | i)
+                    };
+                    let (low, high) = (pair(a, b), pair(c, d));
+                    prmt(low, high, 0x5410)
+                }
+                _ => unreachable!("a word has two elements or four"),
+            });
+        }
+        out
+    }
+
+    /// Writes a tile that is held in words; of several holders of an element one writes it.
+    fn write_words(&mut self, m: &Smem, layout: &Arc<Layout>, words: &[Reg]) {
+        let owner = self.owner(layout);
+        let n = Self::shared_vector(&m.layout, layout);
+        let each = 4 / m.layout.elem_bytes;
+        let mut places = self.layout_places(layout, m);
+        for first in (0..layout.regs()).step_by(n as usize) {
+            let valid = match self.valid(layout, first) {
+                Ok(false) => continue,
+                valid => valid.err(),
+            };
+            let when = self.both(valid, owner);
+            let addr = self.register_address(&mut places, layout, first);
+            let raw = &words[(first / each) as usize..][..(n / each) as usize];
+            let raw: Vec<Opnd> = raw.iter().map(|&r| r.into()).collect();
+            self.asm.maybe(when, |asm| asm.st(Space::Shared, Ty::B32, &raw, addr, Cache::Usual));
+        }
+    }
+
+    /// Reads the words of a tile; padding is zero.
+    fn read_words(&mut self, m: &Smem, layout: &Arc<Layout>) -> Vec<Reg> {
+        let n = Self::shared_vector(&m.layout, layout);
+        let each = 4 / m.layout.elem_bytes;
+        let mut places = self.layout_places(layout, m);
+        let mut out = Vec::new();
+        for first in (0..layout.regs()).step_by(n as usize) {
+            match self.valid(layout, first) {
+                Ok(false) => {
+                    let zero = self.asm.mov(Ty::B32, Opnd::Int(0));
+                    out.extend(vec![zero; (n / each) as usize]);
+                }
+                valid => {
+                    let when = valid.err();
+                    let addr = self.register_address(&mut places, layout, first);
+                    let cache = Cache::Usual;
+                    out.extend(self.load_words(Space::Shared, m.dtype, addr, n, when, cache));
+                }
+            }
+        }
+        out
     }
 
     /// A tile from shared memory, as matrix units take it where the layout is theirs.

@@ -5,6 +5,7 @@
 //! the array cuts through runs, so that some are copied in part, there is code of its own: it is the
 //! same answer for all threads, and rarely yes.
 
+use super::memory::word_of;
 use super::place::Coord;
 use super::sync::Smem;
 use super::{Select, View};
@@ -12,7 +13,7 @@ use crate::inst::*;
 use std::collections::BTreeMap;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Value};
-use tessera_layout::{Blocked, LANES, Layout};
+use tessera_layout::{Blocked, LANES, Layout, Shared};
 use tessera_lower::stage::{chunk_bytes, divisor, is_from_zero, neighbour_axis};
 use tessera_tile::attrs::checked_axes;
 
@@ -111,7 +112,7 @@ impl Select<'_> {
             return Err("copies of fewer than 4 bytes are not supported here");
         }
         let cells = (chunk / bytes).max(1);
-        let layout = self.copy_layout(&shape, order, cells);
+        let layout = self.copy_layout(&field.layout, cells);
         let mut base = self.word(view.word);
         let mut moving = Vec::new();
         for (axis, &v) in at.iter().enumerate() {
@@ -206,31 +207,31 @@ impl Select<'_> {
         self.add64(base, term)
     }
 
-    /// All threads, each a run of neighbours; lanes along rows, then down.
-    fn copy_layout(&self, shape: &[u32], order: &[usize], cells: u32) -> Layout {
+    /// All threads, each a run of neighbours; lanes along rows, then down, then warps. Blocks copy
+    /// their own parts.
+    fn copy_layout(&self, memory: &Shared, cells: u32) -> Layout {
+        let (shape, order) = (&memory.shape, &memory.order);
         let fast = order[0];
-        let mut at = vec![1; shape.len()];
-        at[fast] = cells;
-        let vector = at.clone();
-        let mut left = LANES;
-        let mut lanes = vec![1; shape.len()];
-        let across = 1u32 << (shape[fast] / cells).trailing_zeros();
-        lanes[fast] = across.min(left);
-        left /= lanes[fast];
-        let mut warps = vec![1; shape.len()];
-        match order.get(1) {
-            Some(&slow) => {
-                lanes[slow] = left;
-                warps[slow] = self.warps;
+        let mut vector = vec![1; shape.len()];
+        vector[fast] = cells;
+        let mut room: Vec<u32> = shape.clone();
+        room[fast] = memory.part() / cells;
+        let mut give = |mut left: u32| {
+            let mut counts = vec![1; shape.len()];
+            for &dim in order {
+                let n = (1 << room[dim].trailing_zeros()).min(left);
+                counts[dim] = n;
+                room[dim] /= n;
+                left /= n;
             }
-            None => {
-                lanes[fast] *= left;
-                warps[fast] = self.warps;
-            }
-        }
-        let spec =
-            Blocked { vector, lanes, warps, ctas: vec![1; shape.len()], order: order.to_vec() };
-        Layout::blocked(shape, &spec)
+            // The rest has copies of what others have, and copies nothing.
+            counts[order[order.len() - 1]] *= left;
+            counts
+        };
+        let (lanes, warps) = (give(LANES), give(self.warps));
+        let mut ctas = vec![1; shape.len()];
+        ctas[fast] = memory.blocks;
+        Layout::blocked(shape, &Blocked { vector, lanes, warps, ctas, order: order.clone() })
     }
 
     /// Which of `n` positions from `at` on are inside an extent.
@@ -267,8 +268,8 @@ impl Select<'_> {
         }))
     }
 
-    /// Where this turn's block has runs that are cut, copies of as many bytes of each as are inside.
-    /// Returns whether it did.
+    /// Where this turn's block has runs that are cut, copies of what of each is inside. None reaches
+    /// beyond the end of the array, not even to leave it out. Returns whether it did.
     fn copy_cut(&mut self, f: &mut Filling, maybe: Reg) -> Reg {
         let cut = self.asm.reg(Class::Pred);
         self.asm.mov_to(Ty::Pred, cut, Opnd::Int(0));
@@ -282,32 +283,65 @@ impl Select<'_> {
             self.asm.mov_to(Ty::Pred, cut, p);
         }
         self.asm.when(cut, false, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
-        let elem = f.view.dtype.bytes() as u32;
         for first in self.runs(f) {
             let guard = self.copies_run(f, first);
             let places = self.coords(&f.layout, first);
             let (dst, src) = self.ends(f, &mut turn, &places, first);
-            let size = match f.fast.and_then(|d| turn.limits[d].map(|l| (places[d], l))) {
-                None => continue,
-                Some((place, limit)) => {
-                    let own = self.coord_value(place);
-                    let asm = &mut self.asm;
-                    let left = asm.int(Alu::Sub, Ty::S32, &[limit.end.into(), own.into()]);
-                    let left = asm.int(Alu::Max, Ty::S32, &[left.into(), Opnd::Int(0)]);
-                    let most = Opnd::Int(f.cells.into());
-                    let left = asm.int(Alu::Min, Ty::S32, &[left.into(), most]);
-                    asm.int(Alu::MulLo, Ty::U32, &[left.into(), Opnd::Int(elem.into())])
-                }
+            let Some((place, limit)) = f.fast.and_then(|d| turn.limits[d].map(|l| (places[d], l)))
+            else {
+                continue;
             };
-            let size = match self.inside(f, &turn, &places, true) {
-                Some(p) => self.asm.selp(Ty::B32, p, size, Opnd::Int(0)),
-                None => size,
+            let own = self.coord_value(place);
+            let left = self.asm.int(Alu::Sub, Ty::S32, &[limit.end.into(), own.into()]);
+            let left = match self.inside(f, &turn, &places, true) {
+                Some(p) => self.asm.selp(Ty::B32, p, left, Opnd::Int(0)),
+                None => left,
             };
-            let (bytes, src_bytes) = (f.cells * elem, Some(size.into()));
-            self.asm.maybe(guard, |asm| asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes }));
+            self.copy_in_part(f, guard, (dst, src), left);
         }
         self.asm.place(past);
         cut
+    }
+
+    /// Copies the first `left` elements of a run, and makes the rest zeros. A run that the end cuts
+    /// goes element by element through registers. What is stored so is seen as copies are: whoever
+    /// waits for the slot meets all threads.
+    fn copy_in_part(
+        &mut self,
+        f: &Filling,
+        guard: Option<Reg>,
+        (dst, src): (Addr, Addr),
+        left: Reg,
+    ) {
+        let dtype = f.view.dtype;
+        let elem = dtype.bytes() as u32;
+        let bytes = f.cells * elem;
+        // One to one less than all; none wraps to the greatest number.
+        let less = self.asm.int(Alu::Sub, Ty::U32, &[left.into(), Opnd::Int(1)]);
+        let most = Opnd::Int(i64::from(f.cells) - 1);
+        let part = self.asm.setp(Cmp::Lt, Ty::U32, less, most);
+        let whole = self.asm.int(Alu::Not, Ty::Pred, &[part.into()]);
+        let some = self.asm.setp(Cmp::Gt, Ty::S32, left, Opnd::Int(0));
+        let size = self.asm.selp(Ty::B32, some, Opnd::Int(bytes.into()), Opnd::Int(0));
+        let when = self.both(guard, Some(whole));
+        let (to, from, src_bytes) = (dst.clone(), src.clone(), Some(size.into()));
+        self.asm.maybe(when, |asm| {
+            asm.emit(Inst::CpAsync { dst: to, src: from, bytes, src_bytes });
+        });
+        let past = self.asm.label();
+        let when = self.both(guard, Some(part)).unwrap_or(part);
+        self.asm.when(when, false, |asm| asm.emit(Inst::Bra { to: past, uniform: false }));
+        for i in 0..i64::from(f.cells) {
+            let at =
+                |addr: &Addr| Addr { offset: addr.offset + i * i64::from(elem), ..addr.clone() };
+            let inside = self.asm.setp(Cmp::Gt, Ty::S32, left, Opnd::Int(i));
+            let (space, cache) = (Space::Global, Cache::Usual);
+            let raw = self.load_words(space, dtype, at(&src), 1, Some(inside), cache);
+            let raw: Vec<Opnd> = raw.into_iter().map(Opnd::Reg).collect();
+            let (ty, _) = word_of(elem, 1);
+            self.asm.st(Space::Shared, ty, &raw, at(&dst), Cache::Usual);
+        }
+        self.asm.place(past);
     }
 
     /// Holds back a copy for each run: whole where it is inside, zeros where not.

@@ -85,14 +85,9 @@ impl Select<'_> {
     pub fn scatter(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
-        let unique = op.attr("unique").and_then(Attr::as_bool) == Some(true);
-        if !unique && self.profile != Profile::Default {
-            return self.unsupported(
-                id,
-                "which of several values for one element stays is not settled on the GPU: say \
-                 `unique=True`, or use the default profile",
-            );
-        }
+        // Which of several values for one element stays is settled where bits must be the same.
+        let unique = op.attr("unique").and_then(Attr::as_bool) == Some(true)
+            || self.profile == Profile::Default;
         self.before_write(id);
         let view = self.view(op.operands[0]);
         let at = op.group("at").to_vec();
@@ -104,6 +99,7 @@ impl Select<'_> {
         };
         let masks = mask.map(|v| self.value_regs(v, &layout));
         let owner = self.owner(&layout);
+        let mut shared = Vec::new();
         for reg in 0..layout.regs() {
             let valid = match self.valid(&layout, reg) {
                 Ok(false) => continue,
@@ -113,9 +109,16 @@ impl Select<'_> {
             let when = self.both(valid, inside);
             let when = self.both(when, owner);
             let when = self.both(when, masks.as_ref().map(|m| m[reg as usize]));
-            self.store_run(Space::Global, view.dtype, addr, &xs[reg as usize..][..1], when);
+            if unique {
+                self.store_run(Space::Global, view.dtype, addr, &xs[reg as usize..][..1], when);
+            } else {
+                shared.push((reg, xs[reg as usize], addr, when));
+            }
         }
-        Ok(())
+        if unique {
+            return Ok(());
+        }
+        self.scatter_last(id, view.dtype, &layout, &shared)
     }
 
     /// A value's registers, one for each of a layout's: its own, or a scalar over and over.
@@ -169,7 +172,7 @@ impl Select<'_> {
             let e = expected.map(|v| self.scalar(v));
             let old = one(self, 0, x, e, Some(first))?;
             let r = match old {
-                Some(old) if used => self.tell_all(view.dtype, old),
+                Some(old) if used => self.tell_all(old),
                 _ => self.zero(view.dtype),
             };
             self.set(result, Repr::Scalar(r));
@@ -205,12 +208,24 @@ impl Select<'_> {
     }
 
     /// The value of the first thread, for all.
-    fn tell_all(&mut self, dtype: DType, x: Reg) -> Reg {
-        let one = Arc::new(Layout::coalesced(&[1], Some(0), 1, self.warps, self.cluster, None));
-        let m = self.spread(&one, dtype, &[x]);
-        let out = self.read_shared(&m, &one);
-        self.reading(m.region);
-        out[0]
+    pub fn tell_all(&mut self, x: Reg) -> Reg {
+        let region = self.scratch(8);
+        let base = self.region(region);
+        let first = self.first_thread();
+        self.put(Addr::reg(base, 0), x, Some(first));
+        self.barrier();
+        let (space, from) = match self.cluster {
+            1 => (Space::Shared, base),
+            _ => {
+                let d = self.asm.reg(Class::B32);
+                self.asm.emit(Inst::Mapa { d, a: base, rank: Opnd::Int(0) });
+                self.remote_reads = true;
+                (Space::SharedCluster, d)
+            }
+        };
+        let out = self.take(space, Addr::reg(from, 0), x.class);
+        self.reading(region);
+        out
     }
 
     /// Folds one element into memory that several groups fold into.

@@ -11,7 +11,7 @@ use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_layout::Layout;
 use tessera_lower::stage::{divisor, neighbour_axis};
-use tessera_numerics::{DType, ReduceOp};
+use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_tile::attrs::checked_axes;
 
 /// One access of a block, ready to be emitted.
@@ -258,7 +258,7 @@ impl Select<'_> {
     }
 
     /// The words that hold `n` neighbours, zero where the condition does not hold.
-    fn load_words(
+    pub fn load_words(
         &mut self,
         space: Space,
         dtype: DType,
@@ -328,8 +328,11 @@ impl Select<'_> {
         let mut block = self.block_access(id, layout.clone());
         let inside = self.all_inside(&block);
         let Some(inside) = inside else {
-            let regs = self.load_plain(&mut block);
-            self.set(result, Repr::Tile(regs));
+            let repr = match self.stays_packed(id, &block) {
+                true => Repr::Packed(self.load_plain_words(&mut block)),
+                false => Repr::Tile(self.load_plain(&mut block)),
+            };
+            self.set(result, repr);
             return Ok(());
         };
         if block.view.dtype.bytes() < 4 && block.vector > 1 {
@@ -432,15 +435,20 @@ impl Select<'_> {
             codes.push(code);
         }
         for (&to, codes) in d.iter().zip(codes.chunks(each as usize)) {
-            let pairs: Vec<Reg> = match codes {
-                [low, high] => vec![*low, *high],
-                codes => codes.chunks(2).map(|pair| self.bytes_side_by_side(pair)).collect(),
-            };
-            let word = self.asm.pack(Class::B32, &pairs);
+            let word = self.pack_codes(codes);
             self.asm.mov_to(Ty::B32, to, word);
         }
         self.asm.place(done);
         d
+    }
+
+    /// Codes of two bytes or of one, in 16 bits each, as one word.
+    pub fn pack_codes(&mut self, codes: &[Reg]) -> Reg {
+        let pairs: Vec<Reg> = match codes {
+            [low, high] => vec![*low, *high],
+            codes => codes.chunks(2).map(|pair| self.bytes_side_by_side(pair)).collect(),
+        };
+        self.asm.pack(Class::B32, &pairs)
     }
 
     /// Two bytes as one half of a word.
@@ -449,6 +457,42 @@ impl Select<'_> {
             .map(|r| self.asm.int(Alu::And, Ty::B16, &[r.into(), Opnd::Int(0xff)]));
         let high = self.asm.int(Alu::Shl, Ty::B16, &[high.into(), Opnd::Int(8)]);
         self.asm.int(Alu::Or, Ty::B16, &[low.into(), high.into()])
+    }
+
+    /// Whether narrow elements are decoded where they are used: in loops that come later, which they
+    /// are held for.
+    fn stays_packed(&self, id: OpId, block: &Block) -> bool {
+        let func = self.func;
+        let op = &func.ops[id];
+        let result = op.result();
+        let later = |&user: &OpId| {
+            func.ops[user].block != op.block || !func.ops[user].operands.contains(&result)
+        };
+        block.view.dtype.bytes() < 4
+            && block.vector * block.view.dtype.bytes() as u32 >= 4
+            && func.walk().iter().all(later)
+    }
+
+    /// The words of a block of narrow elements that is all inside.
+    fn load_plain_words(&mut self, block: &mut Block) -> Vec<Reg> {
+        let layout = block.layout.clone();
+        let (vector, view) = (block.vector, block.view.clone());
+        let cache = if view.read_only { Cache::ReadOnly } else { Cache::Usual };
+        let words = vector * view.dtype.bytes() as u32 / 4;
+        let mut out = Vec::new();
+        for unit in self.units(block, vector) {
+            match self.valid(&layout, unit.first) {
+                Ok(false) => {
+                    out.extend((0..words).map(|_| self.asm.mov(Ty::B32, Opnd::Int(0))));
+                }
+                valid => {
+                    let addr = self.address(block, &unit);
+                    let (space, when) = (Space::Global, valid.err());
+                    out.extend(self.load_words(space, view.dtype, addr, unit.n, when, cache));
+                }
+            }
+        }
+        out
     }
 
     /// Every element is inside; padding is not read. All loads are begun before the first is used.
@@ -541,28 +585,60 @@ impl Select<'_> {
             return Ok(());
         }
         let layout = self.layout(value);
-        let xs = self.regs(value);
         let masks = mask.map(|v| self.value_regs(v, &layout));
         let owner = self.owner(&layout);
         let mut block = self.block_access(id, layout.clone());
         let inside = self.all_inside(&block);
         if masks.is_none() {
             let Some(inside) = inside else {
-                self.store_plain(&mut block, &xs, owner);
+                self.store_whole(&mut block, value, owner);
                 return Ok(());
             };
             let [edge, done] = [self.asm.label(), self.asm.label()];
             self.asm.when(inside, false, |asm| asm.emit(Inst::Bra { to: edge, uniform: true }));
-            self.store_plain(&mut block, &xs, owner);
+            self.store_whole(&mut block, value, owner);
             self.asm.emit(Inst::Bra { to: done, uniform: true });
             self.asm.place(edge);
             block.rows.clear();
+            let xs = self.regs(value);
             self.store_elements(&mut block, &xs, None, owner);
             self.asm.place(done);
         } else {
+            let xs = self.regs(value);
             self.store_elements(&mut block, &xs, masks.as_deref(), owner);
         }
         Ok(())
+    }
+
+    /// Stores a block that is inside: narrow elements that are held in words as those words.
+    fn store_whole(&mut self, block: &mut Block, value: Value, owner: Option<Reg>) {
+        let dtype = block.view.dtype;
+        let bytes = dtype.bytes() as u32;
+        // Stored codes of NaN are canonical where every bit counts: those that came from memory need not be.
+        let as_is =
+            self.dtype(value) == dtype && (self.profile != Profile::Strict || !dtype.is_float());
+        match self.repr(value).clone() {
+            Repr::Packed(words) if as_is && block.vector * bytes >= 4 => {
+                let (layout, vector, each) = (block.layout.clone(), block.vector, 4 / bytes);
+                for unit in self.units(block, vector) {
+                    let valid = match self.valid(&layout, unit.first) {
+                        Ok(false) => continue,
+                        valid => valid.err(),
+                    };
+                    let when = self.both(valid, owner);
+                    let addr = self.address(block, &unit);
+                    let raw = &words[(unit.first / each) as usize..][..(unit.n / each) as usize];
+                    let raw: Vec<Opnd> = raw.iter().map(|&r| r.into()).collect();
+                    self.asm.maybe(when, |asm| {
+                        asm.st(Space::Global, Ty::B32, &raw, addr, Cache::Usual);
+                    });
+                }
+            }
+            _ => {
+                let xs = self.regs(value);
+                self.store_plain(block, &xs, owner);
+            }
+        }
     }
 
     fn store_plain(&mut self, block: &mut Block, xs: &[Reg], owner: Option<Reg>) {
@@ -631,13 +707,8 @@ impl Select<'_> {
             Type::View { privilege, .. } => privilege.reduces(),
             _ => false,
         };
-        if shared && self.profile != tessera_numerics::Profile::Default {
-            return self.unsupported(
-                id,
-                "folding into a `reduce_*` parameter from several groups has no fixed order on the \
-                 GPU yet: use the default profile, or the cpu backend",
-            );
-        }
+        // While a group has the turn it folds alone.
+        let shared = shared && !self.in_turn(id);
         self.before_write(id);
         let mask = op.group("mask").first().copied();
         let f = ReduceOp::from_name(&name).unwrap_or(ReduceOp::Sum).combine();

@@ -3,21 +3,28 @@
 //!
 //! Before: a valid function of Staged IR with a layout on every tile. After: one kernel.
 
+mod canonical;
 mod control;
 mod convert;
 mod descriptors;
+mod convert_pieces;
+mod exchange;
 mod fill;
 mod fused;
 mod indexed;
 mod mbar;
 mod memory;
+mod ordered;
 mod place;
+mod print;
 mod product;
 mod reduce;
 mod ring;
 mod roles;
 mod rotate;
 mod scan;
+mod scan_parallel;
+mod scatter_last;
 mod shape;
 mod stmatrix;
 mod sync;
@@ -33,6 +40,7 @@ use crate::code::{ArrayClass, Classes, MapRecipe, Site};
 use crate::inst::*;
 use crate::module::{Kernel, Param, Stmt};
 use crate::scalar::Scalars;
+use crate::told::Printing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics, Loc};
@@ -121,10 +129,14 @@ pub struct Select<'a> {
     /// What the moving part of an address is a multiple of, where that is not very much.
     granules: BTreeMap<Reg, u32>,
     engine: wgmma::Engine,
+    turns: ordered::Turns,
+    prints: Vec<Printing>,
     /// Loops that are open around the place of emission.
     depth: u32,
     /// Whether blocks read each other's shared memory: none may end before the others are done.
     remote_reads: bool,
+    /// Whether blocks send each other results.
+    exchanges: bool,
 }
 
 /// The op that takes the most shared memory at once.
@@ -144,6 +156,9 @@ pub struct Selected {
     pub files: Vec<String>,
     pub sites: Vec<Site>,
     pub maps: Vec<MapRecipe>,
+    /// Whether groups take turns.
+    pub turns: bool,
+    pub prints: Vec<Printing>,
 }
 
 pub fn select(
@@ -195,9 +210,13 @@ pub fn select(
         map_addresses: BTreeMap::new(),
         granules: BTreeMap::new(),
         engine: wgmma::Engine::default(),
+        turns: ordered::Turns::of(func, profile),
+        prints: Vec::new(),
         depth: 0,
         remote_reads: false,
+        exchanges: false,
     };
+    me.draw_number()?;
     me.bind_params();
     me.block(func.body)?;
     if me.remote_reads {
@@ -206,12 +225,23 @@ pub fn select(
     me.asm.emit(Inst::Ret);
     let body = std::mem::take(&mut me.asm.kernel.body);
     let bases = me.region_bases();
+    let begin = me.begin_exchanges();
     let mut kernel = me.asm.kernel;
     kernel.body = bases;
     kernel.body.extend(me.head);
+    kernel.body.extend(begin);
     kernel.body.extend(body);
     kernel.dynamic_shared = me.sync.bytes();
-    Ok(Selected { greatest: me.greatest, kernel, files: me.files, sites: me.sites, maps: me.maps })
+    let turns = me.turns.is_kept();
+    Ok(Selected {
+        greatest: me.greatest,
+        kernel,
+        files: me.files,
+        sites: me.sites,
+        turns,
+        prints: me.prints,
+        maps: me.maps,
+    })
 }
 
 impl<'a> Select<'a> {
@@ -329,11 +359,13 @@ impl<'a> Select<'a> {
         for &op in &func.blocks[id].ops {
             if !func.ops[op].is_terminator() {
                 self.at(&func.ops[op].loc);
-                if !self.may_hold(func.ops[op].code) {
+                if !self.may_hold(op) {
                     self.issue_copies(usize::MAX);
                 }
                 self.current = Some(op);
+                self.maybe_take_turn(op);
                 self.op(op)?;
+                self.maybe_give_turn(op);
             }
         }
         self.issue_copies(usize::MAX);
@@ -355,7 +387,7 @@ impl<'a> Select<'a> {
             StagedOp::FragLoad => self.frag_load(id),
             StagedOp::FragStore => self.frag_store(id),
             StagedOp::BlockBarrier => {
-                self.barrier();
+                self.block_meets();
                 Ok(())
             }
             StagedOp::Worker => {
@@ -462,7 +494,7 @@ impl<'a> Select<'a> {
             }
             TileOp::BufAlloc | TileOp::CopyAsync => self
                 .unsupported(id, "shared buffers that are not values are not supported here yet"),
-            TileOp::Print => self.unsupported(id, "printing is not supported on the GPU yet"),
+            TileOp::Print => self.print(id),
             TileOp::Origin
             | TileOp::GroupReduce
             | TileOp::GroupScan
@@ -497,7 +529,7 @@ impl<'a> Select<'a> {
         let block = self.block_id();
         let cluster = self.cluster;
         let extents: Vec<Reg> = (0..axes).map(|axis| self.word(frame::GRID + axis)).collect();
-        let bands = axes >= 2 && self.has_products();
+        let bands = axes >= 2 && self.has_products() && !self.turns.is_kept();
         let all = self.head(|me| {
             let asm = &mut me.asm;
             let mut at = block;
@@ -580,6 +612,7 @@ impl<'a> Select<'a> {
             a: Opnd::Int(0),
             b: Some(Opnd::Int(site)),
         });
+        self.pass_turn();
         // A role goes on, for others wait for it.
         if self.crew.role.is_none() {
             self.asm.emit(Inst::Ret);

@@ -240,6 +240,17 @@ impl Select<'_> {
         }
     }
 
+    /// Of threads of a block that hold the same elements one is the owner, who writes them to the block's
+    /// own memory. None where every thread is.
+    pub fn block_owner(&mut self, layout: &Layout) -> Option<Reg> {
+        let (lanes, warps, _) = layout.replicas();
+        let mut bits: Vec<bool> = lanes;
+        bits.extend(warps);
+        bits.resize(5 + self.warps.trailing_zeros() as usize, true);
+        let mask = bits.iter().enumerate().fold(0u32, |m, (i, &b)| m | u32::from(b) << i);
+        (mask != 0).then(|| self.tid()).map(|tid| self.none_of(tid, mask))
+    }
+
     /// Of threads that hold the same elements one is the owner. None where every thread is.
     pub fn owner(&mut self, layout: &Layout) -> Option<Reg> {
         let (lanes, warps, ctas) = layout.replicas();
@@ -266,7 +277,7 @@ impl Select<'_> {
     }
 
     /// Whether none of the bits is set, once for the kernel.
-    fn none_of(&mut self, r: Reg, mask: u32) -> Reg {
+    pub fn none_of(&mut self, r: Reg, mask: u32) -> Reg {
         if let Some(&p) = self.nones.get(&(r, mask)) {
             return p;
         }

@@ -22,7 +22,8 @@ impl Select<'_> {
     /// The value of another lane.
     pub fn shuffle(&mut self, kind: Shfl, x: Reg, by: Opnd) -> Reg {
         let full = Opnd::Int(0xffff_ffff);
-        let c = Opnd::Int(0x1f);
+        // From below the lowest lane bounds it, else the highest.
+        let c = Opnd::Int(if kind == Shfl::Up { 0 } else { 0x1f });
         let word = |me: &mut Self, a: Reg| {
             let d = me.asm.reg(Class::B32);
             me.asm.emit(Inst::Shfl { kind, d, ok: None, a: a.into(), b: by, c, mask: full });
@@ -49,7 +50,7 @@ impl Select<'_> {
     }
 
     /// Puts a register into shared memory as it is, and gets it back.
-    fn put(&mut self, addr: Addr, x: Reg, when: Option<Reg>) {
+    pub fn put(&mut self, addr: Addr, x: Reg, when: Option<Reg>) {
         let (ty, x) = match x.class {
             Class::Pred => (Ty::B32, self.asm.selp(Ty::B32, x, Opnd::Int(1), Opnd::Int(0))),
             Class::B16 => (Ty::B16, x),
@@ -59,7 +60,7 @@ impl Select<'_> {
         self.asm.maybe(when, |asm| asm.st(Space::Shared, ty, &[x.into()], addr, Cache::Usual));
     }
 
-    fn take(&mut self, space: Space, addr: Addr, class: Class) -> Reg {
+    pub fn take(&mut self, space: Space, addr: Addr, class: Class) -> Reg {
         let ty = match class {
             Class::Pred | Class::B32 => Ty::B32,
             Class::B16 => Ty::B16,
@@ -239,7 +240,10 @@ impl Select<'_> {
         }
         let ctas = moving(In::Cta);
         if !ctas.is_empty() {
-            self.across_blocks(&ctas, &mut out, f)?;
+            if warps.is_empty() && self.warps > 1 {
+                self.block_meets();
+            }
+            self.across_blocks(&layout.reduce(axis), &ctas, &mut out, f)?;
         }
         Ok(out)
     }
@@ -376,280 +380,26 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// The warps of this block alone meet.
-    pub fn block_meets(&mut self) {
-        if self.cluster > 1 && self.crew.role.is_none() {
-            self.asm.barrier();
-        } else {
-            self.barrier();
-        }
-    }
-
-    /// Partial results of blocks, through each other's shared memory.
+    /// Partial results of blocks.
     fn across_blocks(
         &mut self,
+        result: &Layout,
         bits: &[usize],
         out: &mut [Item],
         f: &mut Join<'_, Self>,
     ) -> Result<(), Diagnostics> {
-        let threads = self.warps * 32;
-        let parts = out.len() as u32 * out[0].len() as u32;
-        let region = self.scratch(parts * threads * 8);
-        let base = self.region(region);
-        let tid = self.tid();
-        let own = self.asm.int(Alu::MadLo, Ty::U32, &[tid.into(), Opnd::Int(8), base.into()]);
-        let plane = i64::from(threads) * 8;
-        for (i, item) in out.iter().enumerate() {
-            for (j, &x) in item.iter().enumerate() {
-                self.put(Addr::reg(own, (i * item.len() + j) as i64 * plane), x, None);
+        let flat: Vec<Reg> = out.iter().flatten().copied().collect();
+        let parts = self.exchanged(result, bits, &flat);
+        let mut from = 0;
+        for item in out {
+            let own = |part: &Vec<Reg>| part[from..from + item.len()].to_vec();
+            let mut all = own(&parts[0]);
+            for part in &parts[1..] {
+                all = f(self, &all, &own(part))?;
             }
+            from += item.len();
+            *item = all;
         }
-        self.barrier();
-        let rank = self.cta_rank();
-        let moving = bits.iter().fold(0i64, |m, &b| m | 1 << b);
-        let keep = i64::from(self.cluster - 1) & !moving;
-        let first = self.asm.int(Alu::And, Ty::B32, &[rank.into(), Opnd::Int(keep)]);
-        let mut remote = Vec::new();
-        for k in 0..1usize << bits.len() {
-            let cta: i64 =
-                bits.iter().enumerate().map(|(from, &b)| ((k >> from & 1) << b) as i64).sum();
-            let rank = self.asm.int(Alu::Or, Ty::B32, &[first.into(), Opnd::Int(cta)]);
-            let d = self.asm.reg(Class::B32);
-            self.asm.emit(Inst::Mapa { d, a: own, rank: rank.into() });
-            remote.push(d);
-        }
-        for (i, item) in out.iter_mut().enumerate() {
-            let mut all: Option<Item> = None;
-            for &at in &remote {
-                let part: Item = item
-                    .iter()
-                    .enumerate()
-                    .map(|(j, x)| {
-                        let addr = Addr::reg(at, (i * item.len() + j) as i64 * plane);
-                        self.take(Space::SharedCluster, addr, x.class)
-                    })
-                    .collect();
-                all = Some(match all {
-                    None => part,
-                    Some(a) => f(self, &a, &part)?,
-                });
-            }
-            *item = all.unwrap_or_default();
-        }
-        self.reading(region);
-        self.remote_reads = true;
         Ok(())
-    }
-
-    /// The canonical order: 64 partial results, each of every 64th element in order, then halves
-    /// onto halves. The layout has lanes along the lowest five bits of the axis, the sixth in the
-    /// lowest warp bit (or register bit, with one warp), registers above, other warps above those.
-    fn reduce_in_order(
-        &mut self,
-        id: OpId,
-        layout: &Arc<Layout>,
-        axis: usize,
-        op: &str,
-        dtype: DType,
-        xs: &[Reg],
-    ) -> Result<Vec<Reg>, Diagnostics> {
-        let Some(form) = Canonical::of(layout, axis) else {
-            return self.unsupported(id, format!("{layout} has no canonical order along {axis}"));
-        };
-        if layout.shape()[axis] > 65536 {
-            return self.unsupported(
-                id,
-                format!(
-                    "a strict {op} of {} elements at once: at most 65536 here, use a loop over pieces",
-                    layout.shape()[axis]
-                ),
-            );
-        }
-        let results = layout.reduce(axis).regs() as usize;
-        let map = layout.reduce_regs(axis);
-        let nothing = self.identity(op, dtype);
-        // The elements of each partial result, in order along the axis.
-        let mut rows: Vec<[Vec<(u32, Reg)>; 2]> = vec![[Vec::new(), Vec::new()]; results];
-        for (reg, &x) in xs.iter().enumerate() {
-            let at = layout.reg_part(reg as u32)[axis];
-            let x = match self.valid(layout, reg as u32) {
-                Ok(true) => x,
-                Ok(false) => continue,
-                Err(p) => self.choose(p, x, nothing),
-            };
-            let half = if form.register { (at >> 5 & 1) as usize } else { 0 };
-            rows[map[reg] as usize][half].push((at, x));
-        }
-        for row in &mut rows {
-            for half in row.iter_mut() {
-                half.sort_by_key(|e| e.0);
-            }
-        }
-        let halves = if form.register { 2 } else { 1 };
-        let class = crate::scalar::carrier(dtype);
-        let acc: Vec<Vec<Reg>> = (0..results)
-            .map(|_| {
-                (0..halves)
-                    .map(|_| {
-                        let r = self.asm.reg(class);
-                        self.move_all(&[r], &[nothing]);
-                        r
-                    })
-                    .collect()
-            })
-            .collect();
-        let add_all = |me: &mut Self| -> Result<(), Diagnostics> {
-            for (row, acc) in rows.iter().zip(&acc) {
-                for (half, &acc) in row.iter().zip(acc) {
-                    for &(_, x) in half {
-                        let sum = me.combine(id, op, dtype, acc, x)?;
-                        me.move_all(&[acc], &[sum]);
-                    }
-                }
-            }
-            Ok(())
-        };
-        if form.register {
-            add_all(self)?;
-            let mut out = Vec::new();
-            for acc in &acc {
-                let both = self.combine(id, op, dtype, acc[0], acc[1])?;
-                out.push(self.halve(id, op, dtype, both)?);
-            }
-            return Ok(out);
-        }
-        // Pairs of warps go on one after another with the partial results of the pair before.
-        let (lane, warp) = (self.lane(), self.warp());
-        let row_bytes = 64 * 8;
-        let groups = 1u32 << form.rows.len();
-        let region = self.scratch(groups * results as u32 * row_bytes);
-        let base = self.region(region);
-        let low = self.asm.int(Alu::And, Ty::B32, &[warp.into(), Opnd::Int(1)]);
-        let mut at = self.asm.int(Alu::MadLo, Ty::U32, &[low.into(), Opnd::Int(256), base.into()]);
-        // Warps that hold other rows have memory of their own.
-        for (to, &bit) in form.rows.iter().enumerate() {
-            let one = self.asm.int(
-                Alu::Bfe,
-                Ty::U32,
-                &[warp.into(), Opnd::Int(bit as i64), Opnd::Int(1)],
-            );
-            let by = i64::from(results as u32 * row_bytes) << to;
-            at = self.asm.int(Alu::MadLo, Ty::U32, &[one.into(), Opnd::Int(by), at.into()]);
-        }
-        let own = self.asm.int(Alu::MadLo, Ty::U32, &[lane.into(), Opnd::Int(8), at.into()]);
-        let turn = self.asm.mov(Ty::B32, Opnd::Int(0));
-        let mut mine = self.asm.mov(Ty::B32, Opnd::Int(0));
-        for (to, &bit) in form.chain.iter().enumerate() {
-            let one = self.asm.int(
-                Alu::Bfe,
-                Ty::U32,
-                &[warp.into(), Opnd::Int(bit as i64), Opnd::Int(1)],
-            );
-            let n = Opnd::Int(1 << to);
-            mine = self.asm.int(Alu::MadLo, Ty::U32, &[one.into(), n, mine.into()]);
-        }
-        let copies = form.copies(self.warps);
-        let adds = (copies != 0).then(|| {
-            let bits = self.asm.int(Alu::And, Ty::B32, &[warp.into(), Opnd::Int(copies.into())]);
-            self.asm.setp(Cmp::Eq, Ty::U32, bits, Opnd::Int(0))
-        });
-        let [again, skip, first] = [self.asm.label(), self.asm.label(), self.asm.label()];
-        self.asm.place(again);
-        let is_mine = self.asm.setp(Cmp::Eq, Ty::U32, mine, turn);
-        // Of warps that hold the same elements one adds them.
-        let is_mine = self.both(Some(is_mine), adds).unwrap_or(is_mine);
-        self.asm.bra_if(is_mine, false, skip);
-        let at_start = self.asm.setp(Cmp::Eq, Ty::U32, turn, Opnd::Int(0));
-        self.asm.bra_if(at_start, true, first);
-        for (i, acc) in acc.iter().enumerate() {
-            let addr = Addr::reg(own, i as i64 * i64::from(row_bytes));
-            let old = self.take(Space::Shared, addr, class);
-            self.move_all(&[acc[0]], &[old]);
-        }
-        self.asm.place(first);
-        add_all(self)?;
-        for (i, acc) in acc.iter().enumerate() {
-            self.put(Addr::reg(own, i as i64 * i64::from(row_bytes)), acc[0], None);
-        }
-        self.asm.place(skip);
-        self.barrier();
-        let next = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(1)]);
-        self.asm.mov_to(Ty::B32, turn, next);
-        let turns = Opnd::Int(1 << form.chain.len());
-        let more = self.asm.setp(Cmp::Lt, Ty::U32, turn, turns);
-        self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
-        // Everybody reads the 64 partial results of its row.
-        let back = self.asm.int(Alu::MulLo, Ty::U32, &[low.into(), Opnd::Int(256)]);
-        let lane_at = self.asm.int(Alu::Sub, Ty::U32, &[own.into(), back.into()]);
-        let mut out = Vec::new();
-        for i in 0..results {
-            let row = i as i64 * i64::from(row_bytes);
-            let a = self.take(Space::Shared, Addr::reg(lane_at, row), class);
-            let b = self.take(Space::Shared, Addr::reg(lane_at, row + 256), class);
-            let both = self.combine(id, op, dtype, a, b)?;
-            out.push(self.halve(id, op, dtype, both)?);
-        }
-        self.reading(region);
-        Ok(out)
-    }
-
-    /// 32 partial results of the lanes, halves onto halves.
-    fn halve(&mut self, id: OpId, op: &str, dtype: DType, mut x: Reg) -> Result<Reg, Diagnostics> {
-        for by in [16, 8, 4, 2, 1] {
-            let other = self.shuffle(Shfl::Bfly, x, Opnd::Int(by));
-            x = self.combine(id, op, dtype, x, other)?;
-        }
-        Ok(x)
-    }
-}
-
-/// How a layout keeps the canonical order along an axis.
-struct Canonical {
-    /// The sixth bit is a register's, and all warps hold other rows or copies.
-    register: bool,
-    /// Warp bits above the registers' along the axis, lowest first.
-    chain: Vec<usize>,
-    /// Warp bits that move along other dims.
-    rows: Vec<usize>,
-}
-
-impl Canonical {
-    /// The warp bits that say nothing about the place, beside the lowest.
-    fn copies(&self, warps: u32) -> u32 {
-        let used = self.chain.iter().chain(&self.rows).fold(1, |m, &bit| m | 1 << bit);
-        (warps - 1) & !used
-    }
-
-    fn of(layout: &Layout, axis: usize) -> Option<Canonical> {
-        let unit = |b: &[u32], n: u32| {
-            b.iter().enumerate().all(|(d, &c)| c == if d == axis { n } else { 0 })
-        };
-        let lanes = layout.bases(In::Lane);
-        if layout.ctas() > 1 && layout.bases(In::Cta).iter().any(|b| b[axis] != 0) {
-            return None;
-        }
-        if !lanes.iter().enumerate().all(|(i, b)| unit(b, 1 << i)) {
-            return None;
-        }
-        let warps = layout.bases(In::Warp);
-        let along: Vec<usize> = (0..warps.len()).filter(|&i| warps[i][axis] != 0).collect();
-        let rows = (0..warps.len())
-            .filter(|&i| warps[i][axis] == 0 && warps[i].iter().any(|&c| c != 0))
-            .collect();
-        match along.split_first() {
-            None => Some(Canonical { register: true, chain: Vec::new(), rows }),
-            Some((&first, chain)) => {
-                let above = |&i: &usize| warps[i][axis] >= 64 && warps[i][axis].is_power_of_two();
-                let regs_inside = layout.bases(In::Reg).iter().all(|b| {
-                    b[axis] == 0
-                        || b[axis] >= 64 && chain.first().is_none_or(|&c| b[axis] < warps[c][axis])
-                });
-                let sorted = chain.windows(2).all(|w| warps[w[0]][axis] < warps[w[1]][axis]);
-                let ok = first == 0 && unit(&warps[0], 32) && chain.iter().all(above) && sorted && regs_inside
-                    // Repeats come after everything else, which only works without a chain.
-                    && (chain.is_empty() || layout.repeat()[axis] == 1);
-                ok.then(|| Canonical { register: false, chain: chain.to_vec(), rows })
-            }
-        }
     }
 }

@@ -199,7 +199,7 @@ impl Select<'_> {
         }
         self.issue_copies(usize::MAX);
         self.asm.emit(Inst::CpWait { groups: 0 });
-        self.barrier();
+        self.block_meets();
         if self.rings.loops.is_empty() {
             let ring = self.ring(self.func.ops[id].operands[0]);
             self.reuse(ring.offset, ring.slots * ring.stride);
@@ -301,8 +301,17 @@ impl Select<'_> {
     }
 
     /// Whether copies may still be held back when an op comes.
-    pub fn may_hold(&self, code: StagedOp) -> bool {
-        match code {
+    pub fn may_hold(&self, id: OpId) -> bool {
+        let func = self.func;
+        let op = &func.ops[id];
+        let multiplies = |o: &OpId| {
+            matches!(func.ops[*o].code, StagedOp::MmaIssue | StagedOp::Tile(TileOp::Mma))
+        };
+        // Where no product comes they have nothing to wait for.
+        if self.rings.held.is_empty() || !func.blocks[op.block].ops.iter().any(multiplies) {
+            return false;
+        }
+        match op.code {
             StagedOp::Acquire
             | StagedOp::Fill
             | StagedOp::Publish

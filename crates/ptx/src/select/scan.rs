@@ -1,4 +1,5 @@
-//! Running sums and their like: one thread a row, through shared memory, in the user's order.
+//! Running sums and their like. Where the order shows in the result (`strict`, sums and products of floats)
+//! one thread takes a row, through shared memory, in the user's order.
 
 use super::{Repr, Select};
 use crate::inst::*;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId};
 use tessera_layout::Shared;
+use tessera_numerics::Profile;
 
 impl Select<'_> {
     pub fn scan(&mut self, id: OpId) -> Result<(), Diagnostics> {
@@ -19,6 +21,12 @@ impl Select<'_> {
         let layout = self.layout(x);
         if layout.ctas() > 1 {
             return self.unsupported(id, "a scan does not go across the blocks of a cluster");
+        }
+        let in_order = self.profile == Profile::Strict
+            && dtype.is_float()
+            && matches!(name.as_str(), "sum" | "add" | "prod");
+        if !in_order {
+            return self.scan_by_all(id, (&name, exclusive), dtype, axis);
         }
         let xs = self.regs(x);
         let m = self.spread(&layout, dtype, &xs);

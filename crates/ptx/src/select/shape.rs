@@ -10,7 +10,7 @@ impl Select<'_> {
     fn rename(
         &mut self,
         id: OpId,
-        map: impl FnOnce(&Layout, &Layout) -> Option<Vec<u32>>,
+        map: impl Fn(&Layout, &Layout) -> Option<Vec<u32>>,
     ) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let (x, result) = (op.operands[0], op.result());
@@ -19,7 +19,15 @@ impl Select<'_> {
                 let is_tile = !matches!(self.func.ty(result), Type::Scalar(_));
                 self.set(result, if is_tile { Repr::Splat(r) } else { Repr::Scalar(r) });
             }
-            _ => {
+            repr => {
+                if let (Repr::Packed(_), Type::Frag { .. }) = (&repr, self.func.ty(result)) {
+                    let (from, to) = (self.layout(x), self.layout(result));
+                    let same = map(&from, &to).filter(|m| m.iter().copied().eq(0..from.regs()));
+                    if same.is_some() {
+                        self.set(result, repr);
+                        return Ok(());
+                    }
+                }
                 let regs = self.regs(x);
                 if let Type::Scalar(_) = self.func.ty(result) {
                     self.set(result, Repr::Scalar(regs[0]));
@@ -57,6 +65,22 @@ impl Select<'_> {
     }
 
     pub fn reshape(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let tiles = [x, result].iter().all(|&v| self.func.ty(v).layout().is_some());
+        if tiles && let Repr::Tile(_) | Repr::Packed(_) | Repr::Lazy(_) = self.repr(x) {
+            let (from, to) = (self.layout(x), self.layout(result));
+            if from.reshape(to.shape()).is_none() {
+                if self.cluster > 1 {
+                    return self
+                        .unsupported(id, "a tile does not move between the blocks of a cluster");
+                }
+                let xs = self.regs(x);
+                let out = self.reshaped((&from, &xs), &to, self.dtype(x));
+                self.set(result, Repr::Tile(out));
+                return Ok(());
+            }
+        }
         self.rename(id, |from, to| Layout::reg_map(&from.reshape(to.shape())?, to))
     }
 

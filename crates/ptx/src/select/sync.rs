@@ -95,7 +95,7 @@ pub struct Sync {
     bases: BTreeMap<Region, Reg>,
 }
 
-const ALIGN: u32 = 128;
+pub const ALIGN: u32 = 128;
 
 impl Sync {
     /// All of the dynamic shared memory.
@@ -201,16 +201,62 @@ impl Select<'_> {
             i ^= 1;
         }
         if self.sync.state.dirty[i] {
-            self.barrier();
+            self.block_meets();
         }
+        self.grow_scratch(i, bytes);
+        self.sync.next = (i ^ 1) & 1;
+        Region::Scratch(4 * self.sync.crew + i)
+    }
+
+    /// The scratch regions of the threads that run what is being emitted, as large as they are so far.
+    fn own_scratch(&self) -> [u32; 4] {
+        self.sync.scratch.get(self.sync.crew).copied().unwrap_or_default()
+    }
+
+    fn grow_scratch(&mut self, i: usize, bytes: u32) {
         let crew = self.sync.crew;
         if self.sync.scratch.len() <= crew {
             self.sync.scratch.resize(crew + 1, [0; 4]);
         }
         let most = &mut self.sync.scratch[crew][i];
         *most = bytes.max(*most);
-        self.sync.next = (i ^ 1) & 1;
-        Region::Scratch(4 * crew + i)
+    }
+
+    /// Bytes of shared memory beside what is allocated for the whole kernel.
+    fn room(&self) -> u32 {
+        let others = self.sync.scratch.iter().enumerate().filter(|(crew, _)| *crew != self.sync.crew);
+        let others: u32 =
+            others.map(|(_, s)| s[0].next_multiple_of(ALIGN) + s[1].next_multiple_of(ALIGN)).sum();
+        let fixed = self.sync.fixed.next_multiple_of(ALIGN);
+        self.caps.shared_per_block.saturating_sub(fixed + others)
+    }
+
+    /// Bytes that any scratch region may have, so that all fits.
+    pub fn scratch_room(&self) -> u32 {
+        let [a, b, ..] = self.own_scratch();
+        let other = a.max(b);
+        self.room().saturating_sub(other.next_multiple_of(ALIGN))
+    }
+
+    /// Bytes of the larger scratch region, as far as it may grow: half of what there is, or what it has.
+    pub fn larger_room(&self) -> u32 {
+        let [a, b, ..] = self.own_scratch();
+        let (large, small) = (a.max(b), a.min(b));
+        let most = self.room().saturating_sub(small.next_multiple_of(ALIGN));
+        (most.min(large.max(self.room() / 2)) & !(ALIGN - 1)).max(ALIGN)
+    }
+
+    /// The larger scratch region, which this thread may write at once.
+    pub fn larger_scratch(&mut self, bytes: u32) -> Region {
+        self.takes(bytes);
+        let [a, b, ..] = self.own_scratch();
+        let i = usize::from(b > a);
+        if self.sync.state.dirty[i] {
+            self.block_meets();
+        }
+        self.grow_scratch(i, bytes);
+        self.sync.next = i ^ 1;
+        Region::Scratch(4 * self.sync.crew + i)
     }
 
     /// Says that nobody uses a part of fixed memory from here to the end of the kernel.
@@ -257,6 +303,17 @@ impl Select<'_> {
         self.sync.state = State::default();
     }
 
+    /// The threads of this block meet and see each other's writes to its shared memory. Nobody else
+    /// uses its scratch regions and rings.
+    pub fn block_meets(&mut self) {
+        if self.cluster == 1 || self.crew.role.is_some() {
+            return self.barrier();
+        }
+        self.asm.barrier();
+        self.sync.state.dirty = [false; 4];
+        self.sync.state.released = false;
+    }
+
     pub fn sync_state(&self) -> State {
         self.sync.state.clone()
     }
@@ -298,6 +355,13 @@ impl Select<'_> {
                 }
             }
         }
+    }
+
+    /// Another group begins: nothing says which of two comes first, and what one did to memory the
+    /// other need not wait for.
+    pub fn begin_group(&mut self) {
+        self.sync.state.reads.clear();
+        self.sync.state.writes.clear();
     }
 
     pub fn leave_loop(&mut self) {

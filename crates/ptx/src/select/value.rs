@@ -4,7 +4,7 @@ use super::{Repr, Select};
 use crate::inst::*;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, Op, OpId, Type, Value};
-use tessera_numerics::{DType, Profile, ReduceOp, Rounding, ScalarFn};
+use tessera_numerics::{DType, Profile, ReduceOp, Rounding, Scalar, ScalarFn};
 use tessera_staged::{Staged, StagedOp};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::{cast_mode, constant_of};
@@ -33,16 +33,26 @@ impl Select<'_> {
     fn each(
         &mut self,
         id: OpId,
+        f: impl FnMut(&mut Self, &[Reg]) -> Result<Reg, Diagnostics>,
+    ) -> Result<(), Diagnostics> {
+        let func = self.func;
+        self.each_of(id, &func.ops[id].operands, f)
+    }
+
+    /// The same of other values than the op's operands.
+    fn each_of(
+        &mut self,
+        id: OpId,
+        operands: &[Value],
         mut f: impl FnMut(&mut Self, &[Reg]) -> Result<Reg, Diagnostics>,
     ) -> Result<(), Diagnostics> {
         let func = self.func;
-        let op = &func.ops[id];
-        let result = op.result();
+        let result = func.ops[id].result();
         let one = |me: &Self, v: Value| match me.repr(v) {
             Repr::Scalar(r) | Repr::Splat(r) => Some(*r),
             _ => None,
         };
-        let singles: Vec<Option<Reg>> = op.operands.iter().map(|&v| one(self, v)).collect();
+        let singles: Vec<Option<Reg>> = operands.iter().map(|&v| one(self, v)).collect();
         if singles.iter().all(Option::is_some) {
             let args: Vec<Reg> = singles.into_iter().flatten().collect();
             let r = f(self, &args)?;
@@ -51,8 +61,7 @@ impl Select<'_> {
             return Ok(());
         }
         let n = self.layout(result).regs() as usize;
-        let operands: Vec<Vec<Reg>> = op
-            .operands
+        let operands: Vec<Vec<Reg>> = operands
             .iter()
             .zip(singles)
             .map(|(&v, single)| match single {
@@ -88,9 +97,71 @@ impl Select<'_> {
                 Ok(me.asm.approx(Alu::Ex2Approx, Ty::F32, &[y.into()]))
             });
         }
+        if let Some(x) = self.tanh_next_to_one(id, f) {
+            return self.twice_sigmoid(id, x, f == ScalarFn::Sub);
+        }
+        if f == ScalarFn::Tanh && self.is_next_to_one(id) {
+            // Whoever takes it computes the whole.
+            return Ok(());
+        }
         self.each(id, |me, args| {
             let r = me.scalars().apply(f, dtype, args);
             r.or_else(|u| me.unsupported(id, u.to_string()))
+        })
+    }
+
+    /// What is tanh'd in `1 + tanh x` and `1 - tanh x`. They are `2 / (1 + e^∓2x)`, which is shorter
+    /// than tanh itself and loses nothing where the two nearly cancel.
+    fn tanh_next_to_one(&self, id: OpId, f: ScalarFn) -> Option<Value> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let f32s = self.profile != Profile::Strict && func.ty(op.result()).dtype() == DType::F32;
+        let one = |v: Value| {
+            let mut v = v;
+            while let Some(op) = func.def(v).filter(|op| {
+                let same = [StagedOp::Tile(TileOp::Broadcast), StagedOp::ConvertLayout];
+                same.contains(&op.code)
+            }) {
+                v = op.operands[0];
+            }
+            let constant = func.def(v).filter(|op| op.code == StagedOp::Tile(TileOp::Const));
+            constant.is_some_and(|op| constant_of(op, DType::F32) == Scalar::F32(1.0))
+        };
+        let tanh = |v: Value| {
+            let op = func.def(v).filter(|o| o.code == StagedOp::Tile(TileOp::Ew(ScalarFn::Tanh)));
+            op.map(|op| op.operands[0])
+        };
+        match f {
+            ScalarFn::Add | ScalarFn::Sub if f32s => {
+                let [a, b] = [op.operands[0], op.operands[1]];
+                let second = tanh(b).filter(|_| one(a));
+                second.or_else(|| tanh(a).filter(|_| one(b) && f == ScalarFn::Add))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether all that takes a tanh is such a sum.
+    fn is_next_to_one(&self, id: OpId) -> bool {
+        let func = self.func;
+        let v = func.ops[id].result();
+        let mut users = func.walk().into_iter().filter(|&o| func.ops[o].operands.contains(&v));
+        users.all(|user| match func.ops[user].code {
+            StagedOp::Tile(TileOp::Ew(f)) => self.tanh_next_to_one(user, f).is_some(),
+            _ => false,
+        })
+    }
+
+    /// `2 / (1 + e^-2x)`, or of `-x`.
+    fn twice_sigmoid(&mut self, id: OpId, x: Value, negated: bool) -> Result<(), Diagnostics> {
+        let by = std::f32::consts::LOG2_E * if negated { 2.0 } else { -2.0 };
+        self.each_of(id, &[x], |me, args| {
+            let y = me.asm.float(Alu::Mul, Ty::F32, &[args[0].into(), Opnd::F32(by.to_bits())]);
+            let e = me.asm.approx(Alu::Ex2Approx, Ty::F32, &[y.into()]);
+            let one = Opnd::F32(1f32.to_bits());
+            let sum = me.asm.float(Alu::Add, Ty::F32, &[e.into(), one]);
+            let half = me.asm.approx(Alu::RcpApprox, Ty::F32, &[sum.into()]);
+            Ok(me.asm.float(Alu::Add, Ty::F32, &[half.into(), half.into()]))
         })
     }
 
@@ -172,10 +243,33 @@ impl Select<'_> {
         let op = &self.func.ops[id];
         let (from, to) = (self.dtype(op.operands[0]), self.dtype(op.result()));
         let (round, saturate) = cast_mode(op, to);
+        let narrows = from == DType::F32 && matches!(to, DType::BF16 | DType::F16);
+        if narrows && round == Rounding::Rne && !saturate && self.is_only_stored(id) {
+            // The store rounds in the same way, two elements at once.
+            let repr = self.repr(op.operands[0]).clone();
+            self.set(op.result(), repr);
+            return Ok(());
+        }
         self.each(id, |me, args| {
             let r = me.scalars().cast(from, to, round, saturate, args[0]);
             r.or_else(|u| me.unsupported(id, u.to_string()))
         })
+    }
+
+    /// Whether a tile in registers is only written to memory of its dtype.
+    fn is_only_stored(&self, id: OpId) -> bool {
+        let func = self.func;
+        let op = &func.ops[id];
+        let v = op.result();
+        let stores = |&user: &OpId| {
+            let user = &func.ops[user];
+            let uses = user.operands.iter().filter(|&&o| o == v).count();
+            let stored = user.code == StagedOp::Tile(TileOp::Store)
+                && user.operands[1] == v
+                && func.ty(user.operands[0]).dtype() == func.ty(v).dtype();
+            uses == 0 || uses == 1 && stored
+        };
+        matches!(self.repr(op.operands[0]), Repr::Tile(_)) && func.walk().iter().all(stores)
     }
 
     /// As a store would convert.

@@ -88,9 +88,14 @@ impl Attributes {
     }
 }
 
+/// The most parameters of a kernel that has more than one block of them.
+const MOST_PARAMS: usize = 32;
+
 impl Function {
     /// Launches the kernel, in the stream's order. `params` are its parameters' bytes, each at its
-    /// own alignment, as they stand in one structure; bytes behind the last are left out.
+    /// own alignment, as they stand in one structure, and `starts` where each begins. Where there is
+    /// more than one the driver is shown each: how it packs those of an alignment above 16 bytes
+    /// depends on where a device keeps parameters.
     ///
     /// # Safety
     /// `params` are what the kernel takes. The memory that it reaches is there, and used by nobody
@@ -99,6 +104,7 @@ impl Function {
         &self,
         shape: &LaunchShape,
         params: &[u8],
+        starts: &[usize],
         stream: StreamRef,
     ) -> Result<(), CudaError> {
         if shape.grid.contains(&0) {
@@ -106,7 +112,8 @@ impl Function {
         }
         self.check(shape)?;
         let mut size = params.len();
-        if self.attributes().param_bytes.is_some_and(|least| size < least as usize) {
+        let told = starts.len() < 2;
+        if told && self.attributes().param_bytes.is_some_and(|least| size < least as usize) {
             return Err(self.mispacked(size));
         }
         let _current = self.device().context.make_current()?;
@@ -118,20 +125,33 @@ impl Function {
             addr_of_mut!(size).cast(),
             END as usize as *mut c_void,
         ];
-        let (function, none, extra) = (self.handle(), null_mut(), extra.as_mut_ptr());
+        let mut each = [null_mut::<c_void>(); MOST_PARAMS];
+        let (list, extra) = match starts {
+            [] | [_] => (null_mut(), extra.as_mut_ptr()),
+            starts => {
+                if starts.len() > MOST_PARAMS || starts.iter().any(|&at| at >= size) {
+                    return Err(self.mispacked(size));
+                }
+                for (to, &at) in each.iter_mut().zip(starts) {
+                    *to = params[at..].as_ptr().cast_mut().cast();
+                }
+                (each.as_mut_ptr(), null_mut())
+            }
+        };
+        let function = self.handle();
         if shape.is_plain() {
             let ([x, y, z], block, shared) = (shape.grid, shape.block, shape.shared);
             let stream = stream.handle();
             // SAFETY: the driver copies the parameters before it returns; the rest is the caller's
             // promise.
             unsafe {
-                api.cuLaunchKernel(function, x, y, z, block, 1, 1, shared, stream, none, extra)
+                api.cuLaunchKernel(function, x, y, z, block, 1, 1, shared, stream, list, extra)
             }?;
         } else {
             let mut attributes = Attributes::of(shape);
             let config = attributes.config(shape, stream);
             // SAFETY: as above; `attributes` lives to the end of the call.
-            unsafe { api.cuLaunchKernelEx(&config, function, none, extra) }?;
+            unsafe { api.cuLaunchKernelEx(&config, function, list, extra) }?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::Staged;
 use tessera_ir::{Attr, Dim, Func, InferContext, OpErrors, OpId, Type, Value};
-use tessera_layout::Shared;
+use tessera_layout::{In, Layout, Shared};
 
 /// What all of a block shares is there from its begin to its end.
 pub(super) fn made_once(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
@@ -91,7 +91,28 @@ fn same(mem: &Type, tile: &Type, errors: &mut OpErrors) {
         errors.shape(format!("expected a tile of the memory's shape {mem}, got {tile}"));
     } else if tile.dtype() != mem.dtype() {
         errors.ty(format!("expected a tile of dtype {}, got {tile}", mem.dtype()));
+    } else if let (Type::Smem { layout: memory, .. }, Some(layout)) = (mem, tile.layout())
+        && memory.blocks > 1
+        && !holds_its_part(memory, layout)
+    {
+        errors
+            .ty(format!("expected a tile of which each block holds its part of {mem}, got {tile}"));
     }
+}
+
+/// Whether the threads of a block hold only elements that are in the block's own part.
+pub fn holds_its_part(memory: &Shared, layout: &Layout) -> bool {
+    let Some(&fast) = memory.order.first() else { return false };
+    let part = memory.part();
+    let ctas = layout.bases(In::Cta);
+    let own = |(i, basis): (usize, &Vec<u32>)| {
+        basis.iter().enumerate().all(|(dim, &at)| at == if dim == fast { part << i } else { 0 })
+    };
+    let others = [In::Reg, In::Lane, In::Warp];
+    layout.ctas() == memory.blocks
+        && ctas.iter().enumerate().all(own)
+        && others.iter().all(|&i| layout.bases(i).iter().all(|basis| basis[fast] < part))
+        && layout.repeat()[fast] == 1
 }
 
 pub fn verify_load(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {

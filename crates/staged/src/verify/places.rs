@@ -43,6 +43,13 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         if group && on_shared && matches!(op.code, StagedOp::Tile(_)) {
             errors.structure("expected `frag_load` or `frag_store` where tiles meet shared memory");
         }
+        let divided =
+            |v: &Value| matches!(func.ty(*v), Type::Smem { layout, .. } if layout.blocks > 1);
+        if op.operands.iter().any(divided)
+            && !matches!(op.code, StagedOp::FragLoad | StagedOp::FragStore)
+        {
+            errors.structure("expected memory that blocks divide to be read and written as tiles");
+        }
         if let Some(role) = role {
             op.operands.iter().for_each(|&v| outside(func, v, role, errors));
         }

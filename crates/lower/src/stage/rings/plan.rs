@@ -1,12 +1,13 @@
 //! Which loads become fields of which rings, how they lie in shared memory, and how many slots fit.
 
-use super::super::Staging;
 use super::super::scalars::divisor;
+use super::super::{Staging, ahead};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, BlockId, Field as RingField, OpId, Type, Value, ValueDef};
 use tessera_layout::{Layout, Move, Shared, conversion, cost_of};
+use tessera_staged::ops::smem::holds_its_part;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::arrays::{ArrayClass, WIDEST};
 use tessera_tile::TileOp;
@@ -92,14 +93,17 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Dia
             continue;
         }
         let mut fields: Vec<Field> = Vec::new();
+        let in_registers = ahead::takes(func, id);
         for &load in &func.blocks[func.ops[id].regions[0]].ops {
-            if func.ops[load].code != StagedOp::Tile(TileOp::Load) {
+            if func.ops[load].code != StagedOp::Tile(TileOp::Load) || in_registers.contains(&load) {
                 continue;
             }
             let product = feeds(func, &users, load);
             let is_product = product.is_some();
             let Some((uses, through)) = product.or_else(|| streams(func, load)) else { continue };
             match field(func, staging, id, load) {
+                // What every turn reads alike is not worth a slot.
+                Ok(make) if !is_product && !make.moving.contains(&true) => {}
                 Ok(make) => fields.push(make.named(func, &fields, uses, through)),
                 Err(why) if is_product => not_pipelined(func, load, &why, notes),
                 Err(_) => {}
@@ -341,9 +345,21 @@ fn field(
     if chunk < 4 {
         return Err(format!("copies of {chunk} bytes are below the least of 4"));
     }
-    let shared = layout(&shape, bytes, fast.unwrap_or(shape.len() - 1));
+    let mut shared = layout(&shape, bytes, fast.unwrap_or(shape.len() - 1));
+    let blocks = blocks(func);
+    if blocks > 1 {
+        let held = func.ty(op.result()).layout();
+        let divided = shared.divided(blocks).filter(|s| held.is_some_and(|l| holds_its_part(s, l)));
+        shared = divided.ok_or("the blocks of a cluster do not hold parts of it side by side")?;
+    }
     let checked = checked_axes(op, extent.len());
     Ok(Make { load, extent, moving, checked, shared })
+}
+
+/// Blocks that work together.
+fn blocks(func: &StagedFunc) -> u32 {
+    let cluster = func.attrs.get("cluster").and_then(Attr::as_ints).unwrap_or_default();
+    cluster.iter().product::<i64>().max(1) as u32
 }
 
 /// The axis along which neighbours lie side by side, where there is one alone: rows one element
@@ -377,7 +393,7 @@ pub fn layout(shape: &[u32], elem_bytes: u32, fast: usize) -> Shared {
     }
 }
 
-fn writes(func: &StagedFunc, id: OpId, view: Value) -> bool {
+pub fn writes(func: &StagedFunc, id: OpId, view: Value) -> bool {
     let op = &func.ops[id];
     matches!(
         op.code,
@@ -387,7 +403,13 @@ fn writes(func: &StagedFunc, id: OpId, view: Value) -> bool {
 
 /// Whether a scalar depends on the loop's position; none where it depends on anything else that
 /// changes in the loop.
-fn depends(func: &StagedFunc, v: Value, body: BlockId, position: Value, fuel: u32) -> Option<bool> {
+pub fn depends(
+    func: &StagedFunc,
+    v: Value,
+    body: BlockId,
+    position: Value,
+    fuel: u32,
+) -> Option<bool> {
     if v == position {
         return Some(true);
     }

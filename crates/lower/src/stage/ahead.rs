@@ -1,0 +1,228 @@
+//! `stage-ahead`: what a loop streams through registers is loaded a turn before it is used.
+//!
+//! Before: a valid Staged function. After: in each `for` loop that [`takes`] names, the loop carries
+//! the tiles that its turn uses; those of the next turn are loaded after the last use of this turn's,
+//! into registers that are free then, so that loads are under way all the time. A thread reads what
+//! it uses: there is no shared memory, and nobody waits for anyone.
+//!
+//! There is no turn after the last one. Its loads are held against the end of the loop, by moving
+//! them outside of their array: nothing is read then, and what comes is not used.
+
+use super::rings::{copied, depends, writes};
+use super::seeds;
+use std::collections::BTreeMap;
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_numerics::ScalarFn;
+use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+use tessera_tile::attrs::checked_axes;
+
+/// Bytes of a tile below which there is little to wait for.
+const LEAST: u64 = 4096;
+/// Registers of a thread that all tiles of a loop may take together; more go through shared memory.
+const MOST_WORDS: u64 = 32;
+/// Far below every array, and a multiple of every vector.
+const OUTSIDE: i64 = -(1 << 40);
+
+type Rw<'f> = Rewriter<'f, Staged>;
+
+/// The loads of a loop that are done a turn ahead, in registers.
+pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
+    let op = &func.ops[loop_op];
+    let config = func.attrs.get("config").and_then(Attr::as_dict);
+    let asked =
+        op.attr("prefetch").is_some() || config.is_some_and(|c| c.get("num_stages").is_some());
+    if op.code != StagedOp::Tile(TileOp::For) || asked {
+        return Vec::new();
+    }
+    // Groups wait for each other's threads anyway, and want more than one of them under way.
+    if func.def(op.operands[2]).is_some_and(|d| d.code == StagedOp::Workers) {
+        return Vec::new();
+    }
+    let body = op.regions[0];
+    let multiplies = |&id: &OpId| {
+        let code = func.ops[id].code;
+        matches!(code, StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue)
+            && func.block_within(func.ops[id].block, body)
+    };
+    // Products take their operands from shared memory, and have all registers.
+    if func.walk().iter().any(multiplies) {
+        return Vec::new();
+    }
+    let loads: Vec<OpId> =
+        func.blocks[body].ops.iter().copied().filter(|&id| streams(func, body, id)).collect();
+    let words: u64 = loads.iter().map(|&id| words(func, id)).sum();
+    if words <= MOST_WORDS { loads } else { Vec::new() }
+}
+
+/// Whether a load reads a large tile at a place that is known a turn ahead and changes.
+fn streams(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
+    let op = &func.ops[id];
+    if op.code != StagedOp::Tile(TileOp::Load) || !func.ty(op.result()).is_tile() {
+        return false;
+    }
+    let (view, ty) = (op.operands[0], func.ty(op.result()));
+    let elements: u64 = seeds::extents(ty).iter().map(|&n| u64::from(n)).product();
+    let position = func.blocks[body].args[0];
+    let moves: Option<Vec<bool>> =
+        op.group("at").iter().map(|&v| depends(func, v, body, position, 64)).collect();
+    elements * ty.dtype().bytes() as u64 >= LEAST
+        && func.params().contains(&view)
+        && op.group("other").is_empty()
+        && func.ty(view).dtype() == ty.dtype()
+        && moves.is_some_and(|m| m.contains(&true))
+        && !func.walk().iter().any(|&o| writes(func, o, view))
+}
+
+/// Registers of 32 bits that a thread holds a load's tile in.
+fn words(func: &StagedFunc, id: OpId) -> u64 {
+    let ty = func.ty(func.ops[id].result());
+    let regs = ty.layout().map_or(0, |l| u64::from(l.regs()));
+    (regs * ty.dtype().bytes() as u64).div_ceil(4)
+}
+
+pub fn ahead(func: &StagedFunc) -> Option<StagedFunc> {
+    let mut loops = BTreeMap::new();
+    for id in func.walk() {
+        let loads = takes(func, id);
+        if !loads.is_empty() {
+            loops.insert(id, loads);
+        }
+    }
+    if loops.is_empty() {
+        return None;
+    }
+    let mut rw = Rewriter::new(func);
+    let body = rw.new.body;
+    for &id in &func.blocks[func.body].ops {
+        emit(&mut rw, &loops, id, body);
+    }
+    Some(rw.new)
+}
+
+fn emit(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Vec<OpId>>, id: OpId, into: BlockId) {
+    match loops.get(&id) {
+        Some(loads) => rotated(rw, loops, loads, id, into),
+        None => {
+            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, loops, inner, block));
+        }
+    }
+}
+
+fn rotated(
+    rw: &mut Rw<'_>,
+    loops: &BTreeMap<OpId, Vec<OpId>>,
+    loads: &[OpId],
+    id: OpId,
+    into: BlockId,
+) {
+    let old = rw.old;
+    let op = &old.ops[id];
+    let body = op.regions[0];
+    let bounds = [0, 1, 2].map(|i| rw.get(op.operands[i]));
+    let mut inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
+    inits.extend(loads.iter().map(|&load| load_at(rw, load, body, bounds[0], bounds[1], into)));
+    let mut types: Vec<Type> = op.results.iter().map(|&v| old.ty(v).clone()).collect();
+    types.extend(loads.iter().map(|&load| old.ty(old.ops[load].result()).clone()));
+    let mut spec = OpSpec::new(op.code, &bounds).group("init", &inits).results(types);
+    spec.attrs = op.attrs.clone();
+    let new = rw.builder(into, op.loc.clone()).op(spec).expect("result types are given");
+    let block = rw.new.ops[new].regions[0];
+    rw.copy_args(body, block);
+    for &load in loads {
+        let v = old.ops[load].result();
+        let arg = rw.new.add_arg(block, old.ty(v).clone(), old.name_of(v));
+        rw.set(v, arg);
+    }
+    let position = rw.new.blocks[block].args[0];
+    let mut last: BTreeMap<OpId, Vec<usize>> = BTreeMap::new();
+    for (i, &load) in loads.iter().enumerate() {
+        last.entry(last_use(old, body, load)).or_default().push(i);
+    }
+    let mut next: Vec<Option<Value>> = vec![None; loads.len()];
+    for &inner in &old.blocks[body].ops {
+        if old.ops[inner].is_terminator() {
+            let end = rw.copy_op(inner, block);
+            let end = &mut rw.new.ops[end];
+            end.operands.extend(next.iter().flatten());
+            end.group_lens[0] += loads.len();
+            continue;
+        }
+        if !loads.contains(&inner) {
+            emit(rw, loops, inner, block);
+        }
+        for &i in last.get(&inner).into_iter().flatten() {
+            let loc = old.ops[loads[i]].loc.clone();
+            let later = rw.builder(block, loc).ew(ScalarFn::Add, &[position, bounds[2]]);
+            next[i] = Some(load_at(rw, loads[i], body, later, bounds[1], block));
+        }
+    }
+    let results = rw.new.ops[new].results.clone();
+    for (&v, &r) in op.results.iter().zip(&results) {
+        rw.set(v, r);
+        rw.new.values[r].name = old.values[v].name.clone();
+    }
+}
+
+/// The op of the loop's body after which a load's tile, and what it is cast to, are not used any more:
+/// the load itself where nothing uses it. A cast is not held beside the tile: it is done element by
+/// element where its result is used.
+fn last_use(func: &StagedFunc, body: BlockId, load: OpId) -> OpId {
+    let mut tiles = vec![func.ops[load].result()];
+    let mut last = load;
+    for &id in &func.blocks[body].ops {
+        let mut inside = func
+            .walk()
+            .into_iter()
+            .filter(|&o| o == id || func.ancestors(func.ops[o].block).contains(&id));
+        let op = &func.ops[id];
+        // What is yielded is used last of all, and is yielded as it was loaded.
+        let used = inside.any(|o| func.ops[o].operands.iter().any(|v| tiles.contains(v)));
+        if op.is_terminator() || !used {
+            continue;
+        }
+        last = id;
+        if op.code == StagedOp::Tile(TileOp::Cast) {
+            tiles.push(op.result());
+        }
+    }
+    last
+}
+
+/// A load of the loop's body as the turn at `position` does it, if there is such a turn.
+fn load_at(
+    rw: &mut Rw<'_>,
+    load: OpId,
+    body: BlockId,
+    position: Value,
+    end: Value,
+    block: BlockId,
+) -> Value {
+    let old = rw.old;
+    let op = &old.ops[load];
+    let loc = op.loc.clone();
+    let first = old.blocks[body].args[0];
+    let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+    let moves = |&a: &usize| depends(old, op.group("at")[a], body, first, 64) == Some(true);
+    // A dim of the tile, where one moves: all of its positions are looked at anyway.
+    let moving: Vec<usize> = (0..extent.len()).filter(moves).collect();
+    let guarded = moving.iter().copied().find(|&a| extent[a] != 0).unwrap_or(moving[0]);
+    let mut moved = BTreeMap::from([(first, position)]);
+    let mut at: Vec<Value> =
+        op.group("at").iter().map(|&v| copied(rw, v, body, &mut moved, block)).collect();
+    let mut build = rw.builder(block, loc.clone());
+    let is_turn = build.ew(ScalarFn::Lt, &[position, end]);
+    let outside = build.index(OUTSIDE);
+    at[guarded] = build.select(is_turn, at[guarded], outside);
+    let src = rw.get(op.operands[0]);
+    let checked = checked_axes(op, extent.len());
+    let bounds = checked
+        .iter()
+        .enumerate()
+        .map(|(a, &checked)| if checked || a == guarded { "checked" } else { "inside" });
+    let mut spec = OpSpec::new(op.code, &[src]).group("at", &at);
+    spec.attrs = op.attrs.clone();
+    spec.attrs.remove("inbounds");
+    spec.attrs.set("bounds", Attr::words(bounds));
+    rw.builder(block, loc).one(spec, old.ty(op.result()).clone())
+}

@@ -1,0 +1,150 @@
+//! Kernels that memory limits: tiles that are transposed on their way, loops that load a turn ahead,
+//! copies that the end of an array cuts. Numbers are small and whole: every result is exact.
+
+#[path = "../gemm/form.rs"]
+#[allow(dead_code, reason = "the other tests use the rest")]
+mod form;
+
+use form::{Array, Form, Runs, plain};
+use tessera_interp::HostArray;
+use tessera_numerics::DType;
+
+fn numbers(n: i64) -> Vec<f64> {
+    (0..n).map(|i| ((i * 7919 + i / 13) % 15 - 7) as f64).collect()
+}
+
+fn filled(dims: &[i64], dtype: DType) -> Array {
+    let values = numbers(dims.iter().product());
+    // Unsigned numbers have no signs.
+    let values: Vec<f64> = match dtype {
+        DType::U8 | DType::U16 => values.iter().map(|v| v + 7.0).collect(),
+        _ => values,
+    };
+    plain(dims, dtype, &values)
+}
+
+/// Rows that begin at multiples of 16 bytes, whatever their length.
+fn spaced(rows: i64, cols: i64, dtype: DType) -> Array {
+    let bytes = dtype.bytes() as i64;
+    let each = (cols * bytes + 15) / 16 * 16 / bytes;
+    // The last row ends where the array does: nothing beyond it may be read.
+    let values = numbers((rows - 1) * each + cols);
+    let array = HostArray::new(&[values.len() as i64], dtype, &values);
+    (array, vec![rows, cols], vec![each * bytes, bytes])
+}
+
+#[test]
+fn tiles_of_every_width_are_transposed() {
+    let all = [DType::U8, DType::I16, DType::BF16, DType::F16, DType::F32, DType::F64];
+    for dtype in all {
+        for ((a, b), (m, n)) in [((64, 64), (128, 64)), ((32, 64), (70, 130)), ((8, 16), (9, 40))] {
+            let text = format!(
+                "func @turn(%x: view<[m, n], {dtype}, read>, %y: view<[n, m], {dtype}, write>) {{kind = group, grid = [cdiv(m, {a}), cdiv(n, {b})]}} {{
+  %a = tile.const {{value = {a}}} : i64
+  %b = tile.const {{value = {b}}} : i64
+  %i = tile.program_id {{axis = 0}} : i64
+  %j = tile.program_id {{axis = 1}} : i64
+  %r = tile.mul %i, %a : i64
+  %c = tile.mul %j, %b : i64
+  %t = tile.load %x at(%r, %c) {{extent = [{a}, {b}]}} : tile<{a}x{b}x{dtype}>
+  %u = tile.transpose %t {{perm = [1, 0]}} : tile<{b}x{a}x{dtype}>
+  tile.store %y, %u at(%c, %r) {{extent = [{b}, {a}]}}
+  tile.return
+}}"
+            );
+            let grid = [(m + a - 1) / a, (n + b - 1) / b, 1];
+            let runs = Runs::new(text, vec![("m", m), ("n", n)], grid);
+            runs.check(&[filled(&[m, n], dtype), filled(&[n, m], dtype)]);
+        }
+    }
+}
+
+/// A group adds up its own part of the array, which may end anywhere, or not begin.
+#[test]
+fn sums_of_parts_are_loaded_a_turn_ahead() {
+    for (dtype, tile) in [(DType::F32, 1024), (DType::BF16, 2048), (DType::I8, 4096)] {
+        let acc = if dtype.is_float() { "f32" } else { "i32" };
+        let zero = if dtype.is_float() { "0.0" } else { "0" };
+        let cast = if dtype == DType::F32 { "%t = tile.neg %x0" } else { "%t = tile.cast %x0" };
+        for (n, each) in [(5 * tile, 2), (4 * tile + 3, 3), (tile - 1, 1), (9 * tile + 8, 2)] {
+            let groups = 5;
+            let text = format!(
+                "func @part(%x: view<[n], {dtype}, read>, %y: view<[g], {acc}, write>) {{kind = group, grid = [g]}} {{
+  %step = tile.const {{value = {tile}}} : i64
+  %each = tile.const {{value = {}}} : i64
+  %zero = tile.const {{value = {zero}}} : tile<{tile}x{acc}>
+  %g = tile.program_id {{axis = 0}} : i64
+  %n = tile.dim {{name = n}} : i64
+  %lo = tile.mul %g, %each : i64
+  %end = tile.add %lo, %each : i64
+  %hi = tile.minimum %n, %end : i64
+  %r = tile.for %lo, %hi, %step init(%zero) : tile<{tile}x{acc}> do (%i: i64, %acc: tile<{tile}x{acc}>) {{
+    %x0 = tile.load %x at(%i) {{extent = [{tile}]}} : tile<{tile}x{dtype}>
+    {cast} : tile<{tile}x{acc}>
+    %s = tile.add %acc, %t : tile<{tile}x{acc}>
+    tile.yield %s
+  }}
+  %all = tile.reduce %r {{op = sum, axis = 0}} : {acc}
+  tile.store %y, %all at(%g) {{extent = [0]}}
+  tile.return
+}}",
+                each * tile
+            );
+            let runs = Runs::new(text, vec![("n", n), ("g", groups)], [groups, 1, 1]);
+            let of = if dtype.is_float() { DType::F32 } else { DType::I32 };
+            let staged = runs.check(&[filled(&[n], dtype), filled(&[groups], of)]);
+            assert!(!staged.contains("ring_create"), "{staged}");
+            assert!(staged.matches("staged.load").count() == 2, "{staged}");
+        }
+    }
+}
+
+/// Rows are aligned, but their length is no multiple of what is copied at once.
+#[test]
+fn copies_that_the_end_of_an_array_cuts() {
+    for (dtype, sizes) in [
+        (DType::BF16, [33, 35, 38, 44].as_slice()),
+        (DType::F32, &[33, 34, 35]),
+        (DType::I8, &[33, 34, 35, 37, 46]),
+        (DType::F64, &[17, 33]),
+    ] {
+        for &k in sizes {
+            let form = Form::new(dtype, (16, 16, 16));
+            let (m, n) = (20, k + 2);
+            let runs =
+                Runs::new(form.text(), vec![("m", m), ("n", n), ("k", k)], [2, (n + 15) / 16, 1]);
+            let arrays = [spaced(m, k, dtype), spaced(k, n, dtype), filled(&[m, n], form.out)];
+            let staged = runs.check(&arrays);
+            assert!(staged.contains("ring_create"), "{staged}");
+        }
+    }
+}
+
+/// `1 ± tanh x` is computed as one: near the ends it is nearer than tanh itself.
+#[test]
+fn one_and_tanh() {
+    for (op, sign) in [("add %one, %h", 1.0), ("add %h, %one", 1.0), ("sub %one, %h", -1.0)] {
+        let text = format!(
+            "func @f(%x: view<[n], f32, read>, %y: view<[n], f32, write>) {{kind = group, grid = [1]}} {{
+  %lo = tile.const {{value = 0}} : i64
+  %c = tile.const {{value = 1.0}} : f32
+  %one = tile.broadcast %c : tile<256xf32>
+  %t = tile.load %x at(%lo) {{extent = [256]}} : tile<256xf32>
+  %h = tile.tanh %t : tile<256xf32>
+  %r = tile.{op} : tile<256xf32>
+  tile.store %y, %r at(%lo) {{extent = [256]}}
+  tile.return
+}}"
+        );
+        let mut values: Vec<f64> = (-125..125).map(|i| f64::from(i) / 8.0).collect();
+        values.extend([f64::INFINITY, -f64::INFINITY, f64::NAN, 100.0, -100.0, 1e-30]);
+        let runs = Runs::new(text, vec![("n", 256)], [1, 1, 1]);
+        let arrays = [plain(&[256], DType::F32, &values), plain(&[256], DType::F32, &[])];
+        let (_, got, _) = runs.run(&arrays);
+        for (x, y) in values.iter().zip(got.values()) {
+            let wanted = 1.0 + sign * f64::from(*x as f32).tanh();
+            let near = (y - wanted).abs() <= 2f64.powi(-21) || (y.is_nan() && wanted.is_nan());
+            assert!(near, "{op} of {x}: expected {wanted}, got {y}");
+        }
+    }
+}
