@@ -256,7 +256,7 @@ def _product(runner, shape, dtype):
     from tessera._arrays import numpy_dtype
 
     from .kernels import gemm
-    from .works import U
+    from .works import loss
 
     (m, n, k), kind, device = shape, numpy_dtype(dtype), runner.device
     out = np.float32 if dtype in ("f32", "fp8_e4m3") else kind
@@ -273,8 +273,7 @@ def _product(runner, shape, dtype):
         if exact:
             same_bits(c, right.astype(np.float32).astype(out), "integers")
         else:
-            # On matrix units f32 may be multiplied in fewer digits by the default profile only where it says so.
-            bound = (k + 2) * 2 * U * (np.abs(wide_a) @ np.abs(wide_b))
+            bound = loss(dtype, k) * (np.abs(wide_a) @ np.abs(wide_b))
             worst = max(worst, near(c, right, bound, "random numbers"))
     return {"cases": 2, "used": worst}
 

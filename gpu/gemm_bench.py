@@ -31,13 +31,14 @@ from gpu import kernels  # noqa: E402
 from gpu.compare import Mismatch  # noqa: E402
 from gpu.device import best  # noqa: E402
 from gpu.ledger import first_line  # noqa: E402
-from gpu.recipe import Recipe  # noqa: E402
 from gpu.run import commit  # noqa: E402
 from gpu.stats import median, micro, ratio  # noqa: E402
-from gpu.works import ROUNDING  # noqa: E402
+from gpu.works import ROUNDING, loss  # noqa: E402
 
 #: Clocks that the device sleeps before each launch: longer than the host takes to put one on its stream.
 LEAD = 150_000
+#: Rows of random numbers that are judged.
+JUDGED = 64
 #: Elements of a part of the result that is checked at once.
 CHECKED = 2**26
 
@@ -72,7 +73,11 @@ class Row:
 
     @property
     def out(self):
-        return {"fp8_e4m3": "bf16", "fp8_e5m2": "bf16", "tf32": "f32"}.get(self.dtype, self.dtype)
+        return {"fp8_e4m3": "bf16", "fp8_e5m2": "bf16", "tf32": "f32", "int8": "int32"}.get(self.dtype, self.dtype)
+
+    @property
+    def precision(self):
+        return "tf32" if self.dtype == "tf32" else self.mode
 
     @property
     def stored(self):
@@ -97,6 +102,7 @@ TABLE = [
     Row("fp8_e4m3", 8192, 8192, 8192, 0.97, 1.1, b="column", mode="fast"),
     *both("tf32", 4096, 4096, 4096, 0.95, 1.0),
     *both("f32", 4096, 4096, 4096, 0.95, 1.0),
+    *both("int8", 4096, 4096, 4096, 0.95, 1.0),
     Row("bf16", 8192, 8192, 4096, 1 / 1.05, 1.0, epilogue=True),
 ]  # fmt: skip
 #: The same in small, to try this program on the host.
@@ -157,11 +163,13 @@ class Bench:
         return given
 
     def normal(self, shape, dtype):
+        if dtype.startswith("int"):
+            return self.whole(shape, dtype, 127)
         return self.device.normal(shape, dtype, self.rng)
 
-    def whole(self, shape, dtype):
+    def whole(self, shape, dtype, most=None):
         """Integers so small that every sum is exact: of fp8 products the fast sums keep 13 bits."""
-        most = 1 if dtype.startswith("fp8") else 2
+        most = most or (1 if dtype.startswith("fp8") else 2)
         if not self.device.is_cuda:
             from tessera._arrays import numpy_dtype
 
@@ -175,10 +183,9 @@ class Bench:
 
     def ours(self, row, config, arrays):
         a, b = arrays["a"], arrays["b"]
-        if row.dtype == "tf32" or row.mode == "fast":
-            return self.typed(row, config, a, b)
         more = {"bias": arrays["bias"], "activation": "gelu"} if row.epilogue else {}
-        more |= {"out_dtype": row.out} if row.out != row.dtype else {}
+        more |= {"out_dtype": row.out} if row.out != row.stored else {}
+        more |= {"precision": row.precision} if row.precision else {}
         tile = config.tile(self.planned(row, a, b).tile)
         return lambda turn=0: ts.op.matmul(a, b, tile=tile, **more)
 
@@ -187,21 +194,6 @@ class Bench:
 
         aligned = (gemm.is_aligned(a), gemm.is_aligned(b))
         return gemm.plan(1, row.M, row.N, row.K, ts.dtype(row.stored).itemsize, self.device.is_cuda, aligned, False)
-
-    def typed(self, row, config, a, b):
-        """What the type of the operands says and arrays do not."""
-        policy = " @accum(fp32_fast)" if row.mode == "fast" else ""
-        values = dict(zip(("BM", "BN", "BK"), self.planned(row, a, b).tile)) | {"num_warps": 0, "num_stages": 0}
-        values |= {name: value for name, value in config.values.items() if name in values}
-        types = {"A": row.dtype + policy, "B": row.dtype + policy, "C": row.out}
-        kernel = Recipe("gpu.kernels:gemm", types, values).make()
-        c = self.device.empty((row.M, row.N), row.out)
-
-        def run(turn=0):
-            kernel(a, b, c)
-            return c
-
-        return run
 
     # The library
 
@@ -216,6 +208,8 @@ class Bench:
             one = torch.ones((), device=self.device.device)
             more = {"scale_a": one, "scale_b": one, "out_dtype": self.device.dtype(row.out), "use_fast_accum": row.mode == "fast"}
             return {"cublaslt": lambda turn=0: torch._scaled_mm(a, b, **more)}, {}
+        if row.dtype == "int8":
+            return {"cublaslt": lambda turn=0: torch._int_mm(a, b)}, {}
         c = self.device.empty((row.M, row.N), row.out)
 
         def product(library):
@@ -266,6 +260,18 @@ class Bench:
                 got, expected = float(wide(part)[tuple(at)]), float(right[tuple(at)])
                 raise Mismatch(f"{int(wrong.sum())} elements are wrong, the first at {(start + at[0], at[1])}: {got}, right is {expected}")
 
+    def judge(self, row, arrays, found):
+        """Random numbers: the first rows are within the bound of the sums' class."""
+        wide = lambda x: self.device.wide(x.float() if self.device.is_cuda else x)  # noqa: E731
+        a, b = wide(arrays["a"][:JUDGED]), wide(arrays["b"])
+        right, size = a @ b, abs(a) @ abs(b)
+        half, least = ROUNDING.get(row.out, (0.0, 0.0))
+        allowed = loss(row.dtype, row.K, row.mode == "fast") * size
+        allowed = allowed + 1.01 * half * (abs(right) + allowed) + least
+        wrong = abs(right - wide(found[:JUDGED])) > allowed
+        if bool(wrong.any()):
+            raise Mismatch(f"{int(wrong.sum())} random elements of {JUDGED} rows are beyond the bound of their sums")
+
     def rounded(self, x, dtype):
         if self.device.is_cuda:
             return x.to(self.device.dtype(dtype))
@@ -299,6 +305,9 @@ class Bench:
             arrays = self.arrays(row, self.normal)
             configs = [config for config in configs if config.name not in refused]
             ours = {config.name: self.ours(row, config, arrays) for config in configs}
+            if not row.epilogue:
+                for run in ours.values():
+                    self.judge(row, arrays, run())
             library, others = self.peers(row, arrays)
             runs = ours | {f"{name} (library)": run for name, run in (library | others).items()}
             for run in runs.values():
@@ -319,8 +328,6 @@ class Bench:
         """What is known of the code that ran last."""
         from tessera.kernels import gemm
 
-        if row.dtype == "tf32" or row.mode == "fast":
-            return {}
         ran = {}
         for kernel in (gemm.product, gemm.products, gemm.parts):
             fields = kernel.explain().fields

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
 from . import _core
+from ._again import launched, spoil
 from ._arrays import for_result
 from ._capture import capture, captures_of
 from ._cost import Cost
@@ -84,10 +85,12 @@ class KernelFn:
         return self.spec.source.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        launched(self, args, kwargs)
         return self._call(args, kwargs, None, profile_now())
 
     def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:
         """As a call; ``grid`` counts groups, or lanes in lane kernels."""
+        spoil()
         return self._call(args, kwargs, grid, profile_now())
 
     def check(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> CheckReport:

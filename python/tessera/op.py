@@ -18,6 +18,7 @@ from typing import Any
 import numpy
 
 from . import _core
+from ._again import again
 
 __all__ = [
     "argmax", "argmin", "bias_activation", "cross_entropy", "cross_entropy_backward", "elementwise", "flash_attention", "gelu",
@@ -36,6 +37,7 @@ def _kernels(name: str) -> Any:
 # Products
 
 
+@again
 def matmul(
     a: Any,
     b: Any,
@@ -49,6 +51,7 @@ def matmul(
     block_scales: Any = None,
     out_dtype: Any = None,
     tile: Any = None,
+    precision: str | None = None,
 ) -> Any:
     """``a @ b`` by NumPy's rules for batches and vectors, in any strides.
 
@@ -58,7 +61,9 @@ def matmul(
     are the scales of fp8 matrices: one for each 128 elements of a row of ``a`` (``[…, M, K/128]``), and one for each square
     of 128 of ``b`` (``[…, K/128, N/128]``).
 
-    Sums are kept in f32 (f64 for f64, i32 for 8-bit integers). The result has the dtype of ``a``, for integers of the sums.
+    Sums are kept in f32 (f64 for f64, i32 for 8-bit integers). ``precision="tf32"`` rounds f32 matrices to ten fraction
+    bits; of fp8 matrices ``"fast"`` leaves out the promotions of sums, and ``"f32"`` asks for all bits of f32. The result has
+    the dtype of ``a``, for integers of the sums.
     ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``.
     """
     gemm = _kernels("gemm")
@@ -71,9 +76,10 @@ def matmul(
         if bias is not None or residual is not None or scale is not None or activation != "identity":
             help = "hand the arrays to the epilogue as `extras=`"
             raise _core.error("E_ARGUMENT", "expected `epilogue=` alone, got another part of one beside it", help)
-    return gemm.multiply(a, b, epilogue, given, out_dtype, tile, block_scales)
+    return gemm.multiply(a, b, epilogue, given, out_dtype, tile, block_scales, precision)
 
 
+@again
 def gemm(
     a: Any,
     b: Any,
@@ -107,6 +113,7 @@ def grouped_gemm(a: Any, b: Any, sizes: Any, *, activation: Any = "identity", ou
 # Attention
 
 
+@again
 def flash_attention(
     q: Any,
     k: Any,

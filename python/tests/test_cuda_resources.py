@@ -6,8 +6,8 @@ import tessera as ts
 
 
 @ts.kernel
-def turned(x: ts.Tensor["N", "N", ts.f32], y: ts.Tensor["N", "N", ts.f32]):
-    y[0:256, 0:256] = x[0:256, 0:256].T
+def multiplied(x: ts.Tensor[128, 256, ts.f32], w: ts.Tensor[256, 128, ts.f32], y: ts.Tensor[128, 128, ts.f32]):
+    y[0:128, 0:128] = ts.tile.mma(x[0:128, 0:256], w[0:256, 0:128])
 
 
 @ts.kernel
@@ -19,10 +19,10 @@ def lowered(x: ts.Tensor["M", "N", ts.f32], y: ts.Out["M", "N", ts.f32]):
 
 def test_too_much_shared_memory_names_the_tile_and_what_fits():
     with pytest.raises(ts.ResourceError) as caught:
-        turned.jit(target="sm90")
+        multiplied.jit(target="sm90")
     error = caught.value
-    assert error.code == "E_TILE_LOWERING" and "y[0:256, 0:256] = x[0:256, 0:256].T" in str(error)
-    assert "tile<256x256xf32> takes 262144 bytes" in str(error) and "at most 58112 elements" in str(error)
+    assert error.code == "E_TILE_LOWERING" and "ts.tile.mma(x[0:128, 0:256], w[0:256, 0:128])" in str(error)
+    assert "tile<256x128xf32> takes 135168 bytes" in str(error) and "at most 24079 elements" in str(error)
 
 
 def test_too_many_registers_name_the_tile_and_what_fits():

@@ -83,6 +83,20 @@ def test_scales_of_fp8(ints):
     scaled_a = wide(a) * np.repeat(of_a[0], 128, axis=1)
     scaled_b = wide(b) * np.repeat(np.repeat(of_b[0], 128, axis=0), 128, axis=1)[:, :140]
     same(ts.op.matmul(a, b, block_scales=(of_a, of_b), out_dtype="f32"), scaled_a @ scaled_b)
+    same(ts.op.matmul(a, b, block_scales=(of_a[0], of_b[0]), out_dtype="f32"), scaled_a @ scaled_b)
+
+
+def test_precision(ints):
+    a, b = ints(40, 70, dtype="f32"), ints(70, 30, dtype="f32")
+    same(ts.op.matmul(a, b, precision="tf32"), wide(a) @ wide(b))
+    same(ts.op.matmul(a, b, precision="f32"), wide(a) @ wide(b))
+    narrow = ints(40, 70, dtype="fp8_e4m3"), ints(70, 30, dtype="fp8_e4m3")
+    for mode in ("default", "fast", "f32"):
+        same(ts.op.matmul(*narrow, precision=mode, out_dtype="f32"), wide(narrow[0]) @ wide(narrow[1]))
+    with pytest.raises(ts.TesseraError, match="expected one of 'default', 'f32', 'tf32' for matrices of f32, got 'fast'"):
+        ts.op.matmul(a, b, precision="fast")
+    with pytest.raises(ts.TesseraError, match="expected one of 'default' for matrices of bf16"):
+        ts.op.matmul(ints(4, 4, dtype="bf16"), ints(4, 4, dtype="bf16"), precision="tf32")
 
 
 @pytest.mark.parametrize("sizes", [[10, 0, 54, 30], [100, 0, 0, 0], [0, 0, 0, 0], [25, 25, 25, 25]])

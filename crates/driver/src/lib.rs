@@ -66,7 +66,7 @@ pub use location::Location;
 pub use nvidia::features;
 pub use pack::{is_packed, packed_bytes, row_major};
 pub use processor::{Processor, processor, set_threads, threads};
-pub use replay::{MAX_RANK, Replay, Replays, Seen, View};
+pub use replay::{Function, MAX_RANK, Replay, Replays, Seen, View};
 pub use request::Given;
 // What the binding needs of the crates below.
 pub use tessera_frontend as frontend;

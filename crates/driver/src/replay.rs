@@ -13,7 +13,7 @@ use crate::params::{Kind, Param, Params};
 use crate::specialise::Specialised;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
-use tessera_frontend::{ArgType, Capture};
+use tessera_frontend::{ArgType, Capture, FuncSource};
 use tessera_numerics::{DType, Profile, Scalar};
 use tessera_support::ForkLock;
 use tessera_target::{BufferArg, Settled};
@@ -24,13 +24,28 @@ pub const MAX_RANK: usize = 6;
 /// Code may be made for addresses that are multiples of this.
 const ALIGNMENT: u64 = 16;
 
-/// An argument as a caller gives it, with nothing allocated for it.
-#[derive(Copy, Clone, Debug, PartialEq)]
+/// An argument as a caller gives it, with little made for it.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
     Array(View),
     Float(f64),
     Int(i64),
     Bool(bool),
+    Text(String),
+    Func(Function),
+    /// A function of the language, by its name there.
+    Builtin(String),
+}
+
+/// A function of the caller's. The same text elsewhere counts as another: to compare texts would take
+/// longer than what is saved.
+#[derive(Clone, Debug)]
+pub struct Function(pub Arc<FuncSource>);
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// An array on a CUDA device.
@@ -75,6 +90,8 @@ struct Layout {
 pub(crate) struct Recipe {
     basis: Basis,
     wanted: Vec<Wanted>,
+    /// So many arguments or more: those after them are as the kernel has them by default.
+    least: usize,
     /// All numbers that the launch takes, and which of them are a call's own.
     scalars: Vec<Scalar>,
     reals: Vec<usize>,
@@ -101,7 +118,7 @@ pub struct Replays {
 }
 
 /// More are taken for sizes that change all the time.
-const KEPT: usize = 16;
+const KEPT: usize = 64;
 
 /// A call that fits one.
 pub struct Replay {
@@ -188,7 +205,7 @@ impl Replay {
 }
 
 fn fit(recipe: &Arc<Recipe>, args: &[Seen]) -> Option<Replay> {
-    if args.len() != recipe.wanted.len() {
+    if !(recipe.least..=recipe.wanted.len()).contains(&args.len()) {
         return None;
     }
     let mut out = Replay {
@@ -225,7 +242,7 @@ fn number(seen: &Seen, dtype: DType) -> Option<Scalar> {
         Seen::Float(v) => Number::Float(*v),
         Seen::Int(v) => Number::Int((*v).into()),
         Seen::Bool(v) => Number::Bool(*v),
-        Seen::Array(_) => return None,
+        Seen::Array(_) | Seen::Text(_) | Seen::Func(_) | Seen::Builtin(_) => return None,
     };
     scalar_of(&Arg::Number { value, dtype: None }, dtype).ok()
 }
@@ -282,6 +299,7 @@ impl Layout {
 /// What is needed to keep a call.
 pub(crate) struct Note {
     wanted: Vec<Wanted>,
+    least: usize,
     scalars: Vec<Scalar>,
     reals: Vec<usize>,
 }
@@ -290,7 +308,7 @@ impl Note {
     /// `None` for a call that cannot be repeated so: with arguments that are no arrays or numbers,
     /// with results that are made for it, or with more of them than there is room for.
     pub fn of(params: &Params, spec: &Specialised, bound: &Bound) -> Option<Self> {
-        let mut out = Note { wanted: Vec::new(), scalars: Vec::new(), reals: Vec::new() };
+        let mut out = Note { wanted: Vec::new(), least: 0, scalars: Vec::new(), reals: Vec::new() };
         let mut arrays = 0;
         for (i, (param, slot)) in params.items.iter().zip(&bound.slots).enumerate() {
             let place = spec.params.iter().position(|&p| p == i);
@@ -311,9 +329,15 @@ impl Note {
                     }
                     wanted
                 }
-                (Slot::Static, None) => Wanted::Constant(constant(bound, &param.name)?),
+                (Slot::Static, None) => {
+                    Wanted::Constant(constant(bound.config.consts.get(&param.name)?)?)
+                }
                 _ => return None,
             };
+            let default = param.default.as_ref().and_then(constant).map(Wanted::Constant);
+            if default.as_ref() != Some(&wanted) {
+                out.least = i + 1;
+            }
             out.wanted.push(wanted);
         }
         (arrays <= MAX_ARRAYS && out.reals.len() <= MAX_REALS).then_some(out)
@@ -331,18 +355,25 @@ fn scalar(param: &Param, value: Scalar, bound: &Bound) -> Option<Wanted> {
 }
 
 /// A compile-time value as a caller gives it.
-fn constant(bound: &Bound, name: &str) -> Option<Seen> {
-    match bound.config.consts.get(name)? {
+fn constant(value: &Capture) -> Option<Seen> {
+    match value {
         Capture::Bool(v) => Some(Seen::Bool(*v)),
         Capture::Int(v) => Some(Seen::Int(*v)),
         Capture::Float(v) => Some(Seen::Float(*v)),
-        _ => None,
+        Capture::Str(v) => Some(Seen::Text(v.clone())),
+        Capture::Func(f) => Some(Seen::Func(Function(f.clone()))),
+        Capture::Builtin(name) => Some(Seen::Builtin(name.clone())),
+        Capture::None
+        | Capture::DType(_)
+        | Capture::Tuple(_)
+        | Capture::Namespace(_)
+        | Capture::Opaque(_) => None,
     }
 }
 
 impl Recipe {
     pub fn new(note: Note, basis: Basis, settled: Arc<dyn Settled>, record: Arc<Record>) -> Self {
-        let Note { wanted, scalars, reals } = note;
-        Self { basis, wanted, scalars, reals, settled, record }
+        let Note { wanted, least, scalars, reals } = note;
+        Self { basis, wanted, least, scalars, reals, settled, record }
     }
 }

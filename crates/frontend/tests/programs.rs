@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use tessera_frontend::Capture;
+use tessera_frontend::{Capture, Kernel, ParamKind};
 use tessera_ir::{PassContext, PassOptions};
 
 pub const SAXPY: &str = "\
@@ -100,4 +100,40 @@ fn attention_elaborates_and_lowers() {
         println!("{text}");
         assert!(text.contains("grid = [BH, cdiv(S, 64)]"), "{text}");
     }
+}
+
+#[test]
+fn products_take_their_class_from_types_or_precision() {
+    let product = |more: &str, dtypes: [&str; 2]| {
+        let text = format!(
+            "@ts.kernel\ndef product(A, B, C):\n    C[:, :] = ts.tile.mma(A[:, :], B[:, :].T{more})\n    return C\n"
+        );
+        let mut d = decl(&text, "A: 16,32 f32; B: 8,32 f32; C: 16,8 f32", &[]);
+        for (param, dtype) in d.params.iter_mut().zip(dtypes) {
+            if let ParamKind::Tensor { elem, .. } = &mut param.kind {
+                *elem = dtype.parse().ok();
+            }
+        }
+        let k = Kernel::new(d).map_err(|d| codes(&d))?;
+        Ok(lowered(&k, &config(&k, &[], &[])))
+    };
+    let has = |more: &str, dtypes: [&str; 2], what: &str| {
+        let text = product(more, dtypes).unwrap_or_else(|d: Vec<String>| panic!("{d:?}"));
+        assert_eq!(text.contains("class = "), !what.is_empty(), "{text}");
+        assert!(text.contains(what), "{what}: {text}");
+    };
+    let (plain, fast) = ("fp8_e4m3", "fp8_e4m3 @accum(fp32_fast)");
+    has("", [plain; 2], "");
+    has("", [fast; 2], "class = fast");
+    // Both must say so.
+    has("", [fast, plain], "");
+    has(", precision=\"fast\"", [plain; 2], "class = fast");
+    has(", precision=\"f32\"", [fast; 2], "class = f32");
+    has(", precision=\"default\"", ["bf16"; 2], "");
+    has("", ["tf32"; 2], "");
+    let text = product(", precision=\"tf32\"", ["f32"; 2]).unwrap_or_default();
+    assert_eq!(text.matches("tile.cast").count(), 2, "{text}");
+    let refused = product(", precision=\"tf32\"", ["bf16"; 2]);
+    assert_eq!(refused, Err(vec!["E_TYPE 3:27".into(), "E_TYPE 3:36".into()]));
+    assert!(product(", precision=\"tf16\"", ["f32"; 2]).is_err());
 }

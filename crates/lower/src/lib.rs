@@ -27,8 +27,10 @@ mod lift_plan;
 mod normalise;
 mod normalise_plan;
 mod ragged;
+mod relax;
 pub mod stage;
 mod taint;
+mod whole;
 
 pub use bounds::Bounds;
 pub use canonicalise::Canonicalise;

@@ -20,6 +20,9 @@ fn run(text: &str) -> String {
         max_cluster: 1,
         async_copy: true,
         matrix: Vec::new(),
+        engine: Vec::new(),
+        register_pools: false,
+        multiprocessors: 132,
     };
     let staging = Staging { caps: &caps, classes: &[], profile: Profile::Default };
     match hoist(&func, &staging) {

@@ -201,6 +201,6 @@ impl Asm {
     }
 
     pub fn barrier(&mut self) {
-        self.emit(Inst::BarSync { id: 0, count: None });
+        self.emit(Inst::BarSync { id: Opnd::Int(0), count: None });
     }
 }

@@ -400,8 +400,9 @@ pub enum Inst {
     /// Combines a word of all lanes: integers from sm_80 on.
     Redux { op: AtomOp, ty: Ty, d: Reg, a: Opnd, mask: Opnd },
     Activemask { d: Reg },
-    /// All threads of the block, or `count` of them, meet at barrier `id`.
-    BarSync { id: u32, count: Option<u32> },
+    /// All threads of the block, or `count` of them, meet at barrier `id`, which all lanes of a warp
+    /// agree on.
+    BarSync { id: Opnd, count: Option<u32> },
     BarArrive { id: u32, count: u32 },
     /// Threads of the block meet and every one learns whether any (`or`) has `p`.
     BarRedOr { id: u32, d: Reg, p: Reg },

@@ -343,8 +343,8 @@ impl Operands {
                 self.word(*mask);
                 self.write(*p, Class::Pred);
             }
-            Inst::BarSync { .. }
-            | Inst::BarArrive { .. }
+            Inst::BarSync { id, .. } => self.word(*id),
+            Inst::BarArrive { .. }
             | Inst::Fence { .. }
             | Inst::FenceProxyAsync
             | Inst::FenceProxyAsyncGlobal

@@ -279,8 +279,10 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
             write_warp(f, inst)
         }
         Inst::Elect { .. } | Inst::WarpSync { .. } => write_warp(f, inst),
-        Inst::BarSync { id, count: None } => write!(f, "bar.sync {id}"),
-        Inst::BarSync { id, count: Some(count) } => write!(f, "bar.sync {id}, {count}"),
+        Inst::BarSync { id, count: None } => write!(f, "bar.sync {}", As(Ty::U32, *id)),
+        Inst::BarSync { id, count: Some(count) } => {
+            write!(f, "bar.sync {}, {count}", As(Ty::U32, *id))
+        }
         Inst::BarArrive { id, count } => write!(f, "bar.arrive {id}, {count}"),
         Inst::BarRedOr { id, d, p } => write!(f, "bar.red.or.pred {d}, {id}, {p}"),
         Inst::Fence { sem, scope } => {

@@ -258,7 +258,7 @@ impl Check<'_> {
             Inst::Alu { op: Alu::Prmt, a, .. } => a.get(2).is_none_or(|n| within(n, 0..=0xffff)),
             Inst::Shfl { b, c, .. } => within(b, 0..=31) && within(c, 0..=0x1f1f),
             Inst::BarSync { id, count } => {
-                *id < 16 && count.is_none_or(|n| n % 32 == 0 && n > 0 && n <= threads)
+                within(id, 0..=15) && count.is_none_or(|n| n % 32 == 0 && n > 0 && n <= threads)
             }
             Inst::BarArrive { id, count } => *id < 16 && count % 32 == 0 && *count <= threads,
             Inst::BarRedOr { id, .. } => *id < 16,

@@ -74,8 +74,8 @@ def g_exp(x):  # e^r = 1 + r + r^2 g(r)
     return (mp.expm1(x) - x) / x**2
 
 
-def g_erfc(x):  # erfc x = 2^-g(x)
-    return -mp.log(mp.erfc(x)) / L2
+def g_erfc(x):  # erfc x = 2^(x g(x))
+    return mp.log(mp.erfc(x)) / (L2 * x)
 
 
 def erfcx(q):
@@ -93,8 +93,7 @@ half, third = mp.mpf(1) / 2, mp.mpf(1) / 3
 # g, interval, degree, weight: the error that counts is the weight times the error of g.
 QUICK = {
     "TANH": (even(g_tanh, -third), 0, 0.303, 3, lambda t: t + 1e-3),
-    "ERF": (even(g_erf, 2 / mp.sqrt(mp.pi) - 1), 0, 0.9, 5, lambda t: 1 / (1 + g_erf(mp.sqrt(t) + mp.mpf(10) ** -40))),
-    "ERFC": (g_erfc, 0.9, 4.05, 5, lambda x: mp.erfc(x) / mp.erf(x)),
+    "ERFC": (near(g_erfc, -2 / mp.sqrt(mp.pi) / L2), 0, 4.0, 6, lambda x: mp.erfc(x) * x * L2 + 1e-12),
     "LOG1P": (near(g_log1p, -half), -0.30, 0.45, 8, lambda x: abs(x) + 1e-3),
     "EXPM1": (near(g_expm1, half), -0.52, 0.72, 6, lambda x: abs(x) + 1e-3),
     "SIN": (even(g_sin, -mp.mpf(1) / 6), 0, 0.6170, 2, lambda t: t + 1e-3),

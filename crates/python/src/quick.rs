@@ -1,5 +1,6 @@
 //! The short way of calls that are like earlier ones: arrays on a device, read without anything
-//! being allocated, and numbers. Any doubt sends a call the long way, which tells what is wrong.
+//! being allocated, numbers, words and functions. Any doubt sends a call the long way, which tells
+//! what is wrong.
 
 use crate::call::Given;
 use crate::device_array::DeviceArray;
@@ -7,10 +8,12 @@ use crate::enter::enter;
 use crate::exchange::Exchange;
 use crate::kernel::BACKENDS;
 use crate::readers::{self, Reader};
+use crate::values::Func;
 use crate::{dlpack, record, streams};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
-use tessera_driver::{MAX_RANK, Place, Purpose, Seen, View};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
+use tessera_driver::{Function, MAX_RANK, Place, Purpose, Seen, View};
 use tessera_numerics::Profile;
 
 /// Where the stream of a call is to be had from.
@@ -44,7 +47,7 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
             Some(Reader::Torch | Reader::Cupy | Reader::Dlpack | Reader::CudaInterface) => {
                 return None;
             }
-            None => seen.push(number(value)?),
+            None => seen.push(constant(value)?),
         }
     }
     let stream = match (streams::named(), source?) {
@@ -112,15 +115,29 @@ fn own(array: &DeviceArray) -> Option<View> {
     Some(View { address, device, dtype: view.dtype, rank, dims, strides, writable })
 }
 
-/// Python's own numbers only: those of NumPy know their dtype.
-fn number(value: &Bound<'_, PyAny>) -> Option<Seen> {
+/// Of numbers Python's own only: those of NumPy know their dtype.
+fn constant(value: &Bound<'_, PyAny>) -> Option<Seen> {
+    if let Ok(v) = value.cast_exact::<PyInt>() {
+        return v.extract().ok().map(Seen::Int);
+    }
+    if let Ok(v) = value.cast_exact::<PyString>() {
+        return v.extract().ok().map(Seen::Text);
+    }
     if let Ok(v) = value.cast_exact::<PyFloat>() {
         return Some(Seen::Float(v.value()));
     }
     if let Ok(v) = value.cast_exact::<PyBool>() {
         return Some(Seen::Bool(v.is_true()));
     }
-    value.cast_exact::<PyInt>().ok()?.extract().ok().map(Seen::Int)
+    let py = value.py();
+    if let Ok(handle) = value.getattr(intern!(py, "handle"))
+        && let Ok(func) = handle.cast::<Func>()
+    {
+        return Some(Seen::Func(Function(func.get().source.clone())));
+    }
+    // What has neither is a NumPy number, or nothing that a kernel takes.
+    let name = value.getattr(intern!(py, "api_name")).ok()?;
+    name.extract().ok().map(Seen::Builtin)
 }
 
 fn extents(grid: &Bound<'_, PyAny>) -> Option<Vec<i64>> {

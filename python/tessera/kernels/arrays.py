@@ -15,7 +15,7 @@ from typing import Any, Sequence
 
 import numpy
 
-from .. import _core
+from .. import _again, _core
 from .._arrays import numpy_dtype
 from .._dtypes import DType
 from .._dtypes import dtype as _dtype
@@ -83,6 +83,7 @@ def on_device(x: Any) -> bool:
 def running_sum(x: Any) -> Any:
     """``0, x[0], x[0] + x[1], …`` in 64 bits, where ``x`` is."""
     made = empty((x.shape[0] + 1,), _dtype("i64"), x)
+    _again.spoil()
     made[:1] = 0
     if _is_torch(x):
         sys.modules["torch"].cumsum(x, 0, dtype=made.dtype, out=made[1:])
@@ -164,7 +165,7 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 def empty(shape: Sequence[int], dtype: DType, like: Any) -> Any:
     """A new array in row-major order, where ``like`` is."""
     if _is_torch(like):
-        return sys.modules["torch"].empty(tuple(shape), dtype=_to_torch(dtype), device=like.device)
+        return _again.made(sys.modules["torch"].empty(tuple(shape), dtype=_to_torch(dtype), device=like.device))
     return _module(like).empty(shape, _to_numpy(dtype))
 
 
@@ -176,7 +177,7 @@ def empty_like(x: Any, dtype: DType) -> Any:
     """A new array of the shape of ``x``, without gaps, whose axes lie in memory in the order of those of ``x``."""
     if _is_torch(x):
         torch = sys.modules["torch"]
-        return torch.empty_like(x, dtype=_to_torch(dtype), requires_grad=False)
+        return _again.made(torch.empty_like(x, dtype=_to_torch(dtype), requires_grad=False))
     if _is_cupy(x):
         return sys.modules["cupy"].empty_like(x, _to_numpy(dtype))
     return numpy.empty_like(x, _to_numpy(dtype), subok=False)
@@ -185,12 +186,13 @@ def empty_like(x: Any, dtype: DType) -> Any:
 def empty_as(x: Any, shape: Sequence[int]) -> Any:
     """A new array in row-major order with the elements of ``x``, whatever they are."""
     if _is_torch(x):
-        return sys.modules["torch"].empty(tuple(shape), dtype=x.dtype, device=x.device)
+        return _again.made(sys.modules["torch"].empty(tuple(shape), dtype=x.dtype, device=x.device))
     return _module(x).empty(shape, x.dtype)
 
 
 def full(shape: Sequence[int], value: float, dtype: DType, like: Any) -> Any:
     made = empty(shape, dtype, like)
+    _again.spoil()
     made.fill_(value) if _is_torch(made) else made.fill(value)
     return made
 

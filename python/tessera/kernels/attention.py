@@ -88,15 +88,25 @@ def forward(
     low: bool = False,
     high: bool = False,
     keep: bool = False,
+    positive: bool = False,
     BM: int = 128,
     BN: int = 128,
     num_warps: int = 0,
     num_stages: int = 0,
 ):
     """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
-    block, h, b = ts.tile.grid(ts.cdiv(Sq, BM), H, B)
+    # The last axis is walked first: groups that run at once read the keys of few heads. Where late queries see more keys
+    # they come first, of all heads, so that no group is left with much work at the end.
+    if high:
+        place, b, h = ts.tile.grid(ts.cdiv(Sq, BM), B, H)
+        block = ts.cdiv(Sq, BM) - 1 - place
+    else:
+        b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, BM))
     q0 = block * BM
     hk = h // (H // HK)
+    if positive:
+        # The compiler may then take the maximum of scores before they are scaled.
+        scale = ts.tile.maximum(scale, 0.0)
     q = Q[b, h, q0:q0 + BM, :]
     acc = ts.tile.zeros((BM, DV), ts.f32)
     m = ts.tile.full((BM,), -math.inf, ts.f32)
@@ -233,7 +243,8 @@ def attend(
         wanted = 1.0 / math.sqrt(D) if scale is None else float(scale)
         forward(
             q, k, v, o, lse, *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
-            len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse, BM, BN,
+            len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse,
+            wanted > 0, BM, BN,
         )  # fmt: skip
     if rank == 3:
         out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:])

@@ -115,7 +115,8 @@ def area(
 
 @ts.func
 def gelu(x):
-    return 0.5 * x * (1.0 + ts.tile.erf(x * math.sqrt(0.5)))
+    h = 0.5 * x
+    return ts.tile.fma(h, ts.tile.erf(x * math.sqrt(0.5)), h)
 
 
 @ts.func

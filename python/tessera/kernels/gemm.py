@@ -16,13 +16,11 @@ import operator
 from dataclasses import dataclass
 from typing import Any, Sequence
 
-import numpy
-
 import tessera as ts
 
 from .. import _core
 from .._profile import profile
-from . import arrays, checks, elementwise, schedule
+from . import arrays, checks, elementwise
 
 
 @ts.func
@@ -77,12 +75,13 @@ def product(
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
+    precision: str = "default",
 ):
     m = ts.tile.program_id(0) * BM
     n = ts.tile.program_id(1) * BN
     acc = ts.tile.zeros((BM, BN), zero.dtype)
     for k in ts.tile.range(0, K, BK):
-        acc = ts.tile.mma(A[m:m + BM, k:k + BK], B[k:k + BK, n:n + BN], accumulator=acc)
+        acc = ts.tile.mma(A[m:m + BM, k:k + BK], B[k:k + BK, n:n + BN], accumulator=acc, precision=precision)
     C[m:m + BM, n:n + BN] = finished(acc, E, F, G, 0, m, n, BM, BN, epilogue, count, ke, kf, kg)
 
 
@@ -105,6 +104,7 @@ def products(
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
+    precision: str = "default",
 ):
     """One product for each ``p``."""
     m = ts.tile.program_id(0) * BM
@@ -112,7 +112,7 @@ def products(
     p = ts.tile.program_id(2)
     acc = ts.tile.zeros((BM, BN), zero.dtype)
     for k in ts.tile.range(0, K, BK):
-        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc)
+        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc, precision=precision)
     C[p, m:m + BM, n:n + BN] = finished(acc, E, F, G, p, m, n, BM, BN, epilogue, count, ke, kf, kg)
 
 
@@ -128,6 +128,7 @@ def parts(
     BK: int = 64,
     num_warps: int = 0,
     num_stages: int = 0,
+    precision: str = "default",
 ):
     """Sums over ``S`` chunks of ``K``, each for itself."""
     pm, pn, sp = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN), S * P)
@@ -137,7 +138,7 @@ def parts(
     p = sp % P
     acc = ts.tile.zeros((BM, BN), zero.dtype)
     for k in ts.tile.range(s * chunk, min(K, s * chunk + chunk), BK):
-        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc)
+        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc, precision=precision)
     C[s, p, m:m + BM, n:n + BN] = acc
 
 
@@ -193,7 +194,8 @@ def block_scaled(
     p = ts.tile.program_id(2)
     acc = ts.tile.zeros((BM, block), ts.f32)
     for k in ts.tile.range(0, K, block):
-        part = ts.tile.mma(A[p, m:m + BM, k:k + block], B[p, k:k + block, n:n + block], accumulator=ts.f32)
+        # Each block is added in f32 here: no other promotion is needed.
+        part = ts.tile.mma(A[p, m:m + BM, k:k + block], B[p, k:k + block, n:n + block], accumulator=ts.f32, precision="fast")
         at = k // block
         acc = acc + part * (SA[p, m:m + BM, at] * SB[p, at, n // block])[:, None]
     C[p, m:m + BM, n:n + block] = finished(acc, E, F, G, p, m, n, BM, block, epilogue, count, ke, kf, kg)
@@ -254,6 +256,8 @@ class Plan:
     swapped: bool = False
     #: Operands that are copied to rows on multiples of 16 bytes first.
     padded: tuple[str, ...] = ()
+    #: Operands that are copied so that neighbours along ``K`` lie side by side.
+    turned: tuple[str, ...] = ()
     num_warps: int = 0
     num_stages: int = 0
 
@@ -265,6 +269,8 @@ class Plan:
             words.append(f"K in {self.split} chunks that a second launch adds up")
         if self.padded:
             words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 16 bytes first")
+        if self.turned:
+            words.append(f"{' and '.join(self.turned)} copied along K first")
         return ", ".join(words)
 
 
@@ -315,12 +321,14 @@ def plan(P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned
     worth = min(M, N) >= WORTH_PADDING
     padded = tuple(name for name, good in zip("AB", aligned) if worth and not good)
     if n <= FEW_ROWS:
+        # The long matrix is read once, and nothing else takes time: long pieces of it, and one launch where half of the
+        # processors have a tile, for they read as fast as all.
         bn = next(w for w in (16, 32, 64) if w >= n)
-        bm = 128
+        bm = 64
         count = P * -(-m // bm)
-        enough = (s for s in SPLITS if count * s >= PROCESSORS // 2 or K < 1024 * s)
+        enough = (s for s in SPLITS if count * s >= PROCESSORS * 2 // 5 or K < 1024 * s)
         split = 1 if strict else next(enough, SPLITS[-1])
-        return Plan((bm, bn, depth), split, swapped, padded)
+        return Plan((bm, bn, 2 * depth), split, swapped, padded)
     bm, bn, split = tiles(P, m, n, K, itemsize)
     return Plan((bm, bn, depth), 1 if strict else split, swapped, padded)
 
@@ -331,6 +339,22 @@ def is_aligned(x: Any) -> bool:
     unit = each if arrays.strides_in_elements(x) else 1
     steps = [s * unit for s, n in zip(arrays.strides(x), x.shape) if n > 1]
     return arrays.address(x) % 16 == 0 and all(s > 0 and (s == each or s % 16 == 0) for s in steps)
+
+
+def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
+    """Operands that matrix engines cannot read as they lie: only elements of 16 bits may lie along the other axis."""
+    narrow = arrays.itemsize(a) == 1 or precision == "tf32"
+    if not narrow or not arrays.on_device(a) or min(a.shape[-2], b.shape[-1]) < WORTH_PADDING:
+        return ()
+    along = lambda x, axis: arrays.strides(x)[axis] == (1 if arrays.strides_in_elements(x) else arrays.itemsize(x))  # noqa: E731
+    return tuple(name for name, x, axis in (("A", a, -1), ("B", b, -2)) if not along(x, axis))
+
+
+def along_k(x: Any, axis: int) -> Any:
+    """A copy in which neighbours along this one of the last two axes lie side by side, in rows on multiples of 16 bytes."""
+    if axis == -2:
+        return arrays.permuted(along_k(arrays.permuted(x, (0, 2, 1)), -1), (0, 2, 1))
+    return on_rows_of_16(x)
 
 
 def on_rows_of_16(x: Any) -> Any:
@@ -430,10 +454,12 @@ def multiply(
     out_dtype: Any,
     tile: Any,
     scales: tuple[Any, Any] | None = None,
+    precision: str | None = None,
 ) -> Any:
     """``epilogue(a @ b, *extras)`` with the batch rules of NumPy; ``extras`` broadcast to the result."""
     a, b = arrays.given(a, "a"), arrays.given(b, "b")
     of = _dtypes(a, b)
+    mode = _precision(precision, arrays.dtype_of(a))
     if not a.ndim or not b.ndim:
         got = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise _core.error("E_SHAPE_MISMATCH", f"expected matrices or vectors, got shapes {got}", "multiply numbers with `*`")
@@ -456,7 +482,8 @@ def multiply(
         P = _count(batch)
         flat = [_batched(x, batch, P) for x in (a, b)]
         more = [_extra(x, shape, P, a) for x in extras]
-        _launch(*flat, more, c.reshape(P, M, N), epilogue, tile, scales)
+        scales = None if scales is None else tuple(_scales(arrays.given(x, "block_scales"), batch, P) for x in scales)
+        _launch(*flat, more, c.reshape(P, M, N), epilogue, tile, scales, mode)
     kept = [*batch, *([] if vector[0] else [M]), *([] if vector[1] else [N])]
     return c.reshape(kept)
 
@@ -473,9 +500,29 @@ def _dtypes(a: Any, b: Any) -> Any:
     return sums_of(da, db)
 
 
+#: What the sums may be made of, by the dtype of the matrices.
+_MODES = {"f32": ("f32", "tf32"), "fp8_e4m3": ("f32", "fast"), "fp8_e5m2": ("f32", "fast")}
+
+
+def _precision(given: str | None, of: Any) -> str:
+    known = _MODES.get(of.name, ())
+    if given is None or given == "default":
+        return "default"
+    if given not in known:
+        names = ", ".join(repr(name) for name in ("default", *known))
+        raise _core.error("E_ARGUMENT", f"`precision`: expected one of {names} for matrices of {of}, got {given!r}", "leave it out")
+    return given
+
+
 def _batched(x: Any, batch: tuple[int, ...], P: int) -> Any:
     """``[P, rows, columns]`` without a copy where strides allow it."""
     return arrays.expand(x, (*batch, *x.shape[-2:])).reshape(P, *x.shape[-2:])
+
+
+def _scales(x: Any, batch: tuple[int, ...], P: int) -> Any:
+    """As `_batched`; axes of one element more than the matrices have are no matter."""
+    whole = arrays.size(x) == P * _count(x.shape[-2:])
+    return x.reshape(P, *x.shape[-2:]) if whole else _batched(x, batch, P)
 
 
 def _extra(x: Any, shape: tuple[int, ...], P: int, like: Any) -> tuple[Any, str]:
@@ -501,7 +548,7 @@ def _extra(x: Any, shape: tuple[int, ...], P: int, like: Any) -> tuple[Any, str]
 _TURNED = {"r": "c", "c": "r", "1": "1", "-": "-"}
 
 
-def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scales: Any) -> None:
+def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scales: Any, precision: str) -> None:
     P, M, K = a.shape
     N = b.shape[-1]
     if len(extras) > 3:
@@ -510,11 +557,16 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), (is_aligned(a), is_aligned(b)), strict)
     if tile is not None:
         chosen = _pinned(chosen, tile)
-    if "A" in chosen.padded:
+    chosen = Plan(**{**chosen.__dict__, "turned": turns(a, b, precision)})
+    if "A" in chosen.turned:
+        a = along_k(a, -1)
+    if "B" in chosen.turned:
+        b = along_k(b, -2)
+    if "A" in chosen.padded and "A" not in chosen.turned:
         a = on_rows_of_16(a)
-    if "B" in chosen.padded:
+    if "B" in chosen.padded and "B" not in chosen.turned:
         b = on_rows_of_16(b)
-    zero = arrays.scalar(0, sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
+    zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if scales is None and chosen.swapped:
         a, b, c = (arrays.permuted(x, (0, 2, 1)) for x in (b, a, c))
         extras = [(arrays.permuted(x, (0, 2, 1)), _TURNED[kind]) for x, kind in extras]
@@ -527,19 +579,20 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     elif chosen.split > 1:
         steps = -(-K // chosen.tile[2])
         each = -(-steps // chosen.split) * chosen.tile[2]
-        sums = arrays.empty((-(-K // each), *c.shape), _wide(zero), a)
-        parts(a, b, sums, zero, each, *chosen.tile, *more)
-        # The result may lie column by column: its tiles follow it.
-        rows, columns = schedule.area(*c.shape[1:])
-        combined(sums, *filled, c, epilogue, count, rows, columns, *kinds)
+        sums = arrays.empty((-(-K // each), *c.shape), sums_of(arrays.dtype_of(a), arrays.dtype_of(b)), a)
+        parts(a, b, sums, zero, each, *chosen.tile, *more, precision)
+        # So small that there are many of them: what takes time is one turn after another.
+        columns = next((n for n in (16, 32, 64, 128) if n >= c.shape[2]), 256)
+        combined(sums, *filled, c, epilogue, count, 1024 // columns, columns, *kinds)
     elif P == 1:
-        product(a[0], b[0], *filled, c[0], zero, epilogue, count, *chosen.tile, *more, *kinds)
+        product(a[0], b[0], *filled, c[0], zero, epilogue, count, *chosen.tile, *more, *kinds, precision)
     else:
-        products(a, b, *filled, c, zero, epilogue, count, *chosen.tile, *more, *kinds)
+        products(a, b, *filled, c, zero, epilogue, count, *chosen.tile, *more, *kinds, precision)
 
 
-def _wide(zero: Any) -> Any:
-    return arrays.dtype_of(numpy.asarray(zero))
+def _zero(of: Any) -> Any:
+    """A number of this dtype. A kernel takes Python's floats for f32, and repeats calls with them quickly."""
+    return 0.0 if of == ts.f32 else arrays.scalar(0, of)
 
 
 def _pinned(chosen: Plan, tile: Any) -> Plan:
@@ -577,7 +630,7 @@ def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any,
     of = checks.out_dtype(out_dtype, arrays.dtype_of(a), floats=False)
     # Rows beyond the last group are of no product.
     c = arrays.full((T, N), 0, of, a)
-    zero = arrays.scalar(0, sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
+    zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if arrays.size(c):
         depth = max(128 // arrays.itemsize(a), 16)
         chosen = Plan((128 if T >= 128 * b.shape[0] else 64, 128, depth))

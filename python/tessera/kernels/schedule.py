@@ -150,10 +150,10 @@ def area(M: int, N: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def square(M: int, N: int, itemsize: int) -> tuple[int, int]:
-    """The tile of a transpose of ``[M, N]``: 64 by 64 up to 4 bytes, 32 by 32 above. Where the array is narrower, the tile is
-    too, and as much longer."""
-    side = 64 if itemsize <= 4 else 32
-    m, n = (next((t for t in (4, 8, 16, 32) if t >= size), side) for size in (M, N))
+    """The tile of a transpose of ``[M, N]``: 128 by 128 for 2 bytes, else 64 by 64 up to 4 bytes, and 32 by 32 above. Where the
+    array is narrower, the tile is too, and as much longer."""
+    side = 128 if itemsize == 2 else 64 if itemsize <= 4 else 32
+    m, n = (next((t for t in (4, 8, 16, 32, 64) if t >= size), side) for size in (M, N))
     m, n = min(m, side), min(n, side)
     longer = side * side // (m * n)
     return (min(m * longer, 256), n) if m > n else (m, min(n * longer, 256))

@@ -33,7 +33,7 @@ impl<'a> Group<'a> {
             }
         };
         let kind = match a.dtype {
-            DType::F32 => Kind::F32,
+            DType::F32 | DType::Tf32 => Kind::F32,
             DType::F64 => Kind::F64,
             _ => Kind::I32,
         };

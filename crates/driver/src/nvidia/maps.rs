@@ -115,9 +115,11 @@ fn spec(recipe: &MapRecipe, placed: &Placed) -> Result<TensorMapSpec, CudaError>
     Ok(spec)
 }
 
-/// Elements by their size alone: the engine moves bits, and changes none.
+/// Elements by their size alone: the engine moves bits, and changes none; but for tf32, which it rounds
+/// to nearest even on the way, since products would drop what is too much.
 fn elements(dtype: DType) -> MapDType {
     match dtype.bytes() {
+        4 if dtype == DType::Tf32 => MapDType::TF32,
         8 => MapDType::U64,
         4 => MapDType::U32,
         2 => MapDType::U16,

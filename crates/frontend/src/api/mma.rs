@@ -4,14 +4,14 @@ use super::{Args, Handler::*, Rows, rows};
 use crate::elab::val::{Const, Val};
 use crate::elab::{Elab, show_shape};
 use tessera_diag::{Code, Diagnostic};
-use tessera_ir::{OpSpec, Type, Value};
-use tessera_numerics::DType;
+use tessera_ir::{Attr, OpSpec, Type, Value};
+use tessera_numerics::{Accum, DType};
 use tessera_tile::ops::mma::{LEGAL, accumulator};
 use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
     Group "tile.mma" "(a, b, accumulator=None, transpose_a=False, transpose_b=False, accum=None, precision=None)" Call(mma),
-        "The product of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers).";
+        "The product of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `\"tf32\"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `\"fast\"` for sums without promotions, `\"f32\"` for sums that keep all bits of f32.";
     Group "tile.dot" "(a, b, accumulator=None, transpose_a=False, transpose_b=False, accum=None, precision=None)" Call(mma),
         "Another name for `mma`.";
 };
@@ -53,7 +53,22 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
             format!("expected shapes (M, K) and (K, N), got {sa} and {sb}: {k} is not {kb}"),
         );
     }
+    let Some(mode) = math_mode(e, args) else { return Val::Poison };
+    let (a, b) = match mode {
+        Mode::Tf32 => {
+            let [a, b] = [("a", a), ("b", b)].map(|(name, v)| as_tf32(e, args, name, v));
+            let (Some(a), Some(b)) = (a, b) else { return Val::Poison };
+            (a, b)
+        }
+        Mode::Usual | Mode::Exact | Mode::Fast => (a, b),
+    };
     let Some((a, b)) = legal_operands(e, args, a, b) else { return Val::Poison };
+    let class = match mode {
+        _ if !is_narrow(e, a) => None,
+        Mode::Exact => Some("f32"),
+        Mode::Fast => Some("fast"),
+        Mode::Usual | Mode::Tf32 => (is_fast(e, a) && is_fast(e, b)).then_some("fast"),
+    };
     let (m, n) = (e.ty(a).shape()[0].clone(), e.ty(b).shape()[1].clone());
     let default = accumulator(e.ty(a).dtype(), e.ty(b).dtype()).unwrap_or(DType::F32);
     let given = if args.has("accumulator") { args.get("accumulator") } else { args.get("accum") };
@@ -103,10 +118,92 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
         }
     };
     let ty = e.ty(acc).clone();
-    match e.b().value(OpSpec::new(TileOp::Mma, &[a, b, acc]).result(ty)) {
+    let mut spec = OpSpec::new(TileOp::Mma, &[a, b, acc]).result(ty);
+    if let Some(class) = class {
+        spec = spec.attr("class", Attr::word(class));
+    }
+    match e.b().value(spec) {
         Ok(v) => Val::Rt(v),
         Err(_) => Val::Poison,
     }
+}
+
+/// What `precision` asks for.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Mode {
+    Usual,
+    Exact,
+    Tf32,
+    Fast,
+}
+
+fn math_mode(e: &mut Elab<'_>, args: &Args) -> Option<Mode> {
+    let given = args.get("precision");
+    let name = match &given {
+        Val::None => return Some(Mode::Usual),
+        Val::Const(Const::Str(s)) => Some(s.to_string()),
+        Val::Const(Const::DType(t)) => Some(t.storage.name().to_string()),
+        _ => None,
+    };
+    match name.as_deref() {
+        Some("default") => Some(Mode::Usual),
+        Some("tf32") => Some(Mode::Tf32),
+        Some("fast") => Some(Mode::Fast),
+        Some("f32" | "fp32") => Some(Mode::Exact),
+        _ => {
+            let what = e.describe(&given);
+            e.report(
+                Diagnostic::new(
+                    Code::E_TYPE,
+                    format!("expected a precision of \"default\", \"f32\", \"tf32\" or \"fast\", got {what}"),
+                )
+                .at(args.loc("precision")),
+            );
+            None
+        }
+    }
+}
+
+/// An operand of f32 as one that is rounded to tf32 where it is multiplied.
+fn as_tf32(e: &mut Elab<'_>, args: &Args, name: &str, v: Value) -> Option<Value> {
+    match e.ty(v).dtype() {
+        DType::Tf32 => Some(v),
+        DType::F32 => Some(e.b().cast(v, DType::Tf32)),
+        other => {
+            e.report(
+                Diagnostic::new(
+                    Code::E_TYPE,
+                    format!("expected operands of f32 for the precision \"tf32\", got {other}"),
+                )
+                .at(args.loc(name))
+                .help("leave `precision` out: other dtypes are multiplied as they are"),
+            );
+            None
+        }
+    }
+}
+
+fn is_narrow(e: &Elab<'_>, v: Value) -> bool {
+    matches!(e.ty(v).dtype(), DType::Fp8E4M3 | DType::Fp8E5M2)
+}
+
+/// Whether a tile is read, turned or not, from an array whose type says `@accum(fp32_fast)`. What is
+/// computed has a dtype alone, and no policy.
+fn is_fast(e: &Elab<'_>, v: Value) -> bool {
+    let func = &e.func;
+    let mut v = v;
+    while let Some(id) = func.def_id(v) {
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::Transpose => v = op.operands[0],
+            TileOp::Load => {
+                let Type::View { elem, .. } = func.ty(op.operands[0]) else { return false };
+                return elem.accum == Some(Accum::Fp32Fast);
+            }
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// A plain product of two tiles that fit, for functions made of one.

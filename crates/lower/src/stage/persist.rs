@@ -14,8 +14,6 @@ use tessera_tile::TileOp;
 
 /// Bytes that a group reads in one tile from which on it is worth it.
 const LEAST: u64 = 48 << 10;
-/// The same where groups read more that is alike for all of them, which is then read once.
-const LEAST_WITH_ALIKE: u64 = 16 << 10;
 
 pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     if !staging.caps.async_copy || !wants(func, staging) {
@@ -84,7 +82,7 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
     if func.attrs.get("grid").is_none() || stages == Some(1) {
         return false;
     }
-    let (mut bytes, mut alike) = (0, 0);
+    let mut bytes = 0;
     for id in func.walk() {
         let op = &func.ops[id];
         let StagedOp::Tile(code) = op.code else { return false };
@@ -98,33 +96,25 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
             | TileOp::Assert
             | TileOp::Scatter
             | TileOp::Print => return false,
-            TileOp::Load => match tile_bytes(func, id) {
-                (n, true) => bytes += n,
-                (n, false) => alike += n,
-            },
+            TileOp::Load => bytes += streamed_bytes(func, id),
             _ => {}
         }
     }
     // Asked for by name it is done for less. Two groups' tiles must fit.
-    let least = match stages {
-        Some(n) if n > 1 => 1,
-        _ if alike > bytes => LEAST_WITH_ALIKE,
-        _ => LEAST,
-    };
+    let least = if stages.is_some_and(|n| n > 1) { 1 } else { LEAST };
     bytes >= least && 2 * bytes + 8192 <= u64::from(staging.caps.shared_bytes)
 }
 
-/// The bytes of a tile that a load takes, and whether its place depends on the group.
-fn tile_bytes(func: &StagedFunc, id: OpId) -> (u64, bool) {
+/// The bytes of a tile that a load takes from memory that depends on the group.
+fn streamed_bytes(func: &StagedFunc, id: OpId) -> u64 {
     let op = &func.ops[id];
     let ty = func.ty(op.result());
-    let moves = op.group("at").iter().any(|&v| depends_on_group(func, v, 32));
-    if !ty.is_tile() {
-        return (0, moves);
+    if !ty.is_tile() || !op.group("at").iter().any(|&v| depends_on_group(func, v, 32)) {
+        return 0;
     }
     let elements: u64 =
         ty.static_shape().unwrap_or_default().iter().map(|&d| d.max(1) as u64).product();
-    (elements * ty.dtype().bytes() as u64 / func_blocks(func), moves)
+    elements * ty.dtype().bytes() as u64 / func_blocks(func)
 }
 
 /// Blocks that divide a tile.

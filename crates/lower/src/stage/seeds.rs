@@ -6,7 +6,8 @@ use super::threads::{Team, elements};
 use super::{MatrixRow, Staging};
 use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_layout::{Blocked, Layout};
-use tessera_numerics::Profile;
+use tessera_numerics::{DType, Profile};
+use tessera_tile::ops::mma::is_promoted;
 use tessera_tile::{TileFunc, TileOp};
 
 /// A wish: this value would best be laid out so.
@@ -179,12 +180,14 @@ pub fn better_access(
     let dim = contiguous_dim(func, staging, id)?;
     let bytes = func.ty(func.ops[id].operands[0]).dtype().bytes() as u32;
     let best = access(func, staging, team, id, value);
-    (useful(own, dim, bytes) < 0.6 * useful(&best, dim, bytes)).then_some(best)
+    let widest = 16 / bytes.min(16);
+    (useful(own, dim, bytes, widest) < 0.6 * useful(&best, dim, bytes, widest)).then_some(best)
 }
 
-/// What part of the 32-byte sectors that a warp's access touches it asked for.
-fn useful(layout: &Layout, dim: usize, bytes: u32) -> f64 {
-    let vector = layout.run_along(dim).min(16 / bytes.min(16)).max(1);
+/// What part of the 32-byte sectors that a warp's access of up to `widest` elements a thread touches it
+/// asked for.
+pub fn useful(layout: &Layout, dim: usize, bytes: u32, widest: u32) -> f64 {
+    let vector = layout.run_along(dim).min(widest).max(1);
     let mut sectors = std::collections::BTreeSet::new();
     let mut elements = std::collections::BTreeSet::new();
     for lane in 0..32 {
@@ -287,6 +290,12 @@ pub fn matrix(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<Matrix
     let ty = func.ty(op.result());
     let shape = extents(ty);
     let k = extents(func.ty(op.operands[0]))[1];
+    // Units that take 8-bit floats keep too few bits of their sums for the class `f32`.
+    let whole = op.attr("class").and_then(Attr::as_word) == Some("f32");
+    let [a, b] = match is_promoted(a, None) && whole {
+        true => [DType::F16; 2],
+        false => [a, b],
+    };
     staging.matrix(a, b, ty.dtype()).filter(|row| {
         shape[0].is_multiple_of(16) && shape[1].is_multiple_of(8) && k.is_multiple_of(row.k)
     })
@@ -308,7 +317,7 @@ pub fn product(
     }
     let row = matrix(func, staging, id);
     match row {
-        Some(row) if ty.dtype() == tessera_numerics::DType::F64 => {
+        Some(row) if ty.dtype() == DType::F64 => {
             // Rows that are 8 apart stay in a warp: some targets multiply 16 rows at once.
             let warps = divided(func, id, team, two);
             let whole = two[0].is_multiple_of(16 * warps[0]) && two[1].is_multiple_of(8 * warps[1]);

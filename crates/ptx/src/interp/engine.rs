@@ -13,7 +13,7 @@ use super::races::Use;
 use super::shared::{ARRIVING, LEAVING, UNFENCED, WRITTEN};
 use super::tensor::TensorMap;
 use super::warp::{Warp, lanes};
-use crate::inst::{AtomOp, Space, Ty};
+use crate::inst::{AtomOp, Round, Space, Ty};
 use tessera_numerics::DType;
 
 /// A run of bytes between a shared offset and global memory; zeros where there is no address.
@@ -22,7 +22,7 @@ pub(super) type Piece = (u64, Option<u64>, u32);
 #[derive(Clone, Debug)]
 enum Work {
     /// Into the shared memory of blocks, counted at a barrier of each.
-    Load { blocks: Vec<usize>, pieces: Vec<Piece>, bar: usize, bytes: u32 },
+    Load { blocks: Vec<usize>, pieces: Vec<Piece>, bar: usize, bytes: u32, tf32: bool },
     /// Out of shared memory, in a group of the thread.
     Store { block: usize, pieces: Vec<Piece>, reduce: Option<(AtomOp, Ty)> },
     /// From a block's shared memory into another's.
@@ -72,7 +72,7 @@ impl Machine<'_> {
                 self.check_run(src, bytes, false)?;
                 let blocks = self.targets(w, multicast.map(value))?;
                 let pieces = vec![(dst as u64, Some(src), bytes as u32)];
-                Work::Load { blocks, pieces, bar, bytes: bytes as u32 }
+                Work::Load { blocks, pieces, bar, bytes: bytes as u32, tf32: false }
             }
             Bulk::TensorLoad { dst, map, coords, bar, multicast } => {
                 let (map, coords) = self.tensor(w, lane, *map, coords)?;
@@ -80,7 +80,8 @@ impl Machine<'_> {
                 let blocks = self.targets(w, multicast.map(value))?;
                 let pieces = map.pieces(&coords, dst as u64);
                 self.check_pieces(&pieces, false)?;
-                Work::Load { blocks, pieces, bar, bytes: map.bytes() }
+                let tf32 = map.dtype == DType::Tf32;
+                Work::Load { blocks, pieces, bar, bytes: map.bytes(), tf32 }
             }
             Bulk::Store { dst, src, bytes, reduce } => {
                 let (dst, bytes) = (w.address(*dst, lane), value(*bytes));
@@ -237,12 +238,14 @@ impl Machine<'_> {
             Work::Store { block, pieces, .. } => {
                 for (at, to, bytes) in pieces {
                     if to.is_some() {
-                        self.leave_from(w, lane, *block, *at as usize, *bytes as usize, Use::Read)?;
+                        let run = (*at as usize, *bytes as usize);
+                        self.leave_from(w, lane, *block, run, Use::Read, None)?;
                     }
                 }
             }
             Work::Send { from, to, bytes, bar } => {
-                self.leave_from(w, lane, from.0, from.1, *bytes as usize, Use::Read)?;
+                let run = (from.1, *bytes as usize);
+                self.leave_from(w, lane, from.0, run, Use::Read, None)?;
                 let copy = self.counted(to.0, *bar, clock)?;
                 self.claim(w, lane, to.0, (to.1, *bytes as usize), copy)?;
             }
@@ -288,9 +291,9 @@ impl Machine<'_> {
         w: &Warp,
         lane: usize,
         block: usize,
-        at: usize,
-        bytes: usize,
+        (at, bytes): (usize, usize),
         how: Use,
+        copy: Option<(u32, u32)>,
     ) -> Res<()> {
         let shared = &mut self.blocks[block].shared;
         shared.inside(at, bytes)?;
@@ -303,7 +306,7 @@ impl Machine<'_> {
             return Err(Trouble::new(FaultKind::Unfenced, text).address((at + i) as u64));
         }
         shared.state[at..at + bytes].iter_mut().for_each(|s| *s |= LEAVING);
-        self.used(w, lane, block, at, bytes, how)
+        self.used_slowly(w, lane, block, (at, bytes), how, copy)
     }
 
     /// Lets one copy that a barrier waits for land; false if there is none.
@@ -345,16 +348,19 @@ impl Machine<'_> {
 
     fn land_work(&mut self, job: &Job) -> Res<()> {
         match &job.work {
-            Work::Load { blocks, pieces, bar, bytes } => {
+            Work::Load { blocks, pieces, bar, bytes, tf32 } => {
                 for &block in blocks {
                     for (at, from, bytes) in pieces {
                         let (at, bytes) = (*at as usize, *bytes as usize);
-                        let data: Vec<u8> = match from {
+                        let mut data: Vec<u8> = match from {
                             Some(a) => {
                                 (0..bytes as u64).map(|i| self.memory.read::<1>(a + i)[0]).collect()
                             }
                             None => vec![0; bytes],
                         };
+                        if *tf32 {
+                            round_words(&mut data);
+                        }
                         self.blocks[block].shared.arrive(at, &data);
                     }
                     self.bar_complete(block, *bar, *bytes as i64, &job.clock)?;
@@ -446,7 +452,8 @@ impl Machine<'_> {
             }
         }
         for w in self.warps.iter().flatten().filter(|w| w.block == block) {
-            still.extend(w.products.iter().flat_map(|p| p.reads.iter().copied()));
+            let flying = w.products.iter().filter(|p| !p.done);
+            still.extend(flying.flat_map(|p| p.reads.iter().copied()));
         }
         for (at, bytes) in still {
             shared.state[at..at + bytes].iter_mut().for_each(|s| *s |= LEAVING);
@@ -523,5 +530,13 @@ impl super::shared::Shared {
         self.data[at..at + data.len()].copy_from_slice(data);
         let state = &mut self.state[at..at + data.len()];
         state.iter_mut().for_each(|s| *s = *s & !(ARRIVING | UNFENCED) | WRITTEN);
+    }
+}
+
+/// What copies of boxes do to elements of tf32: to nearest even, NaN to one of theirs.
+fn round_words(data: &mut [u8]) {
+    for word in data.chunks_exact_mut(4) {
+        let x = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        word.copy_from_slice(&super::cvt::tf32(x, Some(Round::Rn)).to_le_bytes());
     }
 }

@@ -238,7 +238,8 @@ impl Machine<'_> {
                 if mask != w.alive {
                     return Ok(Flow::Park);
                 }
-                let on = self.arrive(w, *id, *count, true, None)?;
+                let id = self.barrier_number(w, mask, *id)?;
+                let on = self.arrive(w, id, *count, true, None)?;
                 return Ok(if on { Flow::Next } else { Flow::Wait });
             }
             Op::BarArrive { id, count } => {
@@ -301,7 +302,10 @@ impl Machine<'_> {
             Op::Wgmma(product) => return self.wgmma(w, mask, product),
             Op::WgmmaFence | Op::WgmmaCommit if mask != u32::MAX => return Ok(Flow::Park),
             Op::WgmmaFence => w.loose.clear(),
-            Op::WgmmaCommit => w.product_commits += 1,
+            Op::WgmmaCommit => {
+                w.product_commits += 1;
+                self.events += 1;
+            }
             Op::WgmmaWait { groups } => return self.wgmma_wait(w, mask, *groups),
         }
         Ok(Flow::Next)

@@ -4,14 +4,14 @@ use super::engine::Job;
 use super::fault::{Fault, FaultKind, Res, Trouble, name_step};
 use super::mbar::Mbar;
 use super::memory::Memory;
-use super::program::Program;
+use super::program::{Program, Slot};
 use super::races::Races;
 use super::shared::Shared;
 use super::warp::{Warp, name_lanes};
 use super::{Grid, Options, Stats};
 use crate::inst::Special;
 use crate::module::{Kernel, Module};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// When an asynchronous copy fetches its bytes. What is right does not depend on it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -62,6 +62,8 @@ pub(super) struct Machine<'a> {
     pub warps: Vec<Option<Box<Warp>>>,
     /// How often something happened that a held lane may wait for.
     pub events: u64,
+    /// By warpgroup: whose clock counts its products.
+    pub product_agents: BTreeMap<usize, u32>,
     pub cluster_phase: u64,
     pub cluster_clock: Vec<u32>,
     pub races: Option<Races>,
@@ -96,6 +98,7 @@ impl<'a> Machine<'a> {
             blocks: Vec::new(),
             warps: Vec::new(),
             events: 0,
+            product_agents: BTreeMap::new(),
             cluster_phase: 0,
             cluster_clock: Vec::new(),
             races: None,
@@ -215,6 +218,19 @@ impl<'a> Machine<'a> {
             .find(|&i| self.warps[i].as_ref().is_some_and(|w| self.runnable(w)))?;
         *next = i + 1;
         Some(i)
+    }
+
+    /// The barrier that these lanes name, all of them the same.
+    pub fn barrier_number(&self, w: &Warp, mask: u32, id: Slot) -> Res<u32> {
+        let named: BTreeSet<u64> =
+            (0..32).filter(|l| mask >> l & 1 == 1).map(|l| w.get(id, l)).collect();
+        match named.into_iter().collect::<Vec<_>>()[..] {
+            [one] if one < 16 => Ok(one as u32),
+            ref got => {
+                let text = format!("expected one barrier of 0 to 15 for all lanes, got {got:?}");
+                Err(Trouble::new(FaultKind::Invalid, text))
+            }
+        }
     }
 
     /// A warp arrives at a barrier. Gives whether it goes on; otherwise it waits.

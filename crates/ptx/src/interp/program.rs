@@ -210,7 +210,7 @@ pub(super) enum Op {
         mask: Slot,
     },
     BarSync {
-        id: u32,
+        id: Slot,
         count: Option<u32>,
     },
     BarArrive {

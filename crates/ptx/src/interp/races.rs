@@ -42,7 +42,7 @@ struct Seen {
 #[derive(Clone, Default)]
 struct Word {
     write: Option<Seen>,
-    /// One for each warp at most.
+    /// One for each warp at most, and one for its products.
     reads: Vec<Seen>,
 }
 
@@ -170,7 +170,7 @@ impl Races {
         let me = Seen { warp: warp as u32, agent, clock: now, sync, lanes, pc, atomic };
         let cell = &mut self.words[block][word];
         if reads {
-            match cell.reads.iter_mut().find(|s| s.warp == me.warp) {
+            match cell.reads.iter_mut().find(|s| (s.warp, s.agent) == (me.warp, me.agent)) {
                 Some(seen) if seen.sync == sync => {
                     seen.lanes |= me.lanes;
                     (seen.clock, seen.pc) = (now, pc);

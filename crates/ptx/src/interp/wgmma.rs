@@ -28,6 +28,8 @@ pub(super) struct Begun {
     add: bool,
     /// Shared memory that it reads.
     pub reads: Vec<(usize, usize)>,
+    /// It took place when another warp of its warpgroup waited.
+    pub done: bool,
 }
 
 /// How an operand lies in shared memory, from the 64 bits that describe it.
@@ -106,10 +108,11 @@ impl Machine<'_> {
         let add = w.get(p.add, 0) & 1 == 1;
         let (a, b) = (if let GroupA::Shared(a) = &p.a { w.get(*a, 0) } else { 0 }, w.get(p.b, 0));
         let group = w.product_commits;
-        let mut begun = Begun { pc: self.pc, group, a, b, add, reads: Vec::new() };
+        let mut begun = Begun { pc: self.pc, group, a, b, add, reads: Vec::new(), done: false };
         begun.reads = self.operand_ranges(w, p, &begun)?;
         for (at, bytes) in begun.reads.clone() {
-            self.leave_from(w, 0, w.block, at, bytes, Use::Together)?;
+            let copy = self.product_clock(w, group + 1);
+            self.leave_from(w, 0, w.block, (at, bytes), Use::Together, copy)?;
         }
         w.flying.extend(p.d.iter().chain(p.a_regs()).map(|s| s.row()));
         w.products.push(begun);
@@ -155,22 +158,42 @@ impl Machine<'_> {
         if mask != u32::MAX {
             return Ok(Flow::Park);
         }
-        let (done, left): (Vec<Begun>, Vec<Begun>) = std::mem::take(&mut w.products)
-            .into_iter()
-            .partition(|b| b.group + groups < w.product_commits);
-        w.products = left;
+        // A product is one of four warps: it is done when all of them have begun it, and then for all.
+        let below = w.product_commits.saturating_sub(groups);
+        let others = self.warpgroup_others(w);
+        let late = |o: &usize| self.warps[*o].as_ref().is_some_and(|x| x.product_commits < below);
+        if others.iter().any(late) {
+            return Ok(Flow::Hold);
+        }
         let program = self.program;
-        for begun in &done {
-            if let Op::Wgmma(p) = &program.steps[begun.pc as usize].op
-                && self.options.copies != Copies::Early
-            {
-                self.multiply(w, p, begun)?;
+        self.take_place(w, below)?;
+        let mut done = Vec::new();
+        for &o in &others {
+            if let Some(mut other) = self.warps[o].take() {
+                let made = self.take_place(&mut other, below);
+                done.extend(other.products.iter().filter(|b| b.done).flat_map(|b| b.reads.clone()));
+                self.warps[o] = Some(other);
+                made?;
             }
         }
-        self.unleave(w.block, done.iter().flat_map(|b| b.reads.clone()));
+        let me = self.number(w);
+        if let Some((agent, clock)) = self.product_clock(w, below)
+            && let Some(races) = &mut self.races
+        {
+            let mut known = vec![0; agent as usize + 1];
+            known[agent as usize] = clock;
+            races.learn(me, &known);
+        }
+        let (own, left): (Vec<Begun>, Vec<Begun>) =
+            std::mem::take(&mut w.products).into_iter().partition(|b| b.group < below);
+        w.products = left;
+        done.extend(own.iter().flat_map(|b| b.reads.clone()));
+        self.unleave(w.block, done);
+        let flying: Vec<(usize, usize)> =
+            w.products.iter().filter(|b| !b.done).flat_map(|b| b.reads.iter().copied()).collect();
         let state = &mut self.blocks[w.block].shared.state;
-        for (at, bytes) in w.products.iter().flat_map(|b| b.reads.iter()) {
-            state[*at..at + bytes].iter_mut().for_each(|s| *s |= super::shared::LEAVING);
+        for (at, bytes) in flying {
+            state[at..at + bytes].iter_mut().for_each(|s| *s |= super::shared::LEAVING);
         }
         w.flying.clear();
         for begun in &w.products {
@@ -179,6 +202,46 @@ impl Machine<'_> {
             }
         }
         Ok(Flow::Next)
+    }
+
+    /// The products of a warp's first groups take place, if they have not yet.
+    fn take_place(&mut self, w: &mut Warp, below: u32) -> Res<()> {
+        let program = self.program;
+        for i in 0..w.products.len() {
+            if w.products[i].done || w.products[i].group >= below {
+                continue;
+            }
+            w.products[i].done = true;
+            let begun = w.products[i].clone();
+            if let Op::Wgmma(p) = &program.steps[begun.pc as usize].op
+                && self.options.copies != Copies::Early
+            {
+                self.multiply(w, p, &begun)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The other three warps of a warpgroup.
+    fn warpgroup_others(&self, w: &Warp) -> Vec<usize> {
+        let me = self.number(w);
+        let first = me - w.index as usize % 4;
+        (first..first + 4).filter(|&o| o != me && o < self.warps.len()).collect()
+    }
+
+    /// Whose clock says which products of a warpgroup are done, and what it shows after so many groups.
+    fn product_clock(&mut self, w: &Warp, groups: u32) -> Option<(u32, u32)> {
+        let group = self.number(w) / 4;
+        let races = self.races.as_mut()?;
+        let agent = match self.product_agents.get(&group) {
+            Some(&agent) => agent,
+            None => {
+                let agent = races.new_agent();
+                self.product_agents.insert(group, agent);
+                agent
+            }
+        };
+        Some((agent, groups))
     }
 
     fn multiply(&mut self, w: &mut Warp, p: &GroupProduct, begun: &Begun) -> Res<()> {

@@ -12,6 +12,7 @@
 
 use super::ring::{Ring, Slot};
 use super::sync::Region;
+use super::wgmma_plan::IN_GROUP;
 use super::{Repr, Select};
 use crate::inst::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,8 +71,10 @@ struct Acquired {
 enum Speaker {
     /// One thread, where only it did anything.
     Crew,
-    /// One thread of each warp: also where a matrix engine reads for four of them, each warp knows
-    /// only of its own part that it is done.
+    /// One thread of each warpgroup, where only its matrix engine reads: it reads for all four warps
+    /// at once, and has done so when it is done for one.
+    Group,
+    /// One thread of each warp.
     Warp,
 }
 
@@ -79,6 +82,7 @@ impl Speaker {
     fn count(self, warps: u32) -> u32 {
         match self {
             Speaker::Crew => 1,
+            Speaker::Group => warps >> IN_GROUP,
             Speaker::Warp => warps,
         }
     }
@@ -159,8 +163,35 @@ impl Select<'_> {
             Some(info) if info.one_thread => Speaker::Crew,
             // What engines bring counts itself, and one thread speaks for it.
             _ if fills && !self.is_written(ring, role) => Speaker::Crew,
+            Some(_) if !fills && self.is_engines_alone(ring, role) => Speaker::Group,
             _ => Speaker::Warp,
         }
+    }
+
+    /// Whether of what a role waits for in a ring only products of the matrix engine read anything.
+    fn is_engines_alone(&self, ring: Value, role: Option<OpId>) -> bool {
+        let func = self.func;
+        let all = func.walk();
+        let users =
+            |v: Value| all.iter().copied().filter(move |&o| func.ops[o].operands.contains(&v));
+        let mut list: Vec<Value> = all
+            .iter()
+            .filter(|&&o| {
+                let op = &func.ops[o];
+                op.code == StagedOp::Wait && op.operands[0] == ring && role_of(func, o) == role
+            })
+            .map(|&o| func.ops[o].result())
+            .collect();
+        while let Some(v) = list.pop() {
+            for o in users(v) {
+                match func.ops[o].code {
+                    StagedOp::Field | StagedOp::SmemView => list.push(func.ops[o].result()),
+                    StagedOp::MmaIssue if self.is_engine_product(o) => {}
+                    _ => return false,
+                }
+            }
+        }
+        true
     }
 
     /// Whether threads of a role write fields of a ring.
@@ -189,7 +220,8 @@ impl Select<'_> {
     fn arrive(&mut self, addr: Addr, speaker: Speaker, when: Option<Reg>) {
         let who = match speaker {
             Speaker::Crew => self.leader(),
-            Speaker::Warp if self.crew.one_thread => None,
+            Speaker::Group | Speaker::Warp if self.crew.one_thread => None,
+            Speaker::Group => Some(self.speaks_for_warpgroup()),
             Speaker::Warp => {
                 self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) });
                 let lane = self.lane();

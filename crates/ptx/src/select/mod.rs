@@ -3,6 +3,7 @@
 //!
 //! Before: a valid function of Staged IR with a layout on every tile. After: one kernel.
 
+mod apart;
 mod canonical;
 mod control;
 mod convert;
@@ -122,6 +123,7 @@ pub struct Select<'a> {
     mbars: mbar::Mbars,
     /// The threads that run what is being emitted.
     crew: roles::Crew,
+    apart: apart::Apart,
     roles: roles::Roles,
     /// Tensor maps, and where they are, as the head knows.
     maps: Vec<MapRecipe>,
@@ -205,6 +207,7 @@ pub fn select(
         rings: ring::Rings::default(),
         mbars: mbar::Mbars::default(),
         crew: roles::Crew::default(),
+        apart: apart::Apart::default(),
         roles: roles::survey(func),
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),

@@ -19,7 +19,7 @@ use tessera_staged::{StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
 /// Barriers that a block has.
-const BARRIERS: u32 = 16;
+pub const BARRIERS: u32 = 16;
 /// Registers of a multiprocessor, and of what they are handed out in multiples.
 const REGISTERS: u32 = 65536;
 const POOL_STEP: u32 = 8;
@@ -301,6 +301,9 @@ impl Select<'_> {
             let why = format!("expected roles that need at most {BARRIERS} barriers");
             return self.unsupported(id, format!("{why}, got {barriers}"));
         }
+        for (role, info) in list {
+            self.survey_apart(*role, info, &mut barriers);
+        }
         // Threads have other numbers in a role than in the block, and hold other elements.
         for &o in &func.blocks[func.body].ops {
             let op = &func.ops[o];
@@ -355,9 +358,10 @@ impl Select<'_> {
         match all.filter(|_| all_replicas(self.func.ops[id].attr("all"))) {
             Some(barrier) => {
                 let count = Some(self.warps * 32 * self.crew.replicas);
-                self.asm.emit(Inst::BarSync { id: barrier, count });
+                self.asm.emit(Inst::BarSync { id: Opnd::Int(barrier.into()), count });
                 self.swap_sync_state(State::default());
             }
+            None if self.meets_apart(id) => {}
             None => self.barrier(),
         }
         Ok(())
@@ -372,7 +376,8 @@ impl Select<'_> {
             (true, _) => {}
             (false, 1) => self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) }),
             (false, warps) => {
-                self.asm.emit(Inst::BarSync { id: self.crew.number, count: Some(32 * warps) });
+                let id = Opnd::Int(self.crew.number.into());
+                self.asm.emit(Inst::BarSync { id, count: Some(32 * warps) });
             }
         }
         true

@@ -175,7 +175,11 @@ impl Select<'_> {
         else {
             return;
         };
-        let ty = self.func.ty(of).without_layout();
+        // Of memory too its user knows the tile.
+        let ty = match self.func.ty(of) {
+            Type::Smem { shape, dtype, .. } => Type::Tile { shape: shape.clone(), dtype: *dtype },
+            ty => ty.without_layout(),
+        };
         let elements = ty.static_shape().unwrap_or_default().iter().product::<i64>() as u32;
         let (tile, loc) = (ty.to_string(), op.loc.clone());
         self.greatest = Some(Greatest { bytes, tile, elements, loc });

@@ -5,11 +5,13 @@
 //! rows are cut into panels, there is a box for each panel. One thread begins the copies. Elements
 //! outside of the array become zero or are not written, and their bytes count all the same.
 
+use super::apart::Share;
 use super::sync::Smem;
 use super::{Repr, Select, View};
 use crate::code::{MAP_ALIGN, MAP_BYTES, MapRecipe};
 use crate::inst::*;
 use crate::module::Param;
+use std::collections::BTreeMap;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type};
 use tessera_layout::Shared;
@@ -20,18 +22,20 @@ use tessera_staged::StagedOp;
 /// The most elements of a box along an axis.
 const BOX: u32 = 256;
 /// What the engine's places in shared memory are multiples of.
-const ALIGN: u32 = 128;
+pub const ALIGN: u32 = 128;
 /// What rows of a box are.
 const ROW: u32 = 16;
 
 /// How a block of an array is cut into boxes.
-struct Boxes {
+pub struct Boxes {
     /// The array's axes, fastest first, and the box along them.
     axes: Vec<usize>,
     extent: Vec<u32>,
     span: u32,
     /// Where each box begins, along the array's axes and in bytes of the shared memory.
     pieces: Vec<(Vec<u32>, u32)>,
+    /// The array's axis of each dim that has one.
+    axis_of: BTreeMap<usize, usize>,
 }
 
 /// The bytes over which a form exchanges pieces, if it is one that the engine knows.
@@ -44,8 +48,14 @@ fn span_of(shared: &Shared) -> Option<u32> {
 }
 
 /// Cuts a block of an array that is `extent` large into boxes that together lie as `shared` says.
-/// `contiguous` is the array's axis with neighbours side by side.
-fn cut(shared: &Shared, extent: &[i64], contiguous: usize) -> Result<Boxes, String> {
+/// `contiguous` is the array's axis with neighbours side by side. Of what warpgroups share out, these
+/// are the boxes of the first one.
+pub fn cut(
+    shared: &Shared,
+    extent: &[i64],
+    contiguous: usize,
+    share: Option<Share>,
+) -> Result<Boxes, String> {
     // Dims and axes of one position do not change where elements are.
     let dims = (0..shared.shape.len()).filter(|&d| shared.shape[d] > 1);
     let wide = (0..extent.len()).filter(|&a| extent[a] > 1);
@@ -80,14 +90,19 @@ fn cut(shared: &Shared, extent: &[i64], contiguous: usize) -> Result<Boxes, Stri
     // Whole along the fast axes, a part of the first that is too long, and one of all slower ones.
     let mut box_of = vec![row];
     let mut full = true;
+    let share_along = |dim: usize| share.filter(|s| s.dim == dim);
+    if share_along(dims[0]).is_some_and(|s| !s.part.is_multiple_of(row)) {
+        return Err("expected rows that one warpgroup holds".into());
+    }
     for &dim in &dims[1..] {
-        let n = shared.shape[dim];
+        let all = shared.shape[dim];
+        let n = share_along(dim).map_or(all, |s| s.part.min(all));
         let part = match (full, n <= BOX) {
             (true, true) => n,
             (true, false) => (1..=BOX).rev().find(|b| n.is_multiple_of(*b)).unwrap_or(1),
             (false, _) => 1,
         };
-        full &= part == n;
+        full &= part == all;
         box_of.push(part);
     }
     let mut starts = vec![vec![0u32; dims.len()]];
@@ -95,6 +110,7 @@ fn cut(shared: &Shared, extent: &[i64], contiguous: usize) -> Result<Boxes, Stri
         let n = shared.shape[dim];
         starts = (0..n)
             .step_by(box_of[i] as usize)
+            .filter(|&at| share_along(dim).is_none_or(|s| s.holder(at) == 0))
             .flat_map(|at| {
                 starts.iter().map(move |s| {
                     let mut s = s.clone();
@@ -124,7 +140,7 @@ fn cut(shared: &Shared, extent: &[i64], contiguous: usize) -> Result<Boxes, Stri
             box_of.push(1);
         }
     }
-    Ok(Boxes { axes, extent: box_of, span, pieces })
+    Ok(Boxes { axes, extent: box_of, span, pieces, axis_of: axis_of.into_iter().collect() })
 }
 
 impl Select<'_> {
@@ -138,7 +154,13 @@ impl Select<'_> {
     }
 
     /// The boxes of a block of a parameter, and the address of their map.
-    fn boxes(&mut self, id: OpId, view: &View, m: &Smem) -> Result<(Boxes, Reg), Diagnostics> {
+    fn boxes(
+        &mut self,
+        id: OpId,
+        view: &View,
+        m: &Smem,
+        share: Option<Share>,
+    ) -> Result<(Boxes, Reg), Diagnostics> {
         let op = &self.func.ops[id];
         let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
         if !view.class.boxes {
@@ -149,7 +171,8 @@ impl Select<'_> {
             );
         }
         let contiguous = view.class.contiguous.trailing_zeros() as usize;
-        let found = cut(&m.layout, &extent, contiguous).or_else(|why| self.unsupported(id, why))?;
+        let found =
+            cut(&m.layout, &extent, contiguous, share).or_else(|why| self.unsupported(id, why))?;
         let start = m.moving.map_or(0, |r| self.granule(r)) | m.offset;
         if start != 0 && start.trailing_zeros() < ALIGN.trailing_zeros() {
             let why = format!("expected shared memory at a multiple of {ALIGN} bytes");
@@ -160,7 +183,12 @@ impl Select<'_> {
             axes: found.axes.clone(),
             extent: found.extent.clone(),
             span: found.span,
-            dtype: view.dtype,
+            dtype: match (op.code, view.dtype, m.dtype) {
+                // Rounded on the way in, and never on the way out.
+                (StagedOp::Fill, _, DType::Tf32) => DType::Tf32,
+                (_, DType::Tf32, _) => DType::F32,
+                (_, dtype, _) => dtype,
+            },
         };
         let map = self.map(recipe);
         Ok((found, map))
@@ -193,8 +221,8 @@ impl Select<'_> {
     }
 
     /// The places of boxes along the map's axes: the same registers where the same is added.
-    fn box_coords(&mut self, id: OpId, found: &Boxes) -> Vec<Vec<Opnd>> {
-        let at: Vec<Reg> = self.func.ops[id]
+    fn box_coords(&mut self, id: OpId, found: &Boxes, own: Option<(usize, Reg)>) -> Vec<Vec<Opnd>> {
+        let mut at: Vec<Reg> = self.func.ops[id]
             .group("at")
             .to_vec()
             .iter()
@@ -203,7 +231,10 @@ impl Select<'_> {
                 self.asm.cvt(Ty::U32, Ty::U64, None, r)
             })
             .collect();
-        let mut known = std::collections::BTreeMap::new();
+        if let Some((axis, more)) = own {
+            at[axis] = self.asm.int(Alu::Add, Ty::U32, &[at[axis].into(), more.into()]);
+        }
+        let mut known = BTreeMap::new();
         let mut out = Vec::new();
         for (along, _) in &found.pieces {
             let mut coords = Vec::new();
@@ -226,11 +257,11 @@ impl Select<'_> {
         let Some(m) = self.field_of(slot, name) else {
             return self.unsupported(id, "expected a field of the slot");
         };
-        let (found, map) = self.boxes(id, &view, &m)?;
+        let (found, map) = self.boxes(id, &view, &m, None)?;
         let Some((bar, told)) = self.full_barrier(slot) else {
             return self.unsupported(id, "expected a slot that this role acquired");
         };
-        let coords = self.box_coords(id, &found);
+        let coords = self.box_coords(id, &found, None);
         let base = self.smem_address(&m);
         let who = self.leader();
         let bytes = Opnd::Int(self.fill_bytes(id).into());
@@ -264,10 +295,22 @@ impl Select<'_> {
             }
             _ => None,
         };
-        let (found, map) = self.boxes(id, &view, &m)?;
-        let coords = self.box_coords(id, &found);
-        let base = self.smem_address(&m);
-        let who = self.leader();
+        let share = self.share_of(id);
+        let (found, map) = self.boxes(id, &view, &m, share)?;
+        let mut base = self.smem_address(&m);
+        let (mut who, mut own) = (self.leader(), None);
+        if let Some(share) = share {
+            let group = self.warpgroup();
+            let mut first = vec![0; m.layout.shape.len()];
+            first[share.dim] = share.part;
+            let bytes = Opnd::Int(m.layout.offset(&first).into());
+            base = self.asm.int(Alu::MadLo, Ty::U32, &[group.into(), bytes, base.into()]);
+            let part = Opnd::Int(share.part.into());
+            let moved = self.asm.int(Alu::MulLo, Ty::U32, &[group.into(), part]);
+            own = found.axis_of.get(&share.dim).map(|&axis| (axis, moved));
+            who = Some(self.speaks_for_warpgroup());
+        }
+        let coords = self.box_coords(id, &found, own);
         self.by_leader(who, |asm| {
             for ((_, at), coords) in found.pieces.iter().zip(coords) {
                 let src = Addr::reg(base, (m.offset + at).into());

@@ -35,6 +35,9 @@ pub enum Add {
     When(Reg),
 }
 
+/// Registers of a thread that sums may take beside all else, where some are added apart.
+const ROOM: usize = 200;
+
 /// What is kept of the engine while code is emitted.
 #[derive(Default)]
 pub struct Engine {
@@ -268,25 +271,37 @@ impl Select<'_> {
             }
             Some(block) => {
                 let most = plan.pieces.iter().map(|p| 4 * p.firsts.len()).max().unwrap_or(0);
-                let apart: Vec<Reg> = (0..most).map(|_| self.asm.reg(Class::B32)).collect();
-                for first in (0..plan.steps).step_by(block as usize) {
-                    for piece in &plan.pieces {
-                        let to = piece.registers(&p.regs);
+                // While one sum is added the engine makes the next, where both have room.
+                let sets = if p.regs.len() + 2 * most <= ROOM { 2 } else { 1 };
+                let apart: Vec<Vec<Reg>> = (0..sets)
+                    .map(|_| (0..most).map(|_| self.asm.reg(Class::B32)).collect())
+                    .collect();
+                let all: Vec<(u32, &Piece)> = (0..plan.steps)
+                    .step_by(block as usize)
+                    .flat_map(|first| plan.pieces.iter().map(move |piece| (first, piece)))
+                    .collect();
+                for i in 0..all.len() + sets {
+                    if let Some(done) = i.checked_sub(sets)
+                        && let Some((_, piece)) = all.get(done)
+                    {
+                        let after = all.len().min(i) - done - 1;
+                        self.asm.emit(Inst::WgmmaWait { groups: after as u32 });
+                        for (&d, &a) in piece.registers(&p.regs).iter().zip(&apart[done % sets]) {
+                            let sum = self.asm.float(Alu::Add, Ty::F32, &[d.into(), a.into()]);
+                            self.asm.mov_to(Ty::B32, d, sum);
+                        }
+                    }
+                    if let Some(&(first, piece)) = all.get(i) {
                         let steps = first..(first + block).min(plan.steps);
                         let calls: Vec<Call> = steps
                             .map(|step| Call {
                                 step,
                                 piece,
                                 add: Opnd::Int((step > first).into()),
-                                sums: apart[..to.len()].to_vec(),
+                                sums: apart[i % sets][..4 * piece.firsts.len()].to_vec(),
                             })
                             .collect();
                         self.call(plan, &left, &right, &calls);
-                        self.asm.emit(Inst::WgmmaWait { groups: 0 });
-                        for (&d, &a) in to.iter().zip(&apart) {
-                            let sum = self.asm.float(Alu::Add, Ty::F32, &[d.into(), a.into()]);
-                            self.asm.mov_to(Ty::B32, d, sum);
-                        }
                     }
                 }
             }
@@ -379,8 +394,13 @@ impl Select<'_> {
         let warps = acc.bases(In::Warp).iter().skip(IN_GROUP);
         bases.extend(warps.map(|basis| matrix.bytes(basis[dim], 0)));
         let own = self.thread_sum(&bases)?;
+        Some(self.uniform(own))
+    }
+
+    /// A number of the thread's that all of its warp have, as one that they are known to agree on.
+    pub fn uniform(&mut self, own: Reg) -> Reg {
         if let Some(&r) = self.engine.uniform.get(&own) {
-            return Some(r);
+            return r;
         }
         let r = self.head(|me| {
             let d = me.asm.reg(Class::B32);
@@ -396,7 +416,7 @@ impl Select<'_> {
             d
         });
         self.engine.uniform.insert(own, r);
-        Some(r)
+        r
     }
 }
 

@@ -10,6 +10,7 @@ use tessera_ir::{Attr, OpId, Type};
 use tessera_layout::{In, Layout};
 use tessera_numerics::Profile;
 use tessera_staged::StagedOp;
+use tessera_tile::ops::mma::{PROMOTED, is_promoted};
 
 /// The sums of one instruction: where they are beside the warpgroup's own place, and the first of the
 /// thread's four registers of each eight columns.
@@ -36,8 +37,6 @@ pub struct Plan {
 /// The most columns of an instruction, and rows of a warpgroup's.
 const COLUMNS: u32 = 256;
 const ROWS: u32 = 64;
-/// Products of 8-bit floats that the engine adds before their sum is added in f32.
-const PROMOTED: u32 = 128;
 /// With more sums in a thread than this, those of one block of k take as few registers.
 const MANY: usize = 96;
 const FEW_COLUMNS: u32 = 128;
@@ -101,8 +100,7 @@ impl Select<'_> {
                 return None;
             }
         }
-        let eights = matches!(row.a, Ty::E4M3 | Ty::E5M2);
-        let promote = (eights && class != Some("fast")).then_some(PROMOTED / k_each);
+        let promote = is_promoted(a.dtype(), class).then_some(PROMOTED / k_each);
         let most = match promote {
             Some(_) if layout.regs() as usize > MANY => FEW_COLUMNS,
             _ => COLUMNS,

@@ -54,6 +54,21 @@ fn products_of_all_turns() {
 }
 
 #[test]
+fn dtypes_that_must_lie_along_k() {
+    for dtype in [DType::Tf32, DType::Fp8E4M3, DType::Fp8E5M2, DType::I8] {
+        let deep = 128 / dtype.bytes() as i64;
+        let form = Form { turned: (false, true), ..Form::new(dtype, (64, 64, deep)) };
+        for size in [(128, 64, 192), (72, 80, 48)] {
+            let staged = check(&form, size, ROWS);
+            assert!(is_on_engine(&staged), "{dtype}: {staged}");
+        }
+        // Along the other axis they are left to warps.
+        let staged = check(&Form::new(dtype, (64, 64, deep)), (128, 64, 192), ROWS);
+        assert!(!is_on_engine(&staged), "{dtype}: {staged}");
+    }
+}
+
+#[test]
 fn edges_and_no_turns() {
     let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (64, 64, 32)) };
     for size in [(72, 80, 40), (8, 136, 24), (200, 8, 8)] {

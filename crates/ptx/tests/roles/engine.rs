@@ -5,7 +5,7 @@ use crate::harness::{Arg, check, disassemble};
 use tessera_interp::HostArray;
 use tessera_layout::{Layout, Shared};
 use tessera_numerics::DType;
-use tessera_ptx::{Code, Inst};
+use tessera_ptx::{Code, Inst, Opnd};
 
 struct Product {
     tile: [u32; 3],
@@ -145,6 +145,10 @@ fn a_large_product() {
         assert_eq!(sass.matches("HGMMA.64x256x16").count(), 4, "{sass}");
         let stores = code.kernel().instructions().filter(|i| matches!(i, Inst::TmaStore { .. }));
         assert_eq!(stores.count(), 4);
+        // Each of the two warpgroups writes, meets and stores without the other.
+        let meets = |i: &&Inst| matches!(i, Inst::BarSync { id: Opnd::Reg(_), count: Some(128) });
+        assert_eq!(code.kernel().instructions().filter(meets).count(), 2);
+        assert_eq!(code.maps.last().map(|m| m.extent.clone()), Some(vec![64, 64]));
     }
 }
 

@@ -151,7 +151,13 @@ pub fn launch_code(func: &StagedFunc, args: &mut [Arg], blocks: i64) -> Result<(
     let launch = launch(args, blocks);
     let mut words = Vec::new();
     frame.fill(&shell(func), &launch, &mut words, |_, _, _| {})?;
-    let options = Options { races: true, seed: 3, copies: Copies::Late, step_limit: 1 << 24 };
+    let options = Options {
+        shuffled: false,
+        races: true,
+        seed: 3,
+        copies: Copies::Late,
+        step_limit: 1 << 24,
+    };
     emulate::run(&code, &frame, &launch, words, blocks as u32, &options)
 }
 
@@ -173,7 +179,8 @@ pub fn check(text: &str, args: &[Arg], blocks: &[i64]) -> Code {
             let launch = launch(&mut mine, n);
             let mut words = Vec::new();
             frame.fill(&shell(&func), &launch, &mut words, |_, _, _| {}).unwrap();
-            let options = Options { races: true, seed, copies, step_limit: 1 << 24 };
+            let options =
+                Options { shuffled: false, races: true, seed, copies, step_limit: 1 << 24 };
             emulate::run(&code, &frame, &launch, words, n as u32, &options)
                 .unwrap_or_else(|e| panic!("{e}\n{n} blocks, seed {seed}\n{}", code.module.text()));
             drop(launch);

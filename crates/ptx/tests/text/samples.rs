@@ -318,7 +318,7 @@ fn consume_all(asm: &mut Asm, n: Reg, map: Reg, tile: Reg, full: &Addr, bars: &s
         .collect();
     asm.emit(Inst::Stmatrix { a: words, trans: false, addr: Addr::reg(tile, 0) });
     asm.emit(Inst::FenceProxyAsync);
-    asm.emit(Inst::BarSync { id: 1, count: Some(128) });
+    asm.emit(Inst::BarSync { id: 1.into(), count: Some(128) });
     asm.when(one, true, |asm| {
         let (coords, src) = (vec![Opnd::Int(0); 2], Addr::reg(tile, 0));
         asm.emit(Inst::TmaStore { map, coords, src, hint: None });

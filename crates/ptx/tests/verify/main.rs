@@ -184,8 +184,8 @@ const CASES: &[Case] = &[
         asm.bra_if(p(0), true, again);
     }),
     ("a barrier of too many threads", AMPERE, |asm| {
-        asm.emit(Inst::BarSync { id: 1, count: Some(128) });
-        asm.emit(Inst::BarSync { id: 16, count: None });
+        asm.emit(Inst::BarSync { id: 1.into(), count: Some(128) });
+        asm.emit(Inst::BarSync { id: 16.into(), count: None });
     }),
     ("registers that nothing divides", HOPPER, |asm| {
         asm.emit(Inst::SetMaxRegs { more: true, count: 240 });

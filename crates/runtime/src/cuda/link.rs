@@ -64,7 +64,8 @@ pub fn to_cubin(
 
 impl Module {
     /// Loads PTX, assembled at most once for a driver and an architecture: the cubin is kept in
-    /// the store. `about` is the store's line for people.
+    /// the store. `about` is the store's line for people. What may not be linked is loaded as it is, and
+    /// kept by the driver alone.
     pub fn load_cached(
         device: &Arc<Device>,
         ptx: &[u8],
@@ -72,6 +73,9 @@ impl Module {
         store: &dyn ObjectStore,
         about: &str,
     ) -> Result<Arc<Module>, CudaError> {
+        if !links(ptx) {
+            return Module::load(device, ptx, options);
+        }
         let key = key(ptx, options, device.info().driver_version, &device.info().arch());
         if let Some(cubin) = store.get(key) {
             // One that does not load is made anew.
@@ -83,6 +87,13 @@ impl Module {
         store.put(key, about, &cubin);
         Module::load(device, &cubin, &LoadOptions::default())
     }
+}
+
+/// Whether code is the same when it is linked. What is to be linked may be called from elsewhere, so
+/// that the assembler ignores how threads hand registers to each other (its note C7504), and spills.
+fn links(ptx: &[u8]) -> bool {
+    const POOLS: &[u8] = b"setmaxnreg";
+    !ptx.windows(POOLS.len()).any(|w| w == POOLS)
 }
 
 /// All that a cubin depends on.
@@ -99,6 +110,12 @@ fn key(ptx: &[u8], options: &LoadOptions, driver: u32, arch: &str) -> Hash128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn register_pools_are_not_linked() {
+        assert!(links(b"add.u32 %r1, %r1, 1;") && links(b""));
+        assert!(!links(b"    setmaxnreg.inc.sync.aligned.u32 240;"));
+    }
 
     #[test]
     fn the_key_covers_code_options_driver_and_architecture() {

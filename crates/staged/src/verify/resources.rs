@@ -4,7 +4,7 @@
 
 use crate::ops::roles::{role_info, role_of};
 use crate::{Staged, StagedOp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Code;
 use tessera_ir::{Attr, BlockId, Func, OpErrors, OpId, Type, Value};
 use tessera_layout::Shared;
@@ -67,6 +67,7 @@ fn check_block(
 ) {
     let mut live = around.clone();
     let mut worst: Option<(u64, OpId)> = None;
+    let passing = passing(func, block);
     for &id in func.blocks[block].ops.iter().rev() {
         let op = &func.ops[id];
         let after = live.clone();
@@ -89,7 +90,9 @@ fn check_block(
             check_block(func, region, limit, &kept, errors);
         }
         // A result may take the place of an operand that ends here.
-        let sum = |values: &BTreeSet<Value>| values.iter().map(|&v| held(func, v)).sum::<u64>();
+        let sum = |values: &BTreeSet<Value>| {
+            values.iter().filter(|v| !passing.contains(v)).map(|&v| held(func, v)).sum::<u64>()
+        };
         let held = sum(&live).max(sum(&after));
         if worst.is_none_or(|(most, _)| held > most) {
             worst = Some((held, id));
@@ -115,6 +118,41 @@ fn defined_outside(func: &Func<Staged>, v: Value, region: BlockId) -> bool {
         tessera_ir::ValueDef::Arg(block, _) => block,
     };
     !func.block_within(block, region)
+}
+
+/// Tiles that are made and used up between operations on single elements alone. Element after element
+/// can go through all of those, so that no such tile is ever there as a whole.
+fn passing(func: &Func<Staged>, block: BlockId) -> BTreeSet<Value> {
+    use tessera_tile::TileOp::{Broadcast, Cast, Const, Ew, Expand, Iota, Select};
+    let tile = |&v: &Value| func.ty(v).layout().is_some();
+    let mut run = 0;
+    let mut runs = BTreeMap::new();
+    for &id in &func.blocks[block].ops {
+        let op = &func.ops[id];
+        match op.code {
+            StagedOp::Tile(Ew(_) | Cast | Select | Const | Iota | Broadcast | Expand) => {
+                runs.insert(id, run);
+            }
+            // What is done to scalars is done beside tiles.
+            _ => {
+                run += u32::from(
+                    !op.regions.is_empty() || op.operands.iter().chain(&op.results).any(tile),
+                )
+            }
+        }
+    }
+    // Whatever else uses a tile needs all of it.
+    let mut out: BTreeSet<Value> =
+        runs.keys().flat_map(|&id| func.ops[id].results.iter().copied()).collect();
+    for id in func.walk() {
+        for v in &func.ops[id].operands {
+            let made = func.def_id(*v).and_then(|def| runs.get(&def));
+            if made.is_some() && made != runs.get(&id) {
+                out.remove(v);
+            }
+        }
+    }
+    out
 }
 
 /// Constants are made where they are used, and take nothing before.

@@ -9,6 +9,7 @@ use tessera_numerics::DType::{self, *};
 pub const LEGAL: &[(DType, DType, DType)] = &[
     (F64, F64, F64),
     (F32, F32, F32),
+    (Tf32, Tf32, F32),
     (BF16, BF16, F32),
     (F16, F16, F32),
     (Fp8E4M3, Fp8E4M3, F32),
@@ -23,6 +24,15 @@ pub const LEGAL: &[(DType, DType, DType)] = &[
 
 /// The accumulation classes of LANGUAGE 13.
 pub const CLASSES: [&str; 4] = ["seq", "f32", "fast", "i32"];
+
+/// Products of 8-bit floats that a matrix unit adds with 13 fraction bits before their sum is added in
+/// f32, where the class is not `fast`.
+pub const PROMOTED: u32 = 128;
+
+/// Whether matrix units add the products of such operands in blocks of [`PROMOTED`].
+pub fn is_promoted(a: DType, class: Option<&str>) -> bool {
+    matches!(a, Fp8E4M3 | Fp8E5M2) && class != Some("fast")
+}
 
 /// The accumulator of two operand dtypes, where the pair is legal.
 pub fn accumulator(a: DType, b: DType) -> Option<DType> {

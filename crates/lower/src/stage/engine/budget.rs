@@ -39,8 +39,8 @@ pub fn fit(staging: &Staging<'_>, plan: &Plan, other: u32, most: u32) -> u32 {
 
 fn fit_beside(staging: &Staging<'_>, plan: &Plan, other: u32, most: u32, once: u32) -> u32 {
     let bytes = |turns: bool| {
-        let here = plan.rings.iter().filter(|r| r.turns == turns);
-        here.map(|r| r.slot_bytes()).sum::<u32>()
+        let here = plan.own().filter(|(_, r)| r.turns == turns);
+        here.map(|(_, r)| r.slot_bytes()).sum::<u32>()
     };
     let taken = ALIGN + LITTLE + other.next_multiple_of(ALIGN) + once * bytes(false);
     let room = staging.caps.shared_bytes.saturating_sub(taken);

@@ -163,9 +163,17 @@ fn source(func: &TileFunc, v: Value) -> Option<(OpId, Vec<usize>)> {
                 perm = perm.iter().map(|&p| turn[p]).collect();
                 v = op.operands[0];
             }
+            // Copies round on the way.
+            TileOp::Cast if is_rounding(func, id) => v = op.operands[0],
             _ => return None,
         }
     }
+}
+
+/// Whether an op makes f32 the operand of products of tf32, which copies of boxes can do too.
+pub fn is_rounding<L: Level>(func: &Func<L>, id: OpId) -> bool {
+    let op = &func.ops[id];
+    (func.ty(op.operands[0]).dtype(), func.ty(op.result()).dtype()) == (DType::F32, DType::Tf32)
 }
 
 /// The operand's dims in the order of the result of a transposition.

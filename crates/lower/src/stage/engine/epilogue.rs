@@ -2,38 +2,55 @@
 //!
 //! Before: a valid function in which each group stores tiles from registers. After: a tile whose
 //! array takes boxes is written to shared memory of its own, from where the copy engine stores it
-//! while the threads go on; the next group waits until it has been read. Other tiles are stored from
-//! where they are: what moved them into better places would need shared memory too.
+//! while the threads go on; the next group waits until it has been read. A tile whose array takes none,
+//! and whose threads hold it in short pieces of its rows, is read back from there in long ones, and
+//! stored by the threads. Where there is no room for that, tiles are stored from where they are.
 
 use super::super::Staging;
-use super::super::seeds::extents;
+use super::super::seeds::{extents, useful};
+use super::super::threads::Team;
 use super::encode::boxed;
 use super::flow::users;
 use super::{Refusal, budget, feeds};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_layout::{Layout, Shared};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
+use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileOp;
 
 /// Bytes of a tile below which its threads store it as well.
 const LEAST: u32 = 4096;
 
+/// How a tile leaves.
+#[derive(Copy, Clone)]
+enum Way<T> {
+    /// By the copy engine, from memory of this type (or from this memory).
+    Boxes(T),
+    /// By the threads, which read it back.
+    Rows(T),
+}
+
 pub fn epilogue(
     func: &StagedFunc,
     staging: &Staging<'_>,
+    team: Team,
     most: u32,
 ) -> Result<StagedFunc, Refusal> {
     let plan = feeds::plan(func, staging)?;
     let mut other = budget::other_bytes(func, &plan);
     let slots = budget::fit(staging, &plan, other, most);
-    let mut staged: BTreeMap<OpId, Type> = BTreeMap::new();
+    let mut staged: BTreeMap<OpId, Way<Type>> = BTreeMap::new();
     for id in func.walk() {
-        let Some(ty) = memory_for(func, staging, id) else { continue };
-        let Type::Smem { layout, .. } = &ty else { continue };
+        let Some(way) = memory_for(func, staging, team, id) else { continue };
+        let (Way::Boxes(Type::Smem { layout, .. }) | Way::Rows(Type::Smem { layout, .. })) = &way
+        else {
+            continue;
+        };
         let with = other.next_multiple_of(budget::ALIGN) + layout.bytes();
         if budget::fit(staging, &plan, with, most) >= slots.min(budget::ENOUGH) {
             other = with;
-            staged.insert(id, ty);
+            staged.insert(id, way);
         }
     }
     if staged.is_empty() {
@@ -42,37 +59,62 @@ pub fn epilogue(
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     let mut memory = BTreeMap::new();
-    for (id, ty) in staged {
-        let mem = rw.builder(body, func.ops[id].loc.clone()).smem_alloc(ty);
-        memory.insert(id, mem);
+    let by_engine = staged.values().any(|way| matches!(way, Way::Boxes(_)));
+    for (id, way) in staged {
+        let mut build = rw.builder(body, func.ops[id].loc.clone());
+        let way = match way {
+            Way::Boxes(ty) => Way::Boxes(build.smem_alloc(ty)),
+            Way::Rows(ty) => Way::Rows(build.smem_alloc(ty)),
+        };
+        memory.insert(id, way);
     }
     for &id in &func.blocks[func.body].ops {
-        if func.ops[id].is_terminator() {
+        if func.ops[id].is_terminator() && by_engine {
+            // The memory must stay until it is read; whoever comes after the kernel sees what it wrote.
             let wait = OpSpec::new(StagedOp::BulkWait, &[]).attr("keep", Attr::Int(0));
-            rw.builder(body, func.loc.clone()).effect(wait);
+            rw.builder(body, func.loc.clone()).effect(wait.attr("read", Attr::Bool(true)));
         }
-        emit(&mut rw, &memory, id, body);
+        emit(&mut rw, (staging, team), &memory, id, body);
     }
     Ok(rw.new)
 }
 
-fn emit(rw: &mut Rewriter<'_, Staged>, memory: &BTreeMap<OpId, Value>, id: OpId, into: BlockId) {
+fn emit(
+    rw: &mut Rewriter<'_, Staged>,
+    on: (&Staging<'_>, Team),
+    memory: &BTreeMap<OpId, Way<Value>>,
+    id: OpId,
+    into: BlockId,
+) {
     let old = rw.old;
     let op = &old.ops[id];
-    let Some(&mem) = memory.get(&id) else {
-        rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, memory, inner, block));
+    let Some(&way) = memory.get(&id) else {
+        rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, on, memory, inner, block));
         return;
     };
     let (dst, tile) = (rw.get(op.operands[0]), rw.get(op.operands[1]));
     let at: Vec<Value> = op.group("at").iter().map(|&v| rw.get(v)).collect();
+    let rows = rows(old, on.0, on.1, id);
     let mut build = rw.builder(into, op.loc.clone());
-    let wait = OpSpec::new(StagedOp::BulkWait, &[]).attr("keep", Attr::Int(0));
-    build.effect(wait.attr("read", Attr::Bool(true)));
-    build.sync(StagedOp::BlockBarrier);
-    build.frag_store(mem, tile);
-    build.sync(StagedOp::FenceAsync);
-    build.sync(StagedOp::BlockBarrier);
-    let mut spec = OpSpec::new(StagedOp::BulkStore, &[mem, dst]).group("at", &at);
+    let mut spec = match (way, rows) {
+        (Way::Rows(mem), Some(rows)) => {
+            build.sync(StagedOp::BlockBarrier);
+            build.frag_store(mem, tile);
+            build.sync(StagedOp::BlockBarrier);
+            let ty = old.ty(op.operands[1]).with_layout(rows);
+            let again = build.frag_load(mem, ty);
+            OpSpec::new(StagedOp::Tile(TileOp::Store), &[dst, again]).group("at", &at)
+        }
+        (Way::Boxes(mem) | Way::Rows(mem), _) => {
+            let wait = OpSpec::new(StagedOp::BulkWait, &[]).attr("keep", Attr::Int(0));
+            build.effect(wait.attr("read", Attr::Bool(true)));
+            build.sync(StagedOp::BlockBarrier);
+            build.frag_store(mem, tile);
+            build.sync(StagedOp::FenceAsync);
+            build.sync(StagedOp::BlockBarrier);
+            OpSpec::new(StagedOp::BulkStore, &[mem, dst]).group("at", &at)
+        }
+    };
     for name in ["extent", "bounds"] {
         if let Some(attr) = op.attr(name) {
             spec = spec.attr(name, attr.clone());
@@ -81,9 +123,32 @@ fn emit(rw: &mut Rewriter<'_, Staged>, memory: &BTreeMap<OpId, Value>, id: OpId,
     build.effect(spec);
 }
 
+/// The dim of a stored tile along which its array's elements lie side by side.
+fn fast_dim(func: &StagedFunc, class: ArrayClass, id: OpId) -> Option<usize> {
+    let extent = func.ops[id].attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+    let axes = (0..extent.len()).filter(|&a| extent[a] != 0);
+    axes.enumerate().find(|&(_, axis)| class.is_contiguous(axis)).map(|(dim, _)| dim)
+}
+
+/// The layout that stores of the tile by threads should have, where its own would waste most of what
+/// they touch.
+fn rows(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Option<Layout> {
+    let op = &func.ops[id];
+    let class = staging.classes[func.params().iter().position(|&p| p == op.operands[0])?];
+    let tile = func.ty(op.operands[1]);
+    let (dim, shape) = (fast_dim(func, class, id)?, extents(tile));
+    let bytes = tile.dtype().bytes() as u32;
+    let widest = 16 / bytes.min(16);
+    let vector = (class.align.max(bytes) / bytes).clamp(1, widest);
+    let best = Layout::coalesced(&shape, Some(dim), vector, team.warps, 1, None);
+    // Two neighbours that one access cannot take are two accesses.
+    let part = |layout: &Layout| useful(layout, dim, bytes, vector);
+    (part(tile.layout()?) < 0.6 * part(&best)).then_some(best)
+}
+
 /// The memory that a store goes through, if it can: it stores the whole of a tile, once for each
-/// group, to an array that takes boxes and that nothing here reads.
-fn memory_for(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Option<Type> {
+/// group, to an array that nothing here reads.
+fn memory_for(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Option<Way<Type>> {
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::Store) || !func.ty(op.operands[1]).is_tile() {
         return None;
@@ -102,10 +167,20 @@ fn memory_for(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Option<Type
     let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
     let shape = extents(tile);
     let bytes = tile.dtype().bytes() as u32;
-    let shared = boxed(staging.classes[param], &extent, &shape, bytes).ok()?;
-    (shared.bytes() >= LEAST).then(|| Type::Smem {
+    let class = staging.classes[param];
+    let memory = |layout: Shared| Type::Smem {
         shape: tile.shape().to_vec(),
         dtype: tile.dtype(),
-        layout: std::sync::Arc::new(shared),
-    })
+        layout: std::sync::Arc::new(layout),
+    };
+    let (way, size) = match boxed(class, &extent, &shape, bytes) {
+        Ok(shared) => (Way::Boxes(memory(shared.clone())), shared.bytes()),
+        Err(_) => {
+            rows(func, staging, team, id).filter(|_| team.blocks == 1)?;
+            // The same memory as if it did: only the array is in the way.
+            let shared = boxed(ArrayClass { boxes: true, ..class }, &extent, &shape, bytes).ok()?;
+            (Way::Rows(memory(shared.clone())), shared.bytes())
+        }
+    };
+    (size >= LEAST).then_some(way)
 }

@@ -13,7 +13,7 @@ pub use plan::{Plan, plan};
 use super::super::Staging;
 use super::{Refusal, budget, flow};
 use plan::Ring;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
@@ -25,8 +25,12 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
     let mut rw = Rewriter::new(func);
     let (body, loc) = (rw.new.body, func.loc.clone());
     let mut build = rw.builder(body, loc);
-    let rings = plan.rings.iter().map(|ring| build.ring_create(ring.ty())).collect();
-    let counters = plan.rings.iter().map(|_| build.index(0)).collect();
+    let own: BTreeMap<usize, Value> =
+        plan.own().map(|(i, ring)| (i, build.ring_create(ring.ty()))).collect();
+    let first: BTreeMap<usize, Value> = plan.own().map(|(i, _)| (i, build.index(0))).collect();
+    // Those without memory of their own are known by the ring that has it.
+    let rings = plan.rings.iter().map(|r| own[&r.of]).collect();
+    let counters = plan.rings.iter().map(|r| first[&r.of]).collect();
     let mut state = State { plan: &plan, rings, counters };
     state.block(&mut rw, func.body, body);
     let mut new = rw.new;
@@ -48,7 +52,7 @@ impl State<'_> {
         let old = rw.old;
         let plan = self.plan;
         let here: Vec<(usize, &Ring)> =
-            plan.rings.iter().enumerate().filter(|(_, r)| r.block == from).collect();
+            plan.rings.iter().filter(|r| r.block == from).map(|r| (r.of, r)).collect();
         for (place, &id) in old.blocks[from].ops.iter().enumerate() {
             for &(at, ring) in here.iter().filter(|(_, r)| r.first == place) {
                 self.read(rw, at, ring, into);
@@ -115,9 +119,9 @@ impl State<'_> {
 
     fn op(&mut self, rw: &mut Rw<'_>, id: OpId, into: BlockId) {
         let old = rw.old;
-        let inside: Vec<usize> = (0..self.plan.rings.len())
-            .filter(|&r| flow::contains(old, id, self.plan.rings[r].block))
-            .collect();
+        let inside = self.plan.rings.iter().filter(|r| flow::contains(old, id, r.block));
+        let inside: Vec<usize> =
+            inside.map(|r| r.of).collect::<BTreeSet<_>>().into_iter().collect();
         if inside.is_empty() {
             let gone = &self.plan.gone;
             copy_without(rw, gone, id, into);

@@ -8,7 +8,8 @@
 //! 3. `epilogue`: large tiles leave through shared memory, by bulk stores;
 //! 4. `feeds`: what products read is filled into rings instead;
 //! 5. `rotate`: a product is still under way while the next turn begins;
-//! 6. `roles`: the function is cut in two along the rings.
+//! 6. `pair`: of two products that follow from each other, the second is begun with the next first;
+//! 7. `roles`: the function is cut in two along the rings.
 //!
 //! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
 //! staged for products of warps instead, and a note says why.
@@ -18,6 +19,7 @@ mod encode;
 mod epilogue;
 mod feeds;
 mod flow;
+mod pair;
 mod roles;
 mod rotate;
 mod tiles;
@@ -26,6 +28,7 @@ use super::{Staging, layouts, open, threads::Team};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::verify;
 use tessera_layout::Layout;
+use tessera_numerics::Profile;
 use tessera_staged::StagedFunc;
 use tessera_tile::{TileFunc, TileOp};
 
@@ -52,6 +55,11 @@ pub fn stage(
     if !has_loop_of_products(func) {
         return Ok(None);
     }
+    // `strict` takes none of its products here.
+    let func = &match staging.profile {
+        Profile::Strict => func.clone(),
+        _ => crate::relax::relax(func),
+    };
     let why = match attempt(func, staging, slots) {
         Ok(staged) => match verify(&staged) {
             Ok(()) => return Ok(Some(staged)),
@@ -80,9 +88,9 @@ fn attempt(func: &TileFunc, staging: &Staging<'_>, slots: u32) -> Result<StagedF
     let opened = open(func, staging, team, &layouts).map_err(told)?;
     let tiled = sound(tiles::tiles(&opened));
     let most = budget::most_slots(&tiled, slots);
-    let stored = sound(epilogue::epilogue(&tiled, staging, most)?);
+    let stored = sound(epilogue::epilogue(&tiled, staging, team, most)?);
     let fed = sound(feeds::feeds(&stored, staging, most)?);
-    let rotated = sound(rotate::rotate(&fed));
+    let rotated = sound(pair::pair(&rotate::rotate(&fed, team.warps)));
     roles::roles(&rotated, staging, team)
 }
 

@@ -4,23 +4,29 @@
 //! only product adds to a tile that the loop carries and nothing else looks at, the tile is carried
 //! pending. A turn begins its product, waits for that of the turn before and then gives back the slot
 //! which that one read; the last is waited for behind the loop. A loop may have no turns: then there
-//! is nothing to give back.
+//! is nothing to give back. Where slots are few and several warpgroups multiply, these keep the engine
+//! busy for each other: a turn then waits for its own product and gives its slot back at once. Products
+//! whose sums are added apart are done when they return, and are left as they are.
 
+use super::GROUP;
 use super::flow::{Users, users};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
+use tessera_tile::ops::mma::is_promoted;
 
-/// Slots below which a slot that is given back a turn later would be missed.
-const LEAST: u32 = 3;
+/// Slots below which a slot that is given back a turn later would be missed: by one warpgroup, whose
+/// engine would be idle otherwise, and by several.
+const LEAST: [u32; 2] = [3, 4];
 
-pub fn rotate(func: &StagedFunc) -> StagedFunc {
+pub fn rotate(func: &StagedFunc, warps: u32) -> StagedFunc {
+    let several = warps > GROUP;
     let users = users(func);
     let mut plans = BTreeMap::new();
     for id in func.walk() {
-        if let Some(plan) = plan(func, &users, id) {
+        if let Some(plan) = plan(func, &users, id, several) {
             plans.insert(id, plan);
         }
     }
@@ -43,9 +49,11 @@ struct Plan {
     retire: OpId,
     /// Releases of what the product reads, each with the carried value that is its counter.
     releases: Vec<(OpId, usize)>,
+    /// Each turn waits for its own product.
+    at_once: bool,
 }
 
-fn plan(func: &StagedFunc, users: &Users, id: OpId) -> Option<Plan> {
+fn plan(func: &StagedFunc, users: &Users, id: OpId, several: bool) -> Option<Plan> {
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::For) {
         return None;
@@ -68,6 +76,9 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId) -> Option<Plan> {
     };
     let product = &func.ops[issue];
     let [a, b, acc] = [0, 1, 2].map(|i| product.operands[i]);
+    if is_promoted(func.ty(a).dtype(), product.attr("class").and_then(Attr::as_word)) {
+        return None;
+    }
     let open = func.def_id(acc).filter(|&o| func.ops[o].code == StagedOp::MmaOpen)?;
     let sums = carried(func.ops[open].operands[0])?;
     let retire = only_user(product.result())?;
@@ -84,6 +95,7 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId) -> Option<Plan> {
         return None;
     }
     let mut releases = Vec::new();
+    let mut at_once = false;
     for mem in [a, b] {
         let (ring, wait) = ring_of(func, mem)?;
         if func.ops[wait].block != body {
@@ -93,13 +105,19 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId) -> Option<Plan> {
             func.blocks[body].ops.iter().copied().find(|&o| {
                 func.ops[o].code == StagedOp::Release && func.ops[o].operands[0] == ring
             })?;
-        let enough = matches!(func.ty(ring), Type::Ring { slots, .. } if *slots >= LEAST);
-        let turn = carried(func.ops[release].operands[1]).filter(|_| enough)?;
+        let Type::Ring { slots, .. } = func.ty(ring) else { return None };
+        if *slots < LEAST[usize::from(several)] {
+            if !several {
+                return None;
+            }
+            at_once = true;
+        }
+        let turn = carried(func.ops[release].operands[1])?;
         if !releases.contains(&(release, turn)) {
             releases.push((release, turn));
         }
     }
-    Some(Plan { sums, open, retire, releases })
+    Some(Plan { sums, open, retire, releases, at_once })
 }
 
 /// The ring whose slot some memory is of, and the op that waited for it.
@@ -148,9 +166,16 @@ fn rotated(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
             rw.set(inner_op.result(), sums);
         } else if inner == plan.retire {
             let pending = rw.get(inner_op.operands[0]);
-            let kept = rw.builder(to, inner_op.loc.clone()).mma_retire(pending, 1, true);
+            let mut build = rw.builder(to, inner_op.loc.clone());
+            let kept = match plan.at_once {
+                false => build.mma_retire(pending, 1, true),
+                true => {
+                    let tile = build.mma_retire(pending, 0, false);
+                    build.mma_open(tile)
+                }
+            };
             rw.set(inner_op.result(), kept);
-        } else if plan.releases.iter().any(|r| r.0 == inner) {
+        } else if !plan.at_once && plan.releases.iter().any(|r| r.0 == inner) {
             let [ring, i] = [0, 1].map(|n| rw.get(inner_op.operands[n]));
             let mut build = rw.builder(to, inner_op.loc.clone());
             let before = one_less(&mut build, i);
@@ -167,7 +192,7 @@ fn rotated(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
         rw.set(v, value);
         rw.new.values[value].name = old.values[v].name.clone();
     }
-    for &(release, turn) in &plan.releases {
+    for &(release, turn) in plan.releases.iter().filter(|_| !plan.at_once) {
         let ring = rw.get(old.ops[release].operands[0]);
         let mut build = rw.builder(into, loc.clone());
         let any = build.ew(ScalarFn::Lt, &[inits[turn], results[turn]]);

@@ -155,10 +155,10 @@ fn a_deadlock_says_who_waits_where() {
     let p = asm.setp(Cmp::Ge, Ty::U32, x, 32);
     let (other, end) = (asm.label(), asm.label());
     asm.bra_if(p, true, other);
-    asm.emit(Inst::BarSync { id: 1, count: Some(64) });
+    asm.emit(Inst::BarSync { id: 1.into(), count: Some(64) });
     asm.bra(end);
     asm.place(other);
-    asm.emit(Inst::BarSync { id: 2, count: Some(64) });
+    asm.emit(Inst::BarSync { id: 2.into(), count: Some(64) });
     asm.place(end);
     let f = fault(asm, &[0], &Memory::new(), &Options::default());
     assert_eq!(f.kind, FaultKind::Deadlock);
@@ -187,7 +187,7 @@ fn named_barriers_bring_some_warps_together() {
         asm.emit(Inst::BarArrive { id: 3, count: 64 });
         asm.bra(end);
         asm.place(consumer);
-        asm.emit(Inst::BarSync { id: 3, count: Some(64) });
+        asm.emit(Inst::BarSync { id: 3.into(), count: Some(64) });
         let x = asm.ld(Space::Shared, Ty::U32, 1, Addr::name(&word, 0), Cache::Usual)[0];
         store(&mut asm, Ty::U32, 0, x);
         asm.place(end);

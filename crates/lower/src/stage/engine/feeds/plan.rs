@@ -2,12 +2,13 @@
 
 use super::super::super::Staging;
 use super::super::super::seeds::extents;
-use super::super::encode::{boxed, turn_of};
+use super::super::encode::{boxed, is_rounding, turn_of};
 use super::super::flow::{Users, place_in, users};
 use super::super::{Refusal, budget};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tessera_ir::{Attr, BlockId, Field as RingField, OpId, Type, Value};
+use tessera_numerics::DType;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
@@ -30,6 +31,8 @@ pub struct Ring {
     pub slots: u32,
     /// Whether the loads are in a loop of the group.
     pub turns: bool,
+    /// The ring of the plan whose memory it has: itself, or one that is never in use at the same time.
+    pub of: usize,
 }
 
 impl Ring {
@@ -53,9 +56,59 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Rings that have memory of their own, with their numbers.
+    pub fn own(&self) -> impl Iterator<Item = (usize, &Ring)> {
+        self.rings.iter().enumerate().filter(|(i, r)| r.of == *i)
+    }
+
+    /// One loop after another takes the slots of the same ring, where they hold the same.
+    fn share(&mut self, func: &StagedFunc) {
+        for i in 1..self.rings.len() {
+            let apart = |a: BlockId, b: BlockId| {
+                let within = |inner: BlockId, outer: BlockId| {
+                    inner == outer
+                        || func.blocks[outer].parent.is_some_and(|op| {
+                            func.ancestors(inner).contains(&op) && !branches(func, op, inner, outer)
+                        })
+                };
+                !within(a, b) && !within(b, a)
+            };
+            let ring = &self.rings[i];
+            let alike = |other: &Ring| {
+                let holds = |f: &Field| (f.ty.shape.clone(), f.ty.dtype, f.ty.layout.clone());
+                other.turns == ring.turns
+                    && other.fields.len() == ring.fields.len()
+                    && other.fields.iter().zip(&ring.fields).all(|(a, b)| holds(a) == holds(b))
+            };
+            let free = |of: usize| {
+                self.rings[..i].iter().all(|r| r.of != of || apart(r.block, ring.block))
+            };
+            let found = (0..i).find(|&j| self.rings[j].of == j && alike(&self.rings[j]) && free(j));
+            if let Some(j) = found {
+                let names: Vec<String> =
+                    self.rings[j].fields.iter().map(|f| f.ty.name.clone()).collect();
+                for (field, name) in self.rings[i].fields.iter_mut().zip(names) {
+                    field.ty.name = name;
+                }
+                self.rings[i].of = j;
+            }
+        }
+    }
+
     pub fn is_load(&self, id: OpId) -> bool {
         self.rings.iter().flat_map(|r| &r.fields).any(|f| f.load == id)
     }
+}
+
+/// Whether an op holds two blocks in different regions, of which one runs.
+fn branches(func: &StagedFunc, op: OpId, inner: BlockId, outer: BlockId) -> bool {
+    let regions = &func.ops[op].regions;
+    let holder = |block: BlockId| {
+        regions.iter().position(|&r| {
+            r == block || func.blocks[r].ops.iter().any(|&o| func.ancestors(block).contains(&o))
+        })
+    };
+    holder(inner) != holder(outer)
 }
 
 /// What a load becomes, and where in its block it is needed: first and last.
@@ -92,7 +145,9 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>) -> Result<Plan, Refusal> {
                     .iter()
                     .any(|&o| func.ops[o].code == StagedOp::Tile(TileOp::For));
                 let fields = vec![field];
+                let of = plan.rings.len();
                 plan.rings.push(Ring {
+                    of,
                     fields,
                     block,
                     filled: place,
@@ -113,6 +168,7 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>) -> Result<Plan, Refusal> {
         .flat_map(|r| &r.fields)
         .flat_map(|f| f.memory.iter().map(|m| m.0))
         .collect();
+    plan.share(func);
     let needless = barriers(func, &fed);
     plan.gone.extend(needless);
     Ok(plan)
@@ -159,6 +215,14 @@ impl Taken {
                         self.needless.push(user);
                     }
                 }
+                StagedOp::Tile(TileOp::Cast) if is_rounding(func, user) => {
+                    if self.follow(func, users, op.result(), perm) {
+                        needed = true;
+                        self.others.push(user);
+                    } else {
+                        self.needless.push(user);
+                    }
+                }
                 _ => {
                     needed = true;
                     self.others.push(user);
@@ -186,6 +250,12 @@ fn look(
     let places = |ops: &[OpId]| -> Vec<usize> {
         ops.iter().filter_map(|&o| place_in(func, op.block, o)).collect()
     };
+    // Copies round elements of tf32.
+    let dtypes: BTreeSet<DType> = taken.memory.iter().map(|m| func.ty(m.0).dtype()).collect();
+    let dtype = *dtypes.first().unwrap_or(&func.ty(op.result()).dtype());
+    if dtypes.len() > 1 || is_read && dtype == DType::Tf32 {
+        return Err("a tile is rounded to tf32 for a product and used as it is elsewhere".into());
+    }
     let (products, others) = (places(&taken.products), places(&taken.others));
     let Some(&first) = products.iter().chain(&others).min() else { return Ok(None) };
     let last = products.iter().copied().max().unwrap_or(first).max(first);
@@ -198,7 +268,7 @@ fn look(
     let ty = RingField {
         name: String::new(),
         shape: ty.shape().to_vec(),
-        dtype: ty.dtype(),
+        dtype,
         layout: Arc::new(shared),
     };
     let memory = taken.memory;

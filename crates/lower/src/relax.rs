@@ -1,0 +1,233 @@
+//! What real numbers allow and floats almost do: shorter forms for kernels of large products.
+//!
+//! Before: a group kernel after the tile pipeline, compiled for a profile that does not ask for every
+//! operation as it is written. After: the same function with
+//! - no mask that hides nothing, and no product by one;
+//! - sums of a product and a tile made by the product itself;
+//! - the maximum of a tile times a number that is not negative as the number times the maximum;
+//! - quotients by what a row or a column shares as products by its inverse;
+//! - `exp(x·c - r)` as `exp2` of one fused product, `c·log2 e` and `r·log2 e` being made once for all
+//!   or for a row. What the rounding of `r·log2 e` adds is one factor for all elements that share `r`.
+//!
+//! Must not: know what the kernel computes.
+
+use crate::canonicalise::Canonicalise;
+use crate::whole::always;
+use std::collections::BTreeMap;
+use tessera_ir::{Attr, BlockId, Op, OpId, OpSpec, Pass, PassContext, Rewriter, Type, Value};
+use tessera_numerics::{DType, ReduceOp, ScalarFn};
+use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
+
+type Rw<'f> = Rewriter<'f, Tile>;
+/// Tries to give an op another form; whether it did.
+type Rule = fn(&mut Rw<'_>, &Uses, OpId, BlockId) -> bool;
+
+/// The rules, each over the whole function before the next.
+const RULES: [Rule; 5] = [unmasked, added, maximum, power, quotient];
+
+/// How often each value is used.
+struct Uses(BTreeMap<Value, usize>);
+
+impl Uses {
+    fn of(func: &TileFunc) -> Self {
+        let mut uses = BTreeMap::new();
+        for id in func.walk() {
+            for &v in &func.ops[id].operands {
+                *uses.entry(v).or_insert(0) += 1;
+            }
+        }
+        Self(uses)
+    }
+
+    fn once(&self, v: Value) -> bool {
+        self.0.get(&v) == Some(&1)
+    }
+}
+
+pub(crate) fn relax(func: &TileFunc) -> TileFunc {
+    let mut func = func.clone();
+    for rule in RULES {
+        let old = func;
+        let uses = Uses::of(&old);
+        let mut rw = Rewriter::new(&old);
+        let body = rw.new.body;
+        for &id in &old.blocks[old.body].ops {
+            apply(&mut rw, &uses, rule, id, body);
+        }
+        func = rw.new;
+        // It takes out what has no use now; it has nothing to refuse.
+        let _ = Canonicalise.run(&mut func, &mut PassContext::default());
+    }
+    func
+}
+
+fn apply(rw: &mut Rw<'_>, uses: &Uses, rule: Rule, id: OpId, into: BlockId) {
+    if !rule(rw, uses, id, into) {
+        rw.copy_op_with(id, into, &mut |rw, inner, block| apply(rw, uses, rule, inner, block));
+    }
+}
+
+fn ew(func: &TileFunc, v: Value, f: ScalarFn) -> Option<&Op<Tile>> {
+    func.def(v).filter(|op| op.code == TileOp::Ew(f))
+}
+
+/// What a tile that repeats a smaller one, or a scalar, is spread from.
+fn spread(func: &TileFunc, v: Value) -> Option<Value> {
+    func.def(v).filter(|op| op.code == TileOp::Broadcast).map(|op| op.operands[0])
+}
+
+fn float(func: &TileFunc, v: Value) -> Option<f64> {
+    let op = func.def(v).filter(|op| op.code == TileOp::Const)?;
+    op.attr("value").and_then(Attr::as_float)
+}
+
+/// A scalar that a tile is multiplied by everywhere, and the tile.
+fn scaled(func: &TileFunc, v: Value) -> Option<(Value, Value)> {
+    let op = ew(func, v, ScalarFn::Mul).filter(|_| func.ty(v).is_tile())?;
+    let scalar =
+        |v: Value| spread(func, v).filter(|&s| matches!(func.ty(s), Type::Scalar(DType::F32)));
+    match (scalar(op.operands[0]), scalar(op.operands[1])) {
+        (_, Some(c)) => Some((op.operands[0], c)),
+        (Some(c), None) => Some((op.operands[1], c)),
+        (None, None) => None,
+    }
+}
+
+fn unmasked(rw: &mut Rw<'_>, _: &Uses, id: OpId, _: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    let same = match op.code {
+        TileOp::Select if func.ty(op.result()).is_tile() && always(func, op.operands[0]) => {
+            Some(op.operands[1])
+        }
+        TileOp::Ew(ScalarFn::Mul) if func.ty(op.result()).dtype().is_float() => {
+            let one = |v: Value| {
+                float(func, v).or_else(|| float(func, spread(func, v)?)).is_some_and(|c| c == 1.0)
+            };
+            match (one(op.operands[0]), one(op.operands[1])) {
+                (_, true) => Some(op.operands[0]),
+                (true, false) => Some(op.operands[1]),
+                (false, false) => None,
+            }
+        }
+        _ => None,
+    };
+    let Some(same) = same.filter(|&v| func.ty(v) == func.ty(op.result())) else { return false };
+    let value = rw.get(same);
+    rw.set(op.result(), value);
+    true
+}
+
+fn added(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    if op.code != TileOp::Ew(ScalarFn::Add) {
+        return false;
+    }
+    let product = |v: Value| {
+        let product = func.def(v).filter(|p| p.code == TileOp::Mma && p.block == op.block)?;
+        let zero = float(func, product.operands[2]) == Some(0.0);
+        (zero && uses.once(v)).then_some(product)
+    };
+    let (found, other) = match (product(op.operands[1]), product(op.operands[0])) {
+        (Some(p), _) => (p, op.operands[0]),
+        (None, Some(p)) => (p, op.operands[1]),
+        (None, None) => return false,
+    };
+    let [a, b] = [0, 1].map(|i| rw.get(found.operands[i]));
+    let mut spec = OpSpec::new(TileOp::Mma, &[a, b, rw.get(other)]);
+    spec.attrs = found.attrs.clone();
+    let spec = spec.result(func.ty(op.result()).clone());
+    let value = rw.builder(into, found.loc.clone()).value(spec).expect("the type is given");
+    rw.new.values[value].name = func.values[op.result()].name.clone();
+    rw.set(op.result(), value);
+    true
+}
+
+/// Whether a scalar is never negative. NaN is neither.
+fn not_negative(func: &TileFunc, v: Value) -> bool {
+    let at_least = |v: Value| float(func, v).is_some_and(|c| c >= 0.0);
+    at_least(v)
+        || ew(func, v, ScalarFn::Maximum).is_some_and(|op| op.operands.iter().any(|&v| at_least(v)))
+}
+
+fn maximum(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    if op.code != TileOp::Reduce || op.attr("op").and_then(Attr::as_word) != Some("max") {
+        return false;
+    }
+    let Some((x, c)) = scaled(func, op.operands[0]).filter(|&(_, c)| not_negative(func, c)) else {
+        return false;
+    };
+    let (x, c) = (rw.get(x), rw.get(c));
+    let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+    let mut build = rw.builder(into, op.loc.clone());
+    let most = build.reduce(x, ReduceOp::Max, axis);
+    let shape = build.func.ty(most).shape().to_vec();
+    let factor = build.broadcast(c, shape);
+    let value = build.ew(ScalarFn::Mul, &[most, factor]);
+    rw.set(op.result(), value);
+    true
+}
+
+fn power(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    if op.code != TileOp::Ew(ScalarFn::Exp) {
+        return false;
+    }
+    let ty = func.ty(op.result());
+    if ty.dtype() != DType::F32 || ty.rank() != 2 {
+        return false;
+    }
+    // Something that a row or a column shares is taken away.
+    let Some(sub) = ew(func, op.operands[0], ScalarFn::Sub) else { return false };
+    let Some(shared) = spread(func, sub.operands[1]) else { return false };
+    let (x, factor) = match scaled(func, sub.operands[0]) {
+        Some((x, c)) => (rw.get(x), Some(rw.get(c))),
+        None => (rw.get(sub.operands[0]), None),
+    };
+    let shape = ty.shape().to_vec();
+    let shared = rw.get(shared);
+    let of = rw.new.ty(shared).clone();
+    let mut build = rw.builder(into, op.loc.clone());
+    let scalar = Type::Scalar(DType::F32);
+    let log2e = build.constant(scalar, Attr::Float(f64::from(std::f32::consts::LOG2_E)));
+    let factor = match factor {
+        Some(c) => build.ew(ScalarFn::Mul, &[c, log2e]),
+        None => log2e,
+    };
+    let factor = build.broadcast(factor, shape.clone());
+    let many = build.broadcast(log2e, of.shape().to_vec());
+    let back = build.ew(ScalarFn::Mul, &[shared, many]);
+    let back = build.ew(ScalarFn::Neg, &[back]);
+    let back = build.broadcast(back, shape);
+    let exponent = build.ew(ScalarFn::Fma, &[x, factor, back]);
+    let value = build.ew(ScalarFn::Exp2, &[exponent]);
+    rw.new.values[value].name = func.values[op.result()].name.clone();
+    rw.set(op.result(), value);
+    true
+}
+
+fn quotient(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    if op.code != TileOp::Ew(ScalarFn::Div) {
+        return false;
+    }
+    let ty = func.ty(op.result());
+    let Some(by) = spread(func, op.operands[1]).filter(|_| ty.dtype() == DType::F32) else {
+        return false;
+    };
+    let (x, by) = (rw.get(op.operands[0]), rw.get(by));
+    let (shape, of) = (ty.shape().to_vec(), rw.new.ty(by).clone());
+    let mut build = rw.builder(into, op.loc.clone());
+    let one = build.constant(of, Attr::Float(1.0));
+    let inverse = build.ew(ScalarFn::Div, &[one, by]);
+    let inverse = build.broadcast(inverse, shape);
+    let value = build.ew(ScalarFn::Mul, &[x, inverse]);
+    rw.new.values[value].name = func.values[op.result()].name.clone();
+    rw.set(op.result(), value);
+    true
+}

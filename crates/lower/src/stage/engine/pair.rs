@@ -1,0 +1,492 @@
+//! Two products of a turn, one turn apart.
+//!
+//! Before: a valid function. After: in a loop of two products, of which the second takes what is
+//! computed from the first and adds to a tile that the loop carries, the second product of a turn is
+//! begun together with the first of the next. So the engine has work while the threads go from one to
+//! the other: the first is waited for alone, and the second only where its sums are needed again.
+//!
+//! ```text
+//! for j { s = first(j)  p = f(s)  acc = g(acc, s)  acc = second(j, p, acc) }
+//! if any turn {
+//!   s = first(0)  p = f(s)  acc = g(acc, s)
+//!   for j from 1 { begin first(j)  begin second(j - 1, p, acc)
+//!                  s = first's  p = f(s)  acc = second's  acc = g(acc, s) }
+//!   acc = second(last, p, acc) }
+//! ```
+//!
+//! What the second product takes from memory is filled where it was, so a ring needs a second slot for
+//! what is read a turn later.
+
+use super::flow::{Users, users, yielded};
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Rewriter, Type, Value, ValueDef};
+use tessera_numerics::ScalarFn;
+use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+
+/// Slots of a ring that is read a turn later.
+const LEAST: u32 = 2;
+
+pub fn pair(func: &StagedFunc) -> StagedFunc {
+    let users = users(func);
+    let mut plans = BTreeMap::new();
+    for id in func.walk() {
+        if let Some(plan) = Plan::of(func, &users, id) {
+            plans.insert(id, plan);
+        }
+    }
+    if plans.is_empty() {
+        return func.clone();
+    }
+    let mut rw = Rewriter::new(func);
+    let body = rw.new.body;
+    for &id in &func.blocks[func.body].ops {
+        emit(&mut rw, &plans, id, body);
+    }
+    rw.new
+}
+
+type Ops = BTreeSet<OpId>;
+type Rw<'f> = Rewriter<'f, Staged>;
+
+/// A loop and to which part each op of its body belongs.
+struct Plan {
+    body: BlockId,
+    /// Which of the carried values the second product adds to.
+    sums: usize,
+    first: OpId,
+    first_done: OpId,
+    second: OpId,
+    second_done: OpId,
+    /// The first product and what it reads, up to its slots being given back.
+    front: Ops,
+    /// The second, likewise, and how its left operand is brought into form.
+    tail: Ops,
+    /// What fills the ring that the second reads.
+    feed: Ops,
+    /// Everything else: what needs no sums of the second product, and what does.
+    middle: Ops,
+    late: Ops,
+    /// Counters of the ring that the second reads, among the carried values.
+    counters: BTreeSet<usize>,
+    /// What the tail takes from the rest of the turn.
+    cross: Vec<Value>,
+}
+
+/// One loop that is looked at.
+struct Look<'f> {
+    func: &'f StagedFunc,
+    users: &'f Users,
+    body: BlockId,
+}
+
+impl Look<'_> {
+    fn only_user(&self, v: Value) -> Option<OpId> {
+        match self.users.get(&v).map(Vec::as_slice) {
+            Some([(user, _)]) => Some(*user),
+            _ => None,
+        }
+    }
+
+    /// The op of the loop's own body that gives a value.
+    fn inner(&self, v: Value) -> Option<OpId> {
+        self.func.def_id(v).filter(|&id| self.func.ops[id].block == self.body)
+    }
+
+    /// The number of a carried value.
+    fn carried(&self, v: Value) -> Option<usize> {
+        match self.func.values[v].def {
+            ValueDef::Arg(block, i) if block == self.body => i.checked_sub(1),
+            _ => None,
+        }
+    }
+
+    fn is_turn(&self, v: Value) -> bool {
+        matches!(self.func.values[v].def, ValueDef::Arg(block, 0) if block == self.body)
+    }
+
+    fn waits_to_end(&self, product: OpId) -> Option<OpId> {
+        let done = self.only_user(self.func.ops[product].result())?;
+        let op = &self.func.ops[done];
+        let keep = op.attr("keep").and_then(Attr::as_int);
+        let ends = op.code == StagedOp::MmaRetire && op.block == self.body && keep == Some(0);
+        ends.then_some(done)
+    }
+
+    /// The ring that a product reads in this loop, if there is exactly one.
+    fn ring(&self, product: OpId) -> Option<Value> {
+        let mut rings = BTreeSet::new();
+        for &v in &self.func.ops[product].operands[..2] {
+            let mut v = v;
+            while let Some(id) = self.inner(v) {
+                let op = &self.func.ops[id];
+                match op.code {
+                    StagedOp::SmemView | StagedOp::Field => v = op.operands[0],
+                    StagedOp::Wait => {
+                        rings.insert(op.operands[0]);
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        let enough = |ring: &Value| matches!(self.func.ty(*ring), Type::Ring { slots, .. } if *slots >= LEAST);
+        let mut rings = rings.into_iter().filter(enough);
+        rings.next().filter(|_| rings.next().is_none())
+    }
+
+    /// Ops of the body that handle a ring, of these kinds.
+    fn handling(&self, ring: Value, codes: &[StagedOp]) -> Ops {
+        let ops = self.func.blocks[self.body].ops.iter().copied();
+        ops.filter(|&id| {
+            let op = &self.func.ops[id];
+            codes.contains(&op.code) && op.operands[0] == ring
+        })
+        .collect()
+    }
+
+    /// The counters that ops on a ring take, and the ops that count on.
+    fn counters(&self, ops: &Ops) -> (BTreeSet<usize>, Ops) {
+        let mut counters = BTreeSet::new();
+        let mut adds = Ops::new();
+        let next = yielded(self.func, self.body);
+        for &id in ops {
+            let op = &self.func.ops[id];
+            let counts = matches!(
+                op.code,
+                StagedOp::Wait | StagedOp::Release | StagedOp::Acquire | StagedOp::Publish
+            );
+            if let Some(i) = op.operands.get(1).and_then(|&v| self.carried(v)).filter(|_| counts) {
+                counters.insert(i);
+                adds.extend(next.get(i).and_then(|&v| self.inner(v)));
+            }
+        }
+        (counters, adds)
+    }
+
+    /// The ops and those of the body that give what they take, as far as `follow` says.
+    fn closed(&self, mut ops: Ops, follow: impl Fn(OpId, OpId) -> bool) -> Ops {
+        let mut work: Vec<OpId> = ops.iter().copied().collect();
+        while let Some(id) = work.pop() {
+            for &v in &self.func.ops[id].operands {
+                if let Some(def) = self.inner(v)
+                    && follow(id, def)
+                    && ops.insert(def)
+                {
+                    work.push(def);
+                }
+            }
+        }
+        ops
+    }
+}
+
+impl Plan {
+    fn of(func: &StagedFunc, users: &Users, id: OpId) -> Option<Self> {
+        let op = &func.ops[id];
+        if op.code != StagedOp::Tile(TileOp::For) {
+            return None;
+        }
+        let body = op.regions[0];
+        let look = Look { func, users, body };
+        let mut products = Vec::new();
+        func.walk_block(body, &mut |o| {
+            if func.ops[o].code == StagedOp::MmaIssue {
+                products.push(o);
+            }
+        });
+        let [first, second] = products[..] else { return None };
+        if [first, second].iter().any(|&p| func.ops[p].block != body) {
+            return None;
+        }
+        let (first_done, second_done) = (look.waits_to_end(first)?, look.waits_to_end(second)?);
+        let end = func.terminator(body)?;
+        let next = yielded(func, body);
+        let result = func.ops[second_done].result();
+        let sums = next.iter().position(|&v| v == result)?;
+        if look.only_user(result) != Some(end) {
+            return None;
+        }
+        let (ours, theirs) = (look.ring(first)?, look.ring(second)?);
+        if ours == theirs {
+            return None;
+        }
+        use StagedOp::{Acquire, Fill, Publish, Release, Wait};
+
+        // The first product needs nothing that the loop computes.
+        let mut front = look.handling(ours, &[Acquire, Publish, Release, Wait]);
+        front.extend(fills(&look, &front));
+        front.extend([first, first_done]);
+        let (own, adds) = look.counters(&front);
+        front.extend(adds);
+        let front = look.closed(front, |_, _| true);
+
+        let left = func.ops[second].operands[0];
+        let mut forms = Ops::new();
+        let mut v = left;
+        while let Some(id) = look.inner(v).filter(|_| look.only_user(v).is_some()) {
+            let op = &func.ops[id];
+            if !matches!(op.code, StagedOp::ConvertLayout | StagedOp::Tile(TileOp::Cast)) {
+                break;
+            }
+            forms.insert(id);
+            v = op.operands[0];
+        }
+        let mut tail = look.handling(theirs, &[Release, Wait]);
+        tail.extend([second, second_done]);
+        let (counters, adds) = look.counters(&tail);
+        tail.extend(adds);
+        tail.extend(forms.iter().copied());
+        let is_tile = |id: OpId| func.ops[id].results.iter().any(|&v| func.ty(v).is_tile());
+        let tail = look.closed(tail, |_, def| !is_tile(def));
+
+        let mut feed = look.handling(theirs, &[Acquire, Publish]);
+        feed.extend(fills(&look, &feed));
+        debug_assert!(feed.iter().all(|&f| matches!(func.ops[f].code, Acquire | Publish | Fill)));
+        let feed = look.closed(feed, |_, def| !front.contains(&def));
+
+        let all: Ops = func.blocks[body].ops.iter().copied().filter(|&o| o != end).collect();
+        let taken: Ops = front.iter().chain(&tail).chain(&feed).copied().collect();
+        if taken.len() != front.len() + tail.len() + feed.len() {
+            return None;
+        }
+        let rest: Ops = all.difference(&taken).copied().collect();
+        let late = after(&look, &rest, func.blocks[body].args[sums + 1]);
+        let middle: Ops = rest.difference(&late).copied().collect();
+        let mut cross = Vec::new();
+        for &id in &tail {
+            for &v in &func.ops[id].operands {
+                let given = look.inner(v).is_some_and(|def| !tail.contains(&def));
+                if (given || look.carried(v) == Some(sums)) && !cross.contains(&v) {
+                    cross.push(v);
+                }
+            }
+        }
+        let plan = Self {
+            body,
+            sums,
+            first,
+            first_done,
+            second,
+            second_done,
+            front,
+            tail,
+            feed,
+            middle,
+            late,
+            counters,
+            cross,
+        };
+        plan.holds(&look, &own).then_some(plan)
+    }
+
+    /// Whether every part takes only what is there when it runs.
+    fn holds(&self, look: &Look<'_>, own: &BTreeSet<usize>) -> bool {
+        let func = look.func;
+        let takes = |id: &OpId, given: &dyn Fn(Value) -> bool| {
+            func.ops[*id].operands.iter().all(|&v| given(v))
+        };
+        let outside =
+            |v: Value| look.inner(v).is_none() && look.carried(v).is_none() && !look.is_turn(v);
+        let part = |v: Value, ops: &Ops| look.inner(v).is_some_and(|def| ops.contains(&def));
+        let counts =
+            |v: Value, of: &BTreeSet<usize>| look.carried(v).is_some_and(|i| of.contains(&i));
+        let front = self.front.iter().all(|id| {
+            takes(id, &|v| outside(v) || look.is_turn(v) || part(v, &self.front) || counts(v, own))
+        });
+        let feed = self.feed.iter().all(|id| {
+            takes(id, &|v| {
+                outside(v)
+                    || look.is_turn(v)
+                    || part(v, &self.front)
+                    || part(v, &self.feed)
+                    || counts(v, &self.counters)
+            })
+        });
+        let tail = self.tail.iter().all(|id| {
+            takes(id, &|v| {
+                outside(v)
+                    || part(v, &self.tail)
+                    || self.cross.contains(&v)
+                    || counts(v, &self.counters)
+            })
+        });
+        let pure = self.middle.iter().chain(&self.late).all(|&id| {
+            let op = &func.ops[id];
+            let effects = Opcode::info(op.code).effects;
+            op.regions.is_empty()
+                && matches!(effects, Effects::Pure | Effects::Read)
+                && takes(&id, &|v| {
+                    !part(v, &self.tail) && !part(v, &self.feed) && !counts(v, &self.counters)
+                })
+        });
+        // What the loop hands on of the tail's is its sums and counters.
+        let next = yielded(func, self.body);
+        let handed = next.iter().enumerate().all(|(i, &v)| {
+            !part(v, &self.feed)
+                && (i == self.sums || self.counters.contains(&i) == part(v, &self.tail))
+        });
+        let tiles = self.cross.iter().all(|&v| func.ty(v).is_tile());
+        let once = self.cross.iter().all(|&v| look.carried(v).is_none_or(|i| i == self.sums));
+        front && feed && tail && pure && handed && tiles && once
+    }
+}
+
+/// Copies into the slots that some ops acquire.
+fn fills(look: &Look<'_>, ops: &Ops) -> Ops {
+    let func = look.func;
+    let acquired = ops.iter().filter(|&&id| func.ops[id].code == StagedOp::Acquire);
+    let users =
+        acquired.flat_map(|&id| look.users.get(&func.ops[id].result()).into_iter().flatten());
+    users.map(|u| u.0).filter(|&id| func.ops[id].code == StagedOp::Fill).collect()
+}
+
+/// The ops of a set that a value reaches.
+fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
+    let mut reached = Ops::new();
+    let mut work = vec![v];
+    while let Some(v) = work.pop() {
+        for &(user, _) in look.users.get(&v).map_or(&[][..], |u| u) {
+            if ops.contains(&user) && reached.insert(user) {
+                work.extend(&look.func.ops[user].results);
+            }
+        }
+    }
+    reached
+}
+
+fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, id: OpId, into: BlockId) {
+    match plans.get(&id) {
+        Some(plan) => turned(rw, plan, id, into),
+        None => {
+            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, inner, block));
+        }
+    }
+}
+
+fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
+    let old = rw.old;
+    let op = &old.ops[id];
+    let loc = op.loc.clone();
+    let args = &old.blocks[plan.body].args;
+    let [lo, hi, step] = [0, 1, 2].map(|i| rw.get(op.operands[i]));
+    let inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
+    let mut build = rw.builder(into, loc.clone());
+    let any = build.ew(ScalarFn::Lt, &[lo, hi]);
+    let types: Vec<Type> = op.results.iter().map(|&v| old.ty(v).clone()).collect();
+    let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[any]).results(types);
+    let branch = build.op(spec).expect("result types are given");
+    let [some, none] = [0, 1].map(|i| rw.new.ops[branch].regions[i]);
+
+    // The first turn, up to its second product.
+    rw.set(args[0], lo);
+    for (&arg, &init) in args[1..].iter().zip(&inits) {
+        rw.set(arg, init);
+    }
+    copy(rw, plan, some, |id| !plan.tail.contains(&id));
+    let next = yielded(old, plan.body);
+    let kept = |i: &usize| *i != plan.sums;
+    let carried: Vec<usize> = (0..next.len()).filter(kept).collect();
+    let mut begin: Vec<Value> = carried
+        .iter()
+        .map(|&i| if plan.counters.contains(&i) { inits[i] } else { rw.get(next[i]) })
+        .collect();
+    begin.extend(plan.cross.iter().map(|&v| rw.get(v)));
+
+    let mut build = rw.builder(some, loc.clone());
+    let second = build.ew(ScalarFn::Add, &[lo, step]);
+    let types: Vec<Type> = begin.iter().map(|&v| rw.new.ty(v).clone()).collect();
+    let mut spec = OpSpec::new(op.code, &[second, hi, step]).group("init", &begin);
+    spec = spec.results(types.clone());
+    spec.attrs = op.attrs.clone();
+    let turns = rw.builder(some, loc.clone()).op(spec).expect("result types are given");
+    let to = rw.new.ops[turns].regions[0];
+    let at = rw.new.add_arg(to, Type::INDEX, old.name_of(args[0]));
+    rw.set(args[0], at);
+    let named: Vec<Value> =
+        carried.iter().map(|&i| args[i + 1]).chain(plan.cross.iter().copied()).collect();
+    let here: Vec<Value> = named
+        .iter()
+        .zip(&types)
+        .map(|(&v, ty)| rw.new.add_arg(to, ty.clone(), old.name_of(v)))
+        .collect();
+    let of = |i: usize| carried.iter().position(|&c| c == i).map(|p| here[p]);
+    for &i in &carried {
+        rw.set(args[i + 1], of(i).expect("it is carried"));
+    }
+    one_turn(rw, plan, to, &here[carried.len()..]);
+    let mut end: Vec<Value> = carried.iter().map(|&i| rw.get(next[i])).collect();
+    end.extend(plan.cross.iter().map(|&v| rw.get(v)));
+    rw.builder(to, loc.clone()).yield_(&end);
+
+    // The second product of the last turn.
+    let results = rw.new.ops[turns].results.clone();
+    for (&v, &r) in named.iter().zip(&results) {
+        rw.set(v, r);
+    }
+    copy(rw, plan, some, |id| plan.tail.contains(&id));
+    let left: Vec<Value> = (0..next.len())
+        .map(|i| match carried.iter().position(|&c| c == i) {
+            Some(p) if !plan.counters.contains(&i) => results[p],
+            _ => rw.get(next[i]),
+        })
+        .collect();
+    rw.builder(some, loc.clone()).yield_(&left);
+    rw.builder(none, loc).yield_(&inits);
+    for (&v, r) in op.results.iter().zip(rw.new.ops[branch].results.clone()) {
+        rw.set(v, r);
+        rw.new.values[r].name = old.values[v].name.clone();
+    }
+}
+
+/// Copies the ops of the loop's body that are asked for, in their order.
+fn copy(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, wanted: impl Fn(OpId) -> bool) {
+    let old = rw.old;
+    for &id in &old.blocks[plan.body].ops {
+        if !old.ops[id].is_terminator() && wanted(id) {
+            rw.copy_op(id, to);
+        }
+    }
+}
+
+fn one_turn(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
+    let old = rw.old;
+    let args = &old.blocks[plan.body].args;
+    let place = |id: OpId| old.blocks[plan.body].ops.iter().position(|&o| o == id);
+    let before = |id: OpId, product: OpId| place(id) < place(product);
+    copy(rw, plan, to, |id| plan.front.contains(&id) && before(id, plan.first));
+    // What is filled now is read a turn later.
+    for &i in &plan.counters {
+        let count = rw.get(args[i + 1]);
+        let mut build = rw.builder(to, old.ops[plan.second].loc.clone());
+        let one = build.index(1);
+        let later = build.ew(ScalarFn::Add, &[count, one]);
+        rw.set(args[i + 1], later);
+    }
+    copy(rw, plan, to, |id| plan.feed.contains(&id));
+    for &i in &plan.counters {
+        let later = rw.get(args[i + 1]);
+        let count = rw.new.def(later).expect("it was just counted").operands[0];
+        rw.set(args[i + 1], count);
+    }
+    for (&v, &arg) in plan.cross.iter().zip(cross) {
+        rw.set(v, arg);
+    }
+    copy(rw, plan, to, |id| plan.tail.contains(&id) && before(id, plan.second));
+    rw.copy_op(plan.first, to);
+    rw.copy_op(plan.second, to);
+    let done = &old.ops[plan.first_done];
+    let begun = rw.get(done.operands[0]);
+    let first = rw.builder(to, done.loc.clone()).mma_retire(begun, 1, false);
+    rw.new.values[first].name = old.values[done.result()].name.clone();
+    rw.set(done.result(), first);
+    let rest =
+        |id: OpId, product: OpId, done: OpId| id != product && id != done && !before(id, product);
+    copy(rw, plan, to, |id| plan.front.contains(&id) && rest(id, plan.first, plan.first_done));
+    copy(rw, plan, to, |id| plan.middle.contains(&id));
+    rw.copy_op(plan.second_done, to);
+    let sums = rw.get(old.ops[plan.second_done].result());
+    copy(rw, plan, to, |id| plan.tail.contains(&id) && rest(id, plan.second, plan.second_done));
+    rw.set(args[plan.sums + 1], sums);
+    copy(rw, plan, to, |id| plan.late.contains(&id));
+}

@@ -1,0 +1,168 @@
+//! Masks that hide nothing: conditions that compile-time facts make true everywhere.
+//!
+//! A loop in steps of `n` between multiples of `n` takes whole blocks: its position and what is up to
+//! `n` after it stay at or below the loop's end, and so below whatever that end was rounded down from.
+
+use crate::facts::int_const;
+use crate::interval::interval_of;
+use tessera_ir::{Attr, Type, Value, ValueDef};
+use tessera_numerics::ScalarFn;
+use tessera_tile::{TileFunc, TileOp};
+
+/// Steps that one question may take.
+const DEPTH: u32 = 16;
+
+/// Whether a condition holds for every element.
+pub(crate) fn always(func: &TileFunc, condition: Value) -> bool {
+    let Some(op) = func.def(condition) else { return false };
+    match op.code {
+        TileOp::Broadcast | TileOp::Expand | TileOp::Transpose | TileOp::Reshape => {
+            always(func, op.operands[0])
+        }
+        TileOp::Ew(ScalarFn::And) => op.operands.iter().all(|&v| always(func, v)),
+        TileOp::Ew(ScalarFn::Or) => op.operands.iter().any(|&v| always(func, v)),
+        TileOp::Ew(ScalarFn::Lt) => below(func, op.operands[0], op.operands[1], 1),
+        TileOp::Ew(ScalarFn::Le) => below(func, op.operands[0], op.operands[1], 0),
+        TileOp::Ew(ScalarFn::Gt) => below(func, op.operands[1], op.operands[0], 1),
+        TileOp::Ew(ScalarFn::Ge) => below(func, op.operands[1], op.operands[0], 0),
+        _ => false,
+    }
+}
+
+/// Whether `a + by <= b` everywhere, `a` being positions of a tile or those and a scalar.
+fn below(func: &TileFunc, a: Value, b: Value, by: i64) -> bool {
+    let Some((at, most)) = positions(func, a, DEPTH) else { return false };
+    let Some(b) = spread(func, b) else { return false };
+    let Some(reach) = most.checked_add(by) else { return false };
+    match at {
+        Some(at) => fits(func, at, reach, b),
+        // `reach <= x - y` is `y + reach <= x`.
+        None => match func.def(b) {
+            Some(op) if op.code == TileOp::Ew(ScalarFn::Sub) => {
+                fits(func, op.operands[1], reach, op.operands[0])
+            }
+            _ => interval_of(func, b).lo.is_some_and(|lo| lo >= reach),
+        },
+    }
+}
+
+/// The scalar that a tile has everywhere.
+fn spread(func: &TileFunc, v: Value) -> Option<Value> {
+    let mut v = v;
+    loop {
+        if *func.ty(v) == Type::INDEX {
+            return Some(v);
+        }
+        let op = func.def(v)?;
+        match op.code {
+            TileOp::Broadcast | TileOp::Expand | TileOp::Reshape => v = op.operands[0],
+            _ => return None,
+        }
+    }
+}
+
+/// A tile of positions: the scalar they begin at, if any, and the most that they are after it.
+fn positions(func: &TileFunc, v: Value, depth: u32) -> Option<(Option<Value>, i64)> {
+    let depth = depth.checked_sub(1)?;
+    if let Some(scalar) = spread(func, v) {
+        return Some((Some(scalar), 0));
+    }
+    let op = func.def(v)?;
+    match op.code {
+        TileOp::Iota => {
+            let start = op.attr("start").and_then(Attr::as_int)?;
+            let n = func.ty(v).shape().first()?.as_static()?;
+            Some((None, start.checked_add(n)?.checked_sub(1)?))
+        }
+        // Wider positions are the same ones.
+        TileOp::Cast if func.ty(v).dtype().bits() >= func.ty(op.operands[0]).dtype().bits() => {
+            positions(func, op.operands[0], depth)
+        }
+        TileOp::Broadcast | TileOp::Expand | TileOp::Reshape => {
+            positions(func, op.operands[0], depth)
+        }
+        TileOp::Ew(ScalarFn::Add) => {
+            let (a, x) = positions(func, op.operands[0], depth)?;
+            let (b, y) = positions(func, op.operands[1], depth)?;
+            match (a, b) {
+                (Some(_), Some(_)) => None,
+                _ => Some((a.or(b), x.checked_add(y)?)),
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Whether `at + n <= end`.
+fn fits(func: &TileFunc, at: Value, n: i64, end: Value) -> bool {
+    let ends = (interval_of(func, at).hi, interval_of(func, end).lo);
+    if let (Some(hi), Some(lo)) = ends
+        && hi.checked_add(n).is_some_and(|most| most <= lo)
+    {
+        return true;
+    }
+    let ValueDef::Arg(block, 0) = func.values[at].def else { return false };
+    let Some(parent) = func.blocks[block].parent else { return false };
+    let op = &func.ops[parent];
+    if op.code != TileOp::For {
+        return false;
+    }
+    let Some(step) = int_const(func, op.operands[2]).filter(|&s| s > 0) else { return false };
+    n <= step
+        && is_multiple(func, op.operands[0], step, DEPTH)
+        && is_multiple(func, op.operands[1], step, DEPTH)
+        && at_most(func, op.operands[1], end, DEPTH)
+}
+
+/// Whether a scalar is a multiple of `n`.
+fn is_multiple(func: &TileFunc, v: Value, n: i64, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    if let Some(c) = int_const(func, v) {
+        return c % n == 0;
+    }
+    let Some(op) = func.def(v) else { return false };
+    let of = |i: usize| is_multiple(func, op.operands[i], n, depth);
+    match op.code {
+        // Products wrap at a power of two: then only powers of two are kept.
+        TileOp::Ew(ScalarFn::Mul) => (of(0) || of(1)) && (n as u64).is_power_of_two(),
+        TileOp::Ew(ScalarFn::Minimum | ScalarFn::Maximum) => of(0) && of(1),
+        TileOp::Ew(ScalarFn::Add | ScalarFn::Sub) => of(0) && of(1) && (n as u64).is_power_of_two(),
+        TileOp::Select => of(1) && of(2),
+        _ => false,
+    }
+}
+
+/// Whether `a <= b`.
+fn at_most(func: &TileFunc, a: Value, b: Value, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    if a == b {
+        return true;
+    }
+    let Some(op) = func.def(a) else { return false };
+    let of = |i: usize| at_most(func, op.operands[i], b, depth);
+    let known = || {
+        let (hi, lo) = (interval_of(func, a).hi, interval_of(func, b).lo);
+        hi.zip(lo).is_some_and(|(hi, lo)| hi <= lo)
+    };
+    match op.code {
+        TileOp::Ew(ScalarFn::Minimum) => of(0) || of(1) || known(),
+        TileOp::Ew(ScalarFn::Maximum) => of(0) && of(1) || known(),
+        TileOp::Select => of(1) && of(2) || known(),
+        // Rounded down to a multiple.
+        TileOp::Ew(ScalarFn::Mul) => {
+            let down = |quotient: Value, by: Value| {
+                let c = int_const(func, by).filter(|&c| c > 0);
+                let q = func.def(quotient).filter(|q| q.code == TileOp::Ew(ScalarFn::FloorDiv));
+                match (c, q) {
+                    (Some(c), Some(q)) => {
+                        int_const(func, q.operands[1]) == Some(c)
+                            && at_most(func, q.operands[0], b, depth)
+                    }
+                    _ => false,
+                }
+            };
+            down(op.operands[0], op.operands[1]) || down(op.operands[1], op.operands[0]) || known()
+        }
+        _ => known(),
+    }
+}
