@@ -410,6 +410,20 @@ def test_an_interrupt_keeps_what_was_measured(records):
     assert slow.tuning_report().chosen
 
 
+@pytest.mark.parametrize("phase", ["compiling", "measuring", "done"])
+def test_an_interrupt_while_progress_is_told_counts(phase, records, monkeypatch):
+    def progress(kernel, now, *rest):
+        if now == phase:
+            raise KeyboardInterrupt
+        raise RuntimeError("a bar that is broken is no reason to stop")
+
+    monkeypatch.setattr(_tuning, "progress", progress)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        doubling().tune(np.ones(1 << 22, np.float32), budget_ms=500)
+    monkeypatch.undo()
+
+
 def test_many_candidates_are_ranked_and_the_best_few_measured(records):
     double = doubling(space=dict(B=[1 << k for k in range(4, 15)]))
     x = np.ones(1 << 16, np.float32)

@@ -1,8 +1,9 @@
 //! Autotuning: `k.tune`, reports, progress, and the records on disk.
 
 use crate::call::{Given, warn};
-use crate::enter::enter;
+use crate::enter::{enter, hold};
 use crate::kernel::BACKENDS;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
@@ -77,17 +78,26 @@ fn fields<'py>(py: Python<'py>, report: &TuningReport) -> PyResult<Bound<'py, Py
     Ok(out)
 }
 
-/// Hands progress to Python. What fails there is no reason to end a search.
-pub fn progress(moment: &TuneMoment<'_>) {
+/// Hands progress to Python, and gives whether to go on. What fails there is no reason to end a
+/// search, but a signal's handler may run there, and what it raises is.
+pub fn progress(moment: &TuneMoment<'_>) -> bool {
     Python::attach(|py| {
         let told = py.import("tessera._tuning").and_then(|m| m.getattr("progress")).and_then(|f| {
             let phase = moment.phase.name();
             f.call1((moment.kernel, phase, moment.part, moment.left, moment.best))
         });
-        if let Err(error) = told {
-            error.write_unraisable(py, None);
+        match told {
+            Ok(_) => true,
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                error.write_unraisable(py, None);
+                true
+            }
+            Err(error) => {
+                hold(error);
+                false
+            }
         }
-    });
+    })
 }
 
 /// All records as JSON texts, and what could not be read.

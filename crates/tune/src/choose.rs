@@ -8,6 +8,11 @@ use crate::stats;
 /// order is taken.
 pub const TIE: f64 = 0.02;
 
+/// Where the rounds are too noisy to tell, so much more is as good too, and no more than that.
+const NOISE: f64 = 0.03;
+/// Standard errors that tell two candidates apart.
+const SURE: f64 = 2.0;
+
 /// What is to be small.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Metric {
@@ -66,10 +71,23 @@ pub fn choose<'a>(
     let finished: Vec<_> = measured.iter().copied().filter(|m| m.0.reason.is_empty()).collect();
     let measured = if finished.is_empty() { measured } else { finished };
     let best = measured.iter().map(|m| m.1).min_by(f64::total_cmp)?;
-    let (row, seconds) = measured.iter().find(|m| m.1 <= best * (1.0 + TIE))?;
     let (fastest, _) = measured.iter().find(|m| m.1 == best)?;
+    let (row, seconds) = measured.iter().find(|m| is_as_good(m, (fastest, best), metric))?;
     let fastest = (fastest.config != row.config).then(|| fastest.config.clone());
     Some(Chosen { config: row.config.clone(), seconds: *seconds, fastest })
+}
+
+/// Whether a candidate is as good as the fastest. Those that took part in the same rounds are
+/// compared round by round.
+fn is_as_good(one: &(&Row, f64), fastest: (&Row, f64), metric: Metric) -> bool {
+    let (of, to) = (&one.0.samples, &fastest.0.samples);
+    if metric == Metric::Latency
+        && of.len() == to.len()
+        && let Some((ratio, error)) = stats::paired_estimate(of, to)
+    {
+        return ratio <= 1.0 + TIE + (SURE * error).min(NOISE);
+    }
+    one.1 <= fastest.1 * (1.0 + TIE)
 }
 
 #[cfg(test)]
@@ -100,6 +118,19 @@ mod tests {
         };
         assert_eq!(pick(["c", "a", "b", "d"], latency), Some(("a".into(), Some("b".into()))));
         assert_eq!(pick(["c", "x", "y", "d"], latency), Some(("c".into(), None)));
+        // Four in a hundred, in rounds of which each has its own speed.
+        let rounds = [1.0, 2.0, 1.5, 1.1, 3.0, 1.0, 1.2, 1.7, 2.5];
+        let noise = [1.0, 0.8, 1.2, 0.95, 1.1, 0.9, 1.04, 1.3, 0.97];
+        let mut noisy = Record::new(subject());
+        let times = |f: &dyn Fn(usize) -> f64| (0..9).map(f).collect::<Vec<_>>();
+        noisy.set(measured("b", &rounds));
+        noisy.set(measured("a", &times(&|i| 1.04 * rounds[i])));
+        let pick_noisy =
+            |record: &Record| choose(record, ["a", "b"].into_iter(), latency).map(|c| c.config);
+        assert_eq!(pick_noisy(&noisy).as_deref(), Some("b"));
+        // The same where each round is noise: it cannot be told.
+        noisy.set(measured("a", &times(&|i| 1.04 * rounds[i] * noise[i])));
+        assert_eq!(pick_noisy(&noisy).as_deref(), Some("a"));
         // The outlier of b is in its tail.
         assert_eq!(pick(["b", "a", "c", "d"], Metric::Tail), Some(("a".into(), None)));
     }

@@ -40,12 +40,24 @@ pub fn spread(samples: &[f64]) -> f64 {
     }
 }
 
-/// The median of the ratios of two candidates in the rounds that both took part in: what the whole
-/// machine did in a round is in both.
+/// The ratios of two candidates in the rounds that both took part in.
+fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
+    of.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect()
+}
+
+/// The median of the ratios of two candidates round by round: what the whole machine did in a round
+/// is in both.
 pub fn paired_ratio(of: &[f64], to: &[f64]) -> Option<f64> {
-    let ratios: Vec<f64> =
-        of.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect();
-    median(&ratios)
+    median(&ratios(of, to))
+}
+
+/// The same with how far it may be from the truth: the standard error of a median.
+pub fn paired_estimate(of: &[f64], to: &[f64]) -> Option<(f64, f64)> {
+    let ratios = ratios(of, to);
+    let middle = median(&ratios)?;
+    let away: Vec<f64> = ratios.iter().map(|r| (r - middle).abs()).collect();
+    let deviation = TO_NORMAL * median(&away).unwrap_or(0.0);
+    Some((middle, 1.2533 * deviation / (ratios.len() as f64).sqrt()))
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ use tessera_diag::{Code, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config};
 use tessera_ir::Attr;
 use tessera_support::Hash128;
+use tessera_target::interruption;
 use tessera_tile::{KernelKind, TileFunc, kind_of};
-use tessera_tune::resource::{Asked, Limits, need, refuse};
+use tessera_tune::resource::{Asked, Limits, largest_tile, need, refuse};
 use tessera_tune::{Record, Row, State, rank};
 
 /// How many of the best by the cost model are compiled and measured.
@@ -171,13 +172,13 @@ pub fn prune_and_predict(
 /// out, warps and stages are nothing.
 pub fn find_twins(all: &mut [Candidate], choice: &Choice) {
     let mut first: BTreeMap<(Hash128, Asked), usize> = BTreeMap::new();
-    for place in 0..all.len() {
-        let Some(lowered) = &all[place].lowered else { continue };
-        let asked = if choice.is_cuda() { all[place].asked() } else { Asked::default() };
+    for (place, candidate) in all.iter_mut().enumerate() {
+        let Some(lowered) = &candidate.lowered else { continue };
+        let asked = if choice.is_cuda() { candidate.asked() } else { Asked::default() };
         let original = *first.entry((lowered.func.hash(), asked)).or_insert(place);
         if original != place {
-            all[place].twin = Some(original);
-            all[place].lowered = None;
+            candidate.twin = Some(original);
+            candidate.lowered = None;
         }
     }
 }
@@ -187,6 +188,10 @@ pub fn share(all: &mut [Candidate]) {
     for place in 0..all.len() {
         let Some(twin) = all[place].twin else { continue };
         let (original, text) = (&all[twin], all[place].text.clone());
+        if all[place].row.state == State::Measured && original.row.state != State::Measured {
+            // An earlier search knows more.
+            continue;
+        }
         let mut row = Row { config: text, ..original.row.clone() };
         let rest = if row.reason.is_empty() { String::new() } else { format!(": {}", row.reason) };
         row.reason = format!("the same code as {}{rest}", original.text);
@@ -214,7 +219,7 @@ fn predict(
     }
     let groups = launch.grid.iter().map(|&n| n.max(0) as u64).fold(1, u64::saturating_mul);
     let work = tessera_cost::work(func, &launch).ok()?;
-    Some(rank::predict(&work, groups, &machine::figures(func, device).ok()?))
+    Some(rank::predict(&work, groups, largest_tile(func), &machine::figures(func, device).ok()?))
 }
 
 /// Compiles the best few, several at a time, for no longer than `budget`. The first that is legal
@@ -263,7 +268,7 @@ pub fn compile(
         }
         Ok((made, start.elapsed()))
     };
-    let mut done = 0;
+    let (mut done, mut stopped) = (0, false);
     let ended = parallel::each(
         &jobs,
         || start.elapsed() <= budget,
@@ -272,7 +277,8 @@ pub fn compile(
             done += 1;
             let part = done as f64 / jobs.len() as f64;
             let (phase, left) = (Phase::Compiling, jobs.len() - done);
-            hook::tell(&Moment { kernel: kernel.name(), phase, part, left, best: None });
+            stopped |=
+                !hook::tell(&Moment { kernel: kernel.name(), phase, part, left, best: None });
             let candidate = &mut all[chosen[at]];
             match result {
                 Ok((Some(spec), took)) => {
@@ -296,5 +302,5 @@ pub fn compile(
     if left && let Some(candidate) = all.iter_mut().find(|c| c.text == default) {
         candidate.compiled.get_or_insert(Ready { spec: call.spec.clone(), is_new: false });
     }
-    ended
+    if stopped { Err(interruption().into()) } else { ended }
 }

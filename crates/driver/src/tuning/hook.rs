@@ -34,28 +34,31 @@ pub struct Moment<'a> {
     pub best: Option<(&'a str, f64)>,
 }
 
-static HOOK: RwLock<Option<fn(&Moment<'_>)>> = RwLock::new(None);
+static HOOK: RwLock<Option<fn(&Moment<'_>) -> bool>> = RwLock::new(None);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Names the function that is told about every 50 ms.
-pub fn set_progress(hook: fn(&Moment<'_>)) {
+/// Names the function that is told about every 50 ms. Where it says no, the search ends as by an
+/// interrupt.
+pub fn set_progress(hook: fn(&Moment<'_>) -> bool) {
     *HOOK.write().unwrap_or_else(PoisonError::into_inner) = Some(hook);
 }
 
-pub fn tell(moment: &Moment<'_>) {
-    let Some(hook) = *HOOK.read().unwrap_or_else(PoisonError::into_inner) else { return };
+/// Gives whether to go on.
+pub fn tell(moment: &Moment<'_>) -> bool {
+    let Some(hook) = *HOOK.read().unwrap_or_else(PoisonError::into_inner) else { return true };
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Instant::now();
     let is_time = last.is_none_or(|last| now.duration_since(last) >= EVERY);
     if moment.phase != Phase::Done && !is_time {
-        return;
+        return true;
     }
     *last = Some(now);
     drop(last);
-    hook(moment);
+    hook(moment)
 }
 
-pub fn done(kernel: &str) {
-    tell(&Moment { kernel, phase: Phase::Done, part: 1.0, left: 0, best: None });
+/// Says that a search is over, and gives whether to go on.
+pub fn done(kernel: &str) -> bool {
+    tell(&Moment { kernel, phase: Phase::Done, part: 1.0, left: 0, best: None })
 }

@@ -67,8 +67,10 @@ pub fn figures(func: &TileFunc, device: Option<&DeviceRow>) -> Result<Machine, D
             // Two fused vectors of eight a clock.
             flops: threads * CLOCK * 32.0,
             cache_bytes: threads * CLOCK * 16.0,
-            memory_bytes: 2e10,
-            group: 2e-7,
+            memory_bytes: 4e10,
+            // The cache of a core that is nearest, or little more.
+            local_bytes: 1 << 16,
+            group: 1e-8,
         });
     };
     let units = f64::from(device.multiprocessors);
@@ -84,6 +86,8 @@ pub fn figures(func: &TileFunc, device: Option<&DeviceRow>) -> Result<Machine, D
         flops: units * CLOCK * per_clock,
         cache_bytes: units * CLOCK * 64.0,
         memory_bytes: units * CLOCK * 12.0,
+        // Its registers.
+        local_bytes: 1 << 18,
         group: 1.5e-6,
     })
 }

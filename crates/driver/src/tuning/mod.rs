@@ -287,8 +287,7 @@ impl KernelHandle {
             // One that was measured before is measured again beside the new ones.
             candidate.known = false;
         }
-        hook::done(self.name());
-        if found.interrupted {
+        if !hook::done(self.name()) || found.interrupted {
             return Err(tessera_target::interruption().into());
         }
         match found.lost {

@@ -23,6 +23,8 @@ pub struct Runner<'a> {
     entries: Vec<Entry>,
     clock: Clock,
     poll: Poll,
+    /// Whether the host wants no more of it.
+    stopped: bool,
     /// By the kernel's parameter: what is written in the place of the caller's arrays.
     copies: BTreeMap<usize, Written>,
     /// Where a candidate that is about to run is noted, lest it take the process with it.
@@ -85,7 +87,7 @@ impl<'a> Runner<'a> {
         let store = kernel.store().filter(|_| queue.is_some());
         let journal = store.map(|store| (store, Record::new(subject)));
         let poll = Poll::start();
-        Ok(Self { kernel, entries, clock, poll, copies, journal })
+        Ok(Self { kernel, entries, clock, poll, stopped: false, copies, journal })
     }
 
     /// Whose clock it was.
@@ -132,7 +134,7 @@ fn arguments(
 
 impl search::Runner for Runner<'_> {
     fn sample(&mut self, candidate: usize) -> Result<f64, Failure> {
-        if self.poll.is_interrupted() {
+        if self.stopped || self.poll.is_interrupted() {
             return Err(Failure::Interrupted);
         }
         let launch = &self.entries[candidate].launch;
@@ -155,13 +157,14 @@ impl search::Runner for Runner<'_> {
 
     fn progress(&mut self, progress: Progress) {
         let best = progress.best.map(|(place, time)| (self.entries[place].text.as_str(), time));
-        hook::tell(&Moment {
+        let go_on = hook::tell(&Moment {
             kernel: self.kernel.name(),
             phase: Phase::Measuring,
             part: progress.spent.min(1.0),
             left: progress.left,
             best,
         });
+        self.stopped |= !go_on;
     }
 }
 
