@@ -34,13 +34,15 @@ pub struct Moment<'a> {
     pub best: Option<(&'a str, f64)>,
 }
 
-static HOOK: RwLock<Option<fn(&Moment<'_>) -> bool>> = RwLock::new(None);
+type Hook = fn(&Moment<'_>) -> bool;
+
+static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 const EVERY: Duration = Duration::from_millis(50);
 
 /// Names the function that is told about every 50 ms. Where it says no, the search ends as by an
 /// interrupt.
-pub fn set_progress(hook: fn(&Moment<'_>) -> bool) {
+pub fn set_progress(hook: Hook) {
     *HOOK.write().unwrap_or_else(PoisonError::into_inner) = Some(hook);
 }
 
@@ -53,7 +55,8 @@ pub fn tell(moment: &Moment<'_>) -> bool {
     if moment.phase != Phase::Done && !is_time {
         return true;
     }
-    *last = Some(now);
+    // The next search begins to tell at once.
+    *last = (moment.phase != Phase::Done).then_some(now);
     drop(last);
     hook(moment)
 }
