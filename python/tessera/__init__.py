@@ -12,7 +12,7 @@
 
 import os as _os
 
-from . import _api, _core, constraint, ir, numerics, op, runtime, tile
+from . import _api, _core, constraint, ir, numerics, op, runtime, tile, tuning
 from ._annotations import (
     Fn,
     Out,
@@ -114,6 +114,7 @@ from ._func import bind, func
 from ._inspect import inspect_ir
 from ._report import CheckReport
 from ._require import require
+from ._tuning import TuningReport
 from .op import (
     cross_entropy,
     gelu_safe,

@@ -1,4 +1,4 @@
-"""The command ``tessera``: ``doctor``, ``ir``, ``check``, ``layout`` and ``cache``."""
+"""The command ``tessera``: ``doctor``, ``ir``, ``check``, ``layout``, ``tune`` and ``cache``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from . import __version__, _core
+from . import __version__, _core, _tune_cli
 from ._cache import clear_cache, list_cache
 from ._doctor import doctor
 from ._errors import TesseraError
+from ._kernel import KernelFn
 from ._loading import Loaded, load
 
 EPILOG = "FILE is a Python file. `python -m tessera` is the same command."
@@ -84,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     one.set_defaults(run=lambda options: list_cache(options.json))
     one = what.add_parser("clear", help="remove them")
     one.set_defaults(run=lambda options: clear_cache())
+    _tune_cli.add(commands)
     return top
 
 
@@ -101,14 +103,19 @@ def check_file(options: argparse.Namespace) -> int:
     return 1 if loaded.errors or loaded.stopped else 0
 
 
-def print_ir(options: argparse.Namespace) -> int:
-    file, colon, name = options.kernel.rpartition(":")
+def kernel_of(text: str) -> KernelFn:
+    """The kernel that ``FILE.py:KERNEL`` names."""
+    file, colon, name = text.rpartition(":")
     if not colon or not file:
-        raise Failure(f"expected FILE.py:KERNEL, got {options.kernel}")
+        raise Failure(f"expected FILE.py:KERNEL, got {text}")
     loaded = load_or_fail(file)
     if name not in loaded.kernels:
         raise Failure(_missing(name, file, loaded))
-    kernel = loaded.kernels[name]
+    return loaded.kernels[name]
+
+
+def print_ir(options: argparse.Namespace) -> int:
+    kernel = kernel_of(options.kernel)
     values = dict(_value(item) for item in options.values)
     try:
         subject = kernel.jit(target=options.target, **values) if values or options.target else kernel

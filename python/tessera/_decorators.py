@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _core
 from ._kernel import KernelFn, caller_scope, make
+from ._tuning import options as tuning_options
 
 
 class KernelDecorator:
@@ -44,7 +45,10 @@ class KernelDecorator:
         space: Mapping[str, Sequence[Any]] | None = None,
         *,
         configs: Sequence[Mapping[str, Any]] | None = None,
-        key: Sequence[str] = (),
+        key: Sequence[str] | None = None,
+        budget_ms: float | None = None,
+        metric: str = "latency_ms",
+        cache: Any = None,
         lanes: int | None = None,
         target: str | None = None,
         source: str | None = None,
@@ -52,9 +56,14 @@ class KernelDecorator:
     ) -> Callable[[Callable], KernelFn]:
         """Declares a kernel with tunables, each ``ctx.<NAME>`` inside it.
 
-        ``space`` gives the values of each name, ``configs`` whole candidates. Until something was
-        measured, the first candidate that is legal runs. ``key`` names the dims a measured choice
-        would depend on.
+        ``space`` gives the values of each name, ``configs`` whole candidates. Until something was measured, the first
+        candidate that is legal runs. ``k.tune(...)`` measures, and so does the first call for each key where
+        ``budget_ms`` is given (about how long it may take) or ``TESSERA_TUNE=1`` is set. Records are kept for later
+        processes, in the directory ``cache`` where that is given.
+
+        ``key`` names the dims and integers that a choice depends on; all dims where it is left out. Dtypes, constants
+        and the device are always part of it. ``metric`` is what is to be small: ``"latency_ms"``, the median, or
+        ``"p90_ms"``, what nine launches of ten keep. See ``docs/tuning.md``.
         """
         if (space is None) == (configs is None):
             raise _core.error("E_ARGUMENT", "expected one of `space=` and `configs=`", "write `space=dict(BM=[64, 128])`")
@@ -65,7 +74,8 @@ class KernelDecorator:
             candidates = [dict(c) for c in configs or ()]
         if not candidates:
             raise _core.error("E_TUNE_SPACE_EMPTY", "the autotuning space has no candidate", "give every name a value")
-        options = dict(candidates=candidates, lanes=lanes, target=target, source=source, require=require)
+        how = tuning_options(key, budget_ms, metric, cache)
+        options = dict(candidates=candidates, lanes=lanes, target=target, source=source, require=require, tuning=how)
         return lambda fn: make(fn, caller_scope(1), **options)
 
 

@@ -18,6 +18,7 @@ from ._report import CheckReport
 from ._require import take
 from ._signature import params_of
 from ._source import Source, source_of
+from ._tuning import DEFAULTS, TuningReport, options
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class KernelSpec:
     lanes: int | None = None
     target: str | None = None
     require: tuple[tuple, ...] = ()
+    #: How it is tuned: see `_tuning.options`.
+    tuning: tuple = DEFAULTS
 
 
 class Explanation(str):
@@ -74,7 +77,7 @@ class KernelFn:
         self.spec = spec
         self._kernel = _core.Kernel(
             s.name, s.file, s.text, s.line, spec.captures, spec.params, spec.candidates, spec.lanes,
-            spec.target, list(spec.require), for_result,
+            spec.target, list(spec.require), spec.tuning, for_result,
         )  # fmt: skip
         # Looked up once: a call is short enough to feel it.
         self._call = self._kernel.call
@@ -154,8 +157,23 @@ class KernelFn:
         """How much arithmetic and how many bytes the latest call was, and how fast it went."""
         return Cost(**self._kernel.cost())
 
+    def tune(self, *args: Any, budget_ms: float | None = None, force: bool = False, **kwargs: Any) -> TuningReport:
+        """Measures the candidates for calls like this one, and keeps what it finds for later processes too.
+
+        The arrays are only read: what candidates write goes into copies. ``budget_ms`` is how long all of it may take,
+        compiling included (10000 where neither this nor the decorator says it). What was measured before is not
+        measured again, unless ``force`` is given.
+        """
+        options(None, budget_ms, "latency_ms", None)
+        self._kernel.tune(args, kwargs, profile_now(), budget_ms, force)
+        return self.tuning_report()
+
+    def tuning_report(self) -> TuningReport:
+        """What is known of the candidates, and which of them runs: a text, with a picture (``.svg()``) and ``.rows``."""
+        return TuningReport(self._kernel.tuning_reports())
+
     def cache_clear(self) -> None:
-        """Forgets everything that was compiled."""
+        """Forgets everything that was compiled, and what is known of candidates; records on disk stay."""
         self._kernel.cache_clear()
 
     def __repr__(self) -> str:
@@ -229,6 +247,7 @@ def make(
     target: str | None = None,
     source: str | None = None,
     require: Sequence[Any] = (),
+    tuning: tuple = DEFAULTS,
 ) -> KernelFn:
     """Builds the kernel that a decorator stands for."""
     found, inside = take(fn, source_of(fn, source, "ts.kernel"))
@@ -240,6 +259,7 @@ def make(
         lanes=lanes,
         target=target,
         require=tuple(_constraint(c) for c in [*require, *inside]),
+        tuning=tuning,
     )
     return KernelFn(spec, fn)
 

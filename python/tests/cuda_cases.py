@@ -2,6 +2,7 @@
 and of all kernels only those called `saxpy…` compute."""
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -639,3 +640,72 @@ def test_assembled_code_is_kept_on_disk(tmp_path, monkeypatch):
 
 
 assert sys.platform.startswith("linux")
+
+
+def tuned(**options):
+    @ts.kernel.autotune(**({"space": dict(B=[64, 128, 256])} | options))
+    def saxpy_tuned(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32):
+        B = ts.tile.context().B
+        i = ts.tile.program_id(0) * B
+        y[i : i + B] = alpha * x[i : i + B] + y[i : i + B]
+        return y
+
+    return saxpy_tuned
+
+
+def test_candidates_are_timed_by_the_device_on_copies(log, tmp_path):
+    kernel = tuned(cache=tmp_path)
+    x, y = there(f32(300)), there(f32(300))
+    report = kernel.tune(x, y, 2.0, budget_ms=5000)
+    assert (y.numpy() == f32(300)).all()
+    assert {row.state for row in report.rows} == {"measured"}
+    # The stand-in's clock goes on by a millisecond with each event, so that all candidates are as good.
+    assert all(sample == pytest.approx(1e-3) for row in report.rows for sample in row.samples)
+    assert report.chosen == "B=64"
+    assert "device events" in report.json and "Fake GPU" in report.json and "CUDA 1" in report.json
+    assert sum(line.startswith("launch") for line in log()) > 15
+    kernel(x, y, 2.0)
+    assert (y.numpy() == 3 * f32(300)).all()
+    kernel(x, y, 1.0)
+    assert (y.numpy() == 4 * f32(300)).all()
+
+
+def test_what_cannot_fit_a_block_is_pruned_before_it_is_compiled(tmp_path):
+    kernel = tuned(space=dict(B=[256], num_warps=[4, 64, 8]), cache=tmp_path)
+    rows = {row.config: row for row in kernel.tune(there(f32(300)), there(f32(300)), 2.0).rows}
+    pruned = rows["B=256, num_warps=64"]
+    assert pruned.state == "pruned" and pruned.reason == "2048 threads in a block, of at most 1024"
+    assert rows["B=256, num_warps=4"].state == rows["B=256, num_warps=8"].state == "measured"
+
+
+def test_a_candidate_that_takes_the_device_with_it_is_left_out_by_the_next_search(tmp_path):
+    x, y = there(f32(300)), there(f32(300))
+    # By an error that ends all work on the device,
+    CUDA.fake_fail(700)
+    kernel = tuned(cache=tmp_path)
+    with pytest.raises(ts.LaunchError) as e:
+        kernel.tune(x, y, 2.0)
+    assert e.value.code == "E_TUNE_MEASURE_FAIL" and "E_ILLEGAL_ADDRESS" in str(e.value) and "begin a new process" in str(e.value)
+    rows = kernel.tuning_report().rows
+    (bad,) = [row for row in rows if row.state == "failed"]
+    assert all(row.state == "skipped" and "the device was lost" in row.reason for row in rows if row is not bad)
+    rows = {row.config: row for row in tuned(cache=tmp_path).tune(x, y, 2.0).rows}
+    assert rows.pop(bad.config).state == "failed" and {row.state for row in rows.values()} == {"measured"}
+    # or by one that ends the process.
+    (path,) = tmp_path.glob("*.json")
+    record = json.loads(path.read_text())
+    record["rows"] = [{**record["rows"][0], "config": "B=128", "state": "started", "reason": "is running", "samples_s": []}]
+    path.write_text(json.dumps(record))
+    rows = {row.config: row for row in tuned(cache=tmp_path).tune(x, y, 2.0).rows}
+    assert rows["B=128"].state == "failed" and "a process ended while it ran this" in rows["B=128"].reason
+    assert rows["B=64"].state == "measured"
+
+
+def test_calls_measure_on_their_device_and_are_repeated_with_what_was_found(log, tmp_path):
+    kernel = tuned(budget_ms=2000, cache=tmp_path)
+    x, y = there(f32(300), "cuda:1"), there(f32(300), "cuda:1")
+    kernel(x, y, 1.0)
+    assert (y.numpy() == 2 * f32(300)).all() and kernel.tuning_report().source == "measured"
+    before = sum(line.startswith("launch") for line in log())
+    kernel(x, y, 1.0)
+    assert sum(line.startswith("launch") for line in log()) == before + 1

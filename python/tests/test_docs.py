@@ -11,12 +11,13 @@ import tessera as ts
 
 LANGUAGE = ROOT / "docs" / "language.md"
 DEBUGGING = ROOT / "docs" / "debugging.md"
+TUNING = ROOT / "docs" / "tuning.md"
 FUNCTIONS = ROOT / "docs" / "functions.md"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("block", [*python_blocks(LANGUAGE), *python_blocks(DEBUGGING)], ids=lambda b: b.id)
+@pytest.mark.parametrize("block", [*python_blocks(LANGUAGE), *python_blocks(DEBUGGING), *python_blocks(TUNING)], ids=lambda b: b.id)
 def test_block(block: Block) -> None:
     check_text(block, run(block))
 

@@ -85,6 +85,7 @@ codes! {
     E_LAUNCH_GEOMETRY Launch "The launch grid can neither be inferred nor was given."
     E_UNSUPPORTED Unsupported "The construct is reserved or not supported here."
     E_TUNE_SPACE_EMPTY Launch "An autotuning space has no legal candidate."
+    E_TUNE_MEASURE_FAIL Launch "No candidate of an autotuning space could be measured."
     E_TILE_LOWERING Resource "A kernel needs more of a resource than the target has."
     E_OOM Resource "Memory ran out."
     E_DIVERGENT_BARRIER Check "A barrier stands under lane-dependent control flow."

@@ -12,7 +12,7 @@ use tessera_target::{NoStore, ObjectStore};
 pub use tessera_runtime::Entry;
 
 /// Names this build: the version, and a hash of the sources it was made of.
-const COMPILER: &str = concat!(env!("CARGO_PKG_VERSION"), " ", env!("TESSERA_BUILD_ID"));
+pub(crate) const COMPILER: &str = concat!(env!("CARGO_PKG_VERSION"), " ", env!("TESSERA_BUILD_ID"));
 
 /// Kept for its memory and its warnings; another one takes its place when the environment changes.
 static OPEN: ForkLock<Option<Arc<DiskStore>>> = ForkLock::new(None);

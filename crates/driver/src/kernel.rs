@@ -12,6 +12,7 @@ use crate::params::Params;
 use crate::replay::Replays;
 use crate::request::Given;
 use crate::specialise::{DEFAULT_LANES, Specialised, first_legal, is_passed_over};
+use crate::tuning::{TuneOptions, Tuning};
 use crate::warnings::Warnings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub struct Options {
     /// The backend the kernel is bound to.
     pub target: Option<String>,
     pub require: Vec<Constraint>,
+    pub tuning: TuneOptions,
 }
 
 pub struct KernelHandle {
@@ -41,6 +43,8 @@ pub struct KernelHandle {
     replays: Arc<Replays>,
     /// Whether there may be warnings that were not handed out.
     news: AtomicBool,
+    /// How its tunables are chosen, and what is known of them.
+    pub(crate) tuning: Tuning,
 }
 
 #[derive(Default)]
@@ -59,7 +63,9 @@ impl KernelHandle {
         state.warnings.add(kernel.notes());
         let (state, news) = (ForkLock::new(state), AtomicBool::new(true));
         let replays = Arc::<Replays>::default();
-        Ok(Self { kernel, params, candidates, options, state, replays, news })
+        let tuning = Tuning::new(options.tuning.clone());
+        crate::tuning::check_key(&params, &tuning)?;
+        Ok(Self { kernel, params, candidates, options, state, replays, news, tuning })
     }
 
     pub fn name(&self) -> &str {
@@ -89,6 +95,7 @@ impl KernelHandle {
         state.compiled.clear();
         state.last = None;
         self.replays.clear();
+        self.tuning.clear();
     }
 
     pub(crate) fn require(&self, sizes: &Sizes) -> Result<(), Diagnostics> {
@@ -125,6 +132,23 @@ impl KernelHandle {
         Ok((spec, false))
     }
 
+    /// The candidates in their order, each once.
+    pub(crate) fn candidate_list(&self) -> Vec<BTreeMap<String, Capture>> {
+        self.candidates(&BTreeMap::new())
+    }
+
+    /// Whether there is something to choose.
+    pub(crate) fn has_candidates(&self) -> bool {
+        self.candidates.len() > 1
+    }
+
+    /// Keeps code of a candidate that was compiled elsewhere.
+    pub(crate) fn keep_compiled(&self, config: &Config, spec: &Arc<Specialised>) {
+        let tunables = &spec.config.tunables;
+        let key = key(config, tunables, &*spec.choice.backend, spec.mode, &spec.said);
+        self.state.lock().compiled.entry(key).or_insert_with(|| spec.clone());
+    }
+
     /// The candidates with the pinned tunables put in, each once.
     fn candidates(&self, pinned: &BTreeMap<String, Capture>) -> Vec<BTreeMap<String, Capture>> {
         let mut out: Vec<BTreeMap<String, Capture>> = Vec::new();
@@ -153,7 +177,13 @@ impl KernelHandle {
     }
 
     pub fn explain(&self) -> Explanation {
-        explain(self.name(), self.kernel.notes(), self.last().as_deref())
+        let last = self.last();
+        let mut out = explain(self.name(), self.kernel.notes(), last.as_deref());
+        if let Some(by) = last.and_then(|last| self.chosen_by(&last.spec)) {
+            out.text.push_str(&format!("\n  tuned: {by}"));
+            out.fields.push(("tuned", crate::explain::Field::Text(by)));
+        }
+        out
     }
 
     /// The work of the last launch, and its time.

@@ -41,6 +41,11 @@ pub const CACHE_MB: Knob = Knob {
     alias: None,
     doc: "The most that kept kernels may take, in MiB: 1024 where it is not set. Those not used for longest go first.",
 };
+pub const TUNE: Knob = Knob {
+    name: "TESSERA_TUNE",
+    alias: None,
+    doc: "1 measures the candidates of every `@ts.kernel.autotune` at its first call for each key; 0 measures none by itself, also where `budget_ms=` is given.",
+};
 pub const VERIFY: Knob =
     Knob { name: "TESSERA_VERIFY", alias: None, doc: "1 verifies the IR after every pass." };
 
@@ -85,6 +90,7 @@ pub const ALL: &[Knob] = &[
     CACHE,
     CACHE_DIR,
     CACHE_MB,
+    TUNE,
     DUMP_DIR,
     DEBUG_IR,
     VERIFY,

@@ -22,7 +22,6 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_interp::{CheckOptions, CheckReport, Checked, Sink, Watch};
 use tessera_ir::Privilege;
 use tessera_numerics::{NumType, Profile};
-use tessera_target::arrays::Said;
 use tessera_target::{ArgValue, Backend, LaunchArgs, Queue};
 
 /// How a call is to be run, beside its arguments.
@@ -63,15 +62,18 @@ impl Ask {
 }
 
 /// A call that fits: arrays that were left out are still to be put in.
+#[derive(Clone)]
 pub struct Prepared {
-    bound: Bound,
-    spec: Arc<Specialised>,
-    cache_hit: bool,
+    pub(crate) bound: Bound,
+    pub(crate) spec: Arc<Specialised>,
+    pub(crate) cache_hit: bool,
     grid: Option<Vec<i64>>,
     /// Whether the environment makes it a checked launch.
-    checked: bool,
-    location: Location,
-    streams: Streams,
+    pub(crate) checked: bool,
+    /// Whether candidates are measured before it runs.
+    pub(crate) measure: bool,
+    pub(crate) location: Location,
+    pub(crate) streams: Streams,
     /// What the choice of the backend rested on.
     basis: Basis,
     replays: Arc<Replays>,
@@ -107,6 +109,21 @@ impl Prepared {
         out
     }
 
+    /// Where it is put, if it is not run to its end in host memory.
+    pub(crate) fn queue(&self) -> Option<Queue> {
+        match self.location {
+            Location::Cuda(device) if self.spec.choice.is_cuda() => {
+                Some(Queue { device, stream: self.streams.on })
+            }
+            Location::Cuda(_) | Location::Host => None,
+        }
+    }
+
+    /// The call with other code of its kernel, to be run as it is.
+    pub(crate) fn with(self, spec: Arc<Specialised>, cache_hit: bool) -> Self {
+        Self { spec, cache_hit, measure: false, ..self }
+    }
+
     /// Keeps what is needed to repeat the call there.
     pub(crate) fn kept_in(mut self, replays: &Arc<Replays>) -> Self {
         self.replays = replays.clone();
@@ -140,14 +157,9 @@ impl KernelHandle {
         let bound = bind(&self.params, call, self.kernel.static_dims(), None)?;
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, self.target(), &ask)?;
-        let (spec, cache_hit) = self.specialise(
-            &bound.config,
-            &BTreeMap::new(),
-            &place.choice,
-            ask.mode(),
-            &Said::new(),
-        )?;
-        Ok(place.prepared(self, bound, spec, cache_hit, ask))
+        let (spec, cache_hit, measure) =
+            self.choose(&bound, place.location, &place.choice, ask.mode())?;
+        Ok(Prepared { measure, ..place.prepared(self, bound, spec, cache_hit, ask) })
     }
 
     /// The same for code that exists already, but for the caller's grid.
@@ -177,6 +189,7 @@ impl KernelHandle {
 
     /// Runs a prepared call. Nothing is written before every check has passed.
     pub fn launch(&self, call: Prepared) -> Result<(), Diagnostics> {
+        let call = self.after_tuning(call)?;
         let checked = call.checked;
         let ready = self.ready(call)?;
         let device = match ready.location {
@@ -219,9 +232,19 @@ impl KernelHandle {
         })
     }
 
-    fn ready(&self, call: Prepared) -> Result<Ready, Diagnostics> {
-        let Prepared { bound, spec, cache_hit, grid, checked, location, streams, basis, replays } =
-            call;
+    pub(crate) fn ready(&self, call: Prepared) -> Result<Ready, Diagnostics> {
+        let Prepared {
+            bound,
+            spec,
+            cache_hit,
+            grid,
+            checked,
+            measure: _,
+            location,
+            streams,
+            basis,
+            replays,
+        } = call;
         let geometry = geometry(&spec, &bound.sizes, grid.as_deref(), &self.params.loc)?;
         self.check_memory(&spec, &bound)?;
         if spec.is_lane() && (checked || spec.choice.backend.name() == "interp") {
@@ -317,11 +340,11 @@ impl KernelHandle {
 }
 
 /// A call that has passed every check.
-struct Ready {
+pub(crate) struct Ready {
     spec: Arc<Specialised>,
     cache_hit: bool,
-    geometry: Geometry,
-    args: LaunchArgs,
+    pub(crate) geometry: Geometry,
+    pub(crate) args: LaunchArgs,
     location: Location,
     streams: Streams,
     /// What is needed to repeat it, where that can be done.
@@ -398,7 +421,19 @@ impl Placed {
             basis.returns.clone_from(&spec.returns);
         }
         let replays = kernel.replays().clone();
-        Prepared { bound, spec, cache_hit, grid, checked, location, streams, basis, replays }
+        let measure = false;
+        Prepared {
+            bound,
+            spec,
+            cache_hit,
+            grid,
+            checked,
+            measure,
+            location,
+            streams,
+            basis,
+            replays,
+        }
     }
 }
 

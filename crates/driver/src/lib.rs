@@ -50,6 +50,7 @@ mod replay;
 mod reproducible;
 mod request;
 mod specialise;
+pub mod tuning;
 mod warnings;
 
 pub use args::{Arg, ArrayArg, Number, Place};

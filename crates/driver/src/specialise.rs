@@ -68,6 +68,24 @@ fn compile(
     mode: Mode,
     said: &Said,
 ) -> Result<Specialised, Diagnostics> {
+    lower(kernel, config, choice, mode)?.compile(config, choice, mode, said)
+}
+
+/// A configuration that has been through the tile pipeline, and is still to be compiled.
+pub struct Lowered {
+    pub func: TileFunc,
+    params: Vec<usize>,
+    returns: Vec<usize>,
+    notes: Diagnostics,
+    stages: Vec<(String, Duration)>,
+}
+
+pub fn lower(
+    kernel: &Kernel,
+    config: &Config,
+    choice: &Choice,
+    mode: Mode,
+) -> Result<Lowered, Diagnostics> {
     if knobs::DEBUG_PANIC.is_on() {
         panic!("TESSERA_DEBUG_PANIC asks for it");
     }
@@ -83,27 +101,42 @@ fn compile(
     for report in mode.pipeline(options).run(&mut func, &mut context)? {
         stages.push((report.name.to_string(), report.time));
     }
-    let start = Instant::now();
-    let (profile, store, arrays) = (mode.profile, cache::store()?, said.clone());
-    let options = CompileOptions { profile, store, arrays };
-    let artifact = choice.backend.compile(&scheduled(&func, config), &options)?;
-    context.notes.extend(cache::take_warnings());
-    stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
-    let spec = Specialised {
-        config: config.clone(),
-        func,
-        params: elaborated.params,
-        returns: elaborated.returns,
-        artifact,
-        choice: choice.clone(),
-        mode,
-        said: said.clone(),
-        notes: context.notes,
-        stages,
-        rejected: Vec::new(),
-    };
-    print_levels(&spec);
-    Ok(spec)
+    let (params, returns, notes) = (elaborated.params, elaborated.returns, context.notes);
+    Ok(Lowered { func, params, returns, notes, stages })
+}
+
+impl Lowered {
+    pub fn compile(
+        self,
+        config: &Config,
+        choice: &Choice,
+        mode: Mode,
+        said: &Said,
+    ) -> Result<Specialised, Diagnostics> {
+        let Lowered { func, params, returns, mut notes, mut stages } = self;
+        let start = Instant::now();
+        let (profile, store, arrays) = (mode.profile, cache::store()?, said.clone());
+        let options = CompileOptions { profile, store, arrays };
+        let artifact = choice.backend.compile(&scheduled(&func, config), &options)?;
+        notes.extend(cache::take_warnings());
+        stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
+        let (config, choice, rejected) = (config.clone(), choice.clone(), Vec::new());
+        let spec = Specialised {
+            config,
+            func,
+            params,
+            returns,
+            artifact,
+            choice,
+            mode,
+            said: said.clone(),
+            notes,
+            stages,
+            rejected,
+        };
+        print_levels(&spec);
+        Ok(spec)
+    }
 }
 
 /// Tunables, or compile-time parameters, that say how the threads of a target share the work; Tile IR
@@ -187,6 +220,6 @@ pub fn is_passed_over(errors: &Diagnostics) -> bool {
     errors.errors().all(|d| matches!(d.code.kind(), Kind::Resource | Kind::Shape))
 }
 
-fn first_message(errors: &Diagnostics) -> String {
+pub fn first_message(errors: &Diagnostics) -> String {
     errors.errors().next().map_or(String::new(), |d| format!("{}: {}", d.code, d.message))
 }

@@ -42,7 +42,7 @@ pub fn declare(spec: &Spec<'_, '_>) -> PyResult<(KernelDecl, Options)> {
         lanes: spec.lanes,
     };
     let require = spec.require.iter().map(|c| constraint(&c)).collect::<PyResult<_>>()?;
-    Ok((decl, Options { target: spec.target.clone(), require }))
+    Ok((decl, Options { target: spec.target.clone(), require, ..Options::default() }))
 }
 
 type TensorRow<'py> = (Option<Vec<String>>, Option<Bound<'py, DType>>, Option<String>, bool);

@@ -4,6 +4,7 @@ use crate::call::{Given, warn};
 use crate::declare::{Spec, declare};
 use crate::enter::{enter, exception};
 use crate::observe::{self, Report};
+use crate::tuning;
 use crate::values::{captures_of, show};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
@@ -38,11 +39,13 @@ impl Kernel {
         lanes: Option<i64>,
         target: Option<String>,
         require: &Bound<'_, PyList>,
+        tuning: tuning::Row,
         allocate: Py<PyAny>,
     ) -> PyResult<Self> {
         let spec =
             Spec { name, file, text, line, captures, params, candidates, lanes, target, require };
-        let (decl, options) = declare(&spec)?;
+        let (decl, mut options) = declare(&spec)?;
+        options.tuning = tuning::options(py, tuning)?;
         let handle = enter(py, || KernelHandle::new(decl, options))?;
         // The frames above: the object, the function that makes it, the decorator, the user.
         warn(py, &handle, 4)?;
@@ -114,6 +117,21 @@ impl Kernel {
 
     fn cost<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         counted(py, &enter(py, || self.handle.cost())?)
+    }
+
+    fn tune(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        profile: usize,
+        budget_ms: Option<f64>,
+        force: bool,
+    ) -> PyResult<()> {
+        tuning::tune(&self.given(args, kwargs, None, profile, Purpose::Run), budget_ms, force)
+    }
+
+    fn tuning_reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        tuning::reports(py, &self.handle)
     }
 
     fn cache_clear(&self, py: Python<'_>) -> PyResult<()> {

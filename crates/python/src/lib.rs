@@ -24,6 +24,7 @@ mod readers;
 mod record;
 mod runtime;
 mod streams;
+mod tuning;
 mod values;
 
 #[pyo3::pymodule]
@@ -59,12 +60,15 @@ mod _core {
         select_backend, set_threads, threads,
     };
     #[pymodule_export]
+    use crate::tuning::{tuning_clear, tuning_export, tuning_import, tuning_list, tuning_merge};
+    #[pymodule_export]
     use crate::values::{Func, Name};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         tessera_driver::set_interrupt_check(crate::enter::interrupted);
         tessera_driver::set_print(crate::enter::print);
+        tessera_driver::tuning::set_progress(crate::tuning::progress);
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

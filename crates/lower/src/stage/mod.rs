@@ -4,8 +4,8 @@
 //! tile, data moved between threads only by ops that say so, and valid by the rules of `staged`.
 
 mod ahead;
-mod hoist;
 mod engine;
+mod hoist;
 mod layouts;
 mod open;
 mod persist;

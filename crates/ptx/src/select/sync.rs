@@ -228,7 +228,8 @@ impl Select<'_> {
 
     /// Bytes of shared memory beside what is allocated for the whole kernel.
     fn room(&self) -> u32 {
-        let others = self.sync.scratch.iter().enumerate().filter(|(crew, _)| *crew != self.sync.crew);
+        let others =
+            self.sync.scratch.iter().enumerate().filter(|(crew, _)| *crew != self.sync.crew);
         let others: u32 =
             others.map(|(_, s)| s[0].next_multiple_of(ALIGN) + s[1].next_multiple_of(ALIGN)).sum();
         let fixed = self.sync.fixed.next_multiple_of(ALIGN);
