@@ -170,6 +170,8 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
             module: tessera_ptx::Module { version, target, files: vec![], kernels: vec![] },
             shape: Shape::Groups,
             sites: vec![],
+            prints: vec![],
+            context: 0,
             maps: vec![map(0, [1, 0]), map(1, [0, 1])],
             staged: None,
             notes: vec![],
