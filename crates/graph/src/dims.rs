@@ -12,6 +12,9 @@ use tessera_ir::{Attr, AttrKind, Attrs, Dim, DimExpr, DimOp, OpInfo, Shape, Type
 /// What stands for each symbol.
 pub type Symbols = BTreeMap<Arc<str>, DimExpr>;
 
+/// Sums of more products than this are not multiplied out: nested text could ask for 2^100 of them.
+const MOST_PRODUCTS: usize = 256;
+
 /// Factors in order, and how often their product is taken.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Sum(BTreeMap<Vec<DimExpr>, i64>);
@@ -36,7 +39,12 @@ impl Sum {
         Some(Sum(out))
     }
 
+    /// `None` also where the products are too many to be worth it: the expression then stands as one
+    /// factor.
     fn times(&self, other: &Sum) -> Option<Sum> {
+        if self.0.len() * other.0.len() > MOST_PRODUCTS {
+            return None;
+        }
         let mut out = Sum::default();
         for (a, &x) in &self.0 {
             for (b, &y) in &other.0 {
@@ -61,6 +69,22 @@ impl Sum {
         whole.plus(&rest, 1)
     }
 
+    /// Whether it is 0 or more whatever the extents are: symbols stand for extents.
+    fn is_natural(&self) -> bool {
+        let factor = |e: &DimExpr| match e {
+            DimExpr::Const(v) => *v >= 0,
+            DimExpr::Sym(_) => true,
+            DimExpr::Bin(DimOp::FloorDiv | DimOp::CeilDiv, a, b) => {
+                Sum::of(a).is_natural() && Sum::of(b).is_natural()
+            }
+            DimExpr::Bin(DimOp::Mod, _, b) => Sum::of(b).is_natural(),
+            DimExpr::Bin(DimOp::Max, a, b) => Sum::of(a).is_natural() || Sum::of(b).is_natural(),
+            DimExpr::Bin(DimOp::Min, a, b) => Sum::of(a).is_natural() && Sum::of(b).is_natural(),
+            DimExpr::Bin(DimOp::Add | DimOp::Sub | DimOp::Mul, ..) => false,
+        };
+        self.0.iter().all(|(key, &v)| v >= 0 && key.iter().all(factor))
+    }
+
     fn of(e: &DimExpr) -> Sum {
         let sum = match e {
             DimExpr::Const(v) => Some(Sum::constant(*v)),
@@ -74,6 +98,7 @@ impl Sum {
                     (DimOp::FloorDiv | DimOp::CeilDiv, DimExpr::Const(by)) if by > 0 => {
                         a.divide(*op, by)
                     }
+                    (DimOp::Max, DimExpr::Const(..=0)) if a.is_natural() => Some(a),
                     (
                         DimOp::FloorDiv | DimOp::CeilDiv | DimOp::Mod | DimOp::Min | DimOp::Max,
                         b,
@@ -267,6 +292,8 @@ mod tests {
         assert!(same(&count(&[n(), 2.into(), m.clone()]), &count(&[m, n(), 2.into()])));
         let less = compute(DimOp::Sub, &4.into(), &n());
         assert_eq!(less.to_string(), "((-1 * n) + 4)");
+        assert_eq!(compute(DimOp::Max, &half, &0.into()), half);
+        assert_eq!(compute(DimOp::Max, &less, &0.into()).to_string(), "max(((-1 * n) + 4), 0)");
     }
 
     #[test]

@@ -13,7 +13,19 @@ impl Level for Graph {
     type Op = GraphOp;
 
     fn admits(ty: &Type) -> bool {
-        matches!(ty, Type::Scalar(_) | Type::Tensor { .. })
+        match ty {
+            Type::Scalar(_) => true,
+            Type::Tensor { dims, .. } => dims.iter().all(|d| d.as_static().is_none_or(|d| d >= 0)),
+            Type::Tile { .. }
+            | Type::View { .. }
+            | Type::Buf { .. }
+            | Type::Frag { .. }
+            | Type::Smem { .. }
+            | Type::Ring { .. }
+            | Type::Slot { .. }
+            | Type::Pending(_)
+            | Type::Turn => false,
+        }
     }
 
     fn verify_func(func: &Func<Self>, errors: &mut OpErrors) {

@@ -232,3 +232,47 @@ fn calls_must_fit_their_functions() {
         "E_SHAPE_MISMATCH expected an argument of type tensor<[n], f32> for @f, got tensor<[], bool>"
     );
 }
+
+#[test]
+fn short_ways_give_what_the_rules_say() {
+    use tessera_graph::DotAxes;
+    use tessera_numerics::{ReduceOp, ScalarFn};
+    let at = none();
+    let mut b = GraphBuilder::new("f");
+    let n = || Dim::Expr(DimExpr::sym("n"));
+    let x = b.param("x", tensor(vec![n(), 8.into()], NumType::plain(DType::F32)));
+    let zero = b.splat(0.0, &f32s(&[]), &at).unwrap();
+    let padded = b
+        .pad(
+            (x, zero),
+            &[DimExpr::Const(1), DimExpr::Const(0)],
+            &[DimExpr::Const(0), DimExpr::Const(0)],
+            &[0, 1],
+            &at,
+        )
+        .unwrap();
+    assert_eq!(b.ty(padded).to_string(), "tensor<[(n + 1), 15], f32>");
+    let end = [DimExpr::sym("n"), DimExpr::Const(15)];
+    let cut = b.slice(padded, &[DimExpr::Const(0), DimExpr::Const(0)], &end, &[1, 2], &at).unwrap();
+    assert_eq!(b.ty(cut), b.ty(x));
+    let turned = b.transpose(cut, &[1, 0], &at).unwrap();
+    let axes = DotAxes { contract_a: vec![1], contract_b: vec![0], ..DotAxes::default() };
+    let square = b.dot((x, turned), &axes, Some(DType::F64), &at).unwrap();
+    assert_eq!(b.ty(square).to_string(), "tensor<[n, n], f64>");
+    let sum = b.reduce(ReduceOp::Sum, square, &[1], &at).unwrap();
+    let wide = b.broadcast(sum, &[n(), 8.into()], &[0], &at).unwrap();
+    let back = b.cast(wide, DType::F32, &at).unwrap();
+    let flat = b.reshape(back, &[tessera_graph::dims::count(&[n(), 8.into()])], &at).unwrap();
+    assert_eq!(b.ty(flat).to_string(), "tensor<[(8 * n)], f32>");
+    let more = b.ew(ScalarFn::Mul, &[back, x], &at).unwrap();
+    let both = b.concat(&[more, x], 0, &at).unwrap();
+    let mirrored = b.reverse(both, &[0], &at).unwrap();
+    let positions = b.iota(&f32s(&[3]), 0, &at).unwrap();
+    let three =
+        b.dense(&[1, 0, 2, 0], &tensor(vec![2.into()], NumType::plain(DType::I16)), &at).unwrap();
+    let size = b.extent(DimExpr::sym("n"), &at).unwrap();
+    let truth = b.splat(1.0, &tensor(vec![], NumType::plain(DType::Bool)), &at).unwrap();
+    let chosen = b.select(truth, x, back, &at).unwrap();
+    let func = b.finish(&[flat, mirrored, positions, three, size, chosen], none()).unwrap();
+    assert_eq!(parse(&func.to_string()).unwrap().hash(), func.hash());
+}

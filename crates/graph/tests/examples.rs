@@ -71,3 +71,18 @@ fn rows_are_well_formed() {
         assert!(!terminator || info.results == Some(0), "{op:?} ends a block and gives results");
     }
 }
+
+/// The files that show how ops print hold functions that are right.
+#[test]
+fn roundtrip_files_verify() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../filetests/graph/roundtrip_ops.tir");
+    let text = std::fs::read_to_string(path).unwrap();
+    let module = tessera_ir::parse_module::<Graph>(&text, path).unwrap_or_else(|e| panic!("{e}"));
+    for func in &module.funcs {
+        verify::<Graph>(func).unwrap_or_else(|e| panic!("{e}"));
+    }
+    for op in GraphOp::all().into_iter().filter(|op| !matches!(op, GraphOp::Ew(_))) {
+        let shown = text.contains(&format!("graph.{} ", op.mnemonic()));
+        assert!(shown || op == GraphOp::KernelCall, "{op:?} is not in {path}");
+    }
+}

@@ -134,6 +134,9 @@ impl Rule for Gather {
     }
 }
 
+/// What a scatter may do where it writes.
+pub const SCATTER_OPS: [&str; 8] = ["set", "sum", "max", "min", "prod", "and", "or", "xor"];
+
 pub struct Scatter;
 
 impl Rule for Scatter {
@@ -149,9 +152,9 @@ impl Rule for Scatter {
                 show(updates.shape())
             )));
         }
-        let word = s.word("op").unwrap_or_default();
+        let word = s.choice("op", &SCATTER_OPS, "")?;
         if word != "set" {
-            super::reduce::operator("op", word, x.dtype())?;
+            super::reduce::operator("op", &word, x.dtype())?;
         }
         Ok(vec![x.clone()])
     }

@@ -134,7 +134,7 @@ impl Rule for Pad {
                     "expected interior padding of 0 or more, got {interior:?}"
                 )));
             }
-            let spread = spread(extent, interior[i] + 1);
+            let spread = spread(extent, interior[i].saturating_add(1));
             let dim = compute(DimOp::Add, &compute(DimOp::Add, &spread, &lo[i]), &hi[i]);
             if dim.as_static().is_some_and(|d| d < 0) {
                 return Err(Refusal::shape(format!(

@@ -16,7 +16,8 @@ fn moved(s: &Site<'_>) -> Result<Vec<Dim>, Refusal> {
     Ok((0..n)
         .map(|i| {
             let have = compute(DimOp::Add, &compute(DimOp::Add, &x.shape()[i], &lo[i]), &hi[i]);
-            windows(&have, &Dim::Static((window[i] - 1) * dilate[i] + 1), strides[i])
+            let reach = (window[i] - 1).saturating_mul(dilate[i]).saturating_add(1);
+            windows(&have, &Dim::Static(reach), strides[i])
         })
         .collect())
 }

@@ -19,6 +19,9 @@ use tessera_graph::{GraphFunc, GraphOp, Site, elem, types_of};
 use tessera_ir::{Attr, Attrs, DimExpr, OpId, Opcode, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp, Rounding, Scalar, ScalarFn, cast};
 
+/// An array of more elements is refused before it is made.
+const MOST_ELEMENTS: i64 = 1 << 36;
+
 /// A function that is running.
 pub struct Frame<'a> {
     pub func: &'a GraphFunc,
@@ -131,6 +134,13 @@ impl<'a> World<'a> {
             op.results.iter().map(|&v| substitute_type(frame.func.ty(v), &frame.symbols)).collect();
         let site = Site { operands: &operands, groups: &groups, attrs: &attrs, results: &written };
         let results = types_of(op.code, &site).map_err(|r| fault(r.code, r.message, loc))?;
+        for ty in &results {
+            let count = ty.shape().iter().try_fold(1i64, |n, d| n.checked_mul(d.as_static()?));
+            if count.is_none_or(|n| n > MOST_ELEMENTS) {
+                let why = format!("expected an array that fits into memory, got {ty}");
+                return Err(fault(Code::E_OOM, why, loc));
+            }
+        }
         let rank = args.first().map_or(0, |x| x.dims.len());
         let ready = Ready {
             code: op.code,
