@@ -1,9 +1,11 @@
 //! Graph IR: regions, calls, symbols, kernels, and what is refused when sizes become known.
 
 use super::graph::{array, eval, refused};
-use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_interp::{HostArray, KernelCall, Kernels, run_graph};
-use tessera_numerics::DType;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_graph::{GraphBuilder, GraphModule, GraphOp, Windows, tensor};
+use tessera_interp::{HostArray, KernelCall, Kernels, NoKernels, run_graph};
+use tessera_ir::{Attr, DimExpr, OpSpec};
+use tessera_numerics::{DType, NumType};
 
 fn f32s(values: &[f64]) -> HostArray {
     array(&[values.len() as i64], DType::F32, values)
@@ -155,4 +157,40 @@ fn kernels_give_new_versions_and_leave_the_old() {
     let module = tessera_ir::parse_module(&text.replace("@shift", "@other"), "f").unwrap();
     let errors = run_graph(&module, "f", &args, &mut Shift).unwrap_err();
     assert_eq!(errors.iter().map(|d| d.code).collect::<Vec<_>>(), [Code::E_NAME]);
+}
+
+/// Reading where the largest elements are gives the largest elements, padding left out.
+#[test]
+fn window_positions_index_what_the_window_chose() {
+    let at = Loc::unknown();
+    let mut b = GraphBuilder::new("f");
+    let x = b.param("x", tensor(vec![5.into(), 7.into()], NumType::plain(DType::F32)));
+    let (window, strides, dilate) = (vec![2, 3], vec![2, 1], vec![1, 2]);
+    let lo = vec![DimExpr::Const(1), DimExpr::Const(2)];
+    let ints = |v: &[i64]| Attr::ints(v.iter().copied());
+    let mut pooled = |code| {
+        let spec = OpSpec::new(code, &[x])
+            .attr("op", Attr::word("max"))
+            .attr("window", ints(&window))
+            .attr("strides", ints(&strides))
+            .attr("lo", Attr::exprs(lo.clone()))
+            .attr("hi", ints(&[0, 1]))
+            .attr("dilate", ints(&dilate));
+        b.value(spec, at.clone()).unwrap()
+    };
+    let (largest, chosen) = (pooled(GraphOp::WindowReduce), pooled(GraphOp::WindowArgReduce));
+    let windows = Windows { window, strides, dilate, lo };
+    let indices = b.window_indices(chosen, &windows, &at).unwrap();
+    let read = OpSpec::new(GraphOp::Gather, &[x, indices])
+        .attr("axes", ints(&[0, 1]))
+        .attr("oob", Attr::word("fill"));
+    let read = b.value(read, at.clone()).unwrap();
+    let func = b.finish(&[largest, read], at).unwrap();
+    let mut module = GraphModule::new("m");
+    module.funcs.push(func);
+    let values: Vec<f64> = (0..35).map(|i| ((i * 17) % 31) as f64 - 40.0).collect();
+    let x = array(&[5, 7], DType::F32, &values);
+    let out = run_graph(&module, "f", &[x], &mut NoKernels).unwrap();
+    assert_eq!(out[0].dims, [3, 6]);
+    assert_eq!(out[0].text(), out[1].text());
 }
