@@ -23,6 +23,7 @@ mod explain;
 mod fetch;
 mod geometry;
 pub mod gpu;
+pub mod graph;
 mod inspect;
 mod kernel;
 pub mod knobs;
@@ -69,7 +70,8 @@ pub use replay::{MAX_RANK, Replay, Replays, Seen, View};
 // What the binding needs of the crates below.
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{
-    CheckReport, Lines, Moment, Observed, Watch, is_interrupt, set_interrupt_check, set_print,
+    CheckReport, HostArray, KernelCall, Kernels, Lines, Moment, NoKernels, Observed, Watch,
+    is_interrupt, run_graph, set_interrupt_check, set_print,
 };
 pub use tessera_support::forked;
 pub use tessera_target::{BufferArg, Queue};

@@ -49,6 +49,11 @@ impl GraphBuilder {
         &self.func
     }
 
+    /// The function as it stands, for transforms that end and check it themselves.
+    pub fn into_func(self) -> GraphFunc {
+        self.func
+    }
+
     pub fn param(&mut self, name: &str, ty: Type) -> Value {
         let body = self.func.body;
         self.func.add_arg(body, ty, Some(name))

@@ -2,7 +2,7 @@
 //! go.
 
 use crate::{GraphFunc, GraphModule, GraphOp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use tessera_ir::{Attr, BlockId, Effects, OpId, Opcode, Value, ValueDef};
 use tessera_support::SideTable;
 
@@ -108,45 +108,44 @@ pub fn pure_functions(module: &GraphModule) -> BTreeSet<String> {
 
 /// Takes out ops whose results nobody uses. Loops keep their carried values. `true` if any went.
 pub fn dce(func: &mut GraphFunc, pure_callee: &dyn Fn(&str) -> bool) -> bool {
-    let mut counts: BTreeMap<Value, usize> = BTreeMap::new();
+    let mut counts: SideTable<Value, usize> = SideTable::new(0);
     let order = func.walk();
     for &id in &order {
         for &value in &func.ops[id].operands {
-            *counts.entry(value).or_default() += 1;
+            *counts.get_mut(value) += 1;
         }
     }
-    let used = |counts: &BTreeMap<Value, usize>, v: &Value| counts.get(v).is_some_and(|&n| n > 0);
-    let mut gone = BTreeSet::new();
+    let mut gone: SideTable<OpId, bool> = SideTable::new(false);
+    let mut any = false;
     // Users stand after what they use, and inside of what holds them: backwards one walk is enough.
     for &id in order.iter().rev() {
         let op = &func.ops[id];
         if op.is_terminator()
-            || op.results.iter().any(|v| used(&counts, v))
+            || op.results.iter().any(|&v| counts[v] > 0)
             || !is_pure(func, id, pure_callee)
         {
             continue;
         }
-        gone.insert(id);
+        any = true;
+        gone.set(id, true);
         let mut dropped = vec![id];
         for &region in &op.regions {
             func.walk_block(region, &mut |inner| dropped.push(inner));
         }
         for inner in dropped {
             // What an inner op used was already given back if it went before.
-            if inner == id || !gone.contains(&inner) {
-                for value in &func.ops[inner].operands {
-                    if let Some(n) = counts.get_mut(value) {
-                        *n -= 1;
-                    }
+            if inner == id || !gone[inner] {
+                for &value in &func.ops[inner].operands {
+                    *counts.get_mut(value) -= 1;
                 }
             }
-            gone.insert(inner);
+            gone.set(inner, true);
         }
     }
     for block in func.blocks.ids().collect::<Vec<_>>() {
-        func.blocks[block].ops.retain(|op| !gone.contains(op));
+        func.blocks[block].ops.retain(|&op| !gone[op]);
     }
-    !gone.is_empty()
+    any
 }
 
 /// [`dce`] in every function, and functions that `roots` do not reach go.
