@@ -131,6 +131,32 @@ from .op import (
     softmax_safe,
 )
 
+from . import data, nn, optim, random, xp
+from . import _tree as tree
+from ._control import cond, dynamic_slice, dynamic_update_slice, fori_loop, scan, while_loop
+from ._checkpoint import load, save
+from ._custom import custom_jvp, custom_vjp
+from ._gradcheck import gradcheck
+from ._jit import jit
+from ._trace import Tracer
+from ._transforms import (
+    checkpoint,
+    grad,
+    hessian,
+    hvp,
+    jacfwd,
+    jacrev,
+    jvp,
+    stop_gradient,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from .xp import where
+
+from . import autodiff
+
+fori = fori_loop
 ops = op
 
 cdiv = _api.FUNCTIONS["cdiv"]

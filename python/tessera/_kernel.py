@@ -13,12 +13,14 @@ from ._arrays import for_result
 from ._capture import capture, captures_of
 from ._cost import Cost
 from ._debug import Frame, Traced, interpret, trace
+from ._kernel_call import call as traced_call, takes_part
 from ._profile import current as profile_now
 from ._report import CheckReport
 from ._require import take
 from ._signature import params_of
 from ._source import Source, source_of
 from ._tuning import DEFAULTS, TuningReport, options
+from ._trace import current as tracing
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,15 @@ class KernelFn:
         return self.spec.source.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing() and takes_part(args, kwargs):
+            return traced_call(self, args, kwargs, None)
         launched(self, args, kwargs)
         return self._call(args, kwargs, None, profile_now())
 
     def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:
         """As a call; ``grid`` counts groups, or lanes in lane kernels."""
+        if tracing() and takes_part(args, kwargs):
+            return traced_call(self, args, kwargs, grid)
         spoil()
         return self._call(args, kwargs, grid, profile_now())
 

@@ -432,3 +432,16 @@ def gelu_safe(x: Any) -> numpy.ndarray:
     out = numpy.empty_like(flat)
     _kernels("safe").gelu_elements(flat, out)
     return out.reshape(numpy.shape(x))
+
+
+# Inside of a trace
+
+
+def _make_traceable() -> None:
+    from ._op_traced import NAMES, traceable
+
+    for name in NAMES:
+        globals()[name] = traceable(globals()[name])
+
+
+_make_traceable()

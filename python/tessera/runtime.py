@@ -9,9 +9,10 @@ from typing import Any
 from . import _core
 from ._core import Stream
 from ._device import ordinal
+from ._execute import oracle
 
 __all__ = [
-    "Graph", "Stream", "backends", "capabilities", "capture_graph", "devices", "knobs", "memory_stats", "select_backend",
+    "Graph", "Stream", "backends", "capabilities", "capture_graph", "devices", "knobs", "memory_stats", "oracle", "select_backend",
     "set_threads", "stream", "synchronize", "threads", "trim",
 ]  # fmt: skip
 

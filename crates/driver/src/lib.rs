@@ -24,6 +24,7 @@ mod explain;
 mod fetch;
 mod geometry;
 pub mod gpu;
+pub mod graph;
 mod inspect;
 mod kernel;
 pub mod knobs;
@@ -72,7 +73,8 @@ pub use request::Given;
 // What the binding needs of the crates below.
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{
-    CheckReport, Lines, Moment, Observed, Watch, is_interrupt, set_interrupt_check, set_print,
+    CheckReport, HostArray, KernelCall, Kernels, Lines, Moment, NoKernels, Observed, Watch,
+    is_interrupt, run_graph, set_interrupt_check, set_print,
 };
 pub use tessera_support::forked;
 pub use tessera_target::{BufferArg, Queue};

@@ -1,5 +1,10 @@
-//! Graph IR: what to compute, on whole arrays. Its first true form says one thing: a kernel is
-//! called on arrays and scalars, and gives a new version of each array it writes.
+//! Graph IR: what to compute, on whole arrays. A small closed set of primitives on tensors, with
+//! explicit broadcasting and conversion; everything richer is a composition of them. Kernels are
+//! called on arrays and scalars, and give a new version of each array they write.
+//!
+//! The op table is [`GraphOp`]; its rules are in [`ops`], one file for each family. [`GraphBuilder`]
+//! makes functions op by op, [`Copier`] moves ops between functions, [`walk`] answers questions about
+//! uses and removes what is not used, [`dims`] is arithmetic on extents that are expressions.
 //!
 //! ```
 //! use tessera_graph::{Graph, kernel_call_module};
@@ -31,9 +36,32 @@
 //! ```
 
 mod build;
+mod builder;
+mod copy;
+pub mod dims;
+mod emit;
+mod emit_window;
 mod level;
+mod module;
+pub mod ops;
+mod rule;
 mod table;
+pub mod walk;
 
 pub use build::kernel_call_module;
+pub use builder::GraphBuilder;
+pub use copy::{Copier, clone_with};
+pub use emit::{DotAxes, extents};
+pub use emit_window::Windows;
 pub use level::Graph;
+pub use module::{call_results, verify_module};
+pub use rule::{Refusal, Ruled, Site, elem, scalar, tensor, types_of};
 pub use table::GraphOp;
+
+pub type GraphFunc = tessera_ir::Func<Graph>;
+pub type GraphModule = tessera_ir::Module<Graph>;
+
+/// Parses one Graph IR function.
+pub fn parse(text: &str) -> Result<GraphFunc, tessera_diag::Diagnostics> {
+    tessera_ir::parse_func(text, "<ir>")
+}

@@ -9,6 +9,7 @@
 //! - [`HostArray`] owns an array and makes launch arguments of it.
 //! - [`watch()`] runs a function and tells a host what happens at lines of its source.
 //! - [`run_staged`] runs Staged IR, and looks for what its roles and engines could do to each other.
+//! - [`run_graph`] evaluates a function of Graph IR on whole arrays.
 //! - [`set_interrupt_check`] lets the host stop a long launch.
 //!
 //! ```
@@ -47,6 +48,7 @@ mod copies;
 mod elementwise;
 mod exec;
 mod fault;
+mod graph;
 mod group;
 mod host;
 mod indexed;
@@ -70,6 +72,7 @@ mod watch;
 
 pub use backend::{Interp, run, set_warp_size};
 pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
+pub use graph::{KernelCall, Kernels, NoKernels, run_graph};
 pub use host::HostArray;
 pub use staged::{StagedOptions, Timing, run_staged};
 pub use tessera_target::{is_interrupt, set_interrupt_check, set_print};

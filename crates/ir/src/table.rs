@@ -1,6 +1,6 @@
 //! The op table: everything about an op that is not its meaning, declared once.
 
-use crate::{Attrs, Func, Level, OpErrors, OpId, Type};
+use crate::{Attr, Attrs, Func, Level, OpErrors, OpId, Type};
 
 /// What kind of type an operand may have. Finer rules are the op's own `verify`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -97,6 +97,45 @@ pub enum AttrKind {
     Dict,
     /// A list of anything; the op's `verify` says more.
     List,
+}
+
+impl AttrKind {
+    /// Whether an attribute may be of this kind.
+    pub fn admits(self, value: &Attr) -> bool {
+        match self {
+            AttrKind::Bool => value.as_bool().is_some(),
+            AttrKind::Int => value.as_int().is_some(),
+            AttrKind::Number => matches!(value, Attr::Int(_) | Attr::Float(_) | Attr::Bool(_)),
+            AttrKind::Str => value.as_str().is_some(),
+            AttrKind::Word => value.as_word().is_some(),
+            AttrKind::Ref => value.as_ref_name().is_some(),
+            AttrKind::Ints => value.as_ints().is_some(),
+            AttrKind::Words => {
+                value.as_list().is_some_and(|l| l.iter().all(|a| a.as_word().is_some()))
+            }
+            AttrKind::Expr => value.as_expr().is_some(),
+            AttrKind::Exprs => value.as_exprs().is_some(),
+            AttrKind::Dict => value.as_dict().is_some(),
+            AttrKind::List => value.as_list().is_some(),
+        }
+    }
+
+    pub fn describe(self) -> &'static str {
+        match self {
+            AttrKind::Bool => "true or false",
+            AttrKind::Int => "an integer",
+            AttrKind::Number => "a number or bool",
+            AttrKind::Str => "a string",
+            AttrKind::Word => "a word",
+            AttrKind::Ref => "a function reference",
+            AttrKind::Ints => "a list of integers",
+            AttrKind::Words => "a list of words",
+            AttrKind::Expr => "a dimension expression",
+            AttrKind::Exprs => "a list of dimension expressions",
+            AttrKind::Dict => "a set of attributes",
+            AttrKind::List => "a list",
+        }
+    }
 }
 
 pub struct OperandSpec {

@@ -11,9 +11,7 @@
 //! Not checked here: anything that needs to know sizes at run time.
 
 use crate::print::print_annotated;
-use crate::{
-    Attr, AttrKind, BlockId, Func, InferContext, Level, OpId, Opcode, PrintOptions, Type, Value,
-};
+use crate::{BlockId, Func, InferContext, Level, OpId, Opcode, PrintOptions, Type, Value};
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 
@@ -207,10 +205,10 @@ fn structure<L: Level>(func: &Func<L>, id: OpId, defined: &BTreeSet<Value>, erro
             None if spec.required => {
                 errors.structure(format!("expected attribute `{}`", spec.name))
             }
-            Some(value) if !fits(spec.kind, value) => errors.structure(format!(
+            Some(value) if !spec.kind.admits(value) => errors.structure(format!(
                 "expected attribute `{}` to be {}, got {value}",
                 spec.name,
-                describe(spec.kind)
+                spec.kind.describe()
             )),
             _ => {}
         }
@@ -263,39 +261,5 @@ fn types<L: Level>(func: &Func<L>, id: OpId, errors: &mut OpErrors) {
                 }
             }
         }
-    }
-}
-
-fn fits(kind: AttrKind, value: &Attr) -> bool {
-    match kind {
-        AttrKind::Bool => value.as_bool().is_some(),
-        AttrKind::Int => value.as_int().is_some(),
-        AttrKind::Number => matches!(value, Attr::Int(_) | Attr::Float(_) | Attr::Bool(_)),
-        AttrKind::Str => value.as_str().is_some(),
-        AttrKind::Word => value.as_word().is_some(),
-        AttrKind::Ref => value.as_ref_name().is_some(),
-        AttrKind::Ints => value.as_ints().is_some(),
-        AttrKind::Words => value.as_list().is_some_and(|l| l.iter().all(|a| a.as_word().is_some())),
-        AttrKind::Expr => value.as_expr().is_some(),
-        AttrKind::Exprs => value.as_exprs().is_some(),
-        AttrKind::Dict => value.as_dict().is_some(),
-        AttrKind::List => value.as_list().is_some(),
-    }
-}
-
-fn describe(kind: AttrKind) -> &'static str {
-    match kind {
-        AttrKind::Bool => "true or false",
-        AttrKind::Int => "an integer",
-        AttrKind::Number => "a number or bool",
-        AttrKind::Str => "a string",
-        AttrKind::Word => "a word",
-        AttrKind::Ref => "a function reference",
-        AttrKind::Ints => "a list of integers",
-        AttrKind::Words => "a list of words",
-        AttrKind::Expr => "a dimension expression",
-        AttrKind::Exprs => "a list of dimension expressions",
-        AttrKind::Dict => "a set of attributes",
-        AttrKind::List => "a list",
     }
 }

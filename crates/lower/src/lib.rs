@@ -21,6 +21,7 @@ mod check;
 mod expand_math;
 mod facts;
 mod geometry;
+pub mod graph;
 mod interval;
 mod lift;
 mod lift_plan;

@@ -13,6 +13,7 @@ mod enter;
 mod exchange;
 mod export;
 mod gpu;
+mod graph;
 mod holding;
 mod kernel;
 mod layouts;
@@ -41,6 +42,10 @@ mod _core {
     use crate::gpu::{
         Event, Stream, cuda_devices, cuda_launches, cuda_memory_stats, cuda_missing, cuda_ptxas,
         cuda_synchronize, cuda_trim, named_stream, set_stream,
+    };
+    #[pymodule_export]
+    use crate::graph::{
+        Executable, GraphBuilder, Place, Program, SourceText, safetensors_load, safetensors_save,
     };
     #[pymodule_export]
     use crate::kernel::{Compiled, Kernel};

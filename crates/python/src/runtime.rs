@@ -99,7 +99,7 @@ pub fn free_paths(py: Python<'_>, file: &str, text: &str, line: u32) -> PyResult
 
 /// The exception for a failure that Python found.
 #[pyfunction]
-#[pyo3(signature = (code, message, help=None, file=None, line=None))]
+#[pyo3(signature = (code, message, help=None, file=None, line=None, place=None))]
 pub fn error(
     py: Python<'_>,
     code: &str,
@@ -107,6 +107,7 @@ pub fn error(
     help: Option<String>,
     file: Option<&str>,
     line: Option<u32>,
+    place: Option<&crate::graph::Place>,
 ) -> PyResult<Py<PyAny>> {
     let code =
         Code::parse(code).ok_or_else(|| PyValueError::new_err(format!("no such code: {code}")))?;
@@ -114,6 +115,9 @@ pub fn error(
     found.help = help;
     if let (Some(file), Some(line)) = (file, line) {
         found = found.at(Loc::span(&SourceFile::new(file, "", line + 1), line, 1, line, 1));
+    }
+    if let Some(place) = place {
+        found = found.at(place.0.clone());
     }
     Ok(exception(py, &found.into()).into_value(py).into_any())
 }

@@ -6,6 +6,8 @@ mod check_numbers;
 mod control;
 mod faults;
 mod gemm;
+mod graph;
+mod graph_control;
 mod lanes;
 mod memory;
 mod print;

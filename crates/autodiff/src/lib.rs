@@ -1,0 +1,190 @@
+//! Derivatives and batching of Graph IR: functions of a module go in, functions of the same module
+//! come out. A transformed function is made of the same primitives as its source, so that transforms
+//! nest in any order and to any depth.
+//!
+//! | transform | takes | gives |
+//! |---|---|---|
+//! | [`jvp`] | arguments, tangents | results, tangents |
+//! | [`vjp`] | `forward`: arguments; `pullback`: residuals, cotangents | results, residuals; cotangents |
+//! | [`gradient`] | arguments | results, cotangents of the arguments for the first result |
+//! | [`vmap`] | arguments with one more axis | results with one more axis |
+//!
+//! **Reverse mode** is by reverse rules: forward ops are copied, then each is answered, last to first,
+//! by ops that turn cotangents of its results into cotangents of its operands. What the answers take
+//! from the forward pass is found afterwards by cutting that joint function in two (`split.rs`); the
+//! values on the cut are the residuals. Bodies of loops, branches and called functions go the same way
+//! as functions of their own, so that their residuals are found by the same cut.
+//!
+//! **What has a derivative:** floats. Arguments that are integers or bools have no tangents and no
+//! cotangents at all (they are left out, not passed as zeros). A tangent or cotangent has the type of
+//! its value. Several cotangents of one value are added in the carrier of its dtype and stored once.
+//!
+//! **Zeros are not computed:** a tangent or cotangent that is zero for every argument is left out
+//! while rules run, and only made where a signature asks for it.
+//!
+//! Nothing here evaluates; the interpreter judges every rule in the tests.
+//!
+//! ```
+//! use tessera_autodiff::gradient;
+//! use tessera_graph::Graph;
+//! let text = "module @m : graph {version = 1}
+//!
+//! func @f(%x: tensor<[4], f64>) {
+//!   %y = graph.mul %x, %x : tensor<[4], f64>
+//!   %s = graph.reduce %y {op = sum, axes = [0]} : tensor<[], f64>
+//!   graph.return %s
+//! }
+//! ";
+//! let mut module = tessera_ir::parse_module::<Graph>(text, "f").unwrap();
+//! let grad = gradient(&mut module, "f", &[0]).unwrap();
+//! assert_eq!(module.func(&grad).unwrap().params().len(), 1);
+//! ```
+
+mod context;
+mod control;
+mod custom;
+mod emit;
+mod flow;
+mod forward;
+mod joint;
+mod region;
+mod reverse_control;
+mod rules;
+mod scalar;
+mod split;
+mod vmap;
+
+pub use custom::{check_custom_jvp, check_custom_vjp};
+
+use context::Context;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_graph::{GraphFunc, GraphModule};
+use tessera_ir::{Dim, Type};
+
+/// What [`jvp`] made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Jvp {
+    /// Takes the arguments of the source, then one tangent for each of `wrt`, in the order of `wrt`.
+    /// Gives the results of the source, then one tangent for each float result.
+    pub func: String,
+    /// For each result of the source whether it has a tangent: whether it is a float.
+    pub tangents: Vec<bool>,
+}
+
+/// What [`vjp`] made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vjp {
+    /// Takes the arguments of the source; gives its results, then `residuals` more values.
+    pub forward: String,
+    /// Takes the residuals, then one cotangent for each float result; gives one cotangent for each
+    /// of `wrt`, in the order of `wrt`.
+    pub pullback: String,
+    pub residuals: usize,
+    /// For each result of the source whether it takes a cotangent: whether it is a float.
+    pub cotangents: Vec<bool>,
+}
+
+/// What [`vmap`] made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vmap {
+    pub func: String,
+    /// For each result whether it depends on a batched argument; one that does not is repeated along
+    /// its axis where `out_axes` asks for one.
+    pub batched: Vec<bool>,
+}
+
+/// Forward mode: how the results move when the arguments `wrt` (positions, each once) move.
+///
+/// The new function is added to the module; so are derivatives of functions it calls.
+pub fn jvp(module: &mut GraphModule, func: &str, wrt: &[usize]) -> Result<Jvp, Diagnostics> {
+    let source = source(module, func)?;
+    check_wrt(&source, wrt)?;
+    Ok(Context::new(module).public_jvp(&source, wrt)?)
+}
+
+/// Reverse mode: the results and what is needed from them on (`forward`), and a linear function
+/// from cotangents of the results to cotangents of the arguments `wrt` (`pullback`).
+///
+/// Called one after the other, or inlined into one function, the two compute a gradient; what the
+/// pullback does not use is not returned by the forward function.
+pub fn vjp(module: &mut GraphModule, func: &str, wrt: &[usize]) -> Result<Vjp, Diagnostics> {
+    let source = source(module, func)?;
+    check_wrt(&source, wrt)?;
+    Ok(Context::new(module).public_vjp(&source, wrt)?)
+}
+
+/// One function from the arguments to the results and then the derivatives of the first result, a
+/// float without axes, by each argument of `wrt`: `value_and_grad` in one piece. Gives its name.
+pub fn gradient(
+    module: &mut GraphModule,
+    func: &str,
+    wrt: &[usize],
+) -> Result<String, Diagnostics> {
+    let source = source(module, func)?;
+    check_wrt(&source, wrt)?;
+    let returned = tessera_graph::walk::returned(&source);
+    let loss = returned.first().map(|&v| source.ty(v).clone());
+    if !loss.as_ref().is_some_and(|ty| ty.rank() == 0 && is_float(ty)) {
+        let got = loss.map_or("no result".to_string(), |ty| ty.to_string());
+        let why =
+            format!("expected @{func} to give a float without axes to differentiate, got {got}");
+        let place = source.terminator(source.body).map(|id| source.ops[id].loc.clone());
+        return Err(Diagnostic::new(Code::E_TYPE, why)
+            .at(place.unwrap_or_else(|| source.loc.clone()))
+            .help("reduce the result to one number (a sum or a mean), or use vjp with a cotangent")
+            .into());
+    }
+    Ok(Context::new(module).public_gradient(&source, wrt)?)
+}
+
+/// One more axis of extent `size` through the whole function: argument `i` has it at `in_axes[i]`
+/// (`None`: it is the same for all), result `i` at `out_axes[i]`. An empty `out_axes` puts it first in
+/// every result. A result that `out_axes` says is the same for all, and is not, is refused.
+pub fn vmap(
+    module: &mut GraphModule,
+    func: &str,
+    in_axes: &[Option<usize>],
+    out_axes: &[Option<usize>],
+    size: &Dim,
+) -> Result<Vmap, Diagnostics> {
+    let source = source(module, func)?;
+    Ok(Context::new(module).public_vmap(&source, in_axes, out_axes, size)?)
+}
+
+/// Whether values of the type have derivatives.
+pub fn is_float(ty: &Type) -> bool {
+    matches!(ty, Type::Tensor { .. }) && ty.dtype().is_float()
+}
+
+fn source(module: &GraphModule, func: &str) -> Result<GraphFunc, Diagnostics> {
+    tessera_graph::verify_module(module)?;
+    custom::check_module(module)?;
+    module.func(func).cloned().ok_or_else(|| {
+        let why = format!("expected a function of the module, got @{func}");
+        Diagnostic::new(Code::E_NAME, why).into()
+    })
+}
+
+fn check_wrt(func: &GraphFunc, wrt: &[usize]) -> Result<(), Diagnostics> {
+    for (place, &arg) in wrt.iter().enumerate() {
+        let Some(&param) = func.params().get(arg) else {
+            let n = func.params().len();
+            let why = format!("expected an argument of @{} below {n}, got {arg}", func.name);
+            return Err(Diagnostic::new(Code::E_ARGUMENT, why).at(func.loc.clone()).into());
+        };
+        let ty = func.ty(param);
+        let name = func.name_of(param).unwrap_or("argument");
+        if !is_float(ty) {
+            let why = format!("expected a float to differentiate by, got %{name} of type {ty}");
+            return Err(Diagnostic::new(Code::E_TYPE, why)
+                .at(func.loc.clone())
+                .help("convert it to a float before the function, or leave it out of the arguments to differentiate")
+                .into());
+        }
+        if wrt[..place].contains(&arg) {
+            let why = format!("expected each argument once, got %{name} twice");
+            return Err(Diagnostic::new(Code::E_ARGUMENT, why).at(func.loc.clone()).into());
+        }
+    }
+    Ok(())
+}

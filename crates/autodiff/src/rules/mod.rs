@@ -1,0 +1,179 @@
+//! The rules of every op, forward and reverse, one file for each family. An op either has a rule,
+//! has no derivative by its nature (its results are integers, or steps), or is refused with the
+//! reason.
+
+mod dot;
+mod index;
+mod reduce;
+mod scatter;
+mod shape;
+mod value;
+mod window;
+
+use crate::emit::{Emit, Outs, View};
+use crate::scalar::moves;
+use tessera_diag::Diagnostic;
+use tessera_graph::GraphOp;
+use tessera_ir::Value;
+
+/// Whether the results of an op move with its operands where both are floats. Ops that run regions,
+/// functions or kernels are asked elsewhere.
+pub fn differentiable(code: GraphOp) -> bool {
+    match code {
+        GraphOp::Ew(f) => moves(f),
+        GraphOp::Const
+        | GraphOp::Iota
+        | GraphOp::Dim
+        | GraphOp::StopGradient
+        | GraphOp::ArgReduce
+        | GraphOp::WindowArgReduce
+        | GraphOp::Philox
+        | GraphOp::Return
+        | GraphOp::Yield => false,
+        GraphOp::KernelCall
+        | GraphOp::Cond
+        | GraphOp::While
+        | GraphOp::Loop
+        | GraphOp::Call
+        | GraphOp::Select
+        | GraphOp::Cast
+        | GraphOp::Bitcast
+        | GraphOp::OptBarrier
+        | GraphOp::Broadcast
+        | GraphOp::Reshape
+        | GraphOp::Transpose
+        | GraphOp::Slice
+        | GraphOp::Pad
+        | GraphOp::Concat
+        | GraphOp::Reverse
+        | GraphOp::DynamicSlice
+        | GraphOp::DynamicUpdateSlice
+        | GraphOp::Gather
+        | GraphOp::Scatter
+        | GraphOp::Reduce
+        | GraphOp::Scan
+        | GraphOp::Sort
+        | GraphOp::Dot
+        | GraphOp::Conv
+        | GraphOp::WindowReduce => true,
+    }
+}
+
+/// Emits an op of the source on its new operands in a form that keeps what its rules need; `None`
+/// where a copy will do.
+pub fn primal(em: &mut Emit, v: &View<'_>) -> Result<Option<Kept>, Diagnostic> {
+    match v.op.code {
+        GraphOp::Sort => reduce::sort_primal(em, v).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The results of an op, and values only its rules see.
+pub struct Kept {
+    pub results: Vec<Value>,
+    pub extra: Vec<Value>,
+}
+
+/// Tangents of the results from tangents of the operands; `None` is zero.
+pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
+    match v.op.code {
+        GraphOp::Ew(f) => value::ew_jvp(em, v, f, t),
+        GraphOp::Const
+        | GraphOp::Iota
+        | GraphOp::Dim
+        | GraphOp::StopGradient
+        | GraphOp::ArgReduce
+        | GraphOp::WindowArgReduce
+        | GraphOp::Philox => Ok(vec![None; v.results.len()]),
+        GraphOp::Select => value::select_jvp(em, v, t),
+        GraphOp::Cast => value::cast_jvp(em, v, t),
+        GraphOp::Bitcast => value::bitcast(em, v, t),
+        GraphOp::OptBarrier => value::barrier(em, t),
+        GraphOp::Broadcast
+        | GraphOp::Reshape
+        | GraphOp::Transpose
+        | GraphOp::Slice
+        | GraphOp::Pad
+        | GraphOp::Concat
+        | GraphOp::Reverse => shape::jvp(em, v, t),
+        GraphOp::DynamicSlice | GraphOp::DynamicUpdateSlice => index::part_jvp(em, v, t),
+        GraphOp::Gather => index::gather_jvp(em, v, t),
+        GraphOp::Scatter => scatter::jvp(em, v, t),
+        GraphOp::Reduce => reduce::reduce_jvp(em, v, t),
+        GraphOp::Scan => reduce::scan_jvp(em, v, t),
+        GraphOp::Sort => reduce::sort_jvp(em, v, t),
+        GraphOp::Dot | GraphOp::Conv => dot::jvp(em, v, t),
+        GraphOp::WindowReduce => window::jvp(em, v, t),
+        GraphOp::KernelCall => kernel(em, v),
+        GraphOp::Cond
+        | GraphOp::While
+        | GraphOp::Loop
+        | GraphOp::Call
+        | GraphOp::Return
+        | GraphOp::Yield => elsewhere(em, v),
+    }
+}
+
+/// Cotangents of the operands from cotangents of the results; `None` is zero. `wanted` says which
+/// operands are asked for.
+pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -> Outs {
+    match v.op.code {
+        GraphOp::Ew(f) => value::ew_vjp(em, v, f, ct, wanted),
+        GraphOp::Const
+        | GraphOp::Iota
+        | GraphOp::Dim
+        | GraphOp::StopGradient
+        | GraphOp::ArgReduce
+        | GraphOp::WindowArgReduce
+        | GraphOp::Philox => Ok(vec![None; v.operands.len()]),
+        GraphOp::Select => value::select_vjp(em, v, ct, wanted),
+        GraphOp::Cast => value::cast_vjp(em, v, ct),
+        GraphOp::Bitcast => value::bitcast(em, v, ct),
+        GraphOp::OptBarrier => Ok(ct.to_vec()),
+        GraphOp::Broadcast
+        | GraphOp::Reshape
+        | GraphOp::Transpose
+        | GraphOp::Slice
+        | GraphOp::Pad
+        | GraphOp::Concat
+        | GraphOp::Reverse => shape::vjp(em, v, ct, wanted),
+        GraphOp::DynamicSlice | GraphOp::DynamicUpdateSlice => index::part_vjp(em, v, ct, wanted),
+        GraphOp::Gather => index::gather_vjp(em, v, ct, wanted),
+        GraphOp::Scatter => scatter::vjp(em, v, ct, wanted),
+        GraphOp::Reduce => reduce::reduce_vjp(em, v, ct),
+        GraphOp::Scan => reduce::scan_vjp(em, v, ct),
+        GraphOp::Sort => reduce::sort_vjp(em, v, ct, wanted),
+        GraphOp::Dot => dot::dot_vjp(em, v, ct, wanted),
+        GraphOp::Conv => dot::conv_vjp(em, v, ct, wanted),
+        GraphOp::WindowReduce => window::vjp(em, v, ct),
+        GraphOp::KernelCall => kernel(em, v),
+        GraphOp::Cond
+        | GraphOp::While
+        | GraphOp::Loop
+        | GraphOp::Call
+        | GraphOp::Return
+        | GraphOp::Yield => elsewhere(em, v),
+    }
+}
+
+fn kernel(em: &mut Emit, v: &View<'_>) -> Outs {
+    let name = v.op.attr("kernel").and_then(tessera_ir::Attr::as_ref_name).unwrap_or("kernel");
+    em.refuse(
+        format!("kernel @{name} has no derivative: it is called on values that are differentiated"),
+        "wrap the call in custom_vjp (or custom_jvp), or in stop_gradient where no gradient is meant",
+    )
+}
+
+/// Drivers answer for these before rules are asked.
+fn elsewhere(em: &mut Emit, v: &View<'_>) -> Outs {
+    em.refuse(format!("`{}` stands where no rule is asked", name_of(v)), "report this")
+}
+
+pub fn name_of(v: &View<'_>) -> &'static str {
+    tessera_ir::Opcode::<tessera_graph::Graph>::mnemonic(v.op.code)
+}
+
+/// One result or operand.
+fn one(v: Value) -> Vec<Option<Value>> {
+    vec![Some(v)]
+}

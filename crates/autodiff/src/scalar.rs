@@ -1,0 +1,227 @@
+//! Derivatives of the scalar functions, one row each: by every operand, as a factor of what comes
+//! along. Forward mode multiplies tangents by the factors and adds; reverse mode multiplies the
+//! cotangent by each.
+
+use crate::emit::{Emit, Out, Outs1};
+use std::f64::consts::{LN_2, LOG2_E};
+use tessera_diag::Diagnostic;
+use tessera_ir::Value;
+use tessera_numerics::ScalarFn;
+
+/// The derivative of a function by one operand.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub enum Factor {
+    /// Zero everywhere it is defined.
+    Zero,
+    One,
+    MinusOne,
+    /// This value.
+    Times(Value),
+    /// One over this value: the product is one division.
+    Over(Value),
+}
+
+/// Whether a function moves when its operands do; the others are steps, questions or integers.
+pub fn moves(f: ScalarFn) -> bool {
+    use ScalarFn::*;
+    match f {
+        Add | Sub | Mul | Div | Mod | Neg | Abs | Fma | Sqrt | Rsqrt | Recip | Exp | Exp2 | Log
+        | Log2 | Log1p | Expm1 | Sin | Cos | Tan | Asin | Acos | Atan | Atan2 | Sinh | Cosh
+        | Tanh | Sigmoid | Erf | Pow | Maximum | Minimum | Clamp => true,
+        FloorDiv | Floor | Ceil | Round | Trunc | Sign => false,
+        And | Or | Xor | Not | Shl | Shr => false,
+        Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
+    }
+}
+
+impl Emit {
+    /// The derivative of `r = f(x)` by operand `by`.
+    pub fn factor(
+        &mut self,
+        f: ScalarFn,
+        x: &[Value],
+        r: Value,
+        by: usize,
+    ) -> Result<Factor, Diagnostic> {
+        use Factor::{MinusOne, One, Over, Times, Zero};
+        use ScalarFn::*;
+        let arg = |i: usize| x[i];
+        let first = by == 0;
+        Ok(match f {
+            Add => One,
+            Sub if first => One,
+            Sub => MinusOne,
+            Mul => Times(arg(1 - by)),
+            Div if first => Over(arg(1)),
+            Div => {
+                let q = self.ew(Div, &[r, arg(1)])?;
+                Times(self.neg(q)?)
+            }
+            // Where the quotient does not jump.
+            Mod if first => One,
+            Mod => {
+                let q = self.ew(FloorDiv, &[arg(0), arg(1)])?;
+                Times(self.neg(q)?)
+            }
+            Neg => MinusOne,
+            Abs => Times(self.ew(Sign, &[arg(0)])?),
+            Fma if by == 2 => One,
+            Fma => Times(arg(1 - by)),
+            Sqrt => {
+                let half = self.like(0.5, r)?;
+                Times(self.ew(Div, &[half, r])?)
+            }
+            Rsqrt => {
+                let q = self.ew(Div, &[r, arg(0)])?;
+                Times(self.scale(-0.5, q)?)
+            }
+            Recip => {
+                let square = self.mul(r, r)?;
+                Times(self.neg(square)?)
+            }
+            Exp => Times(r),
+            Exp2 => Times(self.scale(LN_2, r)?),
+            Log => Over(arg(0)),
+            Log2 => {
+                let scale = self.like(LOG2_E, r)?;
+                Times(self.ew(Div, &[scale, arg(0)])?)
+            }
+            Log1p => {
+                let one = self.like(1.0, r)?;
+                Over(self.add(one, arg(0))?)
+            }
+            Expm1 => {
+                let one = self.like(1.0, r)?;
+                Times(self.add(r, one)?)
+            }
+            Sin => Times(self.ew(Cos, &[arg(0)])?),
+            Cos => {
+                let sin = self.ew(Sin, &[arg(0)])?;
+                Times(self.neg(sin)?)
+            }
+            Tan => {
+                let one = self.like(1.0, r)?;
+                Times(self.ew(Fma, &[r, r, one])?)
+            }
+            Asin => Times(self.arc(arg(0))?),
+            Acos => {
+                let arc = self.arc(arg(0))?;
+                Times(self.neg(arc)?)
+            }
+            Atan => {
+                let one = self.like(1.0, r)?;
+                Over(self.ew(Fma, &[arg(0), arg(0), one])?)
+            }
+            // The operands are y, x.
+            Atan2 => {
+                let square = self.mul(arg(0), arg(0))?;
+                let length = self.ew(Fma, &[arg(1), arg(1), square])?;
+                let q = self.ew(Div, &[arg(1 - by), length])?;
+                Times(if first { q } else { self.neg(q)? })
+            }
+            Sinh => Times(self.ew(Cosh, &[arg(0)])?),
+            Cosh => Times(self.ew(Sinh, &[arg(0)])?),
+            Tanh => {
+                let (one, square) = (self.like(1.0, r)?, self.mul(r, r)?);
+                Times(self.sub(one, square)?)
+            }
+            Sigmoid => {
+                let one = self.like(1.0, r)?;
+                let rest = self.sub(one, r)?;
+                Times(self.mul(r, rest)?)
+            }
+            Erf => {
+                let square = self.mul(arg(0), arg(0))?;
+                let minus = self.neg(square)?;
+                let bell = self.ew(Exp, &[minus])?;
+                Times(self.scale(std::f64::consts::FRAC_2_SQRT_PI, bell)?)
+            }
+            Pow if first => Times(self.power(arg(0), arg(1))?),
+            Pow => {
+                // x^y at x = 0 does not move with y.
+                let (zero, one) = (self.like(0.0, r)?, self.like(1.0, r)?);
+                let none = self.ew(Eq, &[arg(0), zero])?;
+                let base = self.select(none, one, arg(0))?;
+                let log = self.ew(Log, &[base])?;
+                Times(self.mul(r, log)?)
+            }
+            Maximum => Times(self.wins(Gt, arg(by), arg(1 - by))?),
+            Minimum => Times(self.wins(Lt, arg(by), arg(1 - by))?),
+            Clamp => {
+                let (v, lo, hi) = (arg(0), arg(1), arg(2));
+                let holds = match by {
+                    0 => self.both((Gt, v, lo), (Lt, v, hi))?,
+                    1 => self.both((Gt, lo, v), (Lt, lo, hi))?,
+                    _ => {
+                        let raised = self.ew(Maximum, &[v, lo])?;
+                        self.ew(Gt, &[raised, hi])?
+                    }
+                };
+                let (one, zero) = (self.like(1.0, r)?, self.like(0.0, r)?);
+                Times(self.select(holds, one, zero)?)
+            }
+            FloorDiv | Floor | Ceil | Round | Trunc | Sign => Zero,
+            And | Or | Xor | Not | Shl | Shr => Zero,
+            Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => Zero,
+        })
+    }
+
+    /// `1 / sqrt(1 - x^2)`.
+    fn arc(&mut self, x: Value) -> Out {
+        let one = self.like(1.0, x)?;
+        let (less, more) = (self.sub(one, x)?, self.add(one, x)?);
+        let rest = self.mul(less, more)?;
+        self.ew(ScalarFn::Rsqrt, &[rest])
+    }
+
+    /// `y x^(y-1)`, and 0 where y is 0 whatever x is.
+    fn power(&mut self, x: Value, y: Value) -> Out {
+        let one = self.like(1.0, x)?;
+        match self.splat_of(y) {
+            Some(0.0) => return self.like(0.0, x),
+            Some(1.0) => return Ok(one),
+            Some(2.0) => return self.scale(2.0, x),
+            Some(n) => {
+                let less = self.like(n - 1.0, x)?;
+                let power = self.ew(ScalarFn::Pow, &[x, less])?;
+                return self.mul(y, power);
+            }
+            None => {}
+        }
+        let zero = self.like(0.0, x)?;
+        let none = self.ew(ScalarFn::Eq, &[y, zero])?;
+        let less = self.sub(y, one)?;
+        let less = self.select(none, one, less)?;
+        let power = self.ew(ScalarFn::Pow, &[x, less])?;
+        let product = self.mul(y, power)?;
+        self.select(none, zero, product)
+    }
+
+    /// 1 where `a` wins over `b`, one half where they are equal, else 0.
+    fn wins(&mut self, how: ScalarFn, a: Value, b: Value) -> Out {
+        let (one, half, zero) = (self.like(1.0, a)?, self.like(0.5, a)?, self.like(0.0, a)?);
+        let (wins, tied) = (self.ew(how, &[a, b])?, self.ew(ScalarFn::Eq, &[a, b])?);
+        let rest = self.select(tied, half, zero)?;
+        self.select(wins, one, rest)
+    }
+
+    fn both(
+        &mut self,
+        (f, a, b): (ScalarFn, Value, Value),
+        (g, c, d): (ScalarFn, Value, Value),
+    ) -> Out {
+        let (x, y) = (self.ew(f, &[a, b])?, self.ew(g, &[c, d])?);
+        self.ew(ScalarFn::And, &[x, y])
+    }
+
+    /// What comes along, times the factor; nothing where that is zero.
+    pub fn along(&mut self, what: Value, factor: Factor) -> Outs1 {
+        Ok(match factor {
+            Factor::Zero => None,
+            Factor::One => Some(what),
+            Factor::MinusOne => Some(self.neg(what)?),
+            Factor::Times(v) => Some(self.mul(what, v)?),
+            Factor::Over(v) => Some(self.ew(ScalarFn::Div, &[what, v])?),
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! Every scalar function on every shape.
+
+use crate::common::{check, func};
+use tessera_numerics::{DType, FnClass, ScalarFn};
+
+/// Where a function is smooth and its differences are good.
+fn range(f: ScalarFn) -> (f64, f64) {
+    use ScalarFn::*;
+    match f {
+        Sqrt | Rsqrt | Recip | Log | Log2 | Div | Pow | Atan2 => (0.5, 2.0),
+        Log1p => (-0.4, 2.0),
+        Asin | Acos => (-0.7, 0.7),
+        Abs | Sign => (0.1, 0.9),
+        _ => (-1.4, 1.4),
+    }
+}
+
+#[test]
+fn every_scalar_function_on_every_shape() {
+    for &f in ScalarFn::ALL {
+        if !f.accepts(DType::F64)
+            || f.class() == FnClass::Compare
+            || f.class() == FnClass::Predicate
+        {
+            continue;
+        }
+        for shape in ["", "0", "1", "5", "2, 3", "1, 1", "0, 2"] {
+            let ty = format!("tensor<[{shape}], f64>");
+            let names = ["%a", "%b", "%c"];
+            let params: Vec<_> = names[..f.arity()].iter().map(|n| format!("{n}: {ty}")).collect();
+            let body = format!(
+                "  %r = graph.{} {} : {ty}\n  graph.return %r",
+                f.name(),
+                names[..f.arity()].join(", ")
+            );
+            check(&func(&params.join(", "), &body), range(f));
+        }
+    }
+}
+
+#[test]
+fn comparisons_do_not_move() {
+    let body = "  %p = graph.lt %a, %b : tensor<[4], bool>
+  %x = graph.mul %a, %b : tensor<[4], f64>
+  %r = graph.select %p, %x, %b : tensor<[4], f64>
+  %q = graph.isfinite %a : tensor<[4], bool>
+  graph.return %r, %q, %p";
+    check(&func("%a: tensor<[4], f64>, %b: tensor<[4], f64>", body), (-1.0, 1.0));
+}
+
+#[test]
+fn one_condition_for_all() {
+    let body = "  %r = graph.select %p, %a, %b : tensor<[4], f64>\n  graph.return %r";
+    let params = "%a: tensor<[4], f64>, %b: tensor<[4], f64>, %p: tensor<[], bool>";
+    check(&func(params, body), (-1.0, 1.0));
+}

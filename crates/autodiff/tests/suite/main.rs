@@ -1,0 +1,10 @@
+//! Derivatives and batches judged by the interpreter.
+
+mod calls;
+mod common;
+mod control;
+mod elementwise;
+mod programs;
+mod rules;
+mod text;
+mod vmap;

@@ -1,0 +1,91 @@
+//! The kernels of plans: each is compiled once in the process, whoever asks for it.
+
+use crate::backends::Choice;
+use crate::mode::Mode;
+use crate::{cache, knobs};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tessera_diag::Diagnostics;
+use tessera_ir::{PassContext, PassOptions};
+use tessera_support::{ForkLock, StableHasher};
+use tessera_target::{Artifact, CompileOptions};
+use tessera_tile::TileFunc;
+
+type Key = String;
+
+static KERNELS: ForkLock<BTreeMap<Key, Arc<dyn Artifact>>> = ForkLock::new(BTreeMap::new());
+static COMPILED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many kernels of plans were compiled in this process.
+pub fn compiled_kernels() -> usize {
+    COMPILED.load(Ordering::Relaxed)
+}
+
+/// More are not worth a thread here: kernels are small, and the caller's machine has other work.
+const THREADS: usize = 8;
+
+/// The code of these functions, in order; those that are not there are compiled side by side.
+pub fn compile(
+    funcs: &[TileFunc],
+    choice: &Choice,
+    mode: Mode,
+) -> Result<Vec<Arc<dyn Artifact>>, Diagnostics> {
+    choice.caps()?;
+    let keys: Vec<Key> = funcs.iter().map(|f| key(f, choice, mode)).collect();
+    let missing: Vec<usize> = {
+        let there = KERNELS.lock();
+        (0..funcs.len()).filter(|&i| !there.contains_key(&keys[i])).collect()
+    };
+    let next = AtomicUsize::new(0);
+    let errors: Mutex<Option<Diagnostics>> = Mutex::new(None);
+    let store = cache::store()?;
+    let options = CompileOptions { profile: mode.profile, store };
+    let work = || {
+        while let Some(&i) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match one(&funcs[i], choice, mode, &options) {
+                Ok(artifact) => {
+                    COMPILED.fetch_add(1, Ordering::Relaxed);
+                    KERNELS.lock().insert(keys[i].clone(), artifact);
+                }
+                Err(found) => {
+                    errors.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(found);
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(missing.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    if let Some(errors) = errors.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        return Err(errors);
+    }
+    let there = KERNELS.lock();
+    Ok(keys.iter().filter_map(|k| there.get(k).cloned()).collect())
+}
+
+fn key(func: &TileFunc, choice: &Choice, mode: Mode) -> Key {
+    let mut h = StableHasher::new();
+    h.write_str(&func.hash().to_string());
+    h.write_str(choice.backend.name());
+    h.write_str(choice.backend.target());
+    h.write_str(&choice.backend.caps().arch);
+    h.write_u64(mode.tag());
+    h.finish().to_string()
+}
+
+fn one(
+    func: &TileFunc,
+    choice: &Choice,
+    mode: Mode,
+    options: &CompileOptions,
+) -> Result<Arc<dyn Artifact>, Diagnostics> {
+    let mut func = func.clone();
+    let passes = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
+    mode.pipeline(passes).run(&mut func, &mut PassContext::default())?;
+    Ok(Arc::from(choice.backend.compile(&func, options)?))
+}

@@ -1,0 +1,15 @@
+//! Whole functions of Graph IR, compiled and run.
+//!
+//! [`compile_graph`] plans a function for arguments of given types and compiles its kernels, each
+//! once in the process; [`GraphProgram::run`] runs the plan on arrays in host memory.
+
+mod arena;
+mod donate;
+mod kernels;
+mod program;
+mod run;
+
+pub use kernels::compiled_kernels;
+pub use program::{GraphOptions, GraphProgram, GraphStats, compile_graph};
+pub use run::{GraphKernels, HostKernels};
+pub use tessera_lower::graph::{Plan, PlanOptions, argument_type};

@@ -1,0 +1,170 @@
+//! A function that was compiled for arguments of given types.
+
+use super::arena::{Places, assign};
+use super::kernels;
+use super::run::Recorded;
+use crate::backends::{Backends, Choice};
+use crate::mode::Mode;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tessera_diag::Diagnostics;
+use tessera_graph::GraphModule;
+use tessera_ir::Type;
+use tessera_lower::graph::{Plan, PlanOptions, Step, plan_graph};
+use tessera_numerics::Profile;
+use tessera_support::ForkLock;
+use tessera_target::Artifact;
+
+/// How a function is compiled.
+#[derive(Clone, Debug, Default)]
+pub struct GraphOptions {
+    /// The backend's name; the process's choice for arrays in host memory where not given.
+    pub backend: Option<String>,
+    pub profile: Profile,
+    pub plan: PlanOptions,
+}
+
+/// What compiling took.
+#[derive(Clone, Debug, Default)]
+pub struct GraphStats {
+    pub plan: Duration,
+    pub compile: Duration,
+    pub launches: usize,
+    pub kernels: usize,
+    /// Kernels that were not there before.
+    pub compiled: usize,
+    /// Ops that the host evaluates by their definition.
+    pub host_ops: usize,
+    pub scratch_bytes: usize,
+    pub unshared_bytes: usize,
+}
+
+pub struct GraphProgram {
+    pub(super) plan: Plan,
+    pub(super) places: Places,
+    pub(super) kernels: Vec<Arc<dyn Artifact>>,
+    pub(super) choice: Choice,
+    pub(super) stats: GraphStats,
+    /// Launches with all but addresses filled in, for a run at a time.
+    pub(super) idle: ForkLock<Vec<Recorded>>,
+}
+
+/// Compiles a function of a module for arguments of these types (tensors with known extents).
+pub fn compile_graph(
+    module: &GraphModule,
+    func: &str,
+    args: &[Type],
+    backends: &Backends,
+    options: &GraphOptions,
+) -> Result<GraphProgram, Diagnostics> {
+    let start = Instant::now();
+    tessera_graph::verify_module(module)?;
+    let plan = plan_graph(module, func, args, &options.plan)?;
+    let planned = start.elapsed();
+    GraphProgram::from_plan(plan, backends, options, planned)
+}
+
+impl GraphProgram {
+    fn from_plan(
+        plan: Plan,
+        backends: &Backends,
+        options: &GraphOptions,
+        planned: Duration,
+    ) -> Result<Self, Diagnostics> {
+        let choice = backends.to_compile(options.backend.as_deref())?;
+        let start = Instant::now();
+        let before = kernels::compiled_kernels();
+        let mode = Mode { profile: options.profile, ..Mode::default() };
+        let code = kernels::compile(&plan.kernels, &choice, mode)?;
+        let places = assign(&plan);
+        let mut counts = Counts::default();
+        counts.steps(&plan.steps);
+        let stats = GraphStats {
+            plan: planned,
+            compile: start.elapsed(),
+            launches: counts.launches,
+            kernels: plan.kernels.len(),
+            compiled: kernels::compiled_kernels() - before,
+            host_ops: counts.host.len(),
+            scratch_bytes: places.bytes,
+            unshared_bytes: places.unshared,
+        };
+        let idle = ForkLock::new(Vec::new());
+        Ok(Self { plan, places, kernels: code, choice, stats, idle })
+    }
+
+    pub fn stats(&self) -> &GraphStats {
+        &self.stats
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The plan as text: what has memory, which kernels run on what. What is changed in its `store`
+    /// lines is asked for with [`PlanOptions::from_text`].
+    pub fn plan_text(&self) -> String {
+        self.plan.to_string()
+    }
+
+    /// The kernels in Tile IR, as the passes get them.
+    pub fn kernels_text(&self) -> String {
+        self.plan.kernels.iter().map(|k| k.to_string()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Results that may be written over arguments: pairs of a result's and an argument's place.
+    pub fn donations(&self) -> Vec<(usize, usize)> {
+        super::donate::donations(&self.plan)
+    }
+
+    /// The backend that kernels run on.
+    pub fn backend(&self) -> &'static str {
+        self.choice.backend.name()
+    }
+
+    /// The types of the arguments and of the results.
+    pub fn arguments(&self) -> Vec<Type> {
+        self.plan.params.iter().map(|&b| self.plan.buffers[b].ty.clone()).collect()
+    }
+
+    pub fn results(&self) -> Vec<Type> {
+        self.plan.results.iter().map(|(_, ty)| ty.clone()).collect()
+    }
+
+    /// Ops that the host evaluates by their definition, each name once.
+    pub fn host_ops(&self) -> Vec<String> {
+        let mut counts = Counts::default();
+        counts.steps(&self.plan.steps);
+        let names: BTreeSet<String> = counts.host.into_iter().collect();
+        names.into_iter().collect()
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    launches: usize,
+    host: Vec<String>,
+}
+
+impl Counts {
+    fn steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Launch { .. } => self.launches += 1,
+                Step::Host { label, .. } => self.host.push(label.clone()),
+                Step::Call { .. } => self.launches += 1,
+                Step::Copy { .. } => {}
+                Step::Cond { then, otherwise, .. } => {
+                    self.steps(then);
+                    self.steps(otherwise);
+                }
+                Step::While { test, body, .. } => {
+                    self.steps(test);
+                    self.steps(body);
+                }
+                Step::Loop { body, .. } => self.steps(body),
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Runs a function both ways and compares.
+
+use tessera_driver::Backends;
+use tessera_driver::graph::{
+    GraphOptions, GraphProgram, PlanOptions, argument_type, compile_graph,
+};
+use tessera_graph::{Graph, GraphModule};
+use tessera_interp::{HostArray, NoKernels, run_graph};
+use tessera_ir::{Type, parse_module};
+use tessera_numerics::DType;
+
+/// Numbers that differ, small enough that sums of them stay exact for longer.
+pub fn noise(dims: &[i64], dtype: DType, seed: i64) -> HostArray {
+    let n: i64 = dims.iter().product();
+    let values: Vec<f64> = (0..n)
+        .map(|i| {
+            let x = ((i + seed) * 7919 % 257) as f64 / 257.0;
+            match dtype {
+                DType::Bool => f64::from(x > 0.5),
+                d if d.is_unsigned_int() => (x * 15.0).floor(),
+                d if d.is_int() => (x * 14.0 - 7.0).floor(),
+                _ => x * 4.0 - 2.0,
+            }
+        })
+        .collect();
+    HostArray::new(dims, dtype, &values)
+}
+
+pub fn module(body: &str) -> GraphModule {
+    let text = format!("module @m : graph {{version = 1}}\n\n{body}\n");
+    parse_module::<Graph>(&text, "test").unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+pub fn arguments(module: &GraphModule, func: &str) -> Vec<HostArray> {
+    let func = module.func(func).expect("the function");
+    let each = func.params().iter().enumerate();
+    each.map(|(i, &p)| {
+        let ty = func.ty(p);
+        let dims: Vec<i64> =
+            ty.shape().iter().map(|d| d.as_static().unwrap_or(5 + i as i64 % 2)).collect();
+        noise(&dims, ty.dtype(), 31 * i as i64)
+    })
+    .collect()
+}
+
+pub fn compile(module: &GraphModule, args: &[HostArray], plan: PlanOptions) -> GraphProgram {
+    let types: Vec<Type> = args.iter().map(|a| argument_type(&a.dims, a.dtype)).collect();
+    let options = GraphOptions { backend: Some("cpu".into()), plan, ..GraphOptions::default() };
+    let name = module.funcs[0].name.clone();
+    compile_graph(module, &name, &types, &Backends::default(), &options)
+        .unwrap_or_else(|e| panic!("{e}\n{module}"))
+}
+
+/// How far results may be apart: other orders of sums, functions within 2 ulp.
+fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 1e-12,
+        DType::F32 | DType::Tf32 => 2e-5,
+        DType::F16 => 4e-3,
+        DType::BF16 => 3e-2,
+        d if d.is_float() => 0.3,
+        _ => 0.0,
+    }
+}
+
+pub fn agree(got: &HostArray, wanted: &HostArray, what: &str) {
+    assert_eq!((&got.dims, got.dtype), (&wanted.dims, wanted.dtype), "{what}");
+    let largest =
+        wanted.values().iter().filter(|v| v.is_finite()).fold(1.0, |m: f64, v| m.max(v.abs()));
+    let bound = tolerance(got.dtype);
+    for (i, (a, b)) in got.values().iter().zip(wanted.values()).enumerate() {
+        let same = a == &b || (a.is_nan() && b.is_nan());
+        let near = (a - b).abs() <= bound * (b.abs() + largest);
+        assert!(same || near, "{what}: element {i} is {a}, expected {b}");
+    }
+}
+
+fn show(program: &GraphProgram) -> String {
+    let mut out = format!("{:#?}\n", program.plan().steps);
+    for k in &program.plan().kernels {
+        out += &k.to_string();
+    }
+    out
+}
+
+pub fn check_args(text: &str, args: &[HostArray]) -> Vec<GraphProgram> {
+    let module = module(text);
+    let name = module.funcs[0].name.clone();
+    let wanted =
+        run_graph(&module, &name, args, &mut NoKernels).unwrap_or_else(|e| panic!("{e}\n{module}"));
+    let mut out = Vec::new();
+    for separate in [false, true] {
+        let plan = PlanOptions { separate, ..PlanOptions::default() };
+        let program = compile(&module, args, plan);
+        for turn in 0..2 {
+            let got = program.run(args).unwrap_or_else(|e| panic!("{e}\n{module}"));
+            assert_eq!(got.len(), wanted.len());
+            if std::env::var("SHOW_PLAN").is_ok() {
+                println!("{}", show(&program));
+            }
+            for (i, (g, w)) in got.iter().zip(&wanted).enumerate() {
+                agree(g, w, &format!("result {i}, separate {separate}, turn {turn}\n{module}"));
+            }
+        }
+        out.push(program);
+    }
+    out
+}
+
+pub fn check(text: &str) -> Vec<GraphProgram> {
+    let module = module(text);
+    let args = arguments(&module, &module.funcs[0].name.clone());
+    check_args(text, &args)
+}

@@ -1,0 +1,888 @@
+//! Which values get memory, and which ops share a kernel.
+//!
+//! A block is walked from its end. Each use asks for a value at a map into the iteration space of the
+//! kernel that uses it. A value that one kernel alone asks for becomes a part of it; others get
+//! memory and a kernel, where possible that of one of those who ask, which then has several results.
+//! Ops that only rearrange pass requests on with another map.
+
+use super::class::{
+    Class, along, class, combined_map, index_maps, is_light, is_matrix, operand_maps, sides,
+};
+use super::index::{Axis, Line, Map, Space, dims_of, is_view, is_whole, strides, through};
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_graph::{GraphFunc, GraphOp};
+use tessera_ir::{Attr, BlockId, OpId, Value};
+
+/// One use of a value.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub group: usize,
+    pub how: How,
+}
+
+#[derive(Clone, Debug)]
+pub enum How {
+    /// Its elements at a map, computed there or read.
+    Element(Map),
+    /// Some of its elements, from memory of its own.
+    Stored,
+    /// All of it in memory, row by row.
+    Whole,
+}
+
+/// What a kernel is made for.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// Loops over the space.
+    Nest,
+    /// An op with a way of its own: a host call, control flow, sorting.
+    Op(OpId),
+    /// The block's end and all that is outside.
+    End,
+}
+
+/// A value that a kernel writes.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// What is computed.
+    pub value: Value,
+    pub map: Map,
+    /// Whose memory it goes to, and where: a map into its extents.
+    pub target: Value,
+    pub place: Map,
+    /// Positions that are added to `place` when the kernel runs, with the largest allowed.
+    pub moved: Vec<(Value, i64)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub kind: Kind,
+    pub space: Space,
+    pub outputs: Vec<Output>,
+    /// Axes that are combined, and for each reduction inside those of its axes.
+    pub reduced: Vec<Axis>,
+    pub bound: BTreeMap<Value, Vec<Axis>>,
+    /// A product whose sums the rest is computed from.
+    pub product: Option<Value>,
+    /// Where in the block its latest op stands.
+    pub place: usize,
+    pub succ: BTreeSet<usize>,
+}
+
+pub struct Grouping {
+    pub groups: Vec<Group>,
+    /// The values that have memory, and who writes it.
+    pub stored: BTreeMap<Value, usize>,
+    /// Values that are others under another shape.
+    pub alias: BTreeMap<Value, Value>,
+}
+
+pub const END: usize = 0;
+
+/// No reduction of more elements is repeated or kept inside of a larger kernel.
+const LARGEST_INSIDE: i64 = 1 << 16;
+
+/// In no more places a value is computed again.
+const REPEATED: usize = 6;
+
+/// Ops that are looked through for a reduction.
+const SEARCHED: usize = 32;
+
+pub fn group(func: &GraphFunc, block: BlockId, split: &BTreeSet<Value>) -> Grouping {
+    let end = Group {
+        kind: Kind::End,
+        space: Space::default(),
+        outputs: Vec::new(),
+        reduced: Vec::new(),
+        bound: BTreeMap::new(),
+        product: None,
+        place: usize::MAX,
+        succ: BTreeSet::new(),
+    };
+    let mut sweep = Sweep {
+        func,
+        out: Grouping { groups: vec![end], stored: BTreeMap::new(), alias: BTreeMap::new() },
+        requests: BTreeMap::new(),
+        place: 0,
+        split,
+    };
+    let ops = &func.blocks[block].ops;
+    for (place, &id) in ops.iter().enumerate().rev() {
+        sweep.place = place;
+        sweep.visit(id);
+    }
+    sweep.out
+}
+
+struct Sweep<'f> {
+    func: &'f GraphFunc,
+    out: Grouping,
+    requests: BTreeMap<Value, Vec<Request>>,
+    place: usize,
+    /// Values that are to have memory whatever the rules say.
+    split: &'f BTreeSet<Value>,
+}
+
+impl Sweep<'_> {
+    fn ask(&mut self, value: Value, group: usize, how: How) {
+        self.requests.entry(value).or_default().push(Request { group, how });
+    }
+
+    fn add(&mut self, kind: Kind) -> usize {
+        self.out.groups.push(Group {
+            kind,
+            space: Space::default(),
+            outputs: Vec::new(),
+            reduced: Vec::new(),
+            bound: BTreeMap::new(),
+            product: None,
+            place: self.place,
+            succ: BTreeSet::new(),
+        });
+        self.out.groups.len() - 1
+    }
+
+    /// Whether something of `from` has to run before something of `to`.
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        let (mut list, mut seen) = (vec![from], BTreeSet::new());
+        while let Some(at) = list.pop() {
+            if at == to {
+                return true;
+            }
+            if seen.insert(at) {
+                list.extend(&self.out.groups[at].succ);
+            }
+        }
+        false
+    }
+
+    fn visit(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        match class(func, id) {
+            Class::End => {
+                for &v in &op.operands {
+                    self.ask(v, END, How::Whole);
+                }
+            }
+            Class::Source => self.source(id),
+            Class::View => {
+                for (i, &v) in op.results.iter().enumerate() {
+                    self.view(id, v, op.operands[i]);
+                }
+            }
+            Class::Pointwise | Class::Combine | Class::Gather | Class::DynamicSlice => {
+                self.compute(id);
+            }
+            Class::Product => self.product(id),
+            Class::Parts => self.parts(id),
+            Class::Own => self.own(id),
+        }
+    }
+
+    /// Takes the requests of a value; it gets memory that `group` writes.
+    fn store(&mut self, v: Value, group: usize) {
+        let requests = self.requests.remove(&v).unwrap_or_default();
+        for request in requests {
+            if request.group != group {
+                self.out.groups[group].succ.insert(request.group);
+            }
+        }
+        self.out.stored.insert(v, group);
+    }
+
+    fn wanted(&self, v: Value) -> &[Request] {
+        self.requests.get(&v).map_or(&[], Vec::as_slice)
+    }
+
+    fn source(&mut self, id: OpId) {
+        let v = self.func.ops[id].results[0];
+        let stored = |r: &Request| !matches!(r.how, How::Element(_));
+        let dense = self.func.ops[id].attr("data").is_some();
+        if self.wanted(v).is_empty() {
+            return;
+        }
+        if dense {
+            // Memory that is there before anything runs.
+            let group = self.add(Kind::Op(id));
+            self.store(v, group);
+        } else if self.wanted(v).iter().any(stored) || self.split.contains(&v) {
+            self.own_nest(v);
+        }
+    }
+
+    /// A kernel of its own that writes a value.
+    fn own_nest(&mut self, v: Value) -> (usize, Map) {
+        let group = self.add(Kind::Nest);
+        let map = self.fresh(group, &dims_of(self.func, v));
+        self.output(group, v, map.clone());
+        self.store(v, group);
+        (group, map)
+    }
+
+    fn fresh(&mut self, group: usize, dims: &[i64]) -> Map {
+        let space = &mut self.out.groups[group].space;
+        dims.iter()
+            .map(|&d| match d {
+                1 => Line::at(0),
+                d => Line::along(vec![space.add(d)]),
+            })
+            .collect()
+    }
+
+    fn output(&mut self, group: usize, v: Value, map: Map) {
+        let output = Output { value: v, place: map.clone(), map, target: v, moved: Vec::new() };
+        self.out.groups[group].outputs.push(output);
+    }
+
+    fn view(&mut self, id: OpId, v: Value, operand: Value) {
+        if self.wanted(v).is_empty() {
+            return;
+        }
+        let whole = self.wanted(v).iter().any(|r| matches!(r.how, How::Whole));
+        let code = self.func.ops[id].code;
+        let same = matches!(code, GraphOp::Reshape | GraphOp::StopGradient | GraphOp::OptBarrier);
+        let mut passed = Vec::new();
+        let mut failed = self.split.contains(&v);
+        for request in self.wanted(v).to_vec() {
+            let map = match &request.how {
+                How::Whole => continue,
+                How::Stored => {
+                    failed = true;
+                    continue;
+                }
+                How::Element(map) => map.clone(),
+            };
+            let space = &mut self.out.groups[request.group].space;
+            match through(self.func, id, &map, space) {
+                Some(map) => passed.push((request, map)),
+                None => failed = true,
+            }
+        }
+        if (failed || whole) && !same {
+            let (group, map) = self.own_nest(v);
+            let space = &mut self.out.groups[group].space;
+            let map = through(self.func, id, &map, space).unwrap_or_default();
+            self.ask(operand, group, How::Element(map));
+            return;
+        }
+        if failed || whole {
+            // The same memory under another shape.
+            let requests = self.requests.remove(&v).unwrap_or_default();
+            self.out.alias.insert(v, operand);
+            for request in requests {
+                self.ask(operand, request.group, How::Whole);
+            }
+            return;
+        }
+        for (request, map) in passed {
+            self.ask(operand, request.group, How::Element(map));
+        }
+    }
+
+    /// The one kernel and map that a value is asked for, where there is only one.
+    fn sole(&self, v: Value) -> Option<(usize, Map)> {
+        let mut found: Option<(usize, Map)> = None;
+        for request in self.wanted(v) {
+            let How::Element(map) = &request.how else { return None };
+            let map = self.out.groups[request.group].space.settle(map);
+            match &found {
+                Some((group, before)) => {
+                    let before = self.out.groups[*group].space.settle(before);
+                    if *group != request.group || before != map {
+                        return None;
+                    }
+                }
+                None => found = Some((request.group, map)),
+            }
+        }
+        found
+    }
+
+    /// A kernel that asks for all of a value in order and may write it too.
+    fn host(&self, v: Value) -> Option<(usize, Map)> {
+        let dims = dims_of(self.func, v);
+        self.wanted(v).iter().find_map(|request| {
+            let How::Element(map) = &request.how else { return None };
+            let group = &self.out.groups[request.group];
+            if !matches!(group.kind, Kind::Nest) || !is_whole(&dims, map, &group.space) {
+                return None;
+            }
+            let used: BTreeSet<Axis> =
+                map.iter().flat_map(|l| group.space.expand(&l.axes)).collect();
+            let all = self.axes(request.group);
+            // Along axes that are not its own all must be in one place.
+            let rest = all.iter().filter(|a| !used.contains(a) && group.space.extents[**a] != 1);
+            let reduced = group.space.expand(&group.reduced);
+            let inside = rest.clone().all(|a| reduced.contains(a))
+                || (reduced.is_empty()
+                    && group.product.is_none()
+                    && self.leads_to_reduction(
+                        v,
+                        &rest.map(|&a| group.space.extents[a]).collect::<Vec<_>>(),
+                    ));
+            // Where columns are combined, tiles are as high as the array: what else is computed from
+            // them would not stay in the caches.
+            let innermost = map.iter().rev().find(|l| !l.axes.is_empty());
+            let along_rows = innermost.is_none_or(|l| {
+                let last = group.space.expand(&l.axes);
+                reduced.is_empty()
+                    || last.last().is_some_and(|a| reduced.contains(a))
+                    || !reduced.iter().any(|a| used.contains(a))
+            });
+            let inside = inside && along_rows;
+            let mut others = self.wanted(v).iter().filter(|r| r.group != request.group);
+            let free = others.all(|r| !self.reaches(r.group, request.group));
+            let mut mine = self.wanted(v).iter().filter(|r| r.group == request.group);
+            let settled = group.space.settle(map);
+            let agreed = mine.all(|r| match &r.how {
+                How::Element(m) => group.space.settle(m) == settled,
+                How::Stored | How::Whole => false,
+            });
+            (inside && free && agreed).then(|| (request.group, map.clone()))
+        })
+    }
+
+    /// Whether a value is computed from a reduction along axes of these extents.
+    fn leads_to_reduction(&self, v: Value, extents: &[i64]) -> bool {
+        let func = self.func;
+        if extents.iter().product::<i64>() > LARGEST_INSIDE {
+            return false;
+        }
+        let (mut list, mut seen) = (vec![v], 0);
+        while let Some(v) = list.pop() {
+            seen += 1;
+            let Some(id) = func.def_id(v).filter(|_| seen <= SEARCHED) else { continue };
+            match class(func, id) {
+                Class::Combine if func.ops[id].code == GraphOp::Reduce => {
+                    let dims = dims_of(func, func.ops[id].operands[0]);
+                    let axes = along(func, id);
+                    let mine = axes.iter().map(|&a| dims[a]).filter(|&d| d != 1);
+                    if mine.eq(extents.iter().copied()) && !self.out.stored.contains_key(&v) {
+                        return true;
+                    }
+                }
+                Class::Pointwise | Class::View => list.extend(&func.ops[id].operands),
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// The axes that the outputs of a kernel go along, and those that are combined.
+    fn axes(&self, group: usize) -> BTreeSet<Axis> {
+        let group = &self.out.groups[group];
+        let mut out: BTreeSet<Axis> = group.space.expand(&group.reduced).into_iter().collect();
+        for output in &group.outputs {
+            out.extend(output.map.iter().flat_map(|l| group.space.expand(&l.axes)));
+        }
+        out
+    }
+
+    fn compute(&mut self, id: OpId) {
+        let v = self.func.ops[id].results[0];
+        if self.wanted(v).is_empty() {
+            return;
+        }
+        if !self.split.contains(&v)
+            && let Some((group, map)) = self.sole(v)
+            && self.enter(id, group, &map)
+        {
+            self.requests.remove(&v);
+            return;
+        }
+        if self.is_cheap(id) {
+            let all: Vec<Request> = self.wanted(v).to_vec();
+            let element = |r: &Request| matches!(r.how, How::Element(_));
+            if all.iter().all(element) && all.len() <= REPEATED && !self.split.contains(&v) {
+                self.requests.remove(&v);
+                for request in all {
+                    if let How::Element(map) = request.how {
+                        self.enter(id, request.group, &map);
+                    }
+                }
+                return;
+            }
+        }
+        if let Some((group, map)) = self.host(v)
+            && self.enter(id, group, &map)
+        {
+            self.keep_together(group, &map);
+            self.output(group, v, map);
+            self.store(v, group);
+            return;
+        }
+        let group = self.add(Kind::Nest);
+        let map = self.own_space(id, group);
+        self.output(group, v, map.clone());
+        self.store(v, group);
+        self.enter(id, group, &map);
+    }
+
+    /// Along axes that an output does not have, all of a kernel is in one place.
+    fn keep_together(&mut self, group: usize, map: &Map) {
+        let g = &self.out.groups[group];
+        let used: BTreeSet<Axis> = map.iter().flat_map(|l| g.space.expand(&l.axes)).collect();
+        let rest: Vec<Axis> = self
+            .axes(group)
+            .into_iter()
+            .filter(|a| !used.contains(a) && g.space.extents[*a] != 1)
+            .collect();
+        if g.reduced.is_empty() && !rest.is_empty() {
+            self.out.groups[group].reduced = rest;
+        }
+    }
+
+    /// The space of a kernel that begins with this op: for a reduction its axes lie as the operand's.
+    fn own_space(&mut self, id: OpId, group: usize) -> Map {
+        let (func, op) = (self.func, &self.func.ops[id]);
+        if op.code != GraphOp::Reduce && op.code != GraphOp::ArgReduce {
+            let mut map = self.fresh(group, &dims_of(func, op.results[0]));
+            let turned = op.attr("reverse").and_then(Attr::as_bool).unwrap_or(false);
+            if op.code == GraphOp::Scan && turned {
+                // A scan from the end runs forwards over what is turned around.
+                let line = &mut map[along(func, id)[0]];
+                let extent: i64 =
+                    line.axes.iter().map(|&a| self.out.groups[group].space.extents[a]).product();
+                *line = Line { offset: extent - 1, step: -1, axes: line.axes.clone() };
+            }
+            return map;
+        }
+        let axes = along(func, id);
+        let map = self.fresh(group, &dims_of(func, op.operands[0]));
+        let gone = map.iter().enumerate().filter(|(i, _)| axes.contains(i));
+        let list: Vec<Axis> = gone.flat_map(|(_, l)| l.axes.clone()).collect();
+        if op.code == GraphOp::ArgReduce {
+            self.out.groups[group].space.fixed.extend(list.clone());
+        }
+        self.out.groups[group].reduced = list.clone();
+        self.out.groups[group].bound.insert(op.results[0], list);
+        let kept = map.into_iter().enumerate().filter(|(i, _)| !axes.contains(i));
+        kept.map(|(_, l)| l).collect()
+    }
+
+    /// Few instructions from at most one array of its size: better computed again than kept.
+    fn is_cheap(&self, id: OpId) -> bool {
+        let v = self.func.ops[id].results[0];
+        let size: i64 = dims_of(self.func, v).iter().product();
+        let mut roots = BTreeSet::new();
+        let mut budget = SEARCHED;
+        is_light(self.func, id) && {
+            self.roots(v, size, &mut roots, &mut budget);
+            roots.len() <= 1
+        }
+    }
+
+    /// The arrays, large as the value, that it would be computed again from.
+    fn roots(&self, v: Value, size: i64, out: &mut BTreeSet<Value>, budget: &mut usize) {
+        let func = self.func;
+        if dims_of(func, v).iter().product::<i64>() * 8 <= size {
+            return;
+        }
+        let Some(id) = func.def_id(v).filter(|_| *budget > 0) else {
+            out.insert(v);
+            return;
+        };
+        *budget -= 1;
+        match class(func, id) {
+            Class::Source if func.ops[id].attr("data").is_none() => {}
+            Class::View => {
+                let place = func.ops[id].results.iter().position(|&r| r == v).unwrap_or(0);
+                self.roots(func.ops[id].operands[place], size, out, budget);
+            }
+            Class::Pointwise if is_light(func, id) && !self.split.contains(&v) => {
+                for &operand in &func.ops[id].operands {
+                    self.roots(operand, size, out, budget);
+                }
+            }
+            _ => {
+                out.insert(v);
+            }
+        }
+    }
+
+    /// Makes an op a part of a kernel at this map: its operands are asked for. `false` where it cannot
+    /// be one.
+    fn enter(&mut self, id: OpId, group: usize, map: &Map) -> bool {
+        let (func, op) = (self.func, &self.func.ops[id]);
+        let v = op.results[0];
+        match op.code {
+            GraphOp::Reduce | GraphOp::ArgReduce => {
+                let Some(axes) = self.bind(id, group, map) else { return false };
+                let all = combined_map(func, id, map, &axes);
+                self.ask(op.operands[0], group, How::Element(all));
+            }
+            GraphOp::Scan => {
+                // The whole axis has to be in one place, and only a scan's own kernel sees to that.
+                let axis = along(func, id)[0];
+                let g = &self.out.groups[group];
+                let line = &map[axis];
+                let alone =
+                    g.outputs.len() == 1 && g.outputs[0].value == v && g.outputs[0].map == *map;
+                if !alone {
+                    return false;
+                }
+                let list = line.axes.clone();
+                self.out.groups[group].reduced = list.clone();
+                self.out.groups[group].space.fixed.extend(list.clone());
+                self.out.groups[group].bound.insert(v, list);
+                self.ask(op.operands[0], group, How::Element(map.clone()));
+            }
+            GraphOp::Gather => {
+                let g = &self.out.groups[group];
+                if g.product.is_some() {
+                    return false;
+                }
+                self.ask(op.operands[0], group, How::Whole);
+                let places = index_maps(func, id, map);
+                for place in places {
+                    self.ask(op.operands[1], group, How::Element(place));
+                }
+                for &other in op.group("other") {
+                    self.ask(other, group, How::Element(Vec::new()));
+                }
+            }
+            GraphOp::DynamicSlice => {
+                if self.out.groups[group].product.is_some() {
+                    return false;
+                }
+                self.ask(op.operands[0], group, How::Stored);
+                for &at in op.group("at") {
+                    self.ask(at, group, How::Stored);
+                }
+            }
+            _ => {
+                for &operand in &op.operands {
+                    let map = match func.ty(operand).rank() {
+                        0 => Vec::new(),
+                        _ => map.clone(),
+                    };
+                    self.ask(operand, group, How::Element(map));
+                }
+            }
+        }
+        true
+    }
+
+    /// The axes of a kernel's space that a reduction inside of it goes along.
+    fn bind(&mut self, id: OpId, group: usize, map: &Map) -> Option<Vec<Axis>> {
+        let (func, op) = (self.func, &self.func.ops[id]);
+        let v = op.results[0];
+        let g = &self.out.groups[group];
+        if let Some(axes) = g.bound.get(&v) {
+            return Some(axes.clone());
+        }
+        if g.product.is_some() || !matches!(g.kind, Kind::Nest) {
+            return None;
+        }
+        let dims = dims_of(func, op.operands[0]);
+        let extents: Vec<i64> =
+            along(func, id).iter().map(|&a| dims[a]).filter(|&d| d != 1).collect();
+        if extents.iter().product::<i64>() > LARGEST_INSIDE {
+            return None;
+        }
+        let used: BTreeSet<Axis> = map.iter().flat_map(|l| g.space.expand(&l.axes)).collect();
+        let matches = |axes: &[Axis]| {
+            axes.iter().map(|&a| g.space.extents[a]).eq(extents.iter().copied())
+                && axes.iter().all(|a| !used.contains(a))
+        };
+        let reduced = g.space.expand(&g.reduced);
+        let axes = if !reduced.is_empty() {
+            if !matches(&reduced) {
+                return None;
+            }
+            reduced
+        } else {
+            let all = self.axes(group);
+            let rest: Vec<Axis> =
+                all.into_iter().filter(|a| !used.contains(a) && g.space.extents[*a] != 1).collect();
+            // Values along other axes would be computed once for each of them.
+            if rest.is_empty() {
+                let space = &mut self.out.groups[group].space;
+                extents.iter().map(|&e| space.add(e)).collect()
+            } else if matches(&rest) {
+                rest
+            } else {
+                return None;
+            }
+        };
+        let g = &mut self.out.groups[group];
+        if op.code == GraphOp::ArgReduce {
+            g.space.fixed.extend(axes.clone());
+        }
+        g.reduced = axes.clone();
+        g.bound.insert(v, axes.clone());
+        Some(axes)
+    }
+
+    fn product(&mut self, id: OpId) {
+        let func = self.func;
+        let v = func.ops[id].results[0];
+        if self.wanted(v).is_empty() {
+            return;
+        }
+        let dims = dims_of(func, v);
+        let matrix = is_matrix(func, id);
+        let fits = |sweep: &Self, group: usize, map: &Map| {
+            let g = &sweep.out.groups[group];
+            matrix
+                && matches!(g.kind, Kind::Nest)
+                && g.reduced.is_empty()
+                && g.product.is_none()
+                && is_whole(&dims, map, &g.space)
+                && g.outputs.iter().all(|o| o.moved.is_empty())
+                && {
+                    let used: BTreeSet<Axis> =
+                        map.iter().flat_map(|l| g.space.expand(&l.axes)).collect();
+                    sweep.axes(group).iter().all(|a| used.contains(a) || g.space.extents[*a] == 1)
+                }
+                && !sweep.sees_positions(group)
+        };
+        let (group, map) = match (self.sole(v), self.host(v)) {
+            (Some((group, map)), _) if !self.split.contains(&v) && fits(self, group, &map) => {
+                self.requests.remove(&v);
+                (group, map)
+            }
+            (_, Some((group, map))) if fits(self, group, &map) => {
+                self.output(group, v, map.clone());
+                self.store(v, group);
+                (group, map)
+            }
+            _ => self.own_nest(v),
+        };
+        let parts = sides(func, id);
+        let space = &mut self.out.groups[group].space;
+        let depth: Vec<Line> =
+            parts.depth.iter().map(|&d| Line::along(vec![space.add(d)])).collect();
+        let list: Vec<Axis> = depth.iter().flat_map(|l| l.axes.clone()).collect();
+        space.fixed.extend(list.clone());
+        self.out.groups[group].bound.insert(v, list.clone());
+        if matrix {
+            self.out.groups[group].product = Some(v);
+        } else {
+            self.out.groups[group].reduced = list;
+        }
+        let maps = operand_maps(func, id, &map, &depth);
+        for (side, map) in maps.into_iter().enumerate() {
+            let operand = func.ops[id].operands[side];
+            if matrix {
+                self.stored_operand(operand, group, map);
+            } else {
+                self.ask(operand, group, How::Element(map));
+            }
+        }
+    }
+
+    /// Asks for an operand of a product where its depth is one axis of memory: behind as many views
+    /// as leave it so.
+    fn stored_operand(&mut self, operand: Value, group: usize, map: Map) {
+        let func = self.func;
+        let depth = |sweep: &Self, v: Value, map: &Map| -> bool {
+            let g = &sweep.out.groups[group];
+            let (_, list) = strides(&dims_of(func, v), map, &g.space);
+            let bound = g.product.and_then(|p| g.bound.get(&p)).cloned().unwrap_or_default();
+            let axes: Vec<Axis> = bound.into_iter().filter(|&a| g.space.extents[a] != 1).collect();
+            let of = |a: Axis| list.iter().find(|(b, _)| *b == a).map_or(0, |(_, s)| *s);
+            axes.windows(2).all(|w| of(w[0]) == of(w[1]) * g.space.extents[w[1]])
+        };
+        let (mut at, mut at_map) = (operand, map);
+        let mut best = operand;
+        while let Some(id) = func.def_id(at) {
+            if !is_view(func.ops[id].code)
+                || self.split.contains(&at)
+                || !matches!(class(func, id), Class::View)
+            {
+                break;
+            }
+            let place = func.ops[id].results.iter().position(|&r| r == at).unwrap_or(0);
+            let Some(next) = through(func, id, &at_map, &mut self.out.groups[group].space) else {
+                break;
+            };
+            at = func.ops[id].operands[place];
+            at_map = next;
+            if depth(self, at, &at_map) {
+                best = at;
+            }
+        }
+        // Views above are kept as they are; this one is what must be in memory.
+        self.ask(best, group, How::Stored);
+    }
+
+    /// Whether what a kernel computes depends on positions themselves.
+    fn sees_positions(&self, group: usize) -> bool {
+        let func = self.func;
+        let mut list: Vec<Value> = self.out.groups[group].outputs.iter().map(|o| o.value).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(v) = list.pop() {
+            if !seen.insert(v) {
+                continue;
+            }
+            let Some(id) = func.def_id(v) else { continue };
+            match class(func, id) {
+                Class::Source => {
+                    if func.ops[id].code == GraphOp::Iota {
+                        return true;
+                    }
+                }
+                Class::View | Class::Pointwise => {
+                    for &operand in &func.ops[id].operands {
+                        let elsewhere = self.out.stored.get(&operand).is_some_and(|&g| g != group);
+                        if !elsewhere {
+                            list.push(operand);
+                        }
+                    }
+                }
+                Class::Gather | Class::DynamicSlice => return true,
+                Class::Combine | Class::Product | Class::Parts | Class::Own | Class::End => {}
+            }
+        }
+        false
+    }
+
+    fn parts(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let v = op.results[0];
+        if self.wanted(v).is_empty() {
+            return;
+        }
+        let dims = dims_of(func, v);
+        let ints = |name: &str| op.attr(name).and_then(Attr::as_ints).unwrap_or_default();
+        let mut groups = Vec::new();
+        match op.code {
+            GraphOp::Concat => {
+                let axis = along(func, id)[0];
+                let mut start = 0;
+                for &part in &op.operands {
+                    let extent = dims_of(func, part)[axis];
+                    let g = self.add(Kind::Nest);
+                    let map = self.fresh(g, &dims_of(func, part));
+                    let mut place = map.clone();
+                    place[axis].offset += start;
+                    start += extent;
+                    self.part(g, part, map, v, place, Vec::new());
+                    groups.push(g);
+                }
+            }
+            GraphOp::Pad => {
+                let x = op.operands[0];
+                let from = dims_of(func, x);
+                let lo = ints("lo");
+                let gap = match op.attr("interior") {
+                    Some(_) => ints("interior"),
+                    None => vec![0; lo.len()],
+                };
+                let fill = self.add(Kind::Nest);
+                let map = self.fresh(fill, &dims);
+                let output = Output {
+                    value: op.operands[1],
+                    map: Vec::new(),
+                    target: v,
+                    place: map,
+                    moved: Vec::new(),
+                };
+                self.out.groups[fill].outputs.push(output);
+                self.ask(op.operands[1], fill, How::Element(Vec::new()));
+                groups.push(fill);
+                // Of each axis, the elements that stay and where the first of them goes.
+                let mut kept = Vec::new();
+                for i in 0..from.len() {
+                    let step = gap[i] + 1;
+                    let first = if lo[i] < 0 { (-lo[i] + step - 1) / step } else { 0 };
+                    let room = dims[i] - lo[i];
+                    let last = if room <= 0 { -1 } else { (room - 1) / step };
+                    kept.push((first, (last.min(from[i] - 1) - first + 1).max(0), step));
+                }
+                if kept.iter().all(|k| k.1 > 0) {
+                    let g = self.add(Kind::Nest);
+                    let extents: Vec<i64> = kept.iter().map(|k| k.1).collect();
+                    let space = self.fresh(g, &extents);
+                    let line = |l: &Line, offset: i64, step: i64| Line {
+                        offset,
+                        step,
+                        axes: l.axes.clone(),
+                    };
+                    let map =
+                        space.iter().zip(&kept).map(|(l, k)| line(l, k.0, 1)).collect::<Map>();
+                    let place = (0..from.len())
+                        .map(|i| line(&space[i], lo[i] + kept[i].0 * kept[i].2, kept[i].2))
+                        .collect();
+                    self.part(g, x, map, v, place, Vec::new());
+                    groups.push(g);
+                }
+            }
+            GraphOp::Scatter => {
+                let g = self.add(Kind::Nest);
+                let map = self.fresh(g, &dims);
+                self.part(g, op.operands[0], map.clone(), v, map, Vec::new());
+                groups.push(g);
+                let g = self.add(Kind::Op(id));
+                self.ask(op.operands[1], g, How::Whole);
+                self.ask(op.operands[2], g, How::Whole);
+                groups.push(g);
+            }
+            _ => {
+                let (x, update) = (op.operands[0], op.operands[1]);
+                let g = self.add(Kind::Nest);
+                let map = self.fresh(g, &dims);
+                self.part(g, x, map.clone(), v, map, Vec::new());
+                groups.push(g);
+                let g = self.add(Kind::Nest);
+                let extents = dims_of(func, update);
+                let map = self.fresh(g, &extents);
+                let moved: Vec<(Value, i64)> = op
+                    .group("at")
+                    .iter()
+                    .zip(dims.iter().zip(&extents))
+                    .map(|(&at, (d, e))| (at, d - e))
+                    .collect();
+                for &(at, _) in &moved {
+                    self.ask(at, g, How::Stored);
+                }
+                self.part(g, update, map.clone(), v, map, moved);
+                groups.push(g);
+            }
+        }
+        for pair in groups.windows(2) {
+            self.out.groups[pair[0]].succ.insert(pair[1]);
+        }
+        if let Some(&last) = groups.last() {
+            self.store(v, last);
+        }
+    }
+
+    fn part(
+        &mut self,
+        group: usize,
+        value: Value,
+        map: Map,
+        target: Value,
+        place: Map,
+        moved: Vec<(Value, i64)>,
+    ) {
+        self.ask(value, group, How::Element(map.clone()));
+        let output = Output { value, map, target, place, moved };
+        self.out.groups[group].outputs.push(output);
+    }
+
+    fn own(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let pure = !matches!(op.code, GraphOp::KernelCall);
+        if pure && op.regions.is_empty() && op.results.iter().all(|&v| self.wanted(v).is_empty()) {
+            return;
+        }
+        let group = self.add(Kind::Op(id));
+        for &v in &op.results {
+            self.store(v, group);
+        }
+        for &v in &op.operands {
+            self.ask(v, group, How::Whole);
+        }
+        for &region in &op.regions {
+            for v in tessera_graph::walk::captures(func, region) {
+                self.ask(v, group, How::Whole);
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Graph IR to kernels: a function becomes a plan, a list of launches over buffers.
+//!
+//! - `flatten`: one function without calls and symbols, equal ops made one.
+//! - `index`: rearrangement as lines through iteration spaces.
+//! - `group`: which values get memory, which ops share a kernel.
+//! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
+//! - `plan`: steps and buffers; `text`: a plan to read, change and ask for.
+//! - `join`, `expand`: sums that are joins, windows that are parts; `scatter`: a kernel of its own.
+
+mod class;
+mod emit;
+mod expand;
+mod flatten;
+mod group;
+mod index;
+mod join;
+mod nodes;
+mod plan;
+mod scatter;
+mod shape;
+mod text;
+
+pub use flatten::flatten;
+pub use plan::{
+    Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,
+};

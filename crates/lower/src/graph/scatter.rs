@@ -1,0 +1,215 @@
+//! Updates at computed positions: one group for each part of a row takes the updates one after
+//! another, so that what is written twice is joined in order.
+
+use super::class::{accumulator, axes_of};
+use super::emit::{ArrayUse, Kernel};
+use super::index::dims_of;
+use tessera_graph::{GraphFunc, GraphOp};
+use tessera_ir::{Attr, Builder, Dim, DimExpr, OpId, OpSpec, Privilege, Type, Value};
+use tessera_numerics::{DType, NumType, ReduceOp, ScalarFn};
+use tessera_tile::{TileBuild, TileFunc, TileOp};
+
+/// Whether updates can be joined in the array's own memory.
+pub fn in_place(func: &GraphFunc, id: OpId) -> bool {
+    let op = &func.ops[id];
+    let dtype = func.ty(op.operands[0]).dtype();
+    op.code == GraphOp::Scatter
+        && match operator(func, id) {
+            None => true,
+            Some(ReduceOp::Sum | ReduceOp::Prod) => accumulator(func, id) == Some(dtype),
+            Some(_) => true,
+        }
+}
+
+fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
+    func.ops[id].attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)
+}
+
+/// Elements of one row that a group takes.
+const WIDTH: i64 = 2048;
+
+/// The kernel that puts the updates of a scatter into its result, which holds the old array.
+/// `memory` gives the value whose memory a value has.
+pub fn scatter(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) -> Kernel {
+    let op = &func.ops[id];
+    let (x, indices, updates) = (op.results[0], op.operands[1], op.operands[2]);
+    let (dims, lead) = (dims_of(func, x), dims_of(func, indices));
+    let count = *lead.last().unwrap_or(&0);
+    let lead = &lead[..lead.len() - 1];
+    let axes = axes_of(func, id, "axes");
+    let batch = op.attr("batch").and_then(Attr::as_int).unwrap_or(0).max(0) as usize;
+    let rest: Vec<usize> = (batch..dims.len()).filter(|a| !axes.contains(a)).collect();
+    let stride = |a: usize| dims[a + 1..].iter().product::<i64>();
+    // Axes of a row that lie side by side are one.
+    let mut row: Vec<(i64, i64)> = Vec::new();
+    for &a in &rest {
+        match row.last_mut() {
+            Some((n, s)) if *s == dims[a] * stride(a) => (*n, *s) = (*n * dims[a], stride(a)),
+            _ => row.push((dims[a], stride(a))),
+        }
+    }
+    let rows: i64 = lead.iter().product();
+    let dtype = func.ty(x).dtype();
+    let mut order: Vec<usize> = (0..batch).collect();
+    order.extend(&axes);
+    let mut target = ArrayUse {
+        value: memory(x),
+        offset: 0,
+        dims: order.iter().map(|&a| dims[a]).collect(),
+        strides: order.iter().map(|&a| stride(a)).collect(),
+        dtype,
+        writes: true,
+    };
+    let (mut own_dims, mut own_strides) = (vec![rows], vec![row.iter().map(|r| r.0).product()]);
+    for (i, &(n, s)) in row.iter().enumerate() {
+        target.dims.push(n);
+        target.strides.push(s);
+        own_dims.push(n);
+        own_strides.push(row[i + 1..].iter().map(|r| r.0).product());
+    }
+    let source = ArrayUse {
+        value: memory(updates),
+        offset: 0,
+        dims: own_dims,
+        strides: own_strides,
+        dtype,
+        writes: false,
+    };
+    let places = ArrayUse {
+        value: memory(indices),
+        offset: 0,
+        dims: vec![rows, count],
+        strides: vec![count, 1],
+        dtype: func.ty(indices).dtype(),
+        writes: false,
+    };
+    let mut tile = TileFunc::new("scatter");
+    tile.loc = op.loc.clone();
+    tile.attrs.set("kind", Attr::word("group"));
+    let body = tile.body;
+    let args = vec![places, source, target];
+    let mut params = Vec::new();
+    for (one, name) in args.iter().zip(["at", "updates", "y"]) {
+        let extents = one.dims.iter().map(|&d| Dim::Static(d)).collect();
+        let privilege = if one.writes { Privilege::ReadWrite } else { Privilege::Read };
+        let ty = Type::View { dims: extents, elem: NumType::plain(one.dtype), privilege };
+        params.push(tile.add_arg(body, ty, Some(name)));
+    }
+    let form = Form { params, args: &args, lead, axes: axes.len(), batch, row: &row };
+    let grid = write(func, id, &mut tile, &form);
+    tile.attrs.set("grid", Attr::exprs([DimExpr::Const(grid)]));
+    Kernel { func: tile, args, grid: [grid, 1, 1] }
+}
+
+/// What the kernel is told: its parameters (places, updates, result) and the arrays behind them, the
+/// extents that updates are counted along, and how rows lie.
+struct Form<'a> {
+    params: Vec<Value>,
+    args: &'a [ArrayUse],
+    lead: &'a [i64],
+    axes: usize,
+    batch: usize,
+    row: &'a [(i64, i64)],
+}
+
+/// Writes the body and gives the number of groups.
+fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i64 {
+    let Form { params, args, lead, axes, batch, row } = form;
+    let (axes, batch) = (*axes, *batch);
+    let op = &func.ops[id];
+    let clamp = op.attr("oob").and_then(Attr::as_word) == Some("clamp");
+    let rows = args[0].dims[0];
+    let entry = tile.body;
+    let mut b = Builder::at_end(tile, entry, op.loc.clone());
+    // One group for each part of a row: the last axis in tiles, the others one position each.
+    let last = row.last().map(|r| r.0);
+    let wide = last.map(|n| n.min(WIDTH));
+    let mut starts = Vec::new();
+    let mut grid = 1;
+    if let (Some(n), Some(wide)) = (last, wide) {
+        let pid = OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(0));
+        let pid = b.value(pid.result(Type::INDEX)).expect("the result type is given");
+        let mut blocks: Vec<i64> = row[..row.len() - 1].iter().map(|r| r.0).collect();
+        blocks.push((n + wide - 1) / wide);
+        let mut divide: i64 = blocks.iter().product();
+        grid = divide;
+        for (i, &count) in blocks.iter().enumerate() {
+            divide /= count;
+            let by = b.index(divide);
+            let at = b.ew(ScalarFn::FloorDiv, &[pid, by]);
+            let by = b.index(count);
+            let at = b.ew(ScalarFn::Mod, &[at, by]);
+            starts.push(if i + 1 == blocks.len() {
+                let by = b.index(wide);
+                b.ew(ScalarFn::Mul, &[at, by])
+            } else {
+                at
+            });
+        }
+    }
+    let (lo, hi, step) = (b.index(0), b.index(rows), b.index(1));
+    let loop_op = b
+        .op(OpSpec::new(TileOp::For, &[lo, hi, step]).results(Vec::new()))
+        .expect("a loop without results");
+    let region = b.func.ops[loop_op].regions[0];
+    let turn = b.func.add_arg(region, Type::INDEX, Some("i"));
+    b.block = region;
+    let mut at = Vec::new();
+    for axis in 0..batch {
+        let by = b.index(lead[axis + 1..].iter().product());
+        let place = b.ew(ScalarFn::FloorDiv, &[turn, by]);
+        let by = b.index(lead[axis]);
+        at.push(b.ew(ScalarFn::Mod, &[place, by]));
+    }
+    let mut inside: Option<Value> = None;
+    for k in 0..axes {
+        let column = b.index(k as i64);
+        let place = b.load(params[0], &[turn, column], &[0, 0]);
+        let mut place = b.cast(place, DType::I64);
+        let extent = args[2].dims[batch + k];
+        let (zero, end) = (b.index(0), b.index(extent));
+        if clamp {
+            let most = b.index(extent - 1);
+            place = b.ew(ScalarFn::Maximum, &[place, zero]);
+            place = b.ew(ScalarFn::Minimum, &[place, most]);
+        } else {
+            let low = b.ew(ScalarFn::Ge, &[place, zero]);
+            let high = b.ew(ScalarFn::Lt, &[place, end]);
+            let both = b.ew(ScalarFn::And, &[low, high]);
+            inside = Some(match inside {
+                None => both,
+                Some(before) => b.ew(ScalarFn::And, &[before, both]),
+            });
+        }
+        at.push(place);
+    }
+    let mut own = vec![turn];
+    own.extend(&starts);
+    at.extend(&starts);
+    let extents = |n: usize| -> Vec<i64> {
+        let mut out = vec![0; n];
+        if let (Some(wide), Some(last)) = (wide, out.last_mut()) {
+            *last = wide;
+        }
+        out
+    };
+    let value = b.load(params[1], &own, &extents(own.len()));
+    let spec = match operator(func, id) {
+        None => OpSpec::new(TileOp::Store, &[params[2], value]),
+        Some(op) => {
+            let dtype = b.func.ty(value).dtype();
+            let value = b.cast(value, dtype.carrier());
+            let spec = OpSpec::new(TileOp::Accumulate, &[params[2], value]);
+            spec.attr("op", Attr::word(op.name()))
+        }
+    };
+    let mut spec = spec.group("at", &at).attr("extent", Attr::ints(extents(at.len())));
+    if let Some(mask) = inside {
+        spec = spec.group("mask", &[mask]);
+    }
+    b.op(spec).expect("the op has no results");
+    b.yield_(&[]);
+    b.block = entry;
+    b.return_();
+    grid
+}

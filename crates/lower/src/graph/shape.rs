@@ -1,0 +1,301 @@
+//! How a kernel goes through its iteration space: which axes become one, which are tiles and which
+//! are groups of the grid.
+
+use super::index::Axis;
+use super::nodes::{Access, Body, Node};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The part of the grid that runs along an axis.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub program: usize,
+    /// How many groups there are along it.
+    pub blocks: i64,
+    /// What a group's coordinate is divided by, and whether nothing is outside of it.
+    pub divide: i64,
+    pub last: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    /// The axes from the outermost to the innermost.
+    pub order: Vec<Axis>,
+    /// Axes of tiles and their extents, in order.
+    pub tiled: Vec<(Axis, i64)>,
+    pub parts: BTreeMap<Axis, Part>,
+    pub grid: [i64; 3],
+    /// Rows and columns of a product.
+    pub matrix: Option<(Axis, Axis)>,
+    pub depth: Axis,
+    pub depth_tile: i64,
+}
+
+/// Elements of a tile that the nearest caches hold beside their neighbours.
+const TILE: i64 = 4096;
+/// As many neighbours at least, where rows are combined into one.
+const WIDE: i64 = 256;
+
+pub fn shape(body: &mut Body) -> Result<Shape, String> {
+    let mut out = Shape { grid: [1; 3], ..Shape::default() };
+    let order = order(body);
+    let order = collapse(body, order);
+    out.order = order;
+    match body.product.is_some() {
+        true => matrix(body, &mut out)?,
+        false => nest(body, &mut out),
+    }
+    Ok(out)
+}
+
+fn accesses(body: &Body) -> Vec<&Access> {
+    let mut out: Vec<&Access> = body.writes.iter().map(|w| &w.access).collect();
+    for node in &body.nodes {
+        if let Node::Load { access, .. } = node {
+            out.push(access);
+        }
+    }
+    out
+}
+
+/// All axes of more than one position, by the strides of the array that has most of them.
+fn order(body: &Body) -> Vec<Axis> {
+    let mut axes: BTreeSet<Axis> = body.full.iter().copied().collect();
+    for access in accesses(body) {
+        axes.extend(access.strides.iter().map(|(a, _)| *a));
+    }
+    for node in &body.nodes {
+        if let Node::Position { strides, .. } = node {
+            axes.extend(strides.iter().map(|(a, _)| *a));
+        }
+    }
+    if let Some(product) = &body.product {
+        axes.extend(product.a.strides.iter().chain(&product.b.strides).map(|(a, _)| *a));
+        for depth in &product.depth {
+            axes.remove(depth);
+        }
+    }
+    axes.retain(|&a| body.space.extents[a] != 1);
+    // Positions as such have an order too: that of the axes' numbers.
+    let best = accesses(body).into_iter().rev().max_by_key(|a| a.strides.len());
+    let stride = |a: Axis| -> i64 {
+        let found = best.and_then(|b| b.strides.iter().find(|(b, _)| *b == a));
+        found.map_or(i64::MAX, |(_, s)| s.abs())
+    };
+    let mut list: Vec<Axis> = axes.into_iter().collect();
+    list.sort_by_key(|&a| (std::cmp::Reverse(stride(a)), a));
+    if let Some(product) = &body.product {
+        let role = |a: &Axis| match () {
+            _ if product.rows.contains(a) => 1,
+            _ if product.columns.contains(a) => 2,
+            _ => 0,
+        };
+        list.sort_by_key(role);
+    }
+    list
+}
+
+/// Makes one axis of two neighbours wherever every array is walked alike.
+fn collapse(body: &mut Body, mut order: Vec<Axis>) -> Vec<Axis> {
+    let mut i = 1;
+    while i < order.len() {
+        let (a, b) = (order[i - 1], order[i]);
+        if mergeable(body, a, b) {
+            merge(body, a, b);
+            order.remove(i - 1);
+        } else {
+            i += 1;
+        }
+    }
+    if let Some(product) = &body.product {
+        let mut depth: Vec<Axis> =
+            product.depth.iter().copied().filter(|&a| body.space.extents[a] != 1).collect();
+        let mut i = 1;
+        while i < depth.len() {
+            let (a, b) = (depth[i - 1], depth[i]);
+            if mergeable(body, a, b) {
+                merge(body, a, b);
+                depth.remove(i - 1);
+            } else {
+                i += 1;
+            }
+        }
+        if let Some(product) = &mut body.product {
+            product.depth = depth;
+        }
+    }
+    order
+}
+
+fn of(strides: &[(Axis, i64)], axis: Axis) -> i64 {
+    strides.iter().find(|(a, _)| *a == axis).map_or(0, |(_, s)| *s)
+}
+
+fn mergeable(body: &Body, a: Axis, b: Axis) -> bool {
+    if body.full.contains(&a) != body.full.contains(&b)
+        || body.apart.contains(&a)
+        || body.apart.contains(&b)
+    {
+        return false;
+    }
+    let extent = body.space.extents[b];
+    let alike = |strides: &[(Axis, i64)]| of(strides, a) == of(strides, b) * extent;
+    if let Some(p) = &body.product {
+        let role = |x: Axis| (p.rows.contains(&x), p.columns.contains(&x), p.depth.contains(&x));
+        if role(a) != role(b) || !alike(&p.a.strides) || !alike(&p.b.strides) {
+            return false;
+        }
+    }
+    let nodes = body.nodes.iter().all(|node| match node {
+        Node::Load { access, .. } => alike(&access.strides),
+        Node::Position { strides, .. } => alike(strides),
+        Node::Reduce { axes, .. } => axes.contains(&a) == axes.contains(&b),
+        _ => true,
+    });
+    nodes && body.writes.iter().all(|w| alike(&w.access.strides))
+}
+
+/// `b` becomes both.
+fn merge(body: &mut Body, a: Axis, b: Axis) {
+    body.space.extents[b] *= body.space.extents[a];
+    let drop = |strides: &mut Vec<(Axis, i64)>| strides.retain(|(x, _)| *x != a);
+    for node in &mut body.nodes {
+        match node {
+            Node::Load { access, .. } => drop(&mut access.strides),
+            Node::Position { strides, .. } => drop(strides),
+            Node::Reduce { axes, .. } => axes.retain(|x| *x != a),
+            _ => {}
+        }
+    }
+    for write in &mut body.writes {
+        drop(&mut write.access.strides);
+    }
+    if let Some(p) = &mut body.product {
+        drop(&mut p.a.strides);
+        drop(&mut p.b.strides);
+        for list in [&mut p.rows, &mut p.columns, &mut p.depth] {
+            list.retain(|x| *x != a);
+        }
+    }
+    body.full.retain(|x| *x != a);
+}
+
+/// The largest number of at most `most` that divides `n`.
+fn divisor(n: i64, most: i64) -> i64 {
+    (1..=most.min(n)).rev().find(|d| n % d == 0).unwrap_or(1)
+}
+
+fn nest(body: &Body, out: &mut Shape) {
+    let extent = |a: Axis| body.space.extents[a];
+    let mut tiles: BTreeMap<Axis, i64> = BTreeMap::new();
+    let mut size = 1;
+    for &axis in &out.order {
+        if body.full.contains(&axis) {
+            tiles.insert(axis, extent(axis));
+            size *= extent(axis);
+        }
+    }
+    let innermost = out.order.last().copied();
+    for &axis in out.order.iter().rev() {
+        if body.full.contains(&axis) {
+            continue;
+        }
+        let n = extent(axis);
+        let mut room = (TILE / size).max(1);
+        if Some(axis) == innermost {
+            room = room.max(WIDE.min(n));
+        }
+        if n <= room {
+            tiles.insert(axis, n);
+            size *= n;
+            continue;
+        }
+        let even = divisor(n, room);
+        let tile = if even * 4 >= room { even } else { room };
+        if tile > 1 {
+            tiles.insert(axis, tile);
+        }
+        break;
+    }
+    out.tiled = out.order.iter().filter_map(|a| tiles.get(a).map(|&t| (*a, t))).collect();
+    let blocks: Vec<(Axis, i64)> = out
+        .order
+        .iter()
+        .rev()
+        .filter(|a| !body.full.contains(a))
+        .map(|&a| (a, (extent(a) + tiles.get(&a).unwrap_or(&1) - 1) / tiles.get(&a).unwrap_or(&1)))
+        .filter(|(_, n)| *n > 1)
+        .collect();
+    spread(out, &blocks, 0);
+}
+
+/// Gives axes their parts of the grid from `first` on; more than there are share the last.
+fn spread(out: &mut Shape, blocks: &[(Axis, i64)], first: usize) {
+    for &axis in &out.order {
+        let part = Part { program: 0, blocks: 1, divide: 1, last: true };
+        out.parts.entry(axis).or_insert(part);
+    }
+    let mut divide = 1;
+    for (i, &(axis, n)) in blocks.iter().enumerate() {
+        let program = (first + i).min(2);
+        let last = program < 2 || i + 1 == blocks.len();
+        let part = if program < 2 {
+            Part { program, blocks: n, divide: 1, last: true }
+        } else {
+            let part = Part { program, blocks: n, divide, last };
+            divide *= n;
+            part
+        };
+        out.parts.insert(axis, part);
+        out.grid[program] *= n;
+    }
+}
+
+/// Exchanges rows and columns where results lie side by side along rows: the same product of the
+/// operands turned around.
+fn turn(body: &mut Body, order: &[Axis]) {
+    let Some(write) = body.writes.first() else { return };
+    let Some(product) = &mut body.product else { return };
+    let last = |list: &[Axis]| order.iter().copied().rfind(|a| list.contains(a));
+    let stride = |axis: Option<Axis>| axis.map_or(0, |a| of(&write.access.strides, a).abs());
+    let (rows, columns) = (stride(last(&product.rows)), stride(last(&product.columns)));
+    if rows == 1 && columns != 1 {
+        std::mem::swap(&mut product.a, &mut product.b);
+        std::mem::swap(&mut product.rows, &mut product.columns);
+        product.types.swap(0, 1);
+    }
+}
+
+/// Tiles of a product. How it is cut does not change what it is; the target blocks it anew.
+fn matrix(body: &mut Body, out: &mut Shape) -> Result<(), String> {
+    turn(body, &out.order);
+    let Some(product) = body.product.clone() else { return Ok(()) };
+    // The innermost in the kernel's order; one that is not there has one position.
+    let last = |list: &[Axis], order: &[Axis]| order.iter().copied().rfind(|a| list.contains(a));
+    let row = last(&product.rows, &out.order);
+    let column = last(&product.columns, &out.order);
+    let row = row.unwrap_or_else(|| body.space.add(1));
+    let column = column.unwrap_or_else(|| body.space.add(1));
+    let depth = match product.depth[..] {
+        [] => body.space.add(1),
+        [one] => one,
+        _ => return Err("a depth that is not one axis".into()),
+    };
+    // Rows before columns at the end of the order.
+    out.order.retain(|&a| a != row && a != column);
+    out.order.extend([row, column]);
+    out.matrix = Some((row, column));
+    out.depth = depth;
+    let extent = |a: Axis| body.space.extents[a];
+    let fit = |n: i64, most: i64| {
+        if n >= most { most } else { (n.max(2) as u64).next_power_of_two() as i64 }
+    };
+    let (bm, bn) = (fit(extent(row), 64), fit(extent(column), 64));
+    out.depth_tile = fit(extent(depth), 32);
+    out.tiled = vec![(row, bm), (column, bn)];
+    let cdiv = |a: i64, b: i64| (a + b - 1) / b;
+    let mut blocks = vec![(row, cdiv(extent(row), bm)), (column, cdiv(extent(column), bn))];
+    let rest = out.order.iter().rev().filter(|&&a| a != row && a != column);
+    blocks.extend(rest.map(|&a| (a, extent(a))));
+    spread(out, &blocks, 0);
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! Graph IR for the tracer: places of user lines, functions in the making, and the module that holds
+//! what was traced with its transforms and runs.
+
+mod attrs;
+mod builder;
+mod checkpoint;
+mod executable;
+mod place;
+mod program;
+mod run;
+mod transform;
+
+pub use builder::GraphBuilder;
+pub use checkpoint::{safetensors_load, safetensors_save};
+pub use executable::Executable;
+pub use place::{Place, SourceText};
+pub use program::Program;

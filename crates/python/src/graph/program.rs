@@ -1,0 +1,153 @@
+//! The module that holds what was traced.
+
+use super::attrs::{Aval, aval};
+use super::executable::{self, Executable};
+use super::run::{self, Answer};
+use super::transform;
+use crate::enter::{enter, exception};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tessera_diag::{Code, Diagnostic};
+use tessera_graph::{Graph, GraphFunc, GraphModule, verify_module, walk};
+use tessera_ir::{Type, parse_module};
+
+type Signature<'py> = Vec<(Bound<'py, PyTuple>, String)>;
+
+/// Functions of Graph IR, with their transforms.
+#[pyclass(frozen, module = "tessera._core")]
+pub struct Program(Mutex<GraphModule>);
+
+impl Program {
+    pub fn lock(&self) -> MutexGuard<'_, GraphModule> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn add(&self, func: GraphFunc) {
+        self.lock().funcs.push(func);
+    }
+
+    pub fn func(&self, py: Python<'_>, name: &str) -> PyResult<GraphFunc> {
+        self.lock().func(name).cloned().ok_or_else(|| {
+            let why = format!("expected a function of the module, got @{name}");
+            exception(py, &Diagnostic::new(Code::E_NAME, why).into())
+        })
+    }
+}
+
+#[pymethods]
+impl Program {
+    #[new]
+    fn new(name: &str) -> Self {
+        Self(Mutex::new(GraphModule::new(name)))
+    }
+
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
+        let module = enter(py, || parse_module::<Graph>(text, "<ir>"))?;
+        Ok(Self(Mutex::new(module)))
+    }
+
+    /// A name that no function has yet.
+    fn fresh(&self, base: &str) -> String {
+        walk::fresh_name(&self.lock(), base)
+    }
+
+    /// The types of parameters and of results.
+    fn signature<'py>(
+        &self,
+        py: Python<'py>,
+        func: &str,
+    ) -> PyResult<(Signature<'py>, Signature<'py>)> {
+        let func = self.func(py, func)?;
+        let list = |types: Vec<Type>| {
+            types.iter().map(|ty| aval(py, ty)).collect::<PyResult<Signature<'py>>>()
+        };
+        let params = func.params().iter().map(|&v| func.ty(v).clone()).collect();
+        let results = walk::returned(&func).iter().map(|&v| func.ty(v).clone()).collect();
+        Ok((list(params)?, list(results)?))
+    }
+
+    /// Takes out what the named functions do not need.
+    fn prune(&self, roots: Vec<String>) {
+        let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
+        walk::dce_module(&mut self.lock(), &roots);
+    }
+
+    fn verify(&self, py: Python<'_>) -> PyResult<()> {
+        let module = self.lock().clone();
+        enter(py, || verify_module(&module))
+    }
+
+    fn hash(&self) -> String {
+        self.lock().hash().to_string()
+    }
+
+    fn __str__(&self) -> String {
+        self.lock().to_string()
+    }
+
+    /// How many ops all functions have together.
+    fn op_count(&self) -> usize {
+        self.lock().funcs.iter().map(|f| f.walk().len()).sum()
+    }
+
+    /// Forward mode: the function's name, and which results have tangents.
+    fn jvp(&self, py: Python<'_>, func: &str, wrt: Vec<usize>) -> PyResult<(String, Vec<bool>)> {
+        transform::jvp(py, self, func, &wrt)
+    }
+
+    /// Reverse mode: forward function, pullback, how many residuals, which results take cotangents.
+    fn vjp(
+        &self,
+        py: Python<'_>,
+        func: &str,
+        wrt: Vec<usize>,
+    ) -> PyResult<(String, String, usize, Vec<bool>)> {
+        transform::vjp(py, self, func, &wrt)
+    }
+
+    /// Value and derivatives of the first result in one function.
+    fn gradient(&self, py: Python<'_>, func: &str, wrt: Vec<usize>) -> PyResult<String> {
+        transform::gradient(py, self, func, &wrt)
+    }
+
+    /// One more axis: the function's name, and which results have it.
+    fn vmap(
+        &self,
+        py: Python<'_>,
+        func: &str,
+        in_axes: Vec<Option<usize>>,
+        out_axes: Vec<Option<usize>>,
+        size: Bound<'_, PyAny>,
+    ) -> PyResult<(String, Vec<bool>)> {
+        transform::vmap(py, self, func, &in_axes, &out_axes, &super::attrs::expr(&size)?)
+    }
+
+    /// Compiles a function, whose parameters have known extents. `separate`: without fusion.
+    #[pyo3(signature = (func, backend=None, separate=false, profile=0))]
+    fn compile(
+        &self,
+        py: Python<'_>,
+        func: &str,
+        backend: Option<String>,
+        separate: bool,
+        profile: usize,
+    ) -> PyResult<Executable> {
+        let module = self.lock().clone();
+        executable::compile(py, &module, func, backend, separate, profile)
+    }
+
+    /// Evaluates a function on host arrays, op by op. `inputs` are (extents, dtype, bytes);
+    /// `kernels(name, config, privileges, arrays)` runs a kernel and gives the bytes of every array.
+    #[pyo3(signature = (func, inputs, kernels=None))]
+    fn evaluate<'py>(
+        &self,
+        py: Python<'py>,
+        func: &str,
+        inputs: Vec<(Aval<'py>, Bound<'py, PyAny>)>,
+        kernels: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<Answer<'py>>> {
+        run::evaluate(py, self, func, inputs, kernels)
+    }
+}

@@ -1,0 +1,54 @@
+//! Transforms of the functions of a program: new functions are added to it.
+
+use super::program::Program;
+use crate::enter::enter;
+use pyo3::prelude::*;
+use tessera_diag::Diagnostics;
+use tessera_graph::GraphModule;
+use tessera_ir::{Dim, DimExpr};
+
+/// Works on the program with the interpreter's lock let go.
+fn change<T: Send>(
+    py: Python<'_>,
+    program: &Program,
+    work: impl FnOnce(&mut GraphModule) -> Result<T, Diagnostics> + Send,
+) -> PyResult<T> {
+    enter(py, || work(&mut program.lock()))
+}
+
+pub fn jvp(
+    py: Python<'_>,
+    program: &Program,
+    func: &str,
+    wrt: &[usize],
+) -> PyResult<(String, Vec<bool>)> {
+    let made = change(py, program, |m| tessera_autodiff::jvp(m, func, wrt))?;
+    Ok((made.func, made.tangents))
+}
+
+pub fn vjp(
+    py: Python<'_>,
+    program: &Program,
+    func: &str,
+    wrt: &[usize],
+) -> PyResult<(String, String, usize, Vec<bool>)> {
+    let made = change(py, program, |m| tessera_autodiff::vjp(m, func, wrt))?;
+    Ok((made.forward, made.pullback, made.residuals, made.cotangents))
+}
+
+pub fn gradient(py: Python<'_>, program: &Program, func: &str, wrt: &[usize]) -> PyResult<String> {
+    change(py, program, |m| tessera_autodiff::gradient(m, func, wrt))
+}
+
+pub fn vmap(
+    py: Python<'_>,
+    program: &Program,
+    func: &str,
+    in_axes: &[Option<usize>],
+    out_axes: &[Option<usize>],
+    size: &DimExpr,
+) -> PyResult<(String, Vec<bool>)> {
+    let size = Dim::from(size.clone());
+    let made = change(py, program, |m| tessera_autodiff::vmap(m, func, in_axes, out_axes, &size))?;
+    Ok((made.func, made.batched))
+}

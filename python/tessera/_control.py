@@ -1,0 +1,158 @@
+"""Branches and loops inside of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _prim as p, _tree
+from ._jit import eager
+from ._place import here
+from ._trace import Frame, Tracer, as_tracer, aval, current, fail
+
+
+def _frame() -> Frame:
+    frame = current()
+    if frame is None:
+        raise fail("E_ARGUMENT", "expected a function that is being traced", "call it under `ts.jit`")
+    return frame
+
+
+def _wrap(frame: Frame, made: list, weak: list[bool] | None = None) -> list[Tracer]:
+    place = here()
+    return [Tracer(frame, v, s, d, False, place) for v, s, d in made]
+
+
+def _values(frame: Frame, leaves: list) -> list[Tracer]:
+    return [frame.lift(as_tracer(v)) for v in leaves]
+
+
+class _Opened:
+    """An op with regions; left out again where tracing its body fails."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:
+            self.frame.builder.abandon()
+
+
+def _flat_result(tree: Any, form: Any, types: list, what: str) -> list[Tracer]:
+    """Leaves of a carried value, in the types they began with."""
+    leaves, got = _tree.flatten(tree)
+    if form is not None and got != form:
+        raise fail("E_ARGUMENT", f"{what}: expected a value of the form {form}, got {got}")
+    out = []
+    for leaf, (shape, dtype, _), path in zip(leaves, types, _tree.paths(tree), strict=True):
+        have = aval(leaf)
+        if have[0] != shape or (have[1] != dtype and not have[2]):
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"{what}: expected value{path} to stay {dtype} of shape {list(shape)}, got {have[1]} of shape {list(have[0])}",
+            )
+        out.append(p.cast(leaf, dtype))
+    return out
+
+
+@eager
+def cond(pred: Any, then: Callable, otherwise: Callable, *operands: Any) -> Any:
+    """``then(*operands)`` where the condition holds, else ``otherwise(*operands)``; one of the two is computed."""
+    frame = _frame()
+    pred = frame.lift(p.cast(pred, "bool"))
+    operands = _tree.map(as_tracer, operands)
+    frame.builder.open("cond", [pred._value], None, None, here())
+    with _Opened(frame):
+        first, form = _tree.flatten(then(*operands))
+        made = _values(frame, first)
+        types = [aval(v) for v in made]
+        frame.builder.next_region([v._value for v in made])
+        other = _flat_result(otherwise(*operands), form, types, "cond")
+        results = frame.builder.close([v._value for v in _values(frame, other)])
+    return _tree.unflatten(form, _wrap(frame, results))
+
+
+@eager
+def while_loop(test: Callable, body: Callable, init: Any) -> Any:
+    """``body`` of the value again and again while ``test`` of it holds."""
+    frame = _frame()
+    leaves, form = _tree.flatten(init)
+    start = _values(frame, [_strong(v) for v in leaves])
+    types = [aval(v) for v in start]
+    args = frame.builder.open("while", [], {"init": [v._value for v in start]}, None, here())
+    with _Opened(frame):
+        ok = p.cast(test(_tree.unflatten(form, _wrap(frame, args))), "bool")
+        args = frame.builder.next_region([frame.lift(ok)._value])
+        out = _flat_result(body(_tree.unflatten(form, _wrap(frame, args))), form, types, "while_loop")
+        results = frame.builder.close([v._value for v in _values(frame, out)])
+    return _tree.unflatten(form, _wrap(frame, results))
+
+
+def _strong(v: Any) -> Any:
+    """A carried value keeps one dtype: Python's floats are f32, as arrays are."""
+    shape, dtype, weak = aval(v)
+    if weak:
+        return p.cast(v, {"f64": "f32"}.get(dtype, dtype))
+    return v
+
+
+@eager
+def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple:
+    """``carry, y = f(carry, x)`` for each step of ``xs`` along the first axis; gives the last carry and all ``y``."""
+    frame = _frame()
+    leaves, form = _tree.flatten(init)
+    start = _values(frame, [_strong(v) for v in leaves])
+    types = [aval(v) for v in start]
+    steps, steps_form = _tree.flatten(xs)
+    steps = _values(frame, steps)
+    sizes = {v.shape[0] if v.shape else None for v in steps} | ({length} if length is not None else set())
+    if len(sizes) != 1 or None in sizes:
+        raise fail("E_SHAPE_MISMATCH", f"scan: expected one extent for the first axis of all `xs`, got {sorted(map(str, sizes))}",
+                   "give `length=` where there are no `xs`")  # fmt: skip
+    groups = {"init": [v._value for v in start], "xs": [v._value for v in steps]}
+    args = frame.builder.open("loop", [], groups, {"trip": sizes.pop(), "reverse": reverse}, here())
+    with _Opened(frame):
+        inner = _wrap(frame, args)
+        carry = _tree.unflatten(form, inner[1 : 1 + len(start)])
+        x = _tree.unflatten(steps_form, inner[1 + len(start) :])
+        got = f(carry, x)
+        if not isinstance(got, tuple) or len(got) != 2:
+            raise fail("E_ARGUMENT", f"scan: expected the function to give (carry, y), got {type(got).__name__}")
+        out = _flat_result(got[0], form, types, "scan")
+        ys, ys_form = _tree.flatten(got[1])
+        yields = _values(frame, [*out, *ys])
+        results = _wrap(frame, frame.builder.close([v._value for v in yields]))
+    return _tree.unflatten(form, results[: len(start)]), _tree.unflatten(ys_form, results[len(start) :])
+
+
+@eager
+def fori_loop(lower: Any, upper: Any, body: Callable, init: Any) -> Any:
+    """``value = body(i, value)`` for every i from ``lower`` to ``upper``."""
+    if isinstance(lower, Tracer) or isinstance(upper, Tracer):
+        start = (p.cast(lower, "i64"), init)
+        return while_loop(lambda c: c[0] < upper, lambda c: (c[0] + 1, body(c[0], c[1])), start)[1]
+    frame = _frame()
+    leaves, form = _tree.flatten(init)
+    start = _values(frame, [_strong(v) for v in leaves])
+    types = [aval(v) for v in start]
+    args = frame.builder.open("loop", [], {"init": [v._value for v in start]}, {"trip": max(upper - lower, 0)}, here())
+    with _Opened(frame):
+        inner = _wrap(frame, args)
+        i = inner[0] + lower if lower else inner[0]
+        out = _flat_result(body(i, _tree.unflatten(form, inner[1:])), form, types, "fori_loop")
+        results = frame.builder.close([v._value for v in _values(frame, out)])
+    return _tree.unflatten(form, _wrap(frame, results))
+
+
+@eager
+def dynamic_slice(x: Any, at: Any, extent: Any) -> Any:
+    """The part of these extents that begins at traced positions; moved back inside where it would leave the array."""
+    return p.dynamic_slice(x, list(at), list(extent))
+
+
+@eager
+def dynamic_update_slice(x: Any, update: Any, at: Any) -> Any:
+    """A new array with the part at traced positions replaced."""
+    return p.dynamic_update_slice(x, update, list(at))

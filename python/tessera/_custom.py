@@ -1,0 +1,178 @@
+"""Functions with derivatives of their own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from . import _tree
+from ._jit import _name
+from ._promote import is_float
+from ._trace import aval, current, emit, fail, is_array
+from ._transforms import Inner, _outside
+
+
+class custom_vjp:
+    """A function with a derivative of its own::
+
+        @ts.custom_vjp
+        def f(x): ...
+        f.defvjp(fwd, bwd)     # fwd(x) -> (y, residuals); bwd(residuals, dy) -> (dx,)
+    """
+
+    def __init__(self, fn: Callable, nondiff_argnums: tuple[int, ...] = ()) -> None:
+        functools.update_wrapper(self, fn)
+        self._fn, self._nondiff = fn, tuple(nondiff_argnums)
+        self._fwd: Callable | None = None
+        self._bwd: Callable | None = None
+        self._in_rule = 0
+
+    def defvjp(self, fwd: Callable, bwd: Callable) -> custom_vjp:
+        self._fwd, self._bwd = fwd, bwd
+        return self
+
+    def __call__(self, *args: Any) -> Any:
+        if self._fwd is None or self._bwd is None:
+            raise fail("E_ARGUMENT", f"expected `{_name(self._fn)}.defvjp(fwd, bwd)` before it is called")
+        if current() is None:
+            return _outside(self.__call__, args, {}, _name(self._fn))
+        if self._in_rule:
+            # The rule itself calls the function: there it is what it says.
+            return self._fn(*args)
+        self._in_rule += 1
+        try:
+            return self._traced(args)
+        finally:
+            self._in_rule -= 1
+
+    def _traced(self, args: tuple) -> Any:
+        fixed = {i: args[i] for i in self._nondiff}
+        moving = tuple(a for i, a in enumerate(args) if i not in fixed)
+
+        def whole(fn: Callable) -> Callable:
+            def call(*rest: Any) -> Any:
+                more = iter(rest)
+                return fn(*(fixed[i] if i in fixed else next(more) for i in range(len(args))))
+
+            return functools.update_wrapper(call, fn)
+
+        inner = _closed(Inner(whole(self._fn), moving, {}, name=_name(self._fn)), "custom_vjp")
+        residual_form: dict[str, Any] = {}
+
+        def forward(*rest: Any) -> Any:
+            y, residuals = whole(self._fwd)(*rest)  # type: ignore[arg-type]
+            residual_form["form"] = _tree.flatten(residuals)[1]
+            return y, residuals
+
+        fwd = _closed(Inner(forward, moving, {}, name=f"{_name(self._fn)}_fwd"), "custom_vjp")
+        y_types = [aval(v) for v in inner.results]
+        residuals = fwd.results[len(y_types):]
+
+        def backward(res: list, cts: list) -> Any:
+            given = iter(cts)
+            from . import xp
+
+            full = [next(given) if is_float(d) else xp.zeros(s, dtype=d) for s, d, _ in y_types]
+            ct = _tree.unflatten(inner.form, full)
+            kept = _tree.unflatten(residual_form["form"], res)
+            got = self._bwd(*fixed.values(), kept, ct)  # type: ignore[misc]
+            got = got if isinstance(got, tuple) else (got,)
+            if len(got) != len(moving):
+                raise fail("E_ARGUMENT", f"expected the backward function to give {len(moving)} cotangents, got {len(got)}",
+                           "give one for each argument, and None for one without derivative")  # fmt: skip
+            return _cotangents(moving, got)
+
+        fake_res = [_Shape(aval(r)) for r in residuals]
+        fake_cts = [_Shape(a) for a in y_types if is_float(a[1])]
+        bwd = _closed(_inner_of_types(backward, fake_res, fake_cts, f"{_name(self._fn)}_bwd"), "custom_vjp")
+        types = [(list(s), d) for s, d, _ in y_types]
+        attrs = {"callee": inner.func, "kind": "custom_vjp", "fwd": fwd.func, "bwd": bwd.func}
+        made = emit("call", [], attrs, groups={"values": inner.arguments()}, results=types)
+        return _tree.unflatten(inner.form, made)
+
+
+class _Shape:
+    def __init__(self, aval: tuple) -> None:
+        self.aval = aval
+
+
+def _inner_of_types(fn: Callable, first: list, second: list, name: str) -> Inner:
+    """Traces ``fn(list, list)`` for values of these types."""
+    types = [s.aval for s in (*first, *second)]
+    zeros = [0.0] * len(types)
+    n = len(first)
+
+    def call(*flat: Any) -> Any:
+        return fn(list(flat[:n]), list(flat[n:]))
+
+    return Inner(call, tuple(zeros), {}, avals=types, name=name)
+
+
+def _closed(inner: Inner, what: str) -> Inner:
+    if inner.captured:
+        made = inner.captured[0]._place
+        raise fail(
+            "E_UNSUPPORTED",
+            f"expected a {what} function that uses its arguments only, got one that uses a traced value of the function "
+            f"around it{f' (made at {made!r})' if made is not None else ''}",
+            "pass the value as an argument",
+        )
+    return inner
+
+
+def _cotangents(args: tuple, got: tuple) -> list:
+    """Cotangents of the float leaves of the arguments, zeros for None."""
+    from . import _prim as p, xp
+
+    out = []
+    for arg, ct in zip(args, got, strict=True):
+        leaves = _tree.leaves(arg)
+        given = [None] * len(leaves) if ct is None else _tree.leaves(ct)
+        for leaf, c in zip(leaves, given, strict=True):
+            if not is_array(leaf):
+                continue
+            shape, dtype, _ = aval(leaf)
+            if is_float(dtype):
+                out.append(xp.zeros(shape, dtype=dtype) if c is None else p.broadcast_to(p.cast(c, dtype), shape))
+    return out
+
+
+class custom_jvp:
+    """A function with a forward derivative of its own: ``f.defjvp(rule)`` with ``rule(primals, tangents) -> (y, dy)``."""
+
+    def __init__(self, fn: Callable) -> None:
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._rule: Callable | None = None
+
+    def defjvp(self, rule: Callable) -> custom_jvp:
+        self._rule = rule
+        return self
+
+    def __call__(self, *args: Any) -> Any:
+        if self._rule is None:
+            raise fail("E_ARGUMENT", f"expected `{_name(self._fn)}.defjvp(rule)` before it is called")
+        if current() is None:
+            return _outside(self.__call__, args, {}, _name(self._fn))
+        inner = _closed(Inner(self._fn, args, {}), "custom_jvp")
+        leaves, form = _tree.flatten(args)
+        types = inner.avals
+        floats = [i for i, t in enumerate(types) if is_float(t[1])]
+
+        def rule(primals: list, tangents: list) -> Any:
+            from . import xp
+
+            given = dict(zip(floats, tangents, strict=True))
+            moved = [given[i] if i in given else xp.zeros(t[0], dtype=t[1]) for i, t in enumerate(types)]
+            y, dy = self._rule(_tree.unflatten(form, primals), _tree.unflatten(form, moved))  # type: ignore[misc]
+            ys, dys = _tree.leaves(y), _tree.leaves(dy)
+            return ys, [d for v, d in zip(ys, dys, strict=True) if is_float(aval(v)[1])]
+
+        made_rule = _closed(
+            _inner_of_types(rule, [_Shape(t) for t in types], [_Shape(types[i]) for i in floats], f"{_name(self._fn)}_jvp"), "custom_jvp"
+        )
+        attrs = {"callee": inner.func, "kind": "custom_jvp", "jvp": made_rule.func}
+        results = [(list(s), d) for s, d, _ in map(aval, inner.results)]
+        made = emit("call", [], attrs, groups={"values": inner.arguments()}, results=results)
+        return _tree.unflatten(inner.form, made)

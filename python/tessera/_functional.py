@@ -1,0 +1,408 @@
+"""Functions of models as compositions of primitives: activations, norms, softmax, losses, embedding, attention,
+convolution, pooling. On tracers; `tessera.op` hands over to them inside of a trace."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from . import _prim as p, xp
+from ._jit import eager
+from ._promote import is_float
+from ._trace import Tracer, as_tracer, fail, one
+
+_LOW = {"f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"}
+
+
+def _up(x: Any) -> tuple[Tracer, str]:
+    """The value in the dtype that it is computed in, and the dtype it came in."""
+    x = as_tracer(x)
+    if not is_float(x._dtype):
+        x = p.cast(x, "f32")
+    return (p.cast(x, "f32") if x._dtype in _LOW else x), x._dtype
+
+
+def _down(x: Tracer, dtype: str, out_dtype: Any = None) -> Tracer:
+    return p.cast(x, out_dtype if out_dtype is not None else dtype)
+
+
+# Activations
+
+
+@eager
+def relu(x: Any) -> Any:
+    """max(x, 0)."""
+    return p.ew("maximum", x, 0)
+
+
+@eager
+def silu(x: Any) -> Any:
+    """x * sigmoid(x)."""
+    x, dtype = _up(x)
+    return _down(x * xp.sigmoid(x), dtype)
+
+
+@eager
+def gelu(x: Any, approximate: bool = False) -> Any:
+    """x * Phi(x); with ``approximate`` by the tanh formula."""
+    x, dtype = _up(x)
+    if approximate:
+        inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
+        out = x * 0.5 * (xp.tanh(inner) + 1.0)
+    else:
+        out = x * 0.5 * (xp.erf(x * math.sqrt(0.5)) + 1.0)
+    return _down(out, dtype)
+
+
+@eager
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x)), without overflow."""
+    x, dtype = _up(x)
+    return _down(xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x))), dtype)
+
+
+@eager
+def leaky_relu(x: Any, slope: float = 0.01) -> Any:
+    """x, or slope * x below zero."""
+    x = as_tracer(x)
+    return xp.where(x > 0, x, x * slope)
+
+
+@eager
+def elu(x: Any, alpha: float = 1.0) -> Any:
+    """x, or alpha * (exp(x) - 1) below zero."""
+    x = as_tracer(x)
+    return xp.where(x > 0, x, xp.expm1(xp.minimum(x, 0.0)) * alpha)
+
+
+# Softmax
+
+
+def _max_for_shift(x: Tracer, axis: Any) -> Tracer:
+    """The maximum, which has no part in the derivative; 0 where it is not finite."""
+    top = one("stop_gradient", [p.reduce("max", x, axis, True)])
+    return xp.where(xp.isfinite(top), top, 0.0)
+
+
+@eager
+def softmax(x: Any, axis: Any = -1, *, safe: bool = False, out_dtype: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along an axis, with the maximum taken off first; with ``safe`` rows of -inf give zeros."""
+    x, dtype = _up(x)
+    e = xp.exp(x - _max_for_shift(x, axis))
+    total = p.reduce("sum", e, axis, True)
+    if safe:
+        total = xp.where(total == 0.0, 1.0, total)
+    return _down(e / total, dtype, out_dtype)
+
+
+@eager
+def log_softmax(x: Any, axis: Any = -1, *, out_dtype: Any = None) -> Any:
+    """log(softmax(x))."""
+    x, dtype = _up(x)
+    shifted = x - _max_for_shift(x, axis)
+    return _down(shifted - xp.log(p.reduce("sum", xp.exp(shifted), axis, True)), dtype, out_dtype)
+
+
+@eager
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """log(sum(exp(x))) along axes."""
+    x, dtype = _up(x)
+    top = _max_for_shift(x, axis)
+    out = xp.log(p.reduce("sum", xp.exp(x - top), axis, True)) + top
+    axes = p.axes_of(axis, x.ndim)
+    if not keepdims:
+        out = p.reshape(out, [d for i, d in enumerate(x.shape) if i not in axes])
+    return _down(out, dtype)
+
+
+# Norms
+
+
+@eager
+def layernorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5, *, out_dtype: Any = None) -> Any:
+    """(x - mean) / sqrt(variance + eps) * scale + shift over the last axis."""
+    x, dtype = _up(x)
+    far = x - xp.mean(x, -1, keepdims=True)
+    out = far * xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps)
+    if scale is not None:
+        out = out * p.cast(_parameter(scale, x, "scale"), x._dtype)
+    if shift is not None:
+        out = out + p.cast(_parameter(shift, x, "shift"), x._dtype)
+    return _down(out, dtype, out_dtype)
+
+
+@eager
+def rmsnorm(x: Any, scale: Any = None, eps: float = 1e-6, *, out_dtype: Any = None) -> Any:
+    """x / sqrt(mean(x * x) + eps) * scale over the last axis."""
+    x, dtype = _up(x)
+    out = x * xp.rsqrt(xp.mean(x * x, -1, keepdims=True) + eps)
+    if scale is not None:
+        out = out * p.cast(_parameter(scale, x, "scale"), x._dtype)
+    return _down(out, dtype, out_dtype)
+
+
+def _parameter(w: Any, x: Tracer, name: str) -> Tracer:
+    w = as_tracer(w)
+    if w.shape != x.shape[-1:]:
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected `{name}` of the shape of the last axis of {p.show(x.shape)}, got {p.show(w.shape)}",
+        )
+    return w
+
+
+@eager
+def groupnorm(x: Any, groups: int, scale: Any = None, shift: Any = None, eps: float = 1e-5) -> Any:
+    """Normalised over groups of channels of [batch, channels, …]."""
+    x, dtype = _up(x)
+    if x.ndim < 2 or x.shape[1] % groups:
+        raise fail("E_SHAPE_MISMATCH", f"expected {groups} groups to divide the channels of {p.show(x.shape)}")
+    parts = p.reshape(x, [x.shape[0], groups, -1])
+    far = parts - xp.mean(parts, -1, keepdims=True)
+    out = p.reshape(far * xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps), x.shape)
+    column = [1, x.shape[1]] + [1] * (x.ndim - 2)
+    if scale is not None:
+        out = out * p.reshape(scale, column)
+    if shift is not None:
+        out = out + p.reshape(shift, column)
+    return _down(out, dtype)
+
+
+# Losses
+
+
+def _reduced(x: Tracer, reduction: str) -> Tracer:
+    if reduction == "none":
+        return x
+    if reduction not in ("mean", "sum"):
+        raise fail("E_ARGUMENT", f'expected `reduction` to be "mean", "sum" or "none", got {reduction!r}')
+    return xp.mean(x) if reduction == "mean" else xp.sum(x)
+
+
+@eager
+def cross_entropy(logits: Any, labels: Any, *, ignore_index: int = -100, reduction: str = "mean",
+                  label_smoothing: float = 0.0) -> Any:  # fmt: skip
+    """logsumexp(logits) - logits[label] for each row along the last axis; rows labelled ``ignore_index`` count nowhere."""
+    x, _ = _up(logits)
+    labels = as_tracer(labels)
+    if labels.shape != x.shape[:-1]:
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected one label for each row of {p.show(x.shape)}, got {p.show(labels.shape)}",
+            "logits are [..., classes] and labels [...], as integers",
+        )
+    if is_float(labels._dtype):
+        raise fail("E_TYPE", f"expected labels to be integers, got {labels._dtype}")
+    labels = p.cast(labels, "i64")
+    counted = labels != ignore_index
+    safe = xp.where(counted, labels, 0)
+    log_p = log_softmax(x, -1)
+    picked = p.gather(log_p, p.reshape(safe, [*safe.shape, 1]), [x.ndim - 1], x.ndim - 1, "fill", math.nan)
+    loss = -picked
+    if label_smoothing:
+        loss = loss * (1.0 - label_smoothing) - xp.mean(log_p, -1) * label_smoothing
+    loss = xp.where(counted, loss, 0.0)
+    if reduction == "mean":
+        return xp.sum(loss) / xp.maximum(p.cast(xp.sum(p.cast(counted, "i64")), x._dtype), 1.0)
+    return _reduced(loss, reduction)
+
+
+@eager
+def mse_loss(a: Any, b: Any, *, reduction: str = "mean") -> Any:
+    """Mean square difference."""
+    d = p.ew("sub", a, b)
+    return _reduced(d * d, reduction)
+
+
+@eager
+def l1_loss(a: Any, b: Any, *, reduction: str = "mean") -> Any:
+    """Mean magnitude of the difference."""
+    return _reduced(xp.abs(p.ew("sub", a, b)), reduction)
+
+
+@eager
+def huber_loss(a: Any, b: Any, delta: float = 1.0, *, reduction: str = "mean") -> Any:
+    """Square near zero, straight beyond ``delta``."""
+    d = xp.abs(p.ew("sub", a, b))
+    return _reduced(xp.where(d < delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
+
+
+@eager
+def smooth_l1_loss(a: Any, b: Any, beta: float = 1.0, *, reduction: str = "mean") -> Any:
+    """`huber_loss` over ``beta``."""
+    d = xp.abs(p.ew("sub", a, b))
+    return _reduced(xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction)
+
+
+@eager
+def binary_cross_entropy(logits: Any, targets: Any, *, reduction: str = "mean") -> Any:
+    """Of logits, without overflow."""
+    x, _ = _up(logits)
+    t = p.cast(targets, x._dtype)
+    return _reduced(xp.maximum(x, 0.0) - x * t + xp.log1p(xp.exp(-xp.abs(x))), reduction)
+
+
+@eager
+def nll_loss(log_p: Any, labels: Any, *, reduction: str = "mean") -> Any:
+    """Minus the log probability of each label."""
+    x, ix = as_tracer(log_p), p.cast(labels, "i64")
+    return _reduced(-p.gather(x, p.expand_dims(ix, ix.ndim), [x.ndim - 1], x.ndim - 1), reduction)
+
+
+@eager
+def kl_div(log_p: Any, target: Any, *, reduction: str = "mean") -> Any:
+    """sum(target * (log(target) - log_p)); zero where the target is zero."""
+    x, t = as_tracer(log_p), as_tracer(target)
+    safe = xp.where(t > 0, t, 1.0)
+    return _reduced(t * (xp.log(safe) - x), reduction)
+
+
+# Tables and attention
+
+
+@eager
+def embedding(table: Any, indices: Any) -> Any:
+    """The rows of a table at these positions."""
+    table, ix = as_tracer(table), as_tracer(indices)
+    if table.ndim != 2:
+        raise fail("E_SHAPE_MISMATCH", f"expected a table of rows, got {p.show(table.shape)}")
+    if is_float(ix._dtype):
+        raise fail("E_TYPE", f"expected positions to be integers, got {ix._dtype}")
+    return p.gather(table, p.expand_dims(p.cast(ix, "i64"), ix.ndim), [0])
+
+
+@eager
+def one_hot(indices: Any, classes: int, dtype: Any = "f32") -> Any:
+    """1 at each position, 0 elsewhere, along a new last axis."""
+    ix = p.cast(indices, "i64")
+    shape = (*ix.shape, classes)
+    return p.cast(p.ew("eq", p.iota(shape, ix.ndim), p.broadcast_to(p.expand_dims(ix, ix.ndim), shape)), dtype)
+
+
+@eager
+def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | None = None, mask: Any = None,
+              bias: Any = None, window: Any = None, layout: str = "bhsd", return_lse: bool = False) -> Any:  # fmt: skip
+    """softmax(q kᵀ · scale) v. ``mask`` is true where a key counts; causal aligns to the end of the keys unless it is
+    ``"top_left"``. Fewer heads of ``k`` and ``v`` are shared. Rows wholly masked give zeros."""
+    q, k, v = (as_tracer(t) for t in (q, k, v))
+    if layout == "bshd":
+        q, k, v = (p.transpose(t, [0, 2, 1, 3]) for t in (q, k, v))
+    if q.ndim not in (3, 4) or k.ndim != q.ndim or k.shape[-1] != q.shape[-1] or v.shape[-2] != k.shape[-2]:
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"attention: expected q [.., q, d], k [.., k, d] and v [.., k, e], got {p.show(q.shape)}, {p.show(k.shape)} and {p.show(v.shape)}",
+        )
+    if q.ndim == 4 and k.shape[1] != q.shape[1]:
+        share = q.shape[1] // k.shape[1] if k.shape[1] else 0
+        if not share or share * k.shape[1] != q.shape[1]:
+            raise fail("E_SHAPE_MISMATCH", f"attention: expected heads of keys to divide {q.shape[1]}, got {k.shape[1]}")
+        k, v = xp.repeat(k, share, 1), xp.repeat(v, share, 1)
+    dtype = q._dtype
+    wide = "f32" if dtype in _LOW else dtype
+    n, m = q.shape[-2], k.shape[-2]
+    batch = list(range(q.ndim - 2))
+    s = p.dot(q, k, ([q.ndim - 1], [k.ndim - 1]), (batch, batch), out=wide)
+    s = s * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if bias is not None:
+        s = s + p.cast(bias, wide)
+    keep = None if mask is None else p.cast(mask, "bool")
+    if causal or window is not None:
+        off = 0 if causal == "top_left" else m - n
+        gap = p.iota((n, m), 1) - p.iota((n, m), 0) - off
+        ok = gap <= 0 if causal else None
+        if window is not None:
+            left, right = window if isinstance(window, (tuple, list)) else (window - 1, 0 if causal else window - 1)
+            inside = xp.logical_and(gap >= -left, gap <= right)
+            ok = inside if ok is None else xp.logical_and(ok, inside)
+        keep = ok if keep is None else xp.logical_and(keep, ok)
+    if keep is not None:
+        s = xp.where(p.broadcast_to(keep, s.shape), s, -math.inf)
+    w = softmax(s, -1, safe=True)
+    out = p.dot(p.cast(w, dtype), v, ([w.ndim - 1], [v.ndim - 2]), (batch, batch))
+    if layout == "bshd":
+        out = p.transpose(out, [0, 2, 1, 3])
+    return (out, logsumexp(s, -1)) if return_lse else out
+
+
+# Convolution and pooling
+
+
+def _per_axis(value: Any, n: int) -> list[int]:
+    return [value] * n if isinstance(value, int) else list(value)
+
+
+def _padding(padding: Any, sizes: list[int], extents: list[int], strides: list[int], dilations: list[int]) -> tuple[list, list]:
+    n = len(extents)
+    if padding == "same":
+        lo, hi = [], []
+        for size, extent, stride, dilation in zip(sizes, extents, strides, dilations, strict=True):
+            reach = (extent - 1) * dilation + 1
+            total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+            lo.append(total // 2)
+            hi.append(total - total // 2)
+        return lo, hi
+    if padding == "valid":
+        return [0] * n, [0] * n
+    pairs = [(v, v) if isinstance(v, int) else tuple(v) for v in (_per_axis(padding, n))]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def _conv(x: Any, w: Any, b: Any, n: int, stride: Any, padding: Any, dilation: Any, groups: int, layout: str) -> Any:
+    x, w = as_tracer(x), as_tracer(w)
+    last = layout.endswith("C")
+    if x.ndim != n + 2 or w.ndim != n + 2:
+        raise fail("E_SHAPE_MISMATCH", f"conv{n}d: expected arrays of {n + 2} axes, got {p.show(x.shape)} and {p.show(w.shape)}")
+    if last:
+        x = p.transpose(x, [0, n + 1, *range(1, n + 1)])
+    strides, dilations = _per_axis(stride, n), _per_axis(dilation, n)
+    lo, hi = _padding(padding, list(x.shape[2:]), list(w.shape[2:]), strides, dilations)
+    dtype = xp.result_type(x, w)
+    x, w = p.cast(x, dtype), p.cast(w, dtype)
+    out = one("conv", [x, w], {"strides": strides, "lo": lo, "hi": hi, "dilate_w": dilations, "groups": groups})
+    if b is not None:
+        out = out + p.reshape(b, [1, -1] + [1] * n)
+    return p.transpose(out, [0, *range(2, n + 2), 1]) if last else out
+
+
+@eager
+def conv1d(x: Any, w: Any, b: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+           layout: str = "NCW") -> Any:  # fmt: skip
+    """Convolution of [batch, channels, width] with [out, channels / groups, width]."""
+    return _conv(x, w, b, 1, stride, padding, dilation, groups, layout)
+
+
+@eager
+def conv2d(x: Any, w: Any, b: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+           layout: str = "NCHW") -> Any:  # fmt: skip
+    """Convolution of [batch, channels, height, width] (or ``NHWC``) with [out, channels / groups, height, width]."""
+    return _conv(x, w, b, 2, stride, padding, dilation, groups, layout)
+
+
+@eager
+def conv3d(x: Any, w: Any, b: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+           layout: str = "NCDHW") -> Any:  # fmt: skip
+    """Convolution over three axes."""
+    return _conv(x, w, b, 3, stride, padding, dilation, groups, layout)
+
+
+def _windows(x: Tracer, window: Any, stride: Any, padding: Any) -> dict:
+    n = x.ndim - 2
+    sizes = _per_axis(window, n)
+    strides = sizes if stride is None else _per_axis(stride, n)
+    lo, hi = _padding(padding, list(x.shape[2:]), sizes, strides, [1] * n)
+    return {"window": [1, 1, *sizes], "strides": [1, 1, *strides], "lo": [0, 0, *lo], "hi": [0, 0, *hi]}
+
+
+@eager
+def max_pool(x: Any, window: Any, stride: Any = None, padding: Any = 0) -> Any:
+    """Greatest of each window of [batch, channels, …]."""
+    x = as_tracer(x)
+    return one("window_reduce", [x], {"op": "max", **_windows(x, window, stride, padding)})
+
+
+@eager
+def avg_pool(x: Any, window: Any, stride: Any = None, padding: Any = 0) -> Any:
+    """Average of each window of [batch, channels, …]; padding counts as zeros."""
+    x = as_tracer(x)
+    made = one("window_reduce", [x], {"op": "sum", **_windows(x, window, stride, padding)})
+    return made * (1.0 / math.prod(_per_axis(window, x.ndim - 2)))

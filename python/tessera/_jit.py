@@ -1,0 +1,292 @@
+"""``ts.jit``: a Python function over trees of arrays, traced once for each form, shapes and dtypes of its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from . import _core, _tree
+from ._errors import TesseraWarning
+from ._execute import Runner
+from ._profile import PROFILES
+from ._trace import Tracer, as_tracer, aval, current, fail, is_array, to_numpy, tracing
+
+#: So many traces of one function are probably not wanted.
+_MANY = 16
+
+
+class Traced:
+    """One trace of a function, with how its results are put together."""
+
+    def __init__(
+        self, fn: Callable, name: str, leaves: list, form: Any, names: list[str], program: Any = None,
+        backend: str | None = None, profile: int | None = None,
+    ) -> None:  # fmt: skip
+        """``leaves`` are all leaves of ``(args, kwargs)``; those that are arrays become parameters."""
+        with tracing(name, program or _core.Program(name)) as frame:
+            given = []
+            for leaf, path in zip(leaves, names, strict=True):
+                given.append(frame.param(path, *aval(leaf)) if is_array(leaf) else leaf)
+            args, kwargs = _tree.unflatten(form, given)
+            result = fn(*args, **kwargs)
+            out, self.form = _tree.flatten(result)
+            for path, value in zip(_tree.paths(result), out, strict=True):
+                if not is_array(value) and value is not None:
+                    raise fail(
+                        "E_TYPE",
+                        f"expected `{name}` to return arrays, got {type(value).__name__} at result{path}",
+                        "return arrays and numbers, in dicts, lists, tuples or dataclasses",
+                    )
+            tracers = [as_tracer(v) for v in out]
+            frame.finish(tracers)
+        self.frame = frame
+        self.program, self.func = frame.program, frame.name
+        self.captured = [held[1] for held, _ in frame.arrays]
+        self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
+        self.runner = Runner(self.program, self.func, self.kernels, backend, profile)
+
+    def run(self, leaves: list) -> Any:
+        arrays = [to_numpy(v) for v in leaves if is_array(v)]
+        return _tree.unflatten(self.form, self.runner(arrays + self.captured))
+
+
+def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
+    """Traces and runs: what a transform does outside of a trace."""
+    leaves, form = _tree.flatten((args, kwargs or {}))
+    made = Traced(fn, name or _name(fn), leaves, form, _names(fn, args, kwargs or {}))
+    return made.run(leaves)
+
+
+def _name(fn: Callable) -> str:
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return "".join(c if c.isalnum() and c.isascii() or c == "_" else "_" for c in name).strip("_") or "function"
+
+
+def _names(fn: Callable, args: tuple, kwargs: dict) -> list[str]:
+    """A name for each leaf, from the function's parameters."""
+    try:
+        params = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        params = []
+    plain = [p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    out = []
+    for i, arg in enumerate(args):
+        out += _tree.paths(arg, plain[i] if i < len(plain) else f"arg{i}")
+    for key in _tree._sorted_keys(kwargs):
+        out += _tree.paths(kwargs[key], key)
+    return out
+
+
+def _signature(leaf: Any) -> Any:
+    return aval(leaf) if is_array(leaf) else ("static", leaf)
+
+
+class Jitted:
+    """A function that runs as one compiled program. ``.trace(*args)`` gives the Graph IR."""
+
+    def __init__(self, fn: Callable, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...], options: dict) -> None:
+        functools.update_wrapper(self, fn)
+        self._fn, self._nums, self._names, self._options = fn, static_argnums, static_argnames, options
+        self._traces: dict[Any, Traced] = {}
+        self._why: list[str] = []
+
+    def __get__(self, owner: Any, _kind: type | None = None) -> Any:
+        return self if owner is None else functools.partial(self, owner)
+
+    def _split(self, args: tuple, kwargs: dict) -> tuple[Any, list, Any, Any]:
+        fixed_args = {i % len(args): args[i % len(args)] for i in self._nums if args}
+        fixed_names = {k: kwargs[k] for k in self._names if k in kwargs}
+        moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
+        rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
+        leaves, form = _tree.flatten((moving, rest))
+        fixed = (tuple(sorted(fixed_args.items())), tuple(sorted(fixed_names.items())))
+        try:
+            key = (form, tuple(map(_signature, leaves)), fixed)
+            hash(key)
+        except TypeError:
+            bad = next((v for v in [*fixed_args.values(), *fixed_names.values(), *leaves] if not is_array(v) and _unhashable(v)), None)
+            raise fail(
+                "E_ARGUMENT",
+                f"expected arguments that are arrays or can be compared, got {type(bad).__name__}",
+                "pass arrays, or make the static argument hashable (a tuple, a frozen dataclass)",
+            ) from None
+        return key, leaves, form, (fixed_args, fixed_names)
+
+    def _find(self, args: tuple, kwargs: dict) -> tuple[Traced, list]:
+        key, leaves, form, (fixed_args, fixed_names) = self._split(args, kwargs)
+        found = self._traces.get(key)
+        if found is None:
+            self._explain(key)
+
+            def call(*moving: Any, **rest: Any) -> Any:
+                full = [fixed_args.get(i, a) for i, a in enumerate(moving)]
+                return self._fn(*full, **rest, **fixed_names)
+
+            moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
+            rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
+            found = self._traces[key] = Traced(
+                call, _name(self._fn), leaves, form, _names(self._fn, moving, rest), None, self._options["target"], self._profile()
+            )
+        return found, leaves
+
+    def _profile(self) -> int | None:
+        """The number of the profile that was asked for; ``None`` is the one that holds where the function is called."""
+        name = self._options["numerics"] or ("deterministic" if self._options["deterministic"] else None)
+        return None if name is None else PROFILES.index(name)
+
+    def _explain(self, key: Any) -> None:
+        """Says why a function is traced again."""
+        if not self._traces:
+            return
+        last = next(reversed(self._traces))
+        if last[0] != key[0]:
+            why = f"the arguments have another form: {last[0]} and {key[0]}"
+        elif last[1] != key[1]:
+            pairs = [(a, b) for a, b in zip(last[1], key[1], strict=True) if a != b]
+            why = f"an argument changed from {_show(pairs[0][0])} to {_show(pairs[0][1])}"
+        else:
+            why = "a static argument changed"
+        self._why.append(why)
+        if len(self._traces) == _MANY:
+            warnings.warn(
+                f"W_RESPECIALISE: `{_name(self._fn)}` is traced for the {_MANY + 1}th time; the last time because {why}",
+                TesseraWarning,
+                stacklevel=4,
+            )
+
+    @property
+    def retraces(self) -> list[str]:
+        """Why the function was traced again, each time."""
+        return list(self._why)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            # Inside of a trace: a part of it.
+            return self._fn(*args, **kwargs)
+        found, leaves = self._find(args, kwargs)
+        return like(found.run(leaves), leaves)
+
+    def trace(self, *args: Any, **kwargs: Any) -> str:
+        """The Graph IR for these arguments."""
+        return str(self._find(args, kwargs)[0].program)
+
+    def host_ops(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Ops that have no kernel yet and that the host evaluates by their definition."""
+        return self._find(args, kwargs)[0].runner.compiled().host_ops
+
+    def stats(self, *args: Any, **kwargs: Any) -> dict:
+        """What compiling took, and how many kernels there are."""
+        return self._find(args, kwargs)[0].runner.compiled().stats
+
+    def cache_clear(self) -> None:
+        self._traces.clear()
+
+
+def _unhashable(v: Any) -> bool:
+    try:
+        hash(v)
+    except TypeError:
+        return True
+    return False
+
+
+def _show(sig: Any) -> str:
+    if sig[0] == "static":
+        return repr(sig[1])
+    return f"[{', '.join(map(str, sig[0]))}] {sig[1]}"
+
+
+def like(result: Any, leaves: list) -> Any:
+    """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else NumPy."""
+    for leaf in leaves:
+        kind = type(leaf).__module__.partition(".")[0]
+        if kind == "torch":
+            import torch
+
+            return _tree.map(lambda a: torch.from_numpy(a) if a.dtype.isbuiltin else torch.utils.dlpack.from_dlpack(a), result)
+        if kind in ("jax", "jaxlib"):
+            import jax.numpy as jnp
+
+            return _tree.map(jnp.asarray, result)
+    return result
+
+
+def jit(
+    fn: Callable | None = None,
+    *,
+    static_argnums: int | tuple[int, ...] = (),
+    static_argnames: str | tuple[str, ...] = (),
+    capture_graph: bool = False,
+    deterministic: bool = False,
+    seed: int | None = None,
+    target: str | None = None,
+    bindings: dict | None = None,
+    numerics: str | None = None,
+) -> Any:
+    """Compiles a function of arrays. The function is called with tracers, once for each form, shapes and dtypes of its
+    arguments; what it does to them is what runs.
+
+    ``numerics`` is a profile (``"default"``, ``"deterministic"``, ``"strict"``), ``deterministic=True`` the second of them;
+    ``target`` names a backend. Launches are recorded at the first call and replayed: ``capture_graph`` asks for what
+    functions on the host do in any case. Random numbers come from keys (`ts.random`), so that there is no ``seed`` to set."""
+    if fn is None:
+        return functools.partial(
+            jit, static_argnums=static_argnums, static_argnames=static_argnames, capture_graph=capture_graph,
+            deterministic=deterministic, seed=seed, target=target, bindings=bindings, numerics=numerics,
+        )  # fmt: skip
+    if not callable(fn):
+        raise fail("E_ARGUMENT", f"expected a function, got {type(fn).__name__}", "write `@ts.jit` above a function")
+    for name, value in (("seed", seed), ("bindings", bindings)):
+        if value is not None:
+            raise fail("E_UNSUPPORTED", f"expected no `{name}` for jit",
+                       "pass a key to the function and use `ts.random`" if name == "seed" else "pass arguments to the function")  # fmt: skip
+    if numerics is not None and numerics not in PROFILES:
+        raise fail("E_ARGUMENT", f"expected a profile (one of {', '.join(PROFILES)}), got {numerics!r}")
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    options = {
+        "capture_graph": capture_graph, "deterministic": deterministic, "seed": seed, "target": target, "bindings": bindings,
+        "numerics": numerics,
+    }  # fmt: skip
+    return Jitted(fn, nums, names, options)
+
+
+def eager(fn: Callable) -> Callable:
+    """A library function: inside of a trace a part of it, outside of one a program that runs at once."""
+    cache: dict[Any, Traced] = {}
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            return fn(*args, **kwargs)
+        leaves, form = _tree.flatten((args, kwargs))
+        if any(isinstance(v, Tracer) for v in leaves):
+            return fn(*args, **kwargs)
+        arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
+                  for v in leaves]  # fmt: skip
+        try:
+            key = (form, tuple(aval(v) if a else (type(v), v) for v, a in zip(leaves, arrays, strict=True)))
+            found = cache.get(key)
+        except TypeError:
+            key, found = None, None
+        moving = [v for v, a in zip(leaves, arrays, strict=True) if a]
+        if found is None:
+
+            def whole(*given: Any) -> Any:
+                rest = iter(given)
+                full = [next(rest) if a else v for v, a in zip(leaves, arrays, strict=True)]
+                inner_args, inner_kwargs = _tree.unflatten(form, full)
+                return fn(*inner_args, **inner_kwargs)
+
+            flat, flat_form = _tree.flatten((tuple(moving), {}))
+            found = Traced(whole, _name(fn), flat, flat_form, [f"x{i}" for i in range(len(flat))])
+            if key is not None and len(cache) < 512:
+                cache[key] = found
+        return like(found.run(moving), moving)
+
+    return call

@@ -1,0 +1,167 @@
+"""Kernels called with traced values: a call becomes one op of the graph. What the kernel writes comes back as new values, and
+the old ones may not be used again (LANGUAGE 5)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy
+
+from . import _prim as p
+from ._dtypes import dtype as as_dtype
+from ._place import here
+from ._trace import Frame, Tracer, as_tracer, current, emit, fail, is_array, splat
+
+_PRIVILEGES = re.compile(r"privileges = \[([^\]]*)\]")
+_RETURNED = re.compile(r"graph\.return ?(.*)")
+_PARAMS = re.compile(r"func @\S+?\((.*)\) \{")
+
+
+def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
+    names = [q[0] for q in kernel.spec.params]
+    if len(args) > len(names):
+        raise fail("E_ARGUMENT", f"expected at most {len(names)} arguments for `{kernel.name}`, got {len(args)}")
+    bound = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise fail("E_ARGUMENT", f"expected a parameter of `{kernel.name}`, got `{name}`")
+        if name in bound:
+            raise fail("E_ARGUMENT", f"expected `{name}` of `{kernel.name}` once, got it twice")
+        bound[name] = value
+    return bound
+
+
+def _extent(text: Any, dims: dict[str, int], kernel: Any) -> int:
+    if isinstance(text, int):
+        return text
+    try:
+        return int(eval(text, {"__builtins__": {}}, dims))
+    except Exception:
+        raise fail("E_SHAPE_MISMATCH", f"expected the extent `{text}` of an `Out` of `{kernel.name}` to follow from its arguments",
+                   "pass an array for it") from None  # fmt: skip
+
+
+def _symbols(dims: list | None, shape: tuple, bound: dict[str, int], name: str, kernel: Any) -> None:
+    if dims is None or Ellipsis in dims:
+        return
+    if len(dims) != len(shape):
+        raise fail("E_SHAPE_MISMATCH", f"expected `{name}` of `{kernel.name}` to have {len(dims)} axes, got {p.show(shape)}")
+    for d, extent in zip(dims, shape, strict=True):
+        if isinstance(d, int) and d != extent or isinstance(d, str) and bound.get(d, extent) != extent:
+            wanted = d if isinstance(d, int) else f"{d} = {bound[d]}"
+            raise fail("E_SHAPE_MISMATCH", f"expected `{name}` of `{kernel.name}` to have the extent {wanted}, got {p.show(shape)}")
+        if isinstance(d, str) and d.isidentifier():
+            bound[d] = extent
+
+
+def _root(frame: Frame) -> Frame:
+    while frame.parent is not None:
+        frame = frame.parent
+    return frame
+
+
+def call(kernel: Any, args: tuple, kwargs: dict, grid: Any) -> Any:
+    """Adds the call to the current function."""
+    frame = current()
+    assert frame is not None
+    bound = _bind(kernel, args, kwargs)
+    dims: dict[str, int] = {}
+    values: dict[str, Tracer] = {}
+    fixed: dict[str, Any] = {}
+    late: list[tuple[str, Any]] = []
+    for name, kind, info, default in kernel.spec.params:
+        given = bound.get(name)
+        if kind == "tensor" and name not in bound:
+            if not info[3]:
+                raise fail("E_ARGUMENT", f"expected an array for `{name}` of `{kernel.name}`")
+            late.append((name, info))
+        elif kind == "tensor":
+            x = as_tracer(given)
+            if info[1] is not None and as_dtype(x._dtype).name != info[1].name:
+                raise fail("E_TYPE", f"expected `{name}` of `{kernel.name}` to be {info[1].name}, got {x._dtype}",
+                           f"convert it with `.astype({info[1].name!r})`")  # fmt: skip
+            _symbols(info[0], x.shape, dims, name, kernel)
+            values[name] = x
+        elif isinstance(given, Tracer) or (kind in ("any", "scalar") and name in bound and is_array(given) and numpy.ndim(given)):
+            if kind not in ("any", "scalar"):
+                raise fail("E_TYPE", f"expected `{name}` of `{kernel.name}` to be known while tracing, got {given!r}",
+                           "compile-time parameters are plain Python values")  # fmt: skip
+            values[name] = p.cast(given, info) if kind == "scalar" else as_tracer(given)
+        elif name in bound:
+            fixed[name] = given
+        elif not default:
+            raise fail("E_ARGUMENT", f"expected a value for `{name}` of `{kernel.name}`")
+    for name, info in late:
+        shape = tuple(_extent(d, dims, kernel) for d in info[0] or ())
+        values[name] = splat(_identity(info[2], info[1]), shape, str(info[1]))
+    written, returned = _effects(kernel, dims, fixed)
+    order = [q[0] for q in kernel.spec.params if q[0] in values]
+    privileges = [written.get(n, "read") for n in order]
+    label = _register(_root(frame), kernel, order, fixed, grid)
+    operands = [frame.lift(values[n]) for n in order]
+    made = emit("kernel_call", [], {"kernel": label, "privileges": privileges}, groups={"values": operands})
+    new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], made, strict=True))
+    for n in new:
+        frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())
+    out = [new.get(n, values.get(n, fixed.get(n))) for n in returned]
+    return None if not out else out[0] if len(out) == 1 else tuple(out)
+
+
+def _identity(privilege: str | None, dtype: Any) -> Any:
+    from ._arrays import _identity as start
+
+    return start(privilege or "write", dtype) or 0
+
+
+def _effects(kernel: Any, dims: dict[str, int], fixed: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """Which parameters the kernel writes, with their privileges, and which it returns."""
+    constants = {n: v for n, v in fixed.items() if _is_constant(kernel, n)}
+    text = kernel.jit(**dims, **constants).inspect_ir("graph")
+    params = [part.split(":")[0].strip().lstrip("%") for part in _split(_PARAMS.search(text).group(1))]  # type: ignore[union-attr]
+    words = [w.strip() for w in _PRIVILEGES.search(text).group(1).split(",")]  # type: ignore[union-attr]
+    back = _RETURNED.search(text).group(1)  # type: ignore[union-attr]
+    returned = [v.strip().lstrip("%").partition(".")[0] for v in back.split(",") if v.strip()]
+    return {n: w for n, w in zip(params, words, strict=True) if w != "read"}, returned
+
+
+def _is_constant(kernel: Any, name: str) -> bool:
+    return any(q[0] == name and q[1] in ("const", "function") for q in kernel.spec.params)
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas that stand in no brackets."""
+    out, depth, part = [], 0, ""
+    for c in text:
+        depth += (c in "<[(") - (c in ">])")
+        if c == "," and not depth:
+            out.append(part)
+            part = ""
+        else:
+            part += c
+    return out + [part] if part.strip() else out
+
+
+def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any) -> str:
+    """A name for the kernel with what is fixed of this call."""
+    scalars = {q[0] for q in kernel.spec.params if q[1] in ("scalar", "any")}
+
+    def run(arrays: list) -> None:
+        given = {n: a[()] if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True)}
+        kernel.launch(**given, **fixed, grid=grid)
+
+    key = (kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid))
+    for label, (known, _) in root.kernels.items():
+        if known == key:
+            return label
+    label, number = kernel.name, 0
+    while label in root.kernels:
+        number += 1
+        label = f"{kernel.name}_{number}"
+    root.kernels[label] = (key, run)
+    return label
+
+
+def takes_part(args: tuple, kwargs: dict) -> bool:
+    """Whether a call of a kernel belongs to a trace."""
+    return current() is not None and any(isinstance(v, Tracer) for v in (*args, *kwargs.values()))

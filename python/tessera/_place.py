@@ -1,0 +1,58 @@
+"""Where the user is: the innermost line outside of this package."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType
+
+from ._core import Place, SourceText
+
+_INSIDE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_texts: dict[str, SourceText] = {}
+_places: dict[tuple[CodeType, int], Place] = {}
+_inside: dict[CodeType, bool] = {}
+
+
+def _user_frame() -> FrameType | None:
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        known = _inside.get(code)
+        if known is None:
+            name = code.co_filename
+            known = _inside[code] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py")
+        if not known:
+            return frame
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def here() -> Place | None:
+    """The place of the expression that the user's innermost frame is at."""
+    frame = _user_frame()
+    if frame is None:
+        return None
+    key = (frame.f_code, frame.f_lasti)
+    found = _places.get(key)
+    if found is None:
+        found = _places[key] = _make(frame)
+    return found
+
+
+def _make(frame: FrameType) -> Place:
+    code = frame.f_code
+    name = code.co_filename
+    text = _texts.get(name)
+    if text is None:
+        text = _texts[name] = SourceText(name, "".join(linecache.getlines(name, frame.f_globals)))
+    line = end = frame.f_lineno or 1
+    column = last = 1
+    if hasattr(code, "co_positions"):
+        spans = list(code.co_positions())
+        at = frame.f_lasti // 2
+        if at < len(spans) and None not in spans[at]:
+            line, end, column, last = spans[at]  # type: ignore[assignment]
+            column, last = column + 1, last + 1
+    return Place(text, line, column, end, last)

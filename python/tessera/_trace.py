@@ -1,0 +1,315 @@
+"""Tracing: a function is called with tracers, and what it does to them becomes Graph IR.
+
+A `Frame` is one function in the making. Frames are stacked: the gradient of a function is taken by tracing it in a frame of
+its own, and what it uses of the frames around becomes a parameter. Arrays that are used and are no arguments become inputs
+of the outermost function, held as they were when the function was traced."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+
+from . import _core
+from ._arrays import numpy_dtype
+from ._dtypes import DType, dtype as as_dtype
+from ._place import here
+from ._promote import kind
+
+_NUMBERS = (bool, int, float, numpy.generic)
+#: Constants of more elements than this are inputs, not text in the module.
+_MOST_TEXT = 16
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+
+
+_stack = _Stack()
+
+
+def fail(code: str, message: str, help: str | None = None) -> Exception:
+    """The error for the user's line."""
+    return _core.error(code, message, help, None, None, here())
+
+
+class Frame:
+    """A function that is being traced."""
+
+    def __init__(self, name: str, program: Any, parent: Frame | None) -> None:
+        # The functions around this one are not in the program yet.
+        taken = {f.name for f in _stack.frames if f.program is program}
+        self.name, number = program.fresh(name), 0
+        while self.name in taken:
+            number += 1
+            self.name = program.fresh(f"{name}_{number}")
+        self.program = program
+        self.parent = parent
+        self.builder = _core.GraphBuilder(self.name)
+        self.open = True
+        #: What stands here for values of the parent: (theirs, ours), in the order of the parameters.
+        self.captured: list[tuple[Tracer, Tracer]] = []
+        #: Arrays that became inputs: only in the outermost frame.
+        self.arrays: list[tuple[Any, Tracer]] = []
+        #: Kernels that are called: only in the outermost frame.
+        self.kernels: dict[str, Any] = {}
+        #: Values that a kernel wrote over: by which, and where.
+        self.consumed: dict[int, tuple[str, Any]] = {}
+        self._seen: dict[int, Tracer] = {}
+        self._names: dict[str, int] = {}
+
+    def param(self, name: str, shape: tuple, dtype: str, weak: bool = False) -> Tracer:
+        clean = "".join(c if c.isalnum() and c.isascii() or c == "_" else "_" for c in name).strip("_") or "x"
+        if clean[0].isdigit():
+            clean = "x" + clean
+        used = self._names[clean] = self._names.get(clean, -1) + 1
+        value = self.builder.param(f"{clean}_{used}" if used else clean, (list(shape), dtype))
+        return Tracer(self, value, shape, dtype, weak)
+
+    def lift(self, x: Tracer) -> Tracer:
+        """The tracer as a value of this frame."""
+        if x._frame is self:
+            return x
+        known = self._seen.get(id(x))
+        if known is not None:
+            return known
+        if self.parent is None or not x._frame.open:
+            raise _leaked(x)
+        theirs = self.parent.lift(x)
+        known = self._seen.get(id(theirs))
+        if known is None:
+            known = self.param("outer", theirs.shape, str(theirs._dtype), theirs._weak)
+            self.captured.append((theirs, known))
+            self._seen[id(theirs)] = known
+        self._seen[id(x)] = known
+        return known
+
+    def array(self, x: numpy.ndarray) -> Tracer:
+        """An array as an input of the outermost function."""
+        if self.parent is not None:
+            return self.lift(self.parent.array(x))
+        for held, tracer in self.arrays:
+            if held[0] is x:
+                return tracer
+        tracer = self.param("array", x.shape, str(as_dtype(x.dtype)))
+        self.arrays.append(((x, numpy.array(x)), tracer))
+        return tracer
+
+    def finish(self, results: list[Tracer]) -> None:
+        results = [self.lift(r) for r in results]
+        self.builder.finish(self.program, [r._value for r in results], here())
+        self.open = False
+
+
+def _leaked(x: Tracer) -> Exception:
+    made = x._place
+    where = f"; it was made at {made!r}" if made is not None else ""
+    return fail(
+        "E_GRAPH_INVALID",
+        f"expected a value of the function that is being traced, got one of @{x._frame.name}, whose trace is over{where}",
+        "a traced value must not be kept in a global, an attribute or a list outside of the function: return it instead",
+    )
+
+
+def current() -> Frame | None:
+    """The innermost function that is being traced."""
+    return _stack.frames[-1] if _stack.frames else None
+
+
+@contextmanager
+def tracing(name: str, program: Any = None):
+    """A frame around what is done inside of it: nested in the current one unless a program is given."""
+    parent = current() if program is None else None
+    if parent is None and program is None:
+        program = _core.Program(name)
+    frame = Frame(name, program if program is not None else parent.program, parent)  # type: ignore[union-attr]
+    _stack.frames.append(frame)
+    try:
+        yield frame
+    finally:
+        _stack.frames.pop()
+        frame.open = False
+
+
+class Tracer:
+    """A value of a traced function: it has a shape and a dtype, and no elements yet."""
+
+    __slots__ = ("_frame", "_value", "shape", "_dtype", "_weak", "_place", "__weakref__")
+    __array_priority__ = 1000
+    __array_ufunc__ = None
+
+    def __init__(self, frame: Frame, value: int, shape: tuple, dtype: str, weak: bool = False, place: Any = None) -> None:
+        self._frame, self._value, self.shape = frame, value, tuple(shape)
+        self._dtype, self._weak = dtype, weak
+        self._place = place if place is not None else here()
+
+    @property
+    def dtype(self) -> DType:
+        return as_dtype(self._dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(numpy.prod(self.shape, dtype=numpy.int64))
+
+    @property
+    def device(self) -> str:
+        return "traced"
+
+    def __repr__(self) -> str:
+        return f"Tracer<[{', '.join(map(str, self.shape))}], {self._dtype}>"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a value without axes has no length")
+        return self.shape[0]
+
+    def __iter__(self):
+        if not self.shape:
+            raise TypeError("a value without axes is not iterable")
+        return (self[i] for i in range(self.shape[0]))
+
+    def _concrete(self, what: str, help: str) -> Exception:
+        return fail("E_TYPE", f"expected a value that is known while tracing, got {self!r} where Python needs {what}", help)
+
+    def __bool__(self) -> bool:
+        raise self._concrete("a bool", "use `ts.where` or `ts.cond`; under jit, mark arguments that decide with static_argnums")
+
+    def __int__(self) -> int:
+        raise self._concrete("an int", "mark the argument with static_argnums, or compute with the traced value")
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        raise self._concrete("a float", "return the value from the traced function and convert the result")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise self._concrete("a NumPy array", "use the functions of `tessera.xp`, or return the value and convert the result")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise fail(
+            "E_UNSUPPORTED",
+            "expected no assignment into a traced value: under jit a function has no side effects on arrays",
+            "write `x = x.at[index].set(value)`",
+        )
+
+    __hash__ = object.__hash__
+
+
+def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: dict | None = None,
+         results: list | None = None, weak: bool = False) -> list[Tracer]:  # fmt: skip
+    """Adds an op to the current function."""
+    frame = current()
+    if frame is None:
+        x = next((t for t in [*operands, *(v for g in (groups or {}).values() for v in g)]), None)
+        raise _leaked(x) if x is not None else fail("E_ARGUMENT", "expected a function that is being traced")
+    ids = [frame.lift(x)._value for x in operands]
+    lists = {k: [frame.lift(x)._value for x in v] for k, v in groups.items()} if groups else None
+    place = here()
+    if frame.consumed:
+        _check_versions(frame, [*ids, *(i for g in (lists or {}).values() for i in g)])
+    made = frame.builder.append(op, ids, lists, attrs, results, place)
+    return [Tracer(frame, v, shape, dtype, weak, place) for v, shape, dtype in made]
+
+
+def _check_versions(frame: Frame, ids: list[int]) -> None:
+    for i in ids:
+        if i in frame.consumed:
+            kernel, place = frame.consumed[i]
+            raise fail(
+                "E_GRAPH_INVALID",
+                f"expected the newest version of an array, got the one that the kernel `{kernel}` wrote over at {place!r}",
+                "use what the kernel returns, or pass it a copy: `x + 0`",
+            )
+
+
+def one(op: str, operands: list[Tracer], attrs: dict | None = None, **more: Any) -> Tracer:
+    """`emit` for an op with one result."""
+    return emit(op, operands, attrs, **more)[0]
+
+
+def is_array(x: Any) -> bool:
+    """Whether something is an array or a number that a trace may take."""
+    return isinstance(x, (Tracer, numpy.ndarray, *_NUMBERS)) or hasattr(x, "__dlpack__") or isinstance(x, _core.Array)
+
+
+def to_numpy(x: Any) -> numpy.ndarray:
+    """An array of any library as a NumPy array."""
+    if isinstance(x, numpy.ndarray):
+        return x
+    if isinstance(x, _core.Array):
+        return x.numpy()
+    if isinstance(x, numpy.generic):
+        return numpy.asarray(x)
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+    return numpy.asarray(x)
+
+
+def aval(x: Any) -> tuple[tuple, str, bool]:
+    """Shape, dtype and weakness of a traced value, an array or a number."""
+    if isinstance(x, Tracer):
+        return x.shape, x._dtype, x._weak
+    if isinstance(x, bool):
+        return (), "bool", True
+    if isinstance(x, int):
+        return (), "i64", True
+    if isinstance(x, float) and not isinstance(x, numpy.generic):
+        return (), "f64", True
+    array = to_numpy(x)
+    return array.shape, str(as_dtype(array.dtype)), False
+
+
+def splat(value: Any, shape: tuple, dtype: str, weak: bool = False) -> Tracer:
+    """A constant whose elements are all ``value``."""
+    number: Any = bool(value) if dtype == "bool" else float(value) if kind(dtype) == 2 else int(value)
+    if not isinstance(number, (bool, float)) and not -(1 << 63) <= number < 1 << 63:
+        return dense(numpy.full(shape, number, numpy_dtype(dtype)))
+    return one("const", [], {"value": number}, results=[(list(shape), dtype)], weak=weak)
+
+
+def dense(x: numpy.ndarray) -> Tracer:
+    """A constant with these elements."""
+    frame = current()
+    flat = numpy.ascontiguousarray(x)
+    if flat.size and x.size and (flat.reshape(-1).view(numpy.uint8).reshape(flat.size, -1) ==
+                      flat.reshape(-1)[:1].view(numpy.uint8)).all() and x.dtype.kind in "biuf":  # fmt: skip
+        return splat(flat.reshape(-1)[0].item(), x.shape, str(as_dtype(x.dtype)))
+    if flat.size > _MOST_TEXT and frame is not None:
+        return frame.array(x)
+    return one("const", [], {"data": flat.tobytes()}, results=[(list(x.shape), str(as_dtype(x.dtype)))])
+
+
+def as_tracer(x: Any, dtype: str | None = None) -> Tracer:
+    """A value of the current function: arrays and numbers become constants or inputs."""
+    if isinstance(x, Tracer):
+        return x
+    if isinstance(x, (bool, int, float)) and not isinstance(x, numpy.generic):
+        _, natural, _ = aval(x)
+        return splat(x, (), dtype or natural, weak=dtype is None)
+    if not is_array(x) and not isinstance(x, (list, tuple)):
+        raise fail("E_TYPE", f"expected an array or a number, got {type(x).__name__}")
+    if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _flat(x)):
+        from . import xp
+
+        return xp.stack([as_tracer(v) for v in x])
+    return dense(to_numpy(x))
+
+
+def _flat(x: Any):
+    for v in x:
+        if isinstance(v, (list, tuple)):
+            yield from _flat(v)
+        else:
+            yield v
+
+
+def is_tracing(*values: Any) -> bool:
+    """Whether a function is being traced."""
+    return current() is not None or any(isinstance(v, Tracer) for v in values)

@@ -1,0 +1,140 @@
+"""Trees of arrays: dicts, lists, tuples, named tuples, dataclasses and what `register` adds. Everything else is a leaf;
+``None`` is a tree without leaves. Dicts are taken in the order of their sorted keys where those can be sorted, so that two
+equal dicts are one tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from . import _core
+
+_REGISTERED: dict[type, tuple[Callable, Callable]] = {}
+
+
+class TreeDef(NamedTuple):
+    """The form of a tree without its leaves. Equal for equal forms, and hashable."""
+
+    kind: Any
+    meta: Any
+    children: tuple[TreeDef, ...]
+
+    @property
+    def leaf_count(self) -> int:
+        return 1 if self.kind is None else sum(c.leaf_count for c in self.children)
+
+    def __str__(self) -> str:
+        if self.kind is None:
+            return "*"
+        name = getattr(self.kind, "__name__", str(self.kind))
+        return f"{name}({', '.join([str(c) for c in self.children])})"
+
+
+LEAF = TreeDef(None, None, ())
+
+
+def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], unflatten: Callable[[Any, list], Any]) -> None:
+    """Makes instances of a class trees: ``flatten(x)`` gives ``(children, meta)`` with hashable ``meta``;
+    ``unflatten(meta, children)`` makes it again."""
+    _REGISTERED[kind] = (flatten, unflatten)
+
+
+def _sorted_keys(tree: dict) -> list:
+    try:
+        return sorted(tree)
+    except TypeError:
+        return list(tree)
+
+
+def _children(tree: Any) -> tuple[Any, Any, list, list[str]] | None:
+    """Kind, meta, children and how each child is reached; ``None`` for a leaf."""
+    kind = type(tree)
+    if kind in _REGISTERED:
+        children, meta = _REGISTERED[kind][0](tree)
+        children = list(children)
+        return kind, meta, children, [f".{i}" for i in range(len(children))]
+    if tree is None:
+        return type(None), None, [], []
+    if isinstance(tree, dict):
+        keys = _sorted_keys(tree)
+        return kind, tuple(keys), [tree[k] for k in keys], [f"[{k!r}]" for k in keys]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return kind, None, list(tree), [f".{f}" for f in tree._fields]
+    if kind is tuple or kind is list:
+        return kind, None, list(tree), [f"[{i}]" for i in range(len(tree))]
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields = [f for f in dataclasses.fields(tree) if f.init]
+        inner = [f for f in fields if not f.metadata.get("static")]
+        fixed = tuple((f.name, getattr(tree, f.name)) for f in fields if f.metadata.get("static"))
+        names = tuple(f.name for f in inner)
+        return kind, (names, fixed), [getattr(tree, n) for n in names], [f".{n}" for n in names]
+    return None
+
+
+def flatten(tree: Any) -> tuple[list, TreeDef]:
+    """The leaves in order, and the form."""
+    leaves: list = []
+    return leaves, _flatten(tree, leaves)
+
+
+def _flatten(tree: Any, leaves: list) -> TreeDef:
+    found = _children(tree)
+    if found is None:
+        leaves.append(tree)
+        return LEAF
+    kind, meta, children, _ = found
+    return TreeDef(kind, meta, tuple(_flatten(c, leaves) for c in children))
+
+
+def paths(tree: Any, prefix: str = "") -> list[str]:
+    """How each leaf is reached, for messages: ``params['w'][0]``."""
+    found = _children(tree)
+    if found is None:
+        return [prefix]
+    return [p for child, step in zip(found[2], found[3], strict=True) for p in paths(child, prefix + step)]
+
+
+def unflatten(form: TreeDef, leaves: Iterable[Any]) -> Any:
+    """A tree of this form with these leaves."""
+    given = list(leaves)
+    if len(given) != form.leaf_count:
+        raise _core.error("E_ARGUMENT", f"expected {form.leaf_count} leaves, got {len(given)}")
+    return _unflatten(form, iter(given))
+
+
+def _unflatten(form: TreeDef, leaves: Any) -> Any:
+    kind, meta = form.kind, form.meta
+    if kind is None:
+        return next(leaves)
+    if kind is type(None):
+        return None
+    children = [_unflatten(c, leaves) for c in form.children]
+    if kind in _REGISTERED:
+        return _REGISTERED[kind][1](meta, children)
+    if issubclass(kind, dict):
+        made = dict(zip(meta, children, strict=True))
+        return made if kind is dict else kind(made)
+    if issubclass(kind, tuple):
+        return kind(*children) if hasattr(kind, "_fields") else tuple(children)
+    if issubclass(kind, list):
+        return children
+    names, fixed = meta
+    return kind(**dict(zip(names, children, strict=True)), **dict(fixed))
+
+
+def leaves(tree: Any) -> list:
+    """The leaves of a tree, in order."""
+    return flatten(tree)[0]
+
+
+def map(fn: Callable, tree: Any, *rest: Any) -> Any:
+    """A tree of the same form whose leaves are ``fn`` of the leaves of all trees."""
+    first, form = flatten(tree)
+    others = []
+    for other in rest:
+        more, other_form = flatten(other)
+        if other_form != form:
+            raise _core.error("E_ARGUMENT", f"expected trees of one form, got {form} and {other_form}")
+        others.append(more)
+    return unflatten(form, [fn(*items) for items in zip(first, *others, strict=True)])

@@ -1,0 +1,52 @@
+"""Layers as plain values. A layer says how its parameters are made (``init(key)`` gives a tree of arrays) and what it does
+(``layer(params, x)``); it holds no arrays itself, so that parameters can be differentiated, moved and saved as they are.
+
+    mlp = nn.Sequential(nn.Linear(784, 128), nn.gelu, nn.Linear(128, 10))
+    params = mlp.init(ts.random.key(0))
+    loss = ts.nn.cross_entropy(mlp(params, x), labels)
+"""
+
+from .._functional import (
+    attention,
+    avg_pool,
+    binary_cross_entropy,
+    conv1d,
+    conv2d,
+    conv3d,
+    cross_entropy,
+    elu,
+    embedding,
+    gelu,
+    groupnorm,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    layernorm,
+    leaky_relu,
+    log_softmax,
+    max_pool,
+    mse_loss,
+    nll_loss,
+    one_hot,
+    relu,
+    rmsnorm,
+    silu,
+    smooth_l1_loss,
+    softmax,
+    softplus,
+)
+from ..xp import sigmoid, tanh
+from ._layers import (
+    MLP,
+    Attention,
+    Conv2d,
+    Dropout,
+    Embedding,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+    Sequential,
+    TransformerBlock,
+    dropout,
+)

@@ -1,0 +1,8 @@
+"""Optimisers as pure functions: ``state = opt.init(params)``; ``params, state = opt.update(params, grads, state)``. States are
+trees of arrays: they go through `ts.jit` and into checkpoints like parameters. Parameters narrower than f32 get an f32 master
+copy, which is what is updated; arithmetic and state are f32, f64 for f64 parameters."""
+
+from ._clip import clip_by_global_norm, clip_by_value, global_norm
+from ._optimisers import SGD, Adam, AdamW, Lion
+from ._scaler import LossScaler
+from ._schedules import constant, cosine, exponential, linear, warmup_cosine

@@ -1,0 +1,157 @@
+"""Update rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _prim as p, _tree, xp
+from .._jit import eager
+from .._trace import as_tracer, aval, fail
+
+_NARROW = {"f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"}
+
+
+def _wide(dtype: str) -> str:
+    return "f64" if dtype == "f64" else "f32"
+
+
+def _zeros(tree: Any) -> Any:
+    return _tree.map(lambda v: xp.zeros(aval(v)[0], dtype=_wide(aval(v)[1])), tree)
+
+
+def _rate(lr: Any, step: Any) -> Any:
+    return lr(step) if callable(lr) else lr
+
+
+@dataclass(frozen=True)
+class _Optimiser:
+    """What all share: master weights, the count of steps, and trees of moments."""
+
+    lr: float | Callable = 1e-3
+    weight_decay: float = 0.0
+    master: bool = True
+
+    _moments = ()
+
+    def init(self, params: Any) -> dict:
+        """The state before the first step."""
+        import numpy
+
+        state: dict[str, Any] = {"step": numpy.asarray(0, numpy.int64)}
+        for name in self._moments:
+            state[name] = _zeros(params)
+        if self.master and any(aval(v)[1] in _NARROW for v in _tree.leaves(params)):
+            state["master"] = _tree.map(lambda v: xp.astype(v, "f32") if aval(v)[1] in _NARROW else v, params)
+        return state
+
+    def update(self, params: Any, grads: Any, state: dict) -> tuple[Any, dict]:
+        """Parameters and state after one step."""
+        return _update(self, params, grads, state)
+
+    def _rule(self, w: Any, g: Any, lr: Any, step: Any, moments: list) -> tuple[Any, list]:
+        raise NotImplementedError
+
+
+@eager
+def _update(opt: _Optimiser, params: Any, grads: Any, state: dict) -> tuple[Any, dict]:
+    leaves, form = _tree.flatten(params)
+    given, grads_form = _tree.flatten(grads)
+    if form != grads_form:
+        raise fail("E_ARGUMENT", f"expected gradients of the form of the parameters, {form}, got {grads_form}")
+    step = as_tracer(state["step"]) + 1
+    lr = _rate(opt.lr, step)
+    kept = _tree.leaves(state["master"]) if "master" in state else leaves
+    moments = [_tree.leaves(state[name]) for name in opt._moments]
+    new, new_kept, new_moments = [], [], [[] for _ in opt._moments]
+    for i, (w, g) in enumerate(zip(leaves, given, strict=True)):
+        if aval(w)[0] != aval(g)[0]:
+            raise fail("E_SHAPE_MISMATCH", f"expected a gradient of shape {list(aval(w)[0])}, got {list(aval(g)[0])}")
+        wide = _wide(aval(kept[i])[1])
+        have = p.cast(kept[i], wide)
+        w2, changed = opt._rule(have, p.cast(g, wide), _as(lr, wide), _as(step, wide), [m[i] for m in moments])
+        new.append(p.cast(w2, aval(w)[1]))
+        new_kept.append(p.cast(w2, aval(kept[i])[1]))
+        for store, value in zip(new_moments, changed, strict=True):
+            store.append(value)
+    out = dict(state, step=step, **{n: _tree.unflatten(form, m) for n, m in zip(opt._moments, new_moments, strict=True)})
+    if "master" in state:
+        out["master"] = _tree.unflatten(form, new_kept)
+    return _tree.unflatten(form, new), out
+
+
+def _as(x: Any, dtype: str) -> Any:
+    return x if isinstance(x, (int, float)) else p.cast(x, dtype)
+
+
+@dataclass(frozen=True)
+class SGD(_Optimiser):
+    """w -= lr * g, with momentum (and Nesterov's form of it)."""
+
+    lr: float | Callable = 1e-2
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    @property
+    def _moments(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("m",) if self.momentum else ()
+
+    def _rule(self, w: Any, g: Any, lr: Any, step: Any, moments: list) -> tuple[Any, list]:
+        if self.weight_decay:
+            g = g + w * self.weight_decay
+        if not self.momentum:
+            return w - g * lr, []
+        m = moments[0] * self.momentum + g
+        move = g + m * self.momentum if self.nesterov else m
+        return w - move * lr, [m]
+
+
+@dataclass(frozen=True)
+class Adam(_Optimiser):
+    """First and second moments, corrected for their beginning at zero. Weight decay is added to the gradient."""
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+
+    _moments = ("m", "v")
+    _decoupled = False
+
+    def _rule(self, w: Any, g: Any, lr: Any, step: Any, moments: list) -> tuple[Any, list]:
+        if self.weight_decay and not self._decoupled:
+            g = g + w * self.weight_decay
+        m = moments[0] * self.b1 + g * (1.0 - self.b1)
+        v = moments[1] * self.b2 + g * g * (1.0 - self.b2)
+        whole_m = m / (1.0 - xp.pow(self.b1, step))
+        whole_v = v / (1.0 - xp.pow(self.b2, step))
+        move = whole_m / (xp.sqrt(whole_v) + self.eps)
+        if self.weight_decay and self._decoupled:
+            move = move + w * self.weight_decay
+        return w - move * lr, [m, v]
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with weight decay beside the moments."""
+
+    weight_decay: float = 0.01
+
+    _decoupled = True
+
+
+@dataclass(frozen=True)
+class Lion(_Optimiser):
+    """The sign of a mixture of moment and gradient."""
+
+    lr: float | Callable = 1e-4
+    b1: float = 0.9
+    b2: float = 0.99
+
+    _moments = ("m",)
+
+    def _rule(self, w: Any, g: Any, lr: Any, step: Any, moments: list) -> tuple[Any, list]:
+        move = xp.sign(moments[0] * self.b1 + g * (1.0 - self.b1))
+        if self.weight_decay:
+            move = move + w * self.weight_decay
+        return w - move * lr, [moments[0] * self.b2 + g * (1.0 - self.b2)]

@@ -1,0 +1,62 @@
+"""Learning rates as functions of the step, which may be traced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .. import _prim as p, xp
+from .._jit import eager
+
+
+def _at(step: Any) -> Any:
+    return p.cast(step, "f32")
+
+
+def constant(value: float) -> Callable:
+    """The same rate always."""
+    return lambda step: value
+
+
+def linear(start: float, end: float, steps: int) -> Callable:
+    """From one rate to another in so many steps, then there."""
+
+    @eager
+    def schedule(step: Any) -> Any:
+        return xp.clip(_at(step) / float(max(steps, 1)), 0.0, 1.0) * (end - start) + start
+
+    return schedule
+
+
+def exponential(start: float, factor: float, every: int = 1) -> Callable:
+    """Multiplied by a factor every so many steps, smoothly."""
+
+    @eager
+    def schedule(step: Any) -> Any:
+        return xp.exp(_at(step) * (math.log(factor) / every)) * start
+
+    return schedule
+
+
+def cosine(start: float, steps: int, end: float = 0.0) -> Callable:
+    """Half a cosine from one rate to another."""
+
+    @eager
+    def schedule(step: Any) -> Any:
+        part = xp.clip(_at(step) / float(max(steps, 1)), 0.0, 1.0)
+        return (xp.cos(part * math.pi) + 1.0) * (0.5 * (start - end)) + end
+
+    return schedule
+
+
+def warmup_cosine(peak: float, warmup: int, steps: int, end: float = 0.0) -> Callable:
+    """Up in a straight line, then down by half a cosine."""
+    fall = cosine(peak, max(steps - warmup, 1), end)
+
+    @eager
+    def schedule(step: Any) -> Any:
+        at = _at(step)
+        return xp.where(at < float(warmup), at * (peak / max(warmup, 1)), fall(at - float(warmup)))
+
+    return schedule

@@ -1,0 +1,151 @@
+"""New arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from .. import _prim as p
+from .._arrays import numpy_dtype
+from .._dtypes import dtype as as_dtype
+from .._jit import eager
+from .._trace import as_tracer, aval, current
+
+_FLOAT = "f32"
+
+
+def _shape(shape: Any) -> tuple:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _natural(value: Any) -> str:
+    return {"f64": _FLOAT}.get(aval(value)[1], aval(value)[1]) if isinstance(value, (bool, int, float)) else aval(value)[1]
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Any:
+    """A value as an array; Python's floats become f32."""
+    if current() is not None:
+        x = as_tracer(obj)
+        wanted = dtype if dtype is not None else _FLOAT if x._weak and x._dtype == "f64" else x._dtype
+        return p.cast(x, wanted)
+    from .._arrays import array
+
+    if isinstance(obj, numpy.ndarray) and not copy and (dtype is None or numpy_dtype(as_dtype(dtype)) == obj.dtype):
+        return obj
+    return array(obj, None if dtype is None else as_dtype(dtype))
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Any:
+    """An array of another library, without a copy where that is possible."""
+    made = numpy.from_dlpack(x)
+    return made.copy() if copy else made
+
+
+@eager
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of one value."""
+    wanted = p.name_of(dtype) if dtype is not None else _natural(fill_value)
+    if isinstance(fill_value, (bool, int, float)):
+        return p.splat(fill_value, _shape(shape), wanted)
+    return p.broadcast_to(p.cast(fill_value, wanted), _shape(shape))
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of zeros."""
+    return full(shape, 0, dtype=dtype or _FLOAT)
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of ones."""
+    return full(shape, 1, dtype=dtype or _FLOAT)
+
+
+empty = zeros
+
+
+def full_like(x: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of one value, of the shape of another."""
+    shape, natural, _ = aval(x)
+    return full(shape, fill_value, dtype=dtype or natural)
+
+
+def zeros_like(x: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of zeros, of the shape of another."""
+    return full_like(x, 0, dtype=dtype)
+
+
+def ones_like(x: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of ones, of the shape of another."""
+    return full_like(x, 1, dtype=dtype)
+
+
+empty_like = zeros_like
+
+
+@eager
+def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
+    """Numbers from ``start`` to ``stop`` by ``step``."""
+    first, last = (0, start) if stop is None else (start, stop)
+    count = max(int(numpy.ceil((last - first) / step)), 0)
+    whole = all(isinstance(v, int) for v in (first, last, step))
+    wanted = p.name_of(dtype) if dtype is not None else "i64" if whole else _FLOAT
+    inner = "i64" if whole else "f64"
+    out = p.iota((count,), 0, inner)
+    if step != 1:
+        out = p.ew("mul", out, step)
+    if first != 0:
+        out = p.ew("add", out, first)
+    return p.cast(out, wanted)
+
+
+@eager
+def linspace(start: Any, stop: Any, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Any:
+    """``num`` numbers from ``start`` to ``stop`` at even distances."""
+    steps = max(num - 1 if endpoint else num, 1)
+    at = p.iota((num,), 0, "f64")
+    out = p.ew("add", p.ew("mul", at, (stop - start) / steps), start)
+    if endpoint and num > 1:
+        out = p.select(p.ew("eq", at, float(num - 1)), stop, out)
+    return p.cast(out, dtype or _FLOAT)
+
+
+@eager
+def eye(n_rows: int, n_cols: int | None = None, *, k: int = 0, dtype: Any = None, device: Any = None) -> Any:
+    """Ones on a diagonal."""
+    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    on = p.ew("eq", p.ew("add", p.iota(shape, 0), k), p.iota(shape, 1))
+    return p.cast(on, dtype or _FLOAT)
+
+
+def _triangle(x: Any, k: int, lower: bool) -> Any:
+    x = as_tracer(x)
+    shape = x.shape[-2:]
+    keep = p.ew("ge" if lower else "le", p.ew("add", p.iota(shape, 0), k), p.iota(shape, 1))
+    return p.select(p.broadcast_to(keep, x.shape), x, p.splat(0, (), x._dtype))
+
+
+@eager
+def tril(x: Any, *, k: int = 0) -> Any:
+    """The lower triangle; zero above."""
+    return _triangle(x, k, True)
+
+
+@eager
+def triu(x: Any, *, k: int = 0) -> Any:
+    """The upper triangle; zero below."""
+    return _triangle(x, k, False)
+
+
+@eager
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list:
+    """Coordinates of a grid."""
+    lists = [as_tracer(a) for a in arrays]
+    order = list(range(len(lists)))
+    if indexing == "xy" and len(lists) > 1:
+        order[0], order[1] = 1, 0
+    shape = [0] * len(lists)
+    for i, a in enumerate(lists):
+        shape[order[i]] = a.shape[0]
+    return [p.broadcast_to(p.reshape(a, [a.shape[0] if d == order[i] else 1 for d in range(len(lists))]), shape)
+            for i, a in enumerate(lists)]  # fmt: skip

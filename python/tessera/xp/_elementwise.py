@@ -1,0 +1,270 @@
+"""Functions of each element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import _prim as p
+from .._jit import eager
+from .._promote import is_float
+from .._trace import as_tracer, aval, fail
+
+
+def _unary(fn: str, name: str, doc: str) -> Any:
+    def call(x: Any) -> Any:
+        return p.ew(fn, x)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    return eager(call)
+
+
+def _binary(fn: str, name: str, doc: str) -> Any:
+    def call(x1: Any, x2: Any) -> Any:
+        return p.ew(fn, x1, x2)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    return eager(call)
+
+
+add = _binary("add", "add", "Sum.")
+subtract = _binary("sub", "subtract", "Difference.")
+multiply = _binary("mul", "multiply", "Product.")
+divide = _binary("div", "divide", "Quotient, a float.")
+floor_divide = _binary("floordiv", "floor_divide", "Quotient rounded down.")
+remainder = _binary("mod", "remainder", "Remainder with the sign of the divisor.")
+maximum = _binary("maximum", "maximum", "The larger of two; NaN where either is.")
+minimum = _binary("minimum", "minimum", "The smaller of two; NaN where either is.")
+atan2 = _binary("atan2", "atan2", "Angle of a point.")
+equal = _binary("eq", "equal", "Whether equal.")
+not_equal = _binary("ne", "not_equal", "Whether not equal.")
+less = _binary("lt", "less", "Whether less.")
+less_equal = _binary("le", "less_equal", "Whether less or equal.")
+greater = _binary("gt", "greater", "Whether greater.")
+greater_equal = _binary("ge", "greater_equal", "Whether greater or equal.")
+bitwise_and = _binary("and", "bitwise_and", "And, bit by bit.")
+bitwise_or = _binary("or", "bitwise_or", "Or, bit by bit.")
+bitwise_xor = _binary("xor", "bitwise_xor", "Exclusive or, bit by bit.")
+bitwise_left_shift = _binary("shl", "bitwise_left_shift", "Bits moved up.")
+bitwise_right_shift = _binary("shr", "bitwise_right_shift", "Bits moved down.")
+bitwise_invert = _unary("not", "bitwise_invert", "Every bit turned.")
+abs = _unary("abs", "abs", "Magnitude.")
+negative = _unary("neg", "negative", "Negation.")
+sign = _unary("sign", "sign", "-1, 0 or 1.")
+exp = _unary("exp", "exp", "e to the power x.")
+exp2 = _unary("exp2", "exp2", "2 to the power x.")
+expm1 = _unary("expm1", "expm1", "exp(x) - 1.")
+log = _unary("log", "log", "Natural logarithm.")
+log1p = _unary("log1p", "log1p", "log(1 + x).")
+log2 = _unary("log2", "log2", "Logarithm to base 2.")
+sqrt = _unary("sqrt", "sqrt", "Square root.")
+rsqrt = _unary("rsqrt", "rsqrt", "1 / sqrt(x).")
+reciprocal = _unary("recip", "reciprocal", "1 / x.")
+sin = _unary("sin", "sin", "Sine.")
+cos = _unary("cos", "cos", "Cosine.")
+tan = _unary("tan", "tan", "Tangent.")
+asin = _unary("asin", "asin", "Inverse sine.")
+acos = _unary("acos", "acos", "Inverse cosine.")
+atan = _unary("atan", "atan", "Inverse tangent.")
+sinh = _unary("sinh", "sinh", "Hyperbolic sine.")
+cosh = _unary("cosh", "cosh", "Hyperbolic cosine.")
+tanh = _unary("tanh", "tanh", "Hyperbolic tangent.")
+sigmoid = _unary("sigmoid", "sigmoid", "1 / (1 + exp(-x)).")
+erf = _unary("erf", "erf", "Error function.")
+
+
+def _predicate(fn: str, name: str, otherwise: bool) -> Any:
+    def call(x: Any) -> Any:
+        shape, dtype, _ = aval(x)
+        if not is_float(dtype):
+            return p.splat(otherwise, shape, "bool")
+        return p.ew(fn, x)
+
+    call.__name__ = call.__qualname__ = name
+    return eager(call)
+
+
+isnan = _predicate("isnan", "isnan", False)
+isinf = _predicate("isinf", "isinf", False)
+isfinite = _predicate("isfinite", "isfinite", True)
+
+
+def _whole(fn: str, name: str) -> Any:
+    def call(x: Any) -> Any:
+        x = as_tracer(x)
+        return p.ew(fn, x) if is_float(x._dtype) else x
+
+    call.__name__ = call.__qualname__ = name
+    return eager(call)
+
+
+floor, ceil, round, trunc = (_whole(n, n) for n in ("floor", "ceil", "round", "trunc"))
+
+
+@eager
+def positive(x: Any) -> Any:
+    """The same value."""
+    return as_tracer(x)
+
+
+@eager
+def square(x: Any) -> Any:
+    """x * x."""
+    return p.ew("mul", x, x)
+
+
+@eager
+def pow(x1: Any, x2: Any) -> Any:
+    """x1 to the power x2. Small whole Python exponents are products."""
+    if isinstance(x2, int) and not isinstance(x2, bool) and 0 <= x2 <= 8 or isinstance(x2, float) and x2 in (1.0, 2.0, 3.0, 4.0):
+        return _power(as_tracer(x1), int(x2))
+    if isinstance(x2, float) and x2 == 0.5:
+        return p.ew("sqrt", x1)
+    if isinstance(x2, float) and x2 == -0.5:
+        return p.ew("rsqrt", x1)
+    dtypes = [aval(v)[1] for v in (x1, x2)]
+    if not any(is_float(d) for d in dtypes):
+        return _int_pow(x1, x2)
+    return p.ew("pow", x1, x2)
+
+
+def _power(x: Any, n: int) -> Any:
+    if n == 0:
+        return p.splat(1, x.shape, x._dtype)
+    out = None
+    while n:
+        if n & 1:
+            out = x if out is None else p.ew("mul", out, x)
+        n >>= 1
+        if n:
+            x = p.ew("mul", x, x)
+    return out
+
+
+def _int_pow(x: Any, n: Any) -> Any:
+    """By squaring, for every bit that an exponent can have."""
+    (x, n), _ = p.together(x, n)
+    out = p.splat(1, x.shape, x._dtype)
+    for bit in range(6):
+        odd = p.ew("ne", p.ew("and", p.ew("shr", n, bit), 1), 0)
+        out = p.select(odd, p.ew("mul", out, x), out)
+        x = p.ew("mul", x, x)
+    return out
+
+
+@eager
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c with one rounding."""
+    return p.ew("fma", a, b, c)
+
+
+@eager
+def log10(x: Any) -> Any:
+    """Logarithm to base 10."""
+    return p.ew("mul", p.ew("log", x), 1.0 / math.log(10.0))
+
+
+@eager
+def asinh(x: Any) -> Any:
+    """Inverse hyperbolic sine."""
+    m = p.ew("abs", x)
+    inner = p.ew("add", m, p.ew("div", p.ew("mul", m, m), p.ew("add", 1.0, p.ew("sqrt", p.ew("add", p.ew("mul", m, m), 1.0)))))
+    return p.ew("mul", p.ew("sign", x), p.ew("log1p", inner))
+
+
+@eager
+def acosh(x: Any) -> Any:
+    """Inverse hyperbolic cosine."""
+    return p.ew("log", p.ew("add", x, p.ew("mul", p.ew("sqrt", p.ew("sub", x, 1.0)), p.ew("sqrt", p.ew("add", x, 1.0)))))
+
+
+@eager
+def atanh(x: Any) -> Any:
+    """Inverse hyperbolic tangent."""
+    return p.ew("mul", 0.5, p.ew("sub", p.ew("log1p", x), p.ew("log1p", p.ew("neg", x))))
+
+
+@eager
+def hypot(x1: Any, x2: Any) -> Any:
+    """sqrt(x1 * x1 + x2 * x2), without overflow on the way."""
+    a, b = p.ew("abs", x1), p.ew("abs", x2)
+    big, small = p.ew("maximum", a, b), p.ew("minimum", a, b)
+    zero = p.ew("eq", big, 0.0)
+    ratio = p.ew("div", small, p.select(zero, 1.0, big))
+    return p.ew("mul", big, p.ew("sqrt", p.ew("add", 1.0, p.ew("mul", ratio, ratio))))
+
+
+@eager
+def logaddexp(x1: Any, x2: Any) -> Any:
+    """log(exp(x1) + exp(x2)), without overflow on the way."""
+    big, small = p.ew("maximum", x1, x2), p.ew("minimum", x1, x2)
+    same = p.ew("eq", big, small)
+    gap = p.select(same, 0.0, p.ew("sub", small, big))
+    return p.ew("add", big, p.ew("log1p", p.ew("exp", gap)))
+
+
+@eager
+def signbit(x: Any) -> Any:
+    """Whether the sign bit is set."""
+    x = as_tracer(x)
+    if not is_float(x._dtype):
+        return p.ew("lt", x, 0)
+    return p.ew("or", p.ew("lt", x, 0.0), p.ew("and", p.ew("eq", x, 0.0), p.ew("lt", p.ew("recip", x), 0.0)))
+
+
+@eager
+def copysign(x1: Any, x2: Any) -> Any:
+    """The magnitude of one with the sign of the other."""
+    (a, b), _ = p.together(x1, x2, floats=True)
+    size = p.ew("abs", a)
+    return p.select(signbit(b), p.ew("neg", size), size)
+
+
+def _truth(x: Any) -> Any:
+    x = as_tracer(x)
+    return x if x._dtype == "bool" else p.ew("ne", x, 0)
+
+
+@eager
+def logical_and(x1: Any, x2: Any) -> Any:
+    """And of truths."""
+    return p.ew("and", _truth(x1), _truth(x2))
+
+
+@eager
+def logical_or(x1: Any, x2: Any) -> Any:
+    """Or of truths."""
+    return p.ew("or", _truth(x1), _truth(x2))
+
+
+@eager
+def logical_xor(x1: Any, x2: Any) -> Any:
+    """Exclusive or of truths."""
+    return p.ew("xor", _truth(x1), _truth(x2))
+
+
+@eager
+def logical_not(x: Any) -> Any:
+    """Not, of a truth."""
+    return p.ew("not", _truth(x))
+
+
+@eager
+def clip(x: Any, min: Any = None, max: Any = None) -> Any:
+    """The nearest value between two bounds."""
+    out = as_tracer(x)
+    if min is not None:
+        out = p.ew("maximum", out, min)
+    if max is not None:
+        out = p.ew("minimum", out, max)
+    return out
+
+
+@eager
+def where(condition: Any, x1: Any, x2: Any) -> Any:
+    """``x1`` where the condition holds, ``x2`` elsewhere."""
+    if aval(condition)[1] != "bool":
+        raise fail("E_TYPE", f"expected a condition of bools, got {aval(condition)[1]}", "write `x != 0`")
+    return p.select(condition, x1, x2)

@@ -1,0 +1,168 @@
+"""Sums of products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _prim as p
+from .._jit import eager
+from .._trace import Tracer, as_tracer, fail
+
+
+@eager
+def matmul(x1: Any, x2: Any) -> Any:
+    """Product of matrices, for each position of the axes before, which are stretched to each other."""
+    a, b = as_tracer(x1), as_tracer(x2)
+    if not a.ndim or not b.ndim:
+        raise fail("E_SHAPE_MISMATCH", f"expected arrays with axes, got {p.show(a.shape)} and {p.show(b.shape)}",
+                   "multiply numbers with `*`")  # fmt: skip
+    inner_a, inner_b = a.shape[-1], b.shape[-2 if b.ndim > 1 else 0]
+    if inner_a != inner_b:
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"matmul: expected the last axis of the first ({inner_a}) and the one before the last of the second ({inner_b}) "
+            f"to agree, got {p.show(a.shape)} and {p.show(b.shape)}",
+            "transpose one of them, or check which axis holds the features",
+        )
+    if a.ndim == 1 or b.ndim <= 2:
+        if a.ndim == 1 and b.ndim > 2:
+            return _drop(matmul(p.expand_dims(a, 0), b), -2)
+        return p.dot(a, b, ([a.ndim - 1], [b.ndim - 2 if b.ndim > 1 else 0]))
+    if a.ndim == 2:
+        # The matrix is the same for all: its rows end up before the columns.
+        out = p.dot(b, a, ([b.ndim - 2], [1]))
+        rank = out.ndim
+        return p.transpose(out, [*range(rank - 2), rank - 1, rank - 2])
+    lead = p.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a = p.broadcast_to(a, (*lead, *a.shape[-2:]))
+    b = p.broadcast_to(b, (*lead, *b.shape[-2:]))
+    batch = list(range(len(lead)))
+    return p.dot(a, b, ([a.ndim - 1], [b.ndim - 2]), (batch, batch))
+
+
+def _drop(x: Tracer, axis: int) -> Tracer:
+    at = axis % x.ndim
+    return p.reshape(x, [d for i, d in enumerate(x.shape) if i != at])
+
+
+@eager
+def matrix_transpose(x: Any) -> Any:
+    """The last two axes exchanged."""
+    x = as_tracer(x)
+    return p.transpose(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2])
+
+
+@eager
+def vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Any:
+    """Sum of products along an axis."""
+    (a, b), _ = p.together(x1, x2)
+    at = p.axis_of(axis, a.ndim)
+    batch = [i for i in range(a.ndim) if i != at]
+    return p.dot(a, b, ([at], [at]), (batch, batch))
+
+
+@eager
+def outer(x1: Any, x2: Any) -> Any:
+    """Every product of two vectors."""
+    return p.ew("mul", p.expand_dims(x1, 1), p.expand_dims(x2, 0))
+
+
+@eager
+def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
+    """Sums of products over pairs of axes, or over the last and first so many."""
+    a, b = as_tracer(x1), as_tracer(x2)
+    if isinstance(axes, int):
+        pair = (list(range(a.ndim - axes, a.ndim)), list(range(axes)))
+    else:
+        left, right = ([v] if isinstance(v, int) else list(v) for v in axes)
+        pair = ([p.axis_of(v, a.ndim) for v in left], [p.axis_of(v, b.ndim) for v in right])
+    return p.dot(a, b, pair)
+
+
+def _letters(spec: str, ranks: list[int]) -> tuple[list[str], str]:
+    """Each operand's letters and the result's, with ``...`` written out."""
+    inputs, arrow, out = spec.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if len(terms) != len(ranks):
+        raise fail("E_ARGUMENT", f"einsum: expected {len(terms)} arrays for `{spec}`, got {len(ranks)}")
+    spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in spec]
+    most = 0
+    full = []
+    for term, rank in zip(terms, ranks, strict=True):
+        if "..." in term:
+            n = rank - len(term.replace("...", ""))
+            most = max(most, n)
+            term = term.replace("...", "." * n)
+        elif len(term) != rank:
+            raise fail("E_SHAPE_MISMATCH", f"einsum: expected {len(term)} axes for `{term}` of `{spec}`, got {rank}")
+        full.append(term)
+    dots = "".join(spare[:most])
+    full = [_undot(t, dots) for t in full]
+    if arrow:
+        result = out.replace("...", dots)
+    else:
+        every = "".join(full)
+        result = dots + "".join(sorted(c for c in set(every) - set(dots) if every.count(c) == 1))
+    return full, result
+
+
+def _undot(term: str, dots: str) -> str:
+    n = term.count(".")
+    return term.replace("." * n, dots[len(dots) - n :]) if n else term
+
+
+def _diagonal(x: Tracer, letters: str) -> tuple[Tracer, str]:
+    """Repeated letters of one operand name its diagonal."""
+    for c in dict.fromkeys(letters):
+        while letters.count(c) > 1:
+            i = letters.index(c)
+            j = letters.index(c, i + 1)
+            shape = x.shape
+            on = p.ew("eq", p.iota(shape, i), p.iota(shape, j))
+            zero = p.splat(0, (), x._dtype)
+            x = p.reduce("sum", p.select(on, x, zero), j)
+            letters = letters[:j] + letters[j + 1 :]
+    return x, letters
+
+
+def _reduced(x: Tracer, letters: str, keep: set[str]) -> tuple[Tracer, str]:
+    """Letters that nobody else has are summed away."""
+    gone = [i for i, c in enumerate(letters) if c not in keep]
+    return (p.reduce("sum", x, gone), "".join(c for c in letters if c in keep)) if gone else (x, letters)
+
+
+@eager
+def einsum(spec: str, *arrays: Any) -> Any:
+    """Sums of products by letters: ``einsum("bqd,bkd->bqk", q, k)``. Operands are taken from left to right."""
+    operands = [as_tracer(a) for a in arrays]
+    terms, result = _letters(spec, [a.ndim for a in operands])
+    extents: dict[str, int] = {}
+    for x, term in zip(operands, terms, strict=True):
+        for d, c in zip(x.shape, term, strict=True):
+            if extents.setdefault(c, d) not in (d, 1) and d != 1:
+                raise fail(
+                    "E_SHAPE_MISMATCH",
+                    f"einsum: expected one extent for `{c}` of `{spec}`, got {extents[c]} and {d}",
+                )
+            extents[c] = max(extents[c], d)
+    ready = []
+    for x, term in zip(operands, terms, strict=True):
+        x = p.broadcast_to(x, [extents[c] for c in term])
+        ready.append(_diagonal(x, term))
+    while len(ready) > 1:
+        (a, la), (b, lb) = ready[0], ready[1]
+        later = set(result) | {c for _, term in ready[2:] for c in term}
+        a, la = _reduced(a, la, later | set(lb))
+        b, lb = _reduced(b, lb, later | set(la))
+        both = [c for c in la if c in lb]
+        batch = [c for c in both if c in later]
+        contract = [c for c in both if c not in later]
+        made = p.dot(
+            a, b,
+            ([la.index(c) for c in contract], [lb.index(c) for c in contract]),
+            ([la.index(c) for c in batch], [lb.index(c) for c in batch]),
+        )  # fmt: skip
+        letters = batch + [c for c in la if c not in both] + [c for c in lb if c not in both]
+        ready = [(made, "".join(letters)), *ready[2:]]
+    x, letters = _reduced(*ready[0], set(result))
+    return p.transpose(x, [letters.index(c) for c in result])

@@ -1,0 +1,186 @@
+"""The same elements in other shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import _prim as p
+from .._jit import eager
+from .._trace import as_tracer, fail
+
+
+@eager
+def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+    """Converts the elements."""
+    return p.cast(x, dtype)
+
+
+@eager
+def reshape(x: Any, shape: Any, *, copy: Any = None) -> Any:
+    """The same elements in row-major order under another shape; one extent may be -1."""
+    return p.reshape(x, shape)
+
+
+@eager
+def permute_dims(x: Any, axes: Sequence[int] | None = None) -> Any:
+    """Result axis ``i`` is axis ``axes[i]``; all turned around where not given."""
+    return p.transpose(x, axes)
+
+
+@eager
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    """Two axes exchanged."""
+    x = as_tracer(x)
+    order = list(range(x.ndim))
+    a, b = p.axis_of(axis1, x.ndim), p.axis_of(axis2, x.ndim)
+    order[a], order[b] = order[b], order[a]
+    return p.transpose(x, order)
+
+
+@eager
+def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+    """Axes moved to other places."""
+    x = as_tracer(x)
+    src = [p.axis_of(a, x.ndim) for a in ([source] if isinstance(source, int) else source)]
+    dst = [p.axis_of(a, x.ndim) for a in ([destination] if isinstance(destination, int) else destination)]
+    order = [a for a in range(x.ndim) if a not in src]
+    for d, s in sorted(zip(dst, src, strict=True)):
+        order.insert(d, s)
+    return p.transpose(x, order)
+
+
+@eager
+def expand_dims(x: Any, axis: Any = 0) -> Any:
+    """New axes of extent 1."""
+    return p.expand_dims(x, axis)
+
+
+@eager
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """Axes of extent 1 left out."""
+    x = as_tracer(x)
+    axes = [i for i, d in enumerate(x.shape) if d == 1] if axis is None else p.axes_of(axis, x.ndim)
+    for a in axes:
+        if x.shape[a] != 1:
+            raise fail("E_SHAPE_MISMATCH", f"expected axis {a} to have extent 1, got {p.show(x.shape)}")
+    return p.reshape(x, [d for i, d in enumerate(x.shape) if i not in axes])
+
+
+@eager
+def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
+    """Stretched to a shape."""
+    return p.broadcast_to(x, shape)
+
+
+@eager
+def broadcast_arrays(*arrays: Any) -> list:
+    """Stretched to one shape."""
+    lists = [as_tracer(a) for a in arrays]
+    shape = p.broadcast_shapes(*(a.shape for a in lists))
+    return [p.broadcast_to(a, shape) for a in lists]
+
+
+@eager
+def concat(arrays: Sequence[Any], axis: int | None = 0) -> Any:
+    """Joined along an axis; ``None`` joins them flat."""
+    if axis is None:
+        return p.concat([p.reshape(a, [-1]) for a in arrays], 0)
+    return p.concat(list(arrays), axis)
+
+
+@eager
+def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+    """Joined along a new axis."""
+    lists = [as_tracer(a) for a in arrays]
+    shapes = {a.shape for a in lists}
+    if len(shapes) != 1:
+        shown = " and ".join(p.show(s) for s in sorted(shapes))
+        raise fail("E_SHAPE_MISMATCH", f"expected arrays of one shape, got {shown}")
+    at = p.axis_of(axis, lists[0].ndim + 1)
+    return p.concat([p.expand_dims(a, at) for a in lists], at)
+
+
+@eager
+def unstack(x: Any, axis: int = 0) -> tuple:
+    """The parts along an axis."""
+    x = as_tracer(x)
+    at = p.axis_of(axis, x.ndim)
+    return tuple(squeeze(part, at) for part in split(x, x.shape[at], at))
+
+
+@eager
+def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> list:
+    """Even parts by their number, or parts that begin at positions."""
+    x = as_tracer(x)
+    at = p.axis_of(axis, x.ndim)
+    n = x.shape[at]
+    if isinstance(parts, int):
+        if n % parts:
+            raise fail("E_SHAPE_MISMATCH", f"expected {parts} parts to divide axis {at} of {p.show(x.shape)}")
+        bounds = list(range(0, n + 1, n // parts)) if n else [0] * (parts + 1)
+    else:
+        bounds = [0, *parts, n]
+    out = []
+    for a, b in zip(bounds, bounds[1:], strict=False):
+        start, limit = [0] * x.ndim, list(x.shape)
+        start[at], limit[at] = a, b
+        out.append(p.slice_(x, start, limit, [1] * x.ndim))
+    return out
+
+
+@eager
+def flip(x: Any, axis: Any = None) -> Any:
+    """Elements in the other order along axes."""
+    x = as_tracer(x)
+    return p.reverse(x, p.axes_of(axis, x.ndim))
+
+
+@eager
+def roll(x: Any, shift: Any, axis: Any = None) -> Any:
+    """Elements moved along axes; what leaves at the end enters at the beginning."""
+    x = as_tracer(x)
+    if axis is None:
+        return p.reshape(roll(p.reshape(x, [-1]), shift, 0), x.shape)
+    pairs = [(shift, axis)] if isinstance(axis, int) else list(zip(
+        [shift] * len(axis) if isinstance(shift, int) else shift, axis, strict=True))  # fmt: skip
+    for by, at in pairs:
+        at = p.axis_of(at, x.ndim)
+        n = x.shape[at]
+        if n and by % n:
+            head, tail = split(x, [n - by % n], at)
+            x = p.concat([tail, head], at)
+    return x
+
+
+@eager
+def tile(x: Any, repetitions: Sequence[int]) -> Any:
+    """The whole repeated along each axis."""
+    x = as_tracer(x)
+    reps = [repetitions] if isinstance(repetitions, int) else list(repetitions)
+    rank = max(len(reps), x.ndim)
+    reps = [1] * (rank - len(reps)) + reps
+    shape = [1] * (rank - x.ndim) + list(x.shape)
+    inner = p.reshape(x, [v for d in shape for v in (1, d)])
+    wide = p.broadcast_to(inner, [v for r, d in zip(reps, shape, strict=True) for v in (r, d)])
+    return p.reshape(wide, [r * d for r, d in zip(reps, shape, strict=True)])
+
+
+@eager
+def repeat(x: Any, repeats: int, axis: int | None = None) -> Any:
+    """Each element repeated along an axis."""
+    x = as_tracer(x)
+    if axis is None:
+        x, axis = p.reshape(x, [-1]), 0
+    at = p.axis_of(axis, x.ndim)
+    wide = p.broadcast_to(p.expand_dims(x, at + 1), [*x.shape[: at + 1], repeats, *x.shape[at + 1 :]])
+    return p.reshape(wide, [d * repeats if i == at else d for i, d in enumerate(x.shape)])
+
+
+@eager
+def pad(x: Any, widths: Any, value: Any = 0) -> Any:
+    """``value`` put around: one number, or (before, after) for each axis."""
+    x = as_tracer(x)
+    if isinstance(widths, int):
+        widths = [(widths, widths)] * x.ndim
+    return p.pad(x, [a for a, _ in widths], [b for _, b in widths], value=value)

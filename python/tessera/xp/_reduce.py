@@ -1,0 +1,184 @@
+"""Reductions, scans and sorting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import _prim as p
+from .._jit import eager
+from .._promote import is_float, kind
+from .._trace import as_tracer, fail
+
+
+def _count(x: Any, axis: Any) -> int:
+    return math.prod(x.shape[a] for a in p.axes_of(axis, x.ndim))
+
+
+def _floats(x: Any) -> Any:
+    x = as_tracer(x)
+    return x if is_float(x._dtype) else p.cast(x, "f32")
+
+
+def _wide(x: Any, dtype: Any) -> Any:
+    """What sums and products of integers are kept in."""
+    x = as_tracer(x)
+    if dtype is not None:
+        return p.cast(x, dtype)
+    if kind(x._dtype) == 2:
+        return x
+    return p.cast(x, "u64" if x._dtype.startswith("u") else "i64")
+
+
+@eager
+def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Sum along axes. Integers are summed in 64 bits."""
+    return p.reduce("sum", _wide(x, dtype), axis, keepdims)
+
+
+@eager
+def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Product along axes."""
+    return p.reduce("prod", _wide(x, dtype), axis, keepdims)
+
+
+@eager
+def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Greatest along axes; NaN where there is one."""
+    return p.reduce("max", x, axis, keepdims)
+
+
+@eager
+def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Least along axes; NaN where there is one."""
+    return p.reduce("min", x, axis, keepdims)
+
+
+@eager
+def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Average along axes."""
+    x = _floats(x)
+    n = _count(x, axis)
+    return p.ew("div", p.reduce("sum", x, axis, keepdims), float(n) if n else math.nan)
+
+
+@eager
+def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """Mean square distance from the mean, over ``n - correction``."""
+    x = _floats(x)
+    n = _count(x, axis) - correction
+    far = p.ew("sub", x, mean(x, axis, keepdims=True))
+    return p.ew("div", p.reduce("sum", p.ew("mul", far, far), axis, keepdims), float(n) if n > 0 else math.nan)
+
+
+@eager
+def std(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """Square root of `var`."""
+    return p.ew("sqrt", var(x, axis, correction=correction, keepdims=keepdims))
+
+
+def _truth(x: Any) -> Any:
+    x = as_tracer(x)
+    return x if x._dtype == "bool" else p.ew("ne", x, 0)
+
+
+@eager
+def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Whether all hold."""
+    return p.reduce("and", _truth(x), axis, keepdims)
+
+
+@eager
+def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Whether any holds."""
+    return p.reduce("or", _truth(x), axis, keepdims)
+
+
+@eager
+def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """How many are not zero."""
+    return p.reduce("sum", p.cast(_truth(x), "i64"), axis, keepdims)
+
+
+@eager
+def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    """Where the greatest is: the first of equals."""
+    return p.argreduce("max", x, axis, keepdims)
+
+
+@eager
+def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    """Where the least is: the first of equals."""
+    return p.argreduce("min", x, axis, keepdims)
+
+
+@eager
+def logsumexp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """log(sum(exp(x))), with the maximum taken off first."""
+    from .._functional import logsumexp as compute
+
+    return compute(x, axis, keepdims)
+
+
+def _scanned(op: str, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Any:
+    x = _wide(x, dtype)
+    if axis is None:
+        if x.ndim > 1:
+            raise fail("E_ARGUMENT", f"expected `axis` for an array of {x.ndim} axes")
+        axis = 0
+    at = p.axis_of(axis, x.ndim)
+    out = p.scan(op, x, at)
+    if include_initial:
+        shape = [1 if i == at else d for i, d in enumerate(x.shape)]
+        out = p.concat([p.splat(0 if op == "sum" else 1, tuple(shape), x._dtype), out], at)
+    return out
+
+
+@eager
+def cumulative_sum(x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False) -> Any:
+    """Sums up to each element."""
+    return _scanned("sum", x, axis, dtype, include_initial)
+
+
+@eager
+def cumulative_prod(x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False) -> Any:
+    """Products up to each element."""
+    return _scanned("prod", x, axis, dtype, include_initial)
+
+
+@eager
+def sort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
+    """In order along an axis; NaN is greatest."""
+    return p.sort([as_tracer(x)], axis, descending)[0]
+
+
+@eager
+def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
+    """The positions that put the elements in order."""
+    x = as_tracer(x)
+    at = p.axis_of(axis, x.ndim)
+    return p.sort([x, p.iota(x.shape, at)], at, descending)[1]
+
+
+@eager
+def top_k(x: Any, k: int, axis: int = -1) -> tuple:
+    """The greatest ``k`` along an axis, greatest first, and where they are."""
+    x = as_tracer(x)
+    at = p.axis_of(axis, x.ndim)
+    if not 0 <= k <= x.shape[at]:
+        raise fail("E_SHAPE_MISMATCH", f"expected `k` up to {x.shape[at]}, got {k}")
+    both = p.sort([x, p.iota(x.shape, at)], at, True)
+    limit = [k if i == at else d for i, d in enumerate(x.shape)]
+    return tuple(p.slice_(v, [0] * x.ndim, limit, [1] * x.ndim) for v in both)
+
+
+@eager
+def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) -> Any:
+    """Where elements of ``x2`` go into the sorted vector ``x1``: how many of its elements stand before."""
+    from ._index import take
+
+    if side not in ("left", "right"):
+        raise fail("E_ARGUMENT", f'expected `side` to be "left" or "right", got {side!r}')
+    x1 = as_tracer(x1) if sorter is None else take(x1, sorter, 0)
+    before = p.ew("lt" if side == "left" else "le", x1, p.expand_dims(x2, as_tracer(x2).ndim))
+    return p.reduce("sum", p.cast(before, "i64"), -1)

@@ -1,0 +1,68 @@
+"""Dtypes, constants and questions about dtypes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+
+from .._arrays import numpy_dtype
+from .._dtypes import bf16 as bfloat16, bool_ as bool, dtype as as_dtype, f16 as float16, f32 as float32, f64 as float64
+from .._dtypes import i8 as int8, i16 as int16, i32 as int32, i64 as int64, u8 as uint8, u16 as uint16, u32 as uint32
+from .._dtypes import u64 as uint64
+from .._promote import kind, meet
+from .._trace import aval, is_array
+
+__all__ = [
+    "bfloat16", "bool", "can_cast", "e", "finfo", "float16", "float32", "float64", "iinfo", "inf", "int8", "int16", "int32",
+    "int64", "isdtype", "nan", "newaxis", "pi", "result_type", "uint8", "uint16", "uint32", "uint64",
+]  # fmt: skip
+
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
+
+
+def finfo(dtype: Any) -> Any:
+    """Limits of a float dtype."""
+    import ml_dtypes
+
+    wanted = numpy_dtype(as_dtype(getattr(dtype, "dtype", dtype)))
+    return numpy.finfo(wanted) if wanted.kind == "f" else ml_dtypes.finfo(wanted)
+
+
+def iinfo(dtype: Any) -> Any:
+    """Limits of an integer dtype."""
+    return numpy.iinfo(numpy_dtype(as_dtype(getattr(dtype, "dtype", dtype))))
+
+
+def result_type(*values: Any) -> Any:
+    """The dtype that arrays, numbers and dtypes meet in."""
+    found = None
+    for v in values:
+        one = aval(v)[1:] if is_array(v) else (str(as_dtype(v)), False)
+        found = one if found is None else meet(found, one)
+    return as_dtype(found[0])  # type: ignore[index]
+
+
+def can_cast(source: Any, to: Any) -> Any:
+    """Whether every value of one dtype is one of the other's, by promotion."""
+    a = aval(source)[1] if is_array(source) else str(as_dtype(source))
+    b = str(as_dtype(to))
+    try:
+        return meet((a, False), (b, False))[0] == b
+    except Exception:
+        return False
+
+
+def isdtype(dtype: Any, what: Any) -> Any:
+    """Whether a dtype is one, or of a kind such as ``"real floating"``."""
+    if isinstance(what, tuple):
+        return any(isdtype(dtype, w) for w in what)
+    name = str(as_dtype(dtype))
+    k = kind(name)
+    kinds = {
+        "bool": k == 0, "signed integer": name in ("i4", "i8", "i16", "i32", "i64"),
+        "unsigned integer": k == 1 and name.startswith("u"), "integral": k == 1, "real floating": k == 2,
+        "complex floating": False, "numeric": k in (1, 2),
+    }  # fmt: skip
+    return kinds[what] if isinstance(what, str) and what in kinds else name == str(as_dtype(what))

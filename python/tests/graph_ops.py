@@ -1,0 +1,203 @@
+"""Every function of whole arrays, with its NumPy reference and the arguments to try: the table that the tests of Graph IR
+walk. ``domain`` says where random arguments lie; ``smooth`` whether there is a derivative to compare with differences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import numpy as np
+
+from tessera import nn, xp
+
+# No shape is left out: empty, of extent one, stretched, without axes.
+ONE = [((3, 4),), ((),), ((0, 3),), ((1, 1),), ((5,),)]
+TWO = [((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((0, 3), (1, 3)), ((1,), (1,))]
+
+
+@dataclass(frozen=True)
+class Op:
+    name: str
+    fn: Callable
+    reference: Callable
+    shapes: list = field(default_factory=lambda: ONE)
+    domain: tuple[float, float] = (-2.0, 2.0)
+    smooth: bool = True
+    ints: tuple[int, ...] = ()
+    bound: float = 1e-12
+
+
+_erf = np.vectorize(math.erf, otypes=[float])
+
+
+def _softmax(x, axis=-1):
+    e = np.exp(x - (x.max(axis, keepdims=True) if x.size else 0))
+    return e / e.sum(axis, keepdims=True)
+
+
+def _layernorm(x, w=None, b=None):
+    far = x - x.mean(-1, keepdims=True)
+    y = far / np.sqrt((far * far).mean(-1, keepdims=True) + 1e-5)
+    return y * (1 if w is None else w) + (0 if b is None else b)
+
+
+def _attention(q, k, v):
+    s = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
+    s = np.where(np.tril(np.ones(s.shape[-2:], bool), s.shape[-1] - s.shape[-2]), s, -np.inf)
+    return _softmax(s) @ v
+
+
+def _conv2d(x, w):
+    n, _, h, wd = x.shape
+    o, _, kh, kw = w.shape
+    out = np.zeros((n, o, h - kh + 1, wd - kw + 1))
+    for i in range(out.shape[2]):
+        for j in range(out.shape[3]):
+            out[:, :, i, j] = np.einsum("nchw,ochw->no", x[:, :, i : i + kh, j : j + kw], w)
+    return out
+
+
+def _pool(x, fn):
+    n, c, h, w = x.shape
+    return fn(x.reshape(n, c, h // 2, 2, w // 2, 2), axis=(3, 5))
+
+
+def _cross_entropy(x, labels):
+    log_p = np.log(_softmax(x))
+    return -np.take_along_axis(log_p, labels[..., None], -1).mean()
+
+
+def unary(name: str, reference: Any, low: float = -2.0, high: float = 2.0, smooth: bool = True) -> Op:
+    return Op(name, getattr(xp, name), reference, ONE, (low, high), smooth)
+
+
+def binary(name: str, reference: Any, low: float = -2.0, high: float = 2.0, smooth: bool = True) -> Op:
+    return Op(name, getattr(xp, name), reference, TWO, (low, high), smooth)
+
+
+OPS = [
+    *(unary(n, getattr(np, n)) for n in ("exp", "exp2", "expm1", "sin", "cos", "tanh", "sinh", "cosh", "negative", "square", "asinh")),
+    *(unary(n, getattr(np, n), 0.3, 3.0) for n in ("log", "log2", "log1p", "log10", "sqrt", "reciprocal", "abs")),
+    *(unary(n, getattr(np, n), -0.9, 0.9) for n in ("tan", "asin", "acos", "atan", "atanh")),
+    unary("acosh", np.arccosh, 1.2, 3.0), unary("erf", _erf), unary("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+    unary("rsqrt", lambda x: 1 / np.sqrt(x), 0.3, 3.0), unary("positive", np.positive),
+    *(unary(n, getattr(np, n), smooth=False) for n in ("floor", "ceil", "round", "trunc", "sign", "isnan", "isinf", "isfinite", "signbit")),
+    *(binary(n, getattr(np, n)) for n in ("add", "subtract", "multiply", "maximum", "minimum", "hypot", "logaddexp")),
+    *(binary(n, getattr(np, n), 0.5, 3.0) for n in ("divide", "atan2", "pow", "copysign")),
+    *(binary(n, getattr(np, n), smooth=False) for n in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+                                                      "floor_divide", "remainder", "logical_and", "logical_or", "logical_xor")),
+    unary("logical_not", np.logical_not, smooth=False),
+    Op("clip", lambda x: xp.clip(x, -1.0, 1.0), lambda x: np.clip(x, -1, 1)),
+    Op("where", lambda x, y: xp.where(x > y, x, y * 2), lambda x, y: np.where(x > y, x, y * 2), TWO),
+    Op("power of a number", lambda x: x**3 + x**2.0, lambda x: x**3 + x**2),
+    Op("fma", lambda x, y: xp.fma(x, y, x), lambda x, y: x * y + x, TWO),
+    # Reductions and scans.
+    *(Op(f"{n}{axis}", lambda x, n=n, axis=axis: getattr(xp, n)(x, axis), lambda x, n=n, axis=axis: getattr(np, n)(x, axis=axis),
+         # The deviation of one element has no derivative: the root of zero.
+         [((3, 4),), ((2, 3),)] if n == "std" else [((3, 4),), ((1, 5),), ((2, 3),)], (0.5, 2.0))
+      for n in ("sum", "prod", "max", "min", "mean", "var", "std")
+      for axis in (None, 0, -1)),
+    Op("sum of nothing", lambda x: xp.sum(x, 0), lambda x: x.sum(0), [((0, 3),), ((3, 0),)]),
+    Op("sum, axes kept", lambda x: xp.sum(x, (0, 2), keepdims=True), lambda x: x.sum((0, 2), keepdims=True), [((2, 3, 4),)]),
+    *(Op(n, lambda x, n=n: getattr(xp, n)(x, -1), lambda x, n=n: getattr(np, n)(x, -1), [((3, 4),), ((1,),)], smooth=False)
+      for n in ("argmax", "argmin", "any", "all", "argsort", "count_nonzero")),
+    Op("sort", lambda x: xp.sort(x, 0), lambda x: np.sort(x, 0), [((5, 3),), ((1, 2),), ((0, 2),)]),
+    Op("sort, descending", lambda x: xp.sort(x, descending=True), lambda x: -np.sort(-x), [((3, 5),)]),
+    Op("top_k", lambda x: xp.top_k(x, 2)[0], lambda x: -np.sort(-x)[..., :2], [((3, 5),)]),
+    Op("cumulative_sum", lambda x: xp.cumulative_sum(x, -1), lambda x: np.cumsum(x, -1), [((3, 4),), ((1,),), ((2, 0),)]),
+    Op("cumulative_prod", lambda x: xp.cumulative_prod(x, 0), lambda x: np.cumprod(x, 0), [((3, 4),), ((1,),)], (0.5, 2.0)),
+    Op("logsumexp", lambda x: xp.logsumexp(x, -1), lambda x: np.log(np.exp(x).sum(-1)), [((3, 4),), ((1, 1),)]),
+    # Shapes.
+    Op("reshape", lambda x: xp.reshape(x, (-1, 2)), lambda x: x.reshape(-1, 2), [((3, 4),), ((1, 2),)]),
+    Op("permute_dims", lambda x: xp.permute_dims(x, (2, 0, 1)), lambda x: x.transpose(2, 0, 1), [((2, 3, 4),), ((1, 0, 2),)]),
+    Op("swapaxes", lambda x: xp.swapaxes(x, 0, -1), lambda x: np.swapaxes(x, 0, -1), [((2, 3, 4),)]),
+    Op("moveaxis", lambda x: xp.moveaxis(x, 0, -1), lambda x: np.moveaxis(x, 0, -1), [((2, 3, 4),)]),
+    Op("expand_dims", lambda x: xp.expand_dims(x, 1), lambda x: np.expand_dims(x, 1), [((3, 4),)]),
+    Op("squeeze", lambda x: xp.squeeze(x, 1), lambda x: np.squeeze(x, 1), [((3, 1, 2),)]),
+    Op("broadcast_to", lambda x: xp.broadcast_to(x, (2, 3, 4)), lambda x: np.broadcast_to(x, (2, 3, 4)), [((3, 1),), ((),), ((4,),)]),
+    Op("concat", lambda x, y: xp.concat([x, y], 1), lambda x, y: np.concatenate([x, y], 1), [((3, 2), (3, 4)), ((3, 0), (3, 1))]),
+    Op("stack", lambda x, y: xp.stack([x, y], -1), lambda x, y: np.stack([x, y], -1), [((3, 2), (3, 2)), ((), ())]),
+    Op("split", lambda x: xp.split(x, 2, 1)[1], lambda x: np.split(x, 2, 1)[1], [((3, 4),)]),
+    Op("flip", lambda x: xp.flip(x, 0), lambda x: np.flip(x, 0), [((3, 4),), ((0,),)]),
+    Op("roll", lambda x: xp.roll(x, 2, 1), lambda x: np.roll(x, 2, 1), [((3, 5),)]),
+    Op("tile", lambda x: xp.tile(x, (2, 3)), lambda x: np.tile(x, (2, 3)), [((2, 3),), ((3,),)]),
+    Op("repeat", lambda x: xp.repeat(x, 3, 0), lambda x: np.repeat(x, 3, 0), [((2, 3),)]),
+    Op("pad", lambda x: xp.pad(x, [(1, 0), (2, 1)]), lambda x: np.pad(x, [(1, 0), (2, 1)]), [((2, 3),), ((1, 0),)]),
+    Op("tril", xp.tril, np.tril, [((4, 4),), ((2, 3, 5),)]), Op("triu", xp.triu, np.triu, [((4, 4),)]),
+    # Indexing.
+    Op("x[1]", lambda x: x[1], lambda x: x[1], [((3, 4),)]),
+    Op("x[..., None, ::2]", lambda x: x[..., None, ::2], lambda x: x[..., None, ::2], [((3, 5),), ((2, 3, 1),)]),
+    Op("x[::-2, 1:-1]", lambda x: x[::-2, 1:-1], lambda x: x[::-2, 1:-1], [((5, 4),), ((1, 2),)]),
+    Op("x[i]", lambda x, i: x[i], lambda x, i: x[i], [((4, 3), (5,)), ((4, 3), (2, 2))], ints=(1,)),
+    Op("x[:, i]", lambda x, i: x[:, i], lambda x, i: x[:, i], [((2, 4, 3), (5,))], ints=(1,)),
+    Op("x[i, :, i]", lambda x, i: x[i, :, i], lambda x, i: x[i, :, i], [((4, 3, 4), (5,))], ints=(1,)),
+    Op("take", lambda x, i: xp.take(x, i, 1), lambda x, i: np.take(x, i, 1), [((3, 4), (2, 2))], ints=(1,)),
+    Op("take_along_axis", xp.take_along_axis, lambda x, i: np.take_along_axis(x, i, -1), [((3, 4), (3, 2)), ((4,), (7,))], ints=(1,)),
+    Op("at.add", lambda x, i: xp.at(x)[i].add(2.0 * x[0]), lambda x, i: _added(x, i, 2.0 * x[0]), [((4, 3), (5,))], ints=(1,)),
+    Op("at.set", lambda x: xp.at(x)[1:, 0].set(7.0), lambda x: _set(x), [((3, 2),)]),
+    # Products.
+    Op("matmul", xp.matmul, np.matmul, [((3, 4), (4, 5)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((4,), (4, 5)),
+                                        ((3, 4), (4,)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((0, 4), (4, 2)), ((2, 0), (0, 3))]),
+    Op("tensordot", lambda a, b: xp.tensordot(a, b, 2), lambda a, b: np.tensordot(a, b, 2), [((2, 3, 4), (3, 4, 5))]),
+    Op("vecdot", xp.vecdot, lambda a, b: (a * b).sum(-1), [((3, 4), (3, 4)), ((3, 4), (4,))]),
+    Op("outer", xp.outer, np.outer, [((3,), (4,))]),
+    *(Op(f"einsum {s}", lambda *a, s=s: xp.einsum(s, *a), lambda *a, s=s: np.einsum(s, *a), [shapes]) for s, shapes in [
+        ("bqd,bkd->bqk", ((2, 3, 4), (2, 5, 4))), ("ij,jk,kl->il", ((2, 3), (3, 4), (4, 2))), ("ii->i", ((3, 3),)),
+        ("ij->", ((2, 3),)), ("...ij,...jk->...ik", ((2, 2, 3), (2, 3, 4))), ("i,j->ij", ((2,), (3,)))]),
+    # Models.
+    Op("softmax", nn.softmax, _softmax, [((3, 4),), ((1, 1),)]),
+    Op("log_softmax", nn.log_softmax, lambda x: np.log(_softmax(x)), [((3, 4),)]),
+    Op("layernorm", nn.layernorm, _layernorm, [((3, 4),), ((3, 4), (4,), (4,)), ((2, 3, 5), (5,))]),
+    Op("rmsnorm", nn.rmsnorm, lambda x, w=1.0: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w, [((3, 4),), ((3, 4), (4,))]),
+    Op("groupnorm", lambda x: nn.groupnorm(x, 2), lambda x: _layernorm(x.reshape(x.shape[0], 2, -1)).reshape(x.shape), [((2, 4, 3),)]),
+    Op("gelu", nn.gelu, lambda x: x * 0.5 * (1 + _erf(x / math.sqrt(2))), ONE),
+    Op("gelu, tanh", lambda x: nn.gelu(x, True), lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))), ONE),
+    Op("silu", nn.silu, lambda x: x / (1 + np.exp(-x))), Op("relu", nn.relu, lambda x: np.maximum(x, 0)),
+    Op("softplus", nn.softplus, lambda x: np.log1p(np.exp(x))), Op("leaky_relu", nn.leaky_relu, lambda x: np.where(x > 0, x, x * 0.01)),
+    Op("elu", nn.elu, lambda x: np.where(x > 0, x, np.expm1(x))),
+    Op("cross_entropy", nn.cross_entropy, _cross_entropy, [((3, 4), (3,)), ((2, 3, 4), (2, 3))], ints=(1,)),
+    Op("mse_loss", nn.mse_loss, lambda a, b: ((a - b) ** 2).mean(), [((3, 4), (3, 4))]),
+    Op("l1_loss", nn.l1_loss, lambda a, b: np.abs(a - b).mean(), [((3, 4), (3, 4))]),
+    Op("huber_loss", nn.huber_loss, lambda a, b: _huber(np.abs(a - b)).mean(), [((3, 4), (3, 4))]),
+    Op("smooth_l1_loss", nn.smooth_l1_loss, lambda a, b: _huber(np.abs(a - b)).mean(), [((3, 4), (3, 4))]),
+    Op("binary_cross_entropy", nn.binary_cross_entropy, lambda x, t: (np.log1p(np.exp(x)) - x * t).mean(), [((3, 4), (3, 4))]),
+    Op("nll_loss", nn.nll_loss, lambda x, i: -np.take_along_axis(x, i[..., None], -1).mean(), [((3, 4), (3,))], ints=(1,)),
+    Op("kl_div", nn.kl_div, lambda x, t: (t * (np.log(t) - x)).mean(), [((3, 4), (3, 4))], (0.2, 1.5)),
+    Op("embedding", nn.embedding, lambda t, i: t[i], [((4, 3), (2, 5))], ints=(1,)),
+    Op("attention", lambda q, k, v: nn.attention(q, k, v, causal=True), _attention, [((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3))]),
+    Op("conv2d", nn.conv2d, _conv2d, [((2, 3, 5, 6), (4, 3, 3, 2)), ((1, 1, 3, 3), (1, 1, 3, 3))]),
+    Op("max_pool", lambda x: nn.max_pool(x, 2), lambda x: _pool(x, np.max), [((2, 3, 4, 6),)]),
+    Op("avg_pool", lambda x: nn.avg_pool(x, 2), lambda x: _pool(x, np.mean), [((2, 3, 4, 6),)]),
+]  # fmt: skip
+
+
+def _huber(d):
+    return np.where(d < 1, d * d / 2, d - 0.5)
+
+
+def _added(x, i, values):
+    out = x.copy()
+    np.add.at(out, i, values)
+    return out
+
+
+def _set(x):
+    out = x.copy()
+    out[1:, 0] = 7.0
+    return out
+
+
+def arguments(op: Op, shapes: tuple, seed: int = 0) -> list[np.ndarray]:
+    """Random arguments in f64, far enough from each other that nothing is at a corner; positions where integers are asked."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for k, shape in enumerate(shapes):
+        if k in op.ints:
+            first = out[0].shape
+            most = first[-1] if op.name in ("cross_entropy", "nll_loss", "take_along_axis") else first[0] if op.name != "x[:, i]" else first[1]
+            out.append(rng.integers(0, min(most, 4), shape))
+        else:
+            low, high = op.domain
+            out.append(np.asarray(rng.uniform(low, high, shape)))
+    return out

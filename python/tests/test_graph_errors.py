@@ -1,0 +1,114 @@
+"""What users do wrong with whole functions: each error names their line and says what to do."""
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import nn, xp
+
+X = np.ones((3, 4), np.float32)
+
+
+def refused(kind, text, fn, *args, line=None):
+    with pytest.raises(ts.TesseraError) as raised:
+        fn(*args)
+    error = raised.value
+    assert isinstance(error, kind)
+    assert text in str(error)
+    assert error.file == __file__, error.file
+    if line is not None:
+        assert line in open(__file__).read().splitlines()[error.line - 1]
+    return error
+
+
+def test_a_loss_with_axes():
+    error = refused(ts.ShapeError, "to give one float to differentiate, got [3, 4] f32", ts.grad(lambda x: x * 2), X)
+    assert ".sum()" in error.help
+
+
+def test_a_loss_of_integers():
+    refused(ts.KernelTypeError, "one float to differentiate", ts.grad(lambda x: (x > 0).sum()), X)
+
+
+def test_gradients_of_integers():
+    error = refused(ts.KernelTypeError, "got i64 for argument 0 of `lambda`", ts.grad(lambda x: x.sum()), np.arange(3))
+    assert "argnums" in error.help
+
+
+KEPT = []
+
+
+def test_a_value_that_left_its_trace():
+    ts.jit(lambda x: KEPT.append(x * 2) or x)(X)
+    error = refused(ts.TesseraError, "whose trace is over", ts.jit(lambda x: x + KEPT[0]), X, line="KEPT[0]")
+    assert "return it" in error.help
+    assert "test_graph_errors.py" in error.message
+
+
+def test_assignment_into_a_traced_value():
+    def f(x):
+        x[0] = 1.0  # this line
+        return x
+
+    error = refused(ts.UnsupportedError, "no side effects", ts.jit(f), X, line="# this line")
+    assert ".at[index].set" in error.help
+
+
+def test_python_branches_on_traced_values():
+    def f(x):
+        if x.sum() > 0:  # a branch
+            return x
+        return -x
+
+    error = refused(ts.KernelTypeError, "where Python needs a bool", ts.jit(f), X, line="# a branch")
+    assert "ts.cond" in error.help
+    refused(ts.KernelTypeError, "where Python needs a float", ts.jit(lambda x: float(x.sum())), X)
+    refused(ts.KernelTypeError, "where Python needs a NumPy array", ts.jit(lambda x: np.sin(np.asarray(x))), X)
+
+
+def test_a_shape_deep_inside_of_a_model():
+    model = nn.Sequential(nn.Linear(4, 8), nn.gelu, nn.Linear(9, 2))
+
+    def loss(params, x):
+        return model(params, x).sum()  # the call
+
+    params = model.init(ts.random.key(0))
+    error = refused(ts.ShapeError, "Linear(9, 2): expected a last axis of 9, got shape [3, 8]", ts.grad(loss), params, X, line="# the call")
+    assert "change the layer" in error.help
+
+
+def test_shapes_of_operators():
+    refused(ts.ShapeError, "got [3, 4] and [3]", ts.jit(lambda x: x + x[:, 0]), X)
+    refused(ts.ShapeError, "got [3, 4] and [3, 4]", ts.jit(lambda x: x @ x), X)
+    refused(ts.ShapeError, "got [3, 4] to [5] with 5", ts.jit(lambda x: x.reshape(5)), X)
+    refused(ts.ShapeError, "einsum: expected one extent for `j`", ts.jit(lambda x: xp.einsum("ij,jk->ik", x, x)), X)
+
+
+def test_masks_have_no_known_extent():
+    error = refused(ts.TesseraError, "not known while tracing", ts.jit(lambda x: x[x > 0]), X)
+    assert "ts.where" in error.help
+
+
+def test_results_that_are_no_arrays():
+    with pytest.raises(ts.TesseraError, match=r"got str at result\['name'\]"):
+        ts.jit(lambda x: {"name": "n", "x": x})(X)
+
+
+def test_carried_values_keep_their_types():
+    refused(ts.ShapeError, "expected value to stay f32 of shape [4]", ts.jit(lambda x: ts.scan(lambda c, v: (x, v), x[0], x)), X)
+
+
+def test_cotangents():
+    _, pull = ts.vjp(lambda x: x * 2, X)
+    refused(ts.ShapeError, "cotangent of shape [3, 4]", pull, np.ones(3, np.float32))
+    refused(ts.KernelTypeError, "cotangent of f32", pull, np.ones((3, 4)))
+
+
+def test_custom_rules_use_arguments_only():
+    def f(w, x):
+        g = ts.custom_vjp(lambda v: v * w)
+        g.defvjp(lambda v: (v, ()), lambda kept, d: (d,))
+        return g(x).sum()
+
+    error = refused(ts.UnsupportedError, "uses its arguments only", ts.grad(f), X, X)
+    assert "pass the value" in error.help

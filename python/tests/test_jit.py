@@ -1,0 +1,209 @@
+"""`ts.jit`: what is traced, when it is traced again, and what comes out."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import xp
+from tessera._execute import oracle
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def test_trees_in_and_out():
+    @ts.jit
+    def f(tree, pair):
+        return {"sum": tree["a"] + pair[0], "same": (tree["b"][0], pair[1])}
+
+    out = f({"a": X, "b": [X * 2]}, (X, 3.0))
+    np.testing.assert_array_equal(out["sum"], X + X)
+    np.testing.assert_array_equal(out["same"][0], X * 2)
+    assert float(out["same"][1]) == 3.0
+
+
+def test_dataclasses_are_trees():
+    @dataclasses.dataclass
+    class State:
+        w: object
+        n: object
+
+    out = ts.jit(lambda s: State(s.w * 2, s.n + 1))(State(X, np.int64(4)))
+    assert isinstance(out, State)
+    assert int(out.n) == 5
+
+
+def test_one_trace_for_one_signature_and_reasons_for_more():
+    calls = []
+
+    @ts.jit
+    def f(x, flag="a"):
+        calls.append(1)
+        return x * 2
+
+    f(X), f(X + 1), f(X)
+    assert len(calls) == 1
+    f(X[:2])
+    f(X.astype(np.float64))
+    f(X, flag="b")
+    assert len(calls) == 4
+    assert "[3, 4] f32 to [2, 4] f32" in f.retraces[0]
+    assert "f32 to [3, 4] f64" in f.retraces[1]
+
+
+def test_many_traces_are_said():
+    f = ts.jit(lambda x: x + 1)
+    with oracle(), pytest.warns(ts.TesseraWarning, match="W_RESPECIALISE"):
+        for n in range(20):
+            f(np.zeros(n, np.float32))
+
+
+def test_static_arguments():
+    @ts.jit(static_argnums=1, static_argnames="scale")
+    def f(x, n, scale=1):
+        for _ in range(n):
+            x = x * scale
+        return x
+
+    np.testing.assert_array_equal(f(X, 3, scale=2), X * 8)
+
+
+def test_numbers_are_weak():
+    assert ts.jit(lambda x, a: x * a)(X, 2.5).dtype == np.float32
+    assert ts.jit(lambda x, a: x * a)(X.astype(np.float64), 0.1)[0, 1] == 0.1
+    assert ts.jit(lambda x: x + 1)(np.arange(3, dtype=np.int8)).dtype == np.int8
+    assert ts.jit(lambda x: x * 2.5)(np.arange(3, dtype=np.int32)).dtype == np.float32
+
+
+def test_arrays_around_the_function_are_inputs():
+    w = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+    f = ts.jit(lambda x: x @ w)
+    np.testing.assert_allclose(f(X), X @ w, rtol=1e-6)
+    assert "data =" not in f.trace(X)
+
+
+def test_arguments_stay_as_they_are():
+    x = X.copy()
+    ts.jit(lambda x: x.at[0].set(5.0))(x)
+    np.testing.assert_array_equal(x, X)
+
+
+def test_views_and_strides():
+    f = ts.jit(lambda x: x + 1)
+    np.testing.assert_array_equal(f(X.T), X.T + 1)
+    np.testing.assert_array_equal(f(X[::-1, ::2]), X[::-1, ::2] + 1)
+
+
+def test_jit_inside_of_jit():
+    inner = ts.jit(lambda x: x * 3)
+    np.testing.assert_array_equal(ts.jit(lambda x: inner(x) + 1)(X), X * 3 + 1)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "i8", "i32", "i64", "u8", "u32"])
+def test_dtypes(dtype):
+    x = ts.array(np.arange(6).reshape(2, 3), dtype)
+    got = ts.jit(lambda a: (a + a, a.sum(), a.astype("f32")))(x)
+    assert got[0].dtype == x.dtype
+    np.testing.assert_array_equal(got[2], np.arange(6).reshape(2, 3))
+    assert float(got[1]) == 15
+
+
+def test_results_follow_the_inputs():
+    torch = pytest.importorskip("torch")
+    out = ts.jit(lambda x: x * 2)(torch.ones(3))
+    assert isinstance(out, torch.Tensor)
+
+
+def test_runs_are_equal():
+    f = ts.jit(lambda x: xp.tanh(x @ x.T).sum(), deterministic=True)
+    assert len({f(X).tobytes() for _ in range(5)}) == 1
+
+
+def test_options():
+    f = lambda x: (x @ x.T).sum()  # noqa: E731
+    want = f(X)
+    for options in ({"numerics": "strict"}, {"deterministic": True}, {"capture_graph": True}, {"target": "interp"}):
+        made = ts.jit(**options)(f)
+        assert made(X) == made(X) == pytest.approx(want)
+    with pytest.raises(ts.TesseraError, match="expected a profile"):
+        ts.jit(f, numerics="loose")
+    with pytest.raises(ts.UnsupportedError, match="no `seed`"):
+        ts.jit(f, seed=1)
+
+
+def test_functions_of_the_library_run_at_once():
+    np.testing.assert_array_equal(xp.add(X, 1), X + 1)
+    assert xp.arange(4).tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(xp.linspace(0, 1, 5), np.linspace(0, 1, 5))
+    np.testing.assert_array_equal(xp.eye(3, 4, k=1), np.eye(3, 4, 1))
+
+
+def test_old_ops_are_compositions_inside_of_a_trace():
+    def f(x, labels):
+        y = ts.op.layernorm(ts.op.gelu(x))
+        return ts.op.cross_entropy(y, labels) + ts.op.sum(ts.op.softmax(y)) + ts.op.mean(y) + ts.op.rmsnorm(y).max()
+
+    labels = np.array([0, 1, 3], np.int32)
+    y = ts.op.layernorm(ts.op.gelu(X))
+    want = ts.op.cross_entropy(y, labels) + ts.op.sum(ts.op.softmax(y)) + ts.op.mean(y) + ts.op.rmsnorm(y).max()
+    assert float(ts.jit(f)(X, labels)) == pytest.approx(float(want), rel=1e-5)
+
+
+# Branches and loops
+
+
+@pytest.mark.parametrize("way", ["oracle", "compiled"])
+def test_control_flow(way):
+    from contextlib import nullcontext
+
+    with oracle() if way == "oracle" else nullcontext():
+        f = ts.jit(lambda p, x: ts.cond(p, lambda a: a * 2, lambda a: a - 1, x))
+        np.testing.assert_array_equal(f(True, X), X * 2)
+        np.testing.assert_array_equal(f(False, X), X - 1)
+        g = ts.jit(lambda n: ts.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 2), (0, np.float32(1)))[1])
+        assert float(g(5)) == 32.0
+        carry, ys = ts.jit(lambda xs: ts.scan(lambda c, x: (c + x, c * 2), np.zeros(4, np.float32), xs))(X)
+        np.testing.assert_array_equal(carry, X.sum(0))
+        np.testing.assert_array_equal(ys, 2 * np.stack([np.zeros(4), X[0], X[0] + X[1]]))
+        h = ts.jit(lambda x: ts.fori_loop(0, 3, lambda i, v: v + x[i], np.zeros(4, np.float32)))
+        np.testing.assert_array_equal(h(X), X.sum(0))
+        part = ts.jit(lambda x, i: ts.dynamic_slice(x, (i, 1), (1, 2)))
+        np.testing.assert_array_equal(part(X, 2), X[2:3, 1:3])
+
+
+# Kernels
+
+
+@ts.kernel
+def saxpy(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32):
+    i = ts.tile.linear_id()
+    if i < n:  # noqa: F821
+        y[i] = alpha * x[i] + y[i]
+    return y
+
+
+def test_a_kernel_is_a_part_of_the_function():
+    @ts.jit
+    def f(x, y, a):
+        return saxpy(x * 2, y, a) + 1
+
+    x, y = np.arange(6, dtype=np.float32), np.ones(6, np.float32)
+    for way in (False, True):
+        with oracle() if way else np.errstate():
+            np.testing.assert_array_equal(f(x, y, 3.0), 6 * x + 2)
+    np.testing.assert_array_equal(y, np.ones(6))
+    assert "graph.kernel_call" in f.trace(x, y, 3.0)
+
+
+def test_what_a_kernel_wrote_over_is_gone():
+    with pytest.raises(ts.TesseraError, match="newest version") as raised:
+        ts.jit(lambda x, y: saxpy(x, y, 1.0) + y)(np.ones(3, np.float32), np.ones(3, np.float32))
+    assert raised.value.file == __file__
+
+
+def test_a_kernel_says_what_does_not_fit():
+    with pytest.raises(ts.TesseraError, match="to be f32, got f64"):
+        ts.jit(lambda x: saxpy(x, x, 1.0))(np.ones(3))
+    with pytest.raises(ts.ShapeError, match="extent n = 3"):
+        ts.jit(lambda x, y: saxpy(x, y, 1.0))(np.ones(3, np.float32), np.ones(4, np.float32))
