@@ -40,7 +40,7 @@ pub fn compile(
     let next = AtomicUsize::new(0);
     let errors: Mutex<Option<Diagnostics>> = Mutex::new(None);
     let store = cache::store()?;
-    let options = CompileOptions { profile: mode.profile, store };
+    let options = CompileOptions { profile: mode.profile, store, arrays: Default::default() };
     let work = || {
         while let Some(&i) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
             match one(&funcs[i], choice, mode, &options) {

@@ -45,9 +45,9 @@ pub fn overhead(rig: &Rig) -> Checked {
         Ok(())
     };
     // SAFETY: the kernel looks at nothing.
-    let ours = || unsafe { nothing.launch(&plain, &params, stream) };
+    let ours = || unsafe { nothing.launch(&plain, &params, &[], stream) };
     // SAFETY: as above.
-    let extended = || unsafe { nothing.launch(&serial, &params, stream) };
+    let extended = || unsafe { nothing.launch(&serial, &params, &[], stream) };
     let mut rounds = [const { Vec::new() }; 3];
     for _ in 0..5 {
         rounds[0].push(per_launch(rig, &mut raw)?);
@@ -78,12 +78,12 @@ pub fn launch_attributes(rig: &Rig) -> Checked {
     for cluster in [[2, 1, 1], [4, 2, 1], [8, 2, 1]] {
         let shape = LaunchShape { cluster: Some(cluster), ..plain };
         // SAFETY: the kernel looks at nothing.
-        unsafe { nothing.launch(&shape, &params, rig.stream.handle()) }?;
+        unsafe { nothing.launch(&shape, &params, &[], rig.stream.handle()) }?;
         clusters.push(nothing.max_clusters(&shape)?);
     }
     let together = LaunchShape { cooperative: true, ..plain };
     // SAFETY: as above.
-    unsafe { nothing.launch(&together, &params, rig.stream.handle()) }?;
+    unsafe { nothing.launch(&together, &params, &[], rig.stream.handle()) }?;
     rig.stream.synchronize()?;
     Ok(format!("clusters of 2, 8, 16 blocks (at once: {clusters:?}) and a cooperative launch"))
 }
@@ -94,11 +94,11 @@ pub fn shared_memory(rig: &Rig) -> Checked {
     let with = |shared| LaunchShape { shared, ..LaunchShape::new([4, 1, 1], 128) };
     for shared in [0, 48 << 10, 64 << 10, most] {
         // SAFETY: the kernel looks at nothing.
-        unsafe { nothing.launch(&with(shared), &params, rig.stream.handle()) }?;
+        unsafe { nothing.launch(&with(shared), &params, &[], rig.stream.handle()) }?;
     }
     rig.stream.synchronize()?;
     // SAFETY: as above.
-    let more = unsafe { nothing.launch(&with(most + 1), &params, rig.stream.handle()) };
+    let more = unsafe { nothing.launch(&with(most + 1), &params, &[], rig.stream.handle()) };
     let error = refuses(Code::E_TILE_LOWERING, more)?;
     Ok(format!("up to {most} bytes; {}", error.diagnostic().message))
 }
@@ -113,13 +113,15 @@ pub fn refused(rig: &Rig) -> Checked {
         LaunchShape { cluster: Some([2, 1, 1]), ..plain },
     ] {
         // SAFETY: the kernel looks at nothing.
-        let result = unsafe { nothing.launch(&shape, &words(&[0]), stream) };
+        let result = unsafe { nothing.launch(&shape, &words(&[0]), &[], stream) };
         said.push(refuses(Code::E_LAUNCH_GEOMETRY, result)?.diagnostic().message.clone());
     }
     // SAFETY: as above.
-    unsafe { nothing.launch(&LaunchShape { grid: [0, 1, 1], ..plain }, &words(&[0]), stream) }?;
+    unsafe {
+        nothing.launch(&LaunchShape { grid: [0, 1, 1], ..plain }, &words(&[0]), &[], stream)
+    }?;
     // SAFETY: as above.
-    let short = unsafe { nothing.launch(&plain, &[], stream) };
+    let short = unsafe { nothing.launch(&plain, &[], &[], stream) };
     ensure(short.is_err(), "no parameters were taken for eight bytes")?;
     rig.stream.synchronize()?;
     Ok(said.join("; "))
@@ -133,7 +135,7 @@ pub fn events(rig: &Rig) -> Checked {
     from.record(rig.stream.handle())?;
     let shape = LaunchShape::new([1, 1, 1], 1);
     // SAFETY: the kernel takes a count of nanoseconds.
-    unsafe { spin.launch(&shape, &words(&[5_000_000]), rig.stream.handle()) }?;
+    unsafe { spin.launch(&shape, &words(&[5_000_000]), &[], rig.stream.handle()) }?;
     to.record(rig.stream.handle())?;
     order.record(rig.stream.handle())?;
     other.wait_event(&order)?;
@@ -148,7 +150,7 @@ pub fn events(rig: &Rig) -> Checked {
 pub fn interrupt(rig: &Rig) -> Checked {
     let (spin, s) = (rig.module.function("spin")?, rig.stream.handle());
     // SAFETY: the kernel takes a count of nanoseconds.
-    unsafe { spin.launch(&LaunchShape::new([1, 1, 1], 1), &words(&[500_000_000]), s) }?;
+    unsafe { spin.launch(&LaunchShape::new([1, 1, 1], 1), &words(&[500_000_000]), &[], s) }?;
     STOP.store(true, Ordering::Relaxed);
     let start = Instant::now();
     let waited = rig.stream.synchronize();
@@ -169,7 +171,7 @@ pub fn graph(rig: &Rig) -> Checked {
     let capture = rig.stream.begin_capture()?;
     for _ in 0..NODES {
         // SAFETY: the kernel looks at nothing.
-        unsafe { nothing.launch(&LaunchShape::new([1, 1, 1], 32), &words(&[0]), s) }?;
+        unsafe { nothing.launch(&LaunchShape::new([1, 1, 1], 32), &words(&[0]), &[], s) }?;
     }
     let graph = capture.end()?;
     ensure(graph.nodes()? == NODES, format!("{} nodes", graph.nodes()?))?;
@@ -206,7 +208,7 @@ pub fn capture_errors(rig: &Rig) -> Checked {
     // Memory for another stream is no part of the recording.
     let fresh = rig.device.pool().alloc(77 << 20, rig.stream.handle())?;
     // SAFETY: the kernel looks at nothing.
-    unsafe { nothing.launch(&LaunchShape::new([1, 1, 1], 32), &words(&[0]), s) }?;
+    unsafe { nothing.launch(&LaunchShape::new([1, 1, 1], 32), &words(&[0]), &[], s) }?;
     let nodes = capture.end()?.nodes()?;
     ensure(nodes == 1, format!("{nodes} nodes: what was refused spoilt the recording"))?;
     drop(fresh);

@@ -159,7 +159,7 @@ fn add(rig: &Rig, stream: &Stream, n: usize, seed: u32) -> Result<usize, CudaErr
     params.truncate(28);
     let shape = LaunchShape::new([n.div_ceil(256) as u32, 1, 1], 256);
     // SAFETY: the parameters are three arrays of n floats and n.
-    unsafe { add.launch(&shape, &params, s) }?;
+    unsafe { add.launch(&shape, &params, &[], s) }?;
     let mut out = vec![0; 4 * n];
     dc.read(0, &mut out, s)?;
     let sums = a.iter().zip(&b).map(|(a, b)| (a + b).to_le_bytes());

@@ -50,7 +50,7 @@ pub fn pool_reuse(rig: &Rig) -> Checked {
     ensure(again.address() == address, "not used again on its own stream")?;
     let spin = rig.module.function("spin")?;
     // SAFETY: the kernel takes a count of nanoseconds.
-    unsafe { spin.launch(&LaunchShape::new([1, 1, 1], 1), &words(&[20_000_000]), s) }?;
+    unsafe { spin.launch(&LaunchShape::new([1, 1, 1], 1), &words(&[20_000_000]), &[], s) }?;
     drop(again);
     let elsewhere = pool.alloc(3 << 20, other.handle())?;
     ensure(elsewhere.address() != address, "used on another stream while work was under way")?;
@@ -119,7 +119,7 @@ pub fn tensor_map(rig: &Rig) -> Checked {
     let tile = module.function("tile")?;
     let params = [&map.bytes()[..], &words(&[out.address()])].concat();
     // SAFETY: the kernel takes a map and an address for 256 floats.
-    unsafe { tile.launch(&LaunchShape::new([1, 1, 1], 256), &params, s) }?;
+    unsafe { tile.launch(&LaunchShape::new([1, 1, 1], 256), &params, &[0, 128], s) }?;
     let mut got = vec![0; 4 * 256];
     out.read(0, &mut got, s)?;
     let rows_of_box = (8..16).flat_map(|r| data[r * cols + 32..r * cols + 64].iter().copied());

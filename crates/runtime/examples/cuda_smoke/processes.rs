@@ -23,7 +23,7 @@ pub fn fork(rig: &Rig) -> Checked {
         let typed = Device::get(0).is_err_and(|e| e.to_string().contains("spawn"));
         // SAFETY: the kernel looks at nothing.
         let launch = unsafe {
-            nothing.launch(&LaunchShape::new([1, 1, 1], 32), &words(&[0]), rig.stream.handle())
+            nothing.launch(&LaunchShape::new([1, 1, 1], 32), &words(&[0]), &[], rig.stream.handle())
         };
         let wrong = [!absent, !typed, launch.is_ok()];
         let bits = wrong.iter().enumerate().map(|(i, &w)| i32::from(w) << i).sum();
@@ -54,7 +54,7 @@ pub fn stray() -> i32 {
         let stray = rig.module.function("stray")?;
         let shape = LaunchShape::new([1, 1, 1], 1);
         // SAFETY: this is what is tried; the process ends after it.
-        unsafe { stray.launch(&shape, &words(&[1 << 50]), rig.stream.handle()) }?;
+        unsafe { stray.launch(&shape, &words(&[1 << 50]), &[], rig.stream.handle()) }?;
         rig.stream.synchronize()
     };
     match run() {
