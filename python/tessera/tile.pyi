@@ -230,7 +230,7 @@ def minimum(a: Any, b: Any) -> Any:
     """The lesser operand. NaN wins over any number, and -0 is below +0."""
 
 def mma(a: Any, b: Any, accumulator: Any = ..., transpose_a: Any = ..., transpose_b: Any = ..., accum: Any = ..., precision: Any = ...) -> Any:
-    """The product of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers)."""
+    """The product of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `"tf32"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `"fast"` for sums without promotions, `"f32"` for sums that keep all bits of f32."""
 
 def mul(a: Any, b: Any) -> Any:
     """Product. Integers wrap."""

@@ -158,4 +158,4 @@ def test_a_name_of_an_earlier_loop_has_no_value_after_it():
                 y[i:i + 8] = t
                 t = x[at:at + 8]
 
-    assert caught.value.code == "E_UNINIT"
+    assert caught.value.code == "E_NAME"

@@ -56,8 +56,9 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(mode) = math_mode(e, args) else { return Val::Poison };
     let (a, b) = match mode {
         Mode::Tf32 => {
-            let [a, b] = [("a", a), ("b", b)].map(|(name, v)| as_tf32(e, args, name, v));
-            let (Some(a), Some(b)) = (a, b) else { return Val::Poison };
+            // The first that does not fit says it for both.
+            let Some(a) = as_tf32(e, args, "a", a) else { return Val::Poison };
+            let Some(b) = as_tf32(e, args, "b", b) else { return Val::Poison };
             (a, b)
         }
         Mode::Usual | Mode::Exact | Mode::Fast => (a, b),
