@@ -14,7 +14,7 @@ from . import _core, _tree
 from ._errors import TesseraWarning
 from ._execute import Runner
 from ._profile import PROFILES
-from ._trace import Tracer, as_tracer, aval, current, fail, is_array, to_numpy, tracing
+from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, to_numpy, tracing
 
 #: So many traces of one function are probably not wanted.
 _MANY = 16
@@ -265,8 +265,9 @@ def eager(fn: Callable) -> Callable:
         if current() is not None:
             return fn(*args, **kwargs)
         leaves, form = _tree.flatten((args, kwargs))
-        if any(isinstance(v, Tracer) for v in leaves):
-            return fn(*args, **kwargs)
+        for v in leaves:
+            if isinstance(v, Tracer):  # no trace is open that it could belong to
+                raise leaked(v)
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:

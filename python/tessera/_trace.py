@@ -77,7 +77,7 @@ class Frame:
         if known is not None:
             return known
         if self.parent is None or not x._frame.open:
-            raise _leaked(x)
+            raise leaked(x)
         theirs = self.parent.lift(x)
         known = self._seen.get(id(theirs))
         if known is None:
@@ -104,7 +104,7 @@ class Frame:
         self.open = False
 
 
-def _leaked(x: Tracer) -> Exception:
+def leaked(x: Tracer) -> Exception:
     made = x._place
     where = f"; it was made at {made!r}" if made is not None else ""
     return fail(
@@ -208,7 +208,7 @@ def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: 
     frame = current()
     if frame is None:
         x = next((t for t in [*operands, *(v for g in (groups or {}).values() for v in g)]), None)
-        raise _leaked(x) if x is not None else fail("E_ARGUMENT", "expected a function that is being traced")
+        raise leaked(x) if x is not None else fail("E_ARGUMENT", "expected a function that is being traced")
     ids = [frame.lift(x)._value for x in operands]
     lists = {k: [frame.lift(x)._value for x in v] for k, v in groups.items()} if groups else None
     place = here()

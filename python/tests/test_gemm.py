@@ -139,6 +139,7 @@ def test_plans_are_for_every_shape():
     [
         (lambda a, b: ts.op.matmul(a, a), "E_SHAPE_MISMATCH"),
         (lambda a, b: ts.op.matmul(a, b.astype(np.float64)), "E_TYPE"),
+        (lambda a, b: ts.op.matmul(a.astype(np.int64), b.astype(np.int64)), "E_TYPE"),
         (lambda a, b: ts.op.matmul(a, b, bias=np.zeros(3, np.float32)), "E_SHAPE_MISMATCH"),
         (lambda a, b: ts.op.matmul(a, b, tile=(1, 2)), "E_ARGUMENT"),
         (lambda a, b: ts.op.matmul(a, b, tile={"stages": 2}), "E_ARGUMENT"),

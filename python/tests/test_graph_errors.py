@@ -112,3 +112,18 @@ def test_custom_rules_use_arguments_only():
 
     error = refused(ts.UnsupportedError, "uses its arguments only", ts.grad(f), X, X)
     assert "pass the value" in error.help
+
+
+def test_a_value_kept_from_a_trace_is_named_also_beside_a_number():
+    kept = []
+
+    @ts.jit
+    def keeps(x):
+        kept.append(x)
+        return x
+
+    keeps(np.ones(3, np.float32))
+    for use in (lambda: kept[0] + 1, lambda: 1 - kept[0], lambda: ts.xp.exp(kept[0])):
+        with pytest.raises(ts.TesseraError) as caught:
+            use()
+        assert caught.value.code == "E_GRAPH_INVALID" and "return it instead" in caught.value.help

@@ -497,7 +497,14 @@ def _dtypes(a: Any, b: Any) -> Any:
     narrow = ("fp8_e4m3", "fp8_e5m2")
     if da != db and not (da.name in narrow and db.name in narrow):
         raise _core.error("E_TYPE", f"expected matrices of one dtype, got {da} and {db}", "convert one of them first")
+    if da.name not in _MULTIPLIED:
+        known = ", ".join(_MULTIPLIED)
+        raise _core.error("E_TYPE", f"expected matrices of one of {known}, got {da}", "convert both first")
     return sums_of(da, db)
+
+
+#: What kernels multiply.
+_MULTIPLIED = ("f64", "f32", "tf32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "i8", "u8")
 
 
 #: What the sums may be made of, by the dtype of the matrices.
