@@ -19,6 +19,10 @@ TOOLS = {
     "racecheck": r"^gemm|^op (softmax|layernorm|rmsnorm|cross_entropy|reductions)$"
     r"|^example (softmax|layernorm|sort|fft|transpose|histogram|group_scan|batched_matmul|window_attention)$",
 }
+#: Processes of each tool: most of the time is the host's.
+JOBS = 5
+#: From the best end of a process to the worst.
+SEVERITY = ("skip", "pass", "time", "error", "fail")
 MARK = "@@ item "
 _FINDING = re.compile(
     r"^========= (?:Invalid|Misaligned|Error: |Warning: Race|Race reported|Program hit|Barrier error|Leaked)", re.M
@@ -27,42 +31,62 @@ _SUMMARY = re.compile(r"^========= (?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMA
 
 
 def run_all(options, seconds, folder):
-    """Rows of all tools."""
-    rows = []
-    for tool in TOOLS:
-        limit = seconds / len(TOOLS)
-        given = ["--seed", str(options.seed), "--until", str(time.time() + limit - 15)]
-        given += ["--dry-run"] if options.dry_run else []
-        rows += run(tool, options, given, limit, folder)
-    return rows
+    """Rows of all tools, which look at the same time, each with several processes that share the items."""
+    until = time.time() + seconds
+    jobs = 1 if options.dry_run else JOBS
+    runs = {tool: [start(tool, options, job, jobs, until, folder) for job in range(jobs)] for tool in TOOLS}
+    return [row for tool, started in runs.items() for row in together(tool, [finish(tool, *one, until) for one in started], options)]
 
 
-def run(tool, options, given, limit, folder):
-    """Rows of one tool."""
-    log, ran = (Path(folder, f"{tool}.{end}") for end in ("txt", "jsonl"))
-    worker = [sys.executable, str(Path(__file__).with_name("run.py")), "--worker", "check", "--rows", str(ran), *given]
-    worker += ["--tiny", "--marks", "--only", options.only or TOOLS[tool]]
+def start(tool, options, job, jobs, until, folder):
+    """The process of one tool over its share of the items, or why there is none; where its output and its rows come."""
+    log, ran = (Path(folder, f"{tool}-{job}.{end}") for end in ("txt", "jsonl"))
+    worker = [sys.executable, str(Path(__file__).with_name("run.py")), "--worker", "check", "--rows", str(ran)]
+    worker += ["--seed", str(options.seed), "--until", str(until - 15), "--job", str(job), "--jobs", str(jobs)]
+    worker += ["--tiny", "--marks", "--only", options.only or TOOLS[tool], *(["--dry-run"] if options.dry_run else [])]
     command = ["compute-sanitizer", "--tool", tool, "--print-limit", "20", *worker]
     if options.dry_run:
         command = worker
     elif shutil.which("compute-sanitizer") is None:
-        return [{"phase": "sanitize", "name": tool, "status": "skip", "why": "there is no compute-sanitizer"}]
+        return None, log, ran
     # Every allocation is one of the driver's.
     env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("w") as out:
-        try:
-            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, timeout=limit, env=env).returncode
-        except subprocess.TimeoutExpired:
-            code = None
+        return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env), log, ran
+
+
+def finish(tool, process, log, ran, until):
+    """Rows of one process, when it has ended or its time is over; the last is its total."""
+    if process is None:
+        return [{"phase": "sanitize", "name": tool, "status": "skip", "why": "there is no compute-sanitizer"}]
+    try:
+        code = process.wait(max(until - time.time(), 1))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        code = None
     rows = parse(tool, log.read_text(errors="replace"), code)
     lines = [json.loads(line) for line in ran.read_text().splitlines()] if ran.exists() else []
-    passed = sum(line["row"]["status"] == "pass" for line in lines if "row" in line)
-    rows[-1] |= {"passed": passed}
-    if options.dry_run and code == 0:
-        rows[-1] |= {"status": "skip", "why": "a trial run has no such tool"}
-    elif rows[-1]["status"] == "pass" and not passed:
-        rows[-1] |= {"status": "error", "why": "nothing ran that could be looked at"}
+    ends = [line["row"]["status"] for line in lines if "row" in line]
+    rows[-1]["passed"] = ends.count("pass")
+    if rows[-1]["status"] == "pass" and "time" in ends:
+        rows[-1] |= {"status": "time", "why": f"{ends.count('time')} items were not reached"}
     return rows
+
+
+def together(tool, parts, options):
+    """The findings of all processes of a tool, and one total of their totals."""
+    rows, totals = [row for part in parts for row in part[:-1]], [part[-1] for part in parts]
+    worst = max(totals, key=lambda total: SEVERITY.index(total["status"]))
+    total = {**worst, "why": "; ".join(sorted({t["why"] for t in totals if t["why"]}))}
+    for count in ("cases", "passed", "findings"):
+        told = [t[count] for t in totals if t.get(count) is not None]
+        total[count] = sum(told) if told else None
+    if options.dry_run and total["status"] == "error":
+        total |= {"status": "skip", "why": "a trial run has no such tool"}
+    elif total["status"] == "pass" and not total["passed"]:
+        total |= {"status": "error", "why": "nothing ran that could be looked at"}
+    return [*rows, total]
 
 
 def parse(tool, text, code):
