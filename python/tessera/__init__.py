@@ -138,6 +138,7 @@ from ._checkpoint import load, save
 from ._custom import custom_jvp, custom_vjp
 from ._gradcheck import gradcheck
 from ._jit import jit
+from ._prof import profile
 from ._trace import Tracer
 from ._transforms import (
     checkpoint,

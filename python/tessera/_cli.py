@@ -1,4 +1,4 @@
-"""The command ``tessera``: ``doctor``, ``ir``, ``check``, ``layout``, ``tune`` and ``cache``."""
+"""The command ``tessera``: ``doctor``, ``ir``, ``check``, ``layout``, ``tune``, ``prof`` and ``cache``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from . import __version__, _core, _tune_cli
+from . import __version__, _core, _prof_cli, _tune_cli
 from ._cache import clear_cache, list_cache
 from ._doctor import doctor
 from ._errors import TesseraError
@@ -86,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     one = what.add_parser("clear", help="remove them")
     one.set_defaults(run=lambda options: clear_cache())
     _tune_cli.add(commands)
+    _prof_cli.add(commands)
     return top
 
 

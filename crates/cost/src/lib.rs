@@ -60,6 +60,12 @@ pub struct Work {
 }
 
 impl Work {
+    /// A copy of so many bytes.
+    pub fn moved(bytes: u64) -> Self {
+        let (read, written, exact) = (bytes, bytes, true);
+        Self { flops: 0, read, written, least_read: bytes, least_written: bytes, exact }
+    }
+
     /// The bytes that must be moved.
     pub fn bytes(&self) -> u64 {
         self.least_read.saturating_add(self.least_written)

@@ -13,6 +13,7 @@ use crate::knobs;
 use crate::location::{Location, first_array, location};
 use crate::mode::{Form, GridFrom, Mode};
 use crate::nvidia;
+use crate::profile::Span;
 use crate::replay::{Basis, Note, Recipe, Replays};
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
@@ -278,9 +279,10 @@ impl KernelHandle {
         let again = again
             .map(|(note, basis, replays)| (note, Basis { device, ..basis }, replays))
             .filter(|(note, basis, replays)| !geometry.is_empty() && !replays.has(note, basis));
-        let mut settled = None;
+        let (mut settled, mut span) = (None, None);
         if !geometry.is_empty() {
             nvidia::wait_for(queue, &streams.after)?;
+            span = Span::open(Some(queue));
             spec.artifact.enqueue(&args, queue)?;
             nvidia::hold_back(queue, &streams.then)?;
             settled = again.as_ref().and_then(|_| spec.artifact.settle(&args, queue));
@@ -291,7 +293,11 @@ impl KernelHandle {
                 Record { spec: spec.clone(), cache_hit: true, launch: Some(launch.clone()) };
             replays.keep(Recipe::new(note, basis, settled, Arc::new(record)));
         }
-        self.record(Arc::new(Record { spec, cache_hit, launch: Some(launch) }));
+        let record = Arc::new(Record { spec, cache_hit, launch: Some(launch) });
+        if let Some(span) = span {
+            span.kernel(self.name(), &self.params.loc, &record);
+        }
+        self.record(record);
         Ok(())
     }
 
@@ -304,7 +310,7 @@ impl KernelHandle {
     ) -> Result<(), Diagnostics> {
         let fetched = ready.fetch()?;
         let Ready { spec, cache_hit, geometry, args, .. } = ready;
-        let start = Instant::now();
+        let (span, start) = (Span::open(None), Instant::now());
         if !geometry.is_empty() {
             work(&spec, &args)?;
         }
@@ -313,7 +319,11 @@ impl KernelHandle {
             fetched.put_back()?;
         }
         let launch = Some(Launch { geometry, time, how, dims: args.dims });
-        self.record(Arc::new(Record { spec, cache_hit, launch }));
+        let record = Arc::new(Record { spec, cache_hit, launch });
+        if let Some(span) = span {
+            span.kernel(self.name(), &self.params.loc, &record);
+        }
+        self.record(record);
         Ok(())
     }
 

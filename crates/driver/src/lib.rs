@@ -47,6 +47,7 @@ mod params;
 mod place;
 mod pointwise;
 mod processor;
+pub mod profile;
 mod replay;
 mod reproducible;
 mod request;

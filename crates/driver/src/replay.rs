@@ -10,13 +10,14 @@ use crate::kernel::KernelHandle;
 use crate::knobs;
 use crate::number::scalar_of;
 use crate::params::{Kind, Param, Params};
+use crate::profile::Span;
 use crate::specialise::Specialised;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_frontend::{ArgType, Capture, FuncSource};
 use tessera_numerics::{DType, Profile, Scalar};
 use tessera_support::ForkLock;
-use tessera_target::{BufferArg, Settled};
+use tessera_target::{BufferArg, Queue, Settled};
 
 /// Arrays of more axes go the long way.
 pub const MAX_RANK: usize = 6;
@@ -179,6 +180,7 @@ impl KernelHandle {
     pub fn launch_again(&self, replay: &Replay, stream: u64) -> Result<(), Diagnostics> {
         let recipe = &*replay.recipe;
         let addresses = &replay.addresses[..replay.arrays];
+        let span = Span::open(Some(Queue { device: recipe.basis.device, stream }));
         if recipe.reals.is_empty() {
             recipe.settled.launch(addresses, &recipe.scalars, stream)?;
         } else {
@@ -187,6 +189,9 @@ impl KernelHandle {
                 scalars[place] = value;
             }
             recipe.settled.launch(addresses, &scalars, stream)?;
+        }
+        if let Some(span) = span {
+            span.kernel(self.name(), &self.params.loc, &recipe.record);
         }
         self.record(recipe.record.clone());
         Ok(())

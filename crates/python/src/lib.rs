@@ -20,6 +20,7 @@ mod layouts;
 mod module;
 mod numerics;
 mod observe;
+mod profile;
 mod quick;
 mod readers;
 mod record;
@@ -57,6 +58,8 @@ mod _core {
     use crate::numerics::{
         block_formats, numerics_decode, numerics_dequantize, numerics_encode, numerics_quantize,
     };
+    #[pymodule_export]
+    use crate::profile::{profile_begin, profile_end};
     #[pymodule_export]
     use crate::record::{Graph, record_begin, record_drop, record_end};
     #[pymodule_export]

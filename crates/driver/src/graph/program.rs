@@ -5,12 +5,13 @@ use super::kernels;
 use super::run::Recorded;
 use crate::backends::{Backends, Choice};
 use crate::mode::Mode;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tessera_cost::Work;
 use tessera_diag::Diagnostics;
 use tessera_graph::GraphModule;
-use tessera_ir::Type;
+use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_lower::graph::{Plan, PlanOptions, Step, plan_graph};
 use tessera_numerics::Profile;
 use tessera_support::ForkLock;
@@ -48,6 +49,8 @@ pub struct GraphProgram {
     pub(super) stats: GraphStats,
     /// Launches with all but addresses filled in, for a run at a time.
     pub(super) idle: ForkLock<Vec<Recorded>>,
+    /// The work of kernels by their grid, as far as a profile asked for it.
+    counted: ForkLock<BTreeMap<(usize, [i64; 3]), Option<Work>>>,
 }
 
 /// Compiles a function of a module for arguments of these types (tensors with known extents).
@@ -91,11 +94,26 @@ impl GraphProgram {
             unshared_bytes: places.unshared,
         };
         let idle = ForkLock::new(Vec::new());
-        Ok(Self { plan, places, kernels: code, choice, stats, idle })
+        let counted = ForkLock::new(BTreeMap::new());
+        Ok(Self { plan, places, kernels: code, choice, stats, idle, counted })
     }
 
     pub fn stats(&self) -> &GraphStats {
         &self.stats
+    }
+
+    /// The work of one of its kernels, counted once.
+    pub(super) fn work(&self, kernel: usize, grid: [i64; 3]) -> Option<Work> {
+        let mut counted = self.counted.lock();
+        *counted.entry((kernel, grid)).or_insert_with(|| {
+            let dims = BTreeMap::new();
+            let launch = tessera_cost::Launch { dims: &dims, grid, domain: 0, lanes: 1 };
+            // Counted in the form that the passes leave, as for kernels of a user's.
+            let mut func = self.plan.kernels[kernel].clone();
+            let passes = Mode::default().pipeline(PassOptions::default());
+            passes.run(&mut func, &mut PassContext::default()).ok()?;
+            tessera_cost::work(&func, &launch).ok()
+        })
     }
 
     pub fn plan(&self) -> &Plan {

@@ -2,8 +2,10 @@
 
 use super::arena::Block;
 use super::program::GraphProgram;
+use crate::profile::{self, Span};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::GraphModule;
 use tessera_interp::{HostArray, KernelCall, Kernels, NoKernels, run_graph};
@@ -75,7 +77,7 @@ pub struct Recorded {
 }
 
 enum Ready {
-    Launch { kernel: usize, args: Box<LaunchArgs>, arrays: Vec<Array> },
+    Launch { kernel: usize, args: Box<LaunchArgs>, arrays: Vec<Array>, label: String, loc: Loc },
     Host { module: GraphModule, inputs: Vec<Array>, outputs: Vec<Array> },
     Call { kernel: String, config: Option<Attrs>, args: Vec<(Array, Privilege)>, loc: Loc },
     Copy { from: Array, to: Array },
@@ -96,7 +98,7 @@ fn buffer_arg(array: &Array) -> BufferArg {
 
 fn ready(steps: &[Step]) -> Vec<Ready> {
     let one = |step: &Step| match step {
-        Step::Launch { kernel, args, grid, .. } => Ready::Launch {
+        Step::Launch { kernel, args, grid, label, loc } => Ready::Launch {
             kernel: *kernel,
             args: Box::new(LaunchArgs {
                 params: args.iter().map(|a| ArgValue::Buffer(buffer_arg(a))).collect(),
@@ -106,6 +108,8 @@ fn ready(steps: &[Step]) -> Vec<Ready> {
                 lanes: 1,
             }),
             arrays: args.clone(),
+            label: label.clone(),
+            loc: loc.clone(),
         },
         Step::Host { op, inputs, outputs, .. } => {
             let mut module = GraphModule::new("op");
@@ -364,15 +368,47 @@ impl World<'_> {
     }
 
     fn steps(&mut self, steps: &mut [Ready]) -> Result<(), Diagnostics> {
+        let watched = profile::is_on();
         for step in steps {
-            self.step(step)?;
+            if watched {
+                self.watched(step)?;
+            } else {
+                self.step(step)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a step and tells the profile of it; what holds other steps tells of those.
+    fn watched(&mut self, step: &mut Ready) -> Result<(), Diagnostics> {
+        let span = Span::open(None);
+        self.step(step)?;
+        let Some(span) = span else { return Ok(()) };
+        let unknown = Loc::unknown();
+        let (program, on) = (self.program, self.program.backend());
+        let memory = Some(program.places.bytes as u64);
+        match step {
+            Ready::Launch { kernel, args, label, loc, .. } => {
+                let work = program.work(*kernel, args.grid);
+                span.step(("group", label), on, loc, work, memory);
+            }
+            Ready::Host { module, .. } => {
+                let loc = module.funcs.first().map_or(&unknown, |f| &f.loc);
+                span.step(("host", &module.name), "interp", loc, None, memory);
+            }
+            Ready::Copy { to, .. } => {
+                let bytes = bytes_of(&to.dims, to.dtype) as u64;
+                span.step(("copy", "copy"), "host", &unknown, Some(Work::moved(bytes)), memory);
+            }
+            // The kernels that are called, and the steps inside, tell of themselves.
+            Ready::Call { .. } | Ready::Cond { .. } | Ready::While { .. } | Ready::Loop { .. } => {}
         }
         Ok(())
     }
 
     fn step(&mut self, step: &mut Ready) -> Result<(), Diagnostics> {
         match step {
-            Ready::Launch { kernel, args, arrays } => {
+            Ready::Launch { kernel, args, arrays, .. } => {
                 for (param, array) in args.params.iter_mut().zip(arrays) {
                     if let ArgValue::Buffer(b) = param {
                         b.data = self.at(array);
