@@ -4,16 +4,35 @@ use crate::enter::exception;
 use pyo3::IntoPyObjectExt;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyString;
 use tessera_diag::{Code, Diagnostic};
 use tessera_numerics::{DType as Storage, NumType, PolicyError, PolicyItem as Item};
 
 /// A storage dtype with its numeric policy: `fp8_e4m3 @ accum(fp32)`.
-#[pyclass(frozen, hash, eq, module = "tessera._core")]
+#[pyclass(frozen, module = "tessera._core")]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct DType(pub NumType);
 
 #[pymethods]
 impl DType {
+    /// NumPy's dtype of the same elements is equal to a plain one: `x.dtype == ts.f32` holds for
+    /// arrays of either kind.
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        match other.cast::<DType>() {
+            Ok(other) => self.0 == other.get().0,
+            Err(_) => self.numpy(other.py()).is_some_and(|mine| is_dtype(other) && mine.is(other)),
+        }
+    }
+
+    /// That of NumPy's dtype where there is one, which it is equal to.
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        match self.numpy(py) {
+            Some(numpy) => numpy.hash(),
+            None => PyString::new(py, &self.0.to_string()).hash(),
+        }
+    }
+
     /// This type with one more policy item.
     fn __matmul__(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let Ok(item) = item.cast::<PolicyItem>() else { return Ok(py.NotImplemented()) };
@@ -98,6 +117,35 @@ impl DType {
             Storage::E8M0 => "float8_e8m0fnu",
         }
     }
+}
+
+impl DType {
+    /// The one object that NumPy has for a plain dtype of its own.
+    fn numpy<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let own = match self.0.storage {
+            Storage::Bool | Storage::I8 | Storage::I16 | Storage::I32 | Storage::I64 => true,
+            Storage::U8 | Storage::U16 | Storage::U32 | Storage::U64 => true,
+            Storage::F64 | Storage::F32 | Storage::F16 => true,
+            // NumPy learns of these from `ml_dtypes`, or has none.
+            Storage::I4 | Storage::Tf32 | Storage::BF16 | Storage::Fp8E4M3 | Storage::Fp8E5M2 => false,
+            Storage::Fp6E3M2 | Storage::Fp6E2M3 | Storage::Fp4E2M1 | Storage::E8M0 => false,
+        };
+        if !own || !self.0.is_plain() {
+            return None;
+        }
+        static MADE: [PyOnceLock<Py<PyAny>>; 32] = [const { PyOnceLock::new() }; 32];
+        let place = MADE.get(self.0.storage as usize)?;
+        let make = || {
+            Ok::<_, PyErr>(py.import("numpy")?.getattr("dtype")?.call1((self.numpy_name(),))?.unbind())
+        };
+        place.get_or_try_init(py, make).ok().map(|made| made.bind(py).clone())
+    }
+}
+
+/// Whether it is an object of NumPy's own class of dtypes.
+fn is_dtype(value: &Bound<'_, PyAny>) -> bool {
+    let class = value.get_type();
+    class.getattr("__module__").is_ok_and(|m| m.to_string().starts_with("numpy"))
 }
 
 /// One `@` item of a numeric policy.

@@ -24,6 +24,8 @@ from ._reduce import (
     all, any, argmax, argmin, argsort, count_nonzero, cumulative_prod, cumulative_sum, logsumexp, max, mean, min, prod,
     searchsorted, sort, std, sum, top_k, var,
 )  # fmt: skip
+from ._info import __array_namespace_info__
+from ._sets import nonzero, unique_all, unique_counts, unique_inverse, unique_values
 from ._types import (
     bfloat16, bool, can_cast, e, finfo, float16, float32, float64, iinfo, inf, int8, int16, int32, int64, isdtype, nan,
     newaxis, pi, result_type, uint8, uint16, uint32, uint64,

@@ -169,9 +169,11 @@ def log10(x: Any) -> Any:
 @eager
 def asinh(x: Any) -> Any:
     """Inverse hyperbolic sine."""
+    (x,), _ = p.together(x, floats=True)
     m = p.ew("abs", x)
     inner = p.ew("add", m, p.ew("div", p.ew("mul", m, m), p.ew("add", 1.0, p.ew("sqrt", p.ew("add", p.ew("mul", m, m), 1.0)))))
-    return p.ew("mul", p.ew("sign", x), p.ew("log1p", inner))
+    # The quotient of infinities is none: they are their own result.
+    return p.select(p.ew("isinf", x), x, p.ew("mul", p.ew("sign", x), p.ew("log1p", inner)))
 
 
 @eager

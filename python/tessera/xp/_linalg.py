@@ -55,8 +55,14 @@ def matrix_transpose(x: Any) -> Any:
 @eager
 def vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Any:
     """Sum of products along an axis."""
+    given = as_tracer(x1).shape, as_tracer(x2).shape
     (a, b), _ = p.together(x1, x2)
     at = p.axis_of(axis, a.ndim)
+    # Counted from the end, so that it is one axis of both; it is not stretched.
+    back = at - a.ndim
+    if any(len(s) < -back for s in given) or given[0][back] != given[1][back]:
+        raise fail("E_SHAPE_MISMATCH", f"vecdot: expected axis {axis} of both to agree, got {p.show(given[0])} and {p.show(given[1])}",
+                   "give arrays with as many elements along the axis that is summed")  # fmt: skip
     batch = [i for i in range(a.ndim) if i != at]
     return p.dot(a, b, ([at], [at]), (batch, batch))
 

@@ -11,7 +11,7 @@ from .._trace import as_tracer, fail
 
 
 @eager
-def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """Converts the elements."""
     return p.cast(x, dtype)
 
@@ -102,11 +102,11 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
 
 
 @eager
-def unstack(x: Any, axis: int = 0) -> tuple:
+def unstack(x: Any, /, *, axis: int = 0) -> tuple:
     """The parts along an axis."""
     x = as_tracer(x)
     at = p.axis_of(axis, x.ndim)
-    return tuple(squeeze(part, at) for part in split(x, x.shape[at], at))
+    return tuple(squeeze(part, at) for part in split(x, x.shape[at], at)) if x.shape[at] else ()
 
 
 @eager

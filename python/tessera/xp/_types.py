@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -11,7 +12,7 @@ from .._arrays import numpy_dtype
 from .._dtypes import bf16 as bfloat16, bool_ as bool, dtype as as_dtype, f16 as float16, f32 as float32, f64 as float64
 from .._dtypes import i8 as int8, i16 as int16, i32 as int32, i64 as int64, u8 as uint8, u16 as uint16, u32 as uint32
 from .._dtypes import u64 as uint64
-from .._promote import kind, meet
+from .._promote import kind as kind_of, meet
 from .._trace import aval, is_array
 
 __all__ = [
@@ -22,17 +23,44 @@ __all__ = [
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
 
-def finfo(dtype: Any) -> Any:
-    """Limits of a float dtype."""
+@dataclass(frozen=True)
+class Limits:
+    """What an integer dtype holds."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class FloatLimits:
+    """What a float dtype holds; numbers of Python."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: Any
+
+
+def finfo(type: Any, /) -> FloatLimits:
+    """Limits of a float dtype, or of that of an array."""
     import ml_dtypes
 
-    wanted = numpy_dtype(as_dtype(getattr(dtype, "dtype", dtype)))
-    return numpy.finfo(wanted) if wanted.kind == "f" else ml_dtypes.finfo(wanted)
+    given = as_dtype(getattr(type, "dtype", type))
+    wanted = numpy_dtype(given)
+    found = numpy.finfo(wanted) if wanted.kind == "f" else ml_dtypes.finfo(wanted)
+    normal = getattr(found, "smallest_normal", None) or found.tiny
+    return FloatLimits(int(found.bits), float(found.eps), float(found.max), float(found.min), float(normal), given)
 
 
-def iinfo(dtype: Any) -> Any:
-    """Limits of an integer dtype."""
-    return numpy.iinfo(numpy_dtype(as_dtype(getattr(dtype, "dtype", dtype))))
+def iinfo(type: Any, /) -> Limits:
+    """Limits of an integer dtype, or of that of an array."""
+    given = as_dtype(getattr(type, "dtype", type))
+    found = numpy.iinfo(numpy_dtype(given))
+    return Limits(int(found.bits), int(found.max), int(found.min), given)
 
 
 def result_type(*values: Any) -> Any:
@@ -54,15 +82,15 @@ def can_cast(source: Any, to: Any) -> Any:
         return False
 
 
-def isdtype(dtype: Any, what: Any) -> Any:
+def isdtype(dtype: Any, kind: Any) -> Any:
     """Whether a dtype is one, or of a kind such as ``"real floating"``."""
-    if isinstance(what, tuple):
-        return any(isdtype(dtype, w) for w in what)
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, one) for one in kind)
     name = str(as_dtype(dtype))
-    k = kind(name)
+    k = kind_of(name)
     kinds = {
         "bool": k == 0, "signed integer": name in ("i4", "i8", "i16", "i32", "i64"),
         "unsigned integer": k == 1 and name.startswith("u"), "integral": k == 1, "real floating": k == 2,
         "complex floating": False, "numeric": k in (1, 2),
     }  # fmt: skip
-    return kinds[what] if isinstance(what, str) and what in kinds else name == str(as_dtype(what))
+    return kinds[kind] if isinstance(kind, str) and kind in kinds else name == str(as_dtype(kind))
