@@ -121,7 +121,7 @@ impl Code {
     pub fn phases(&self, args: &LaunchArgs, blocks: u64) -> u32 {
         let Shape::Persistent { phased: true, .. } = self.shape else { return 1 };
         let groups = args.grid.iter().map(|&g| g as u64).product::<u64>();
-        phases(groups.div_ceil((blocks / u64::from(self.kernel().cluster)).max(1)))
+        phases(groups.div_ceil(blocks.max(1)))
     }
 
     /// [`Code::blocks`] on a device that is known to hold so many clusters of them at once, or blocks where
@@ -138,7 +138,8 @@ impl Code {
                 // As few as take no more turns than all would, so that none has a turn to spare.
                 let turns = groups.div_ceil(at_once.max(1)).max(1);
                 // In phases whoever is done takes more.
-                let even = if phased && phases(turns) > 1 { at_once } else { groups.div_ceil(turns) };
+                let even =
+                    if phased && phases(turns) > 1 { at_once } else { groups.div_ceil(turns) };
                 even * cluster
             }
             Shape::Groups => {
@@ -230,9 +231,14 @@ mod tests {
     fn phases_halve_what_is_left() {
         let mut phased = code(1, 1);
         phased.shape = Shape::Persistent { per_multiprocessor: 1, phased: true };
-        for (groups, blocks, phases) in
-            [(7, 7, 1), (264, 132, 1), (396, 132, 1), (528, 132, 2), (4096, 132, 5), (1 << 20, 132, 5)]
-        {
+        for (groups, blocks, phases) in [
+            (7, 7, 1),
+            (264, 132, 1),
+            (396, 132, 1),
+            (528, 132, 2),
+            (4096, 132, 5),
+            (1 << 20, 132, 5),
+        ] {
             let args = args([groups, 1, 1]);
             assert_eq!(phased.blocks(&args, 132), blocks, "{groups}");
             assert_eq!(phased.phases(&args, blocks), phases, "{groups}");
