@@ -12,7 +12,7 @@ use crate::facts::reach;
 use crate::interval::interval_of;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, Changed, Dim, Op, OpId, Opcode, Pass, PassContext, Value};
-use tessera_tile::{Atom, Tile, TileFunc, TileOp, linear_of};
+use tessera_tile::{Tile, TileFunc, TileOp};
 
 pub struct Bounds;
 
@@ -56,14 +56,9 @@ fn bounds_of(func: &TileFunc, id: OpId) -> Attr {
 /// Whether one position is taken along an axis, a group's coordinate, of which the function's grid
 /// has as many as the memory has positions: `x[row, :]` for every row.
 fn counts_groups(func: &TileFunc, op: &Op<Tile>, axis: usize, at: Value, dim: &Dim) -> bool {
-    // Its coordinate as it is: `pid * R` too, where `R` is one.
-    let position = linear_of(func, at);
-    let mut terms = position.terms.iter();
-    let Some((Atom::Program(of_grid), 1)) = terms.next() else { return false };
-    if position.constant != 0 || terms.next().is_some() {
-        return false;
-    }
+    let program = func.def(at).filter(|def| def.code == TileOp::ProgramId);
+    let Some(of_grid) = program.and_then(|def| def.attr("axis")?.as_int()) else { return false };
     let grid = func.attrs.get("grid").and_then(Attr::as_exprs).unwrap_or_default();
-    let extent = grid.get(*of_grid as usize).cloned().map(Dim::from);
+    let extent = grid.get(of_grid as usize).cloned().map(Dim::from);
     reach(op, axis) == Some(1) && extent.as_ref() == Some(dim)
 }
