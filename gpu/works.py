@@ -325,11 +325,14 @@ def sum_all(M, N, dtype):
     """One number for all, in two launches: groups add up parts, and a last one adds those."""
     n, T = M * N, schedule.piece(BYTES[dtype])
     C, chunk = schedule.chunks(1, n, T)
+    C = schedule.parts(C)
     arrays = {"x": Declared((1, n), dtype, "positive"), "parts": Declared((1, C), "f32"), "y": Declared((1, 1), "f32")}
     first, depth = _sum_step(1, n, C, chunk, T, "x", dtype, "parts")
-    last, more = _sum_step(1, C, 1, C, schedule.PARTS, "parts", "f32", "y")
+    types = {"x": "f32", "y": "f32", "identity": "f32"}
+    recipe = Recipe("tessera.kernels.reduce:rows_whole", types, {"N": C, "R": 1, "op": "sum", "mean": False})
+    last = Step(recipe, (("parts", (1, 1, C)), ("y", (1, 1)), 0.0, 1))
     return Work(
-        "sum", (M, N), dtype, arrays, "y", (first, last), functools.partial(_sum_rows, depth + more),
+        "sum", (M, N), dtype, arrays, "y", (first, last), functools.partial(_sum_rows, depth + C + 2),
         bytes=arrays["x"].bytes, grid=(1, 1), row_cost=n,
     )  # fmt: skip
 

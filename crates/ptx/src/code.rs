@@ -58,8 +58,10 @@ pub struct Code {
 pub enum Shape {
     /// A block, or a cluster of them, for each group.
     Groups,
-    /// So many blocks as a multiprocessor holds at once, which take one group after another.
-    Persistent { per_multiprocessor: u32 },
+    /// So many blocks as a multiprocessor holds at once, which take one group after another. In
+    /// phases (`phased`) each of these takes a share of the groups, and as many blocks are behind it for
+    /// the rest: see [`Code::phases`].
+    Persistent { per_multiprocessor: u32, phased: bool },
     /// Threads that take several lanes each, and a block for each group; where groups do not matter
     /// (`flat`), a block for as many lanes as its threads take.
     Lanes { per_thread: u32, flat: bool },
@@ -112,12 +114,22 @@ impl Code {
         self.blocks_where(args, multiprocessors, u64::MAX)
     }
 
-    /// The same on a device that is known to hold so many clusters of them at once, or blocks where
+    /// Phases of a launch of so many blocks: the second axis of its grid. Multiprocessors do not get
+    /// equal parts of the memory's bandwidth, and those that get more would wait for the others. The
+    /// blocks of the first phase take most of the groups; when one ends, a block of the next phase
+    /// takes its place, with half of what is left, and so on.
+    pub fn phases(&self, args: &LaunchArgs, blocks: u64) -> u32 {
+        let Shape::Persistent { phased: true, .. } = self.shape else { return 1 };
+        let groups = args.grid.iter().map(|&g| g as u64).product::<u64>();
+        phases(groups.div_ceil(blocks.max(1)))
+    }
+
+    /// [`Code::blocks`] on a device that is known to hold so many clusters of them at once, or blocks where
     /// there are no clusters.
     pub fn blocks_where(&self, args: &LaunchArgs, multiprocessors: u32, most: u64) -> u64 {
         let kernel = self.kernel();
         match self.shape {
-            Shape::Persistent { per_multiprocessor } => {
+            Shape::Persistent { per_multiprocessor, phased } => {
                 let groups = args.grid.iter().map(|&g| g as u64).product::<u64>();
                 let cluster = u64::from(kernel.cluster);
                 // The guess counts only where no device was asked.
@@ -125,7 +137,10 @@ impl Code {
                 let at_once = if most == u64::MAX { guess } else { most };
                 // As few as take no more turns than all would, so that none has a turn to spare.
                 let turns = groups.div_ceil(at_once.max(1)).max(1);
-                groups.div_ceil(turns) * cluster
+                // In phases whoever is done takes more.
+                let even =
+                    if phased && phases(turns) > 1 { at_once } else { groups.div_ceil(turns) };
+                even * cluster
             }
             Shape::Groups => {
                 args.grid.iter().map(|&g| g as u64).product::<u64>() * u64::from(kernel.cluster)
@@ -137,6 +152,14 @@ impl Code {
         }
     }
 }
+
+/// Phases that divide so many turns: `stage-persist` gives phase `i` the turns up to `t - (t >> (i + 2))`.
+fn phases(turns: u64) -> u32 {
+    turns.max(1).ilog2().clamp(1, MOST_PHASES)
+}
+
+/// More would divide what takes a few microseconds.
+const MOST_PHASES: u32 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -150,7 +173,7 @@ mod tests {
         let (version, target) = (Version { major: 8, minor: 0 }, Target { sm: 90, exact: true });
         Code {
             module: Module { version, target, files: vec![], kernels: vec![kernel] },
-            shape: Shape::Persistent { per_multiprocessor },
+            shape: Shape::Persistent { per_multiprocessor, phased: false },
             sites: vec![],
             prints: vec![],
             context: 0,
@@ -202,5 +225,24 @@ mod tests {
         one.maps = vec![map];
         assert_ne!(one.hash(), other.hash());
         assert_eq!(one.hash(), one.clone().hash());
+    }
+
+    #[test]
+    fn phases_halve_what_is_left() {
+        let mut phased = code(1, 1);
+        phased.shape = Shape::Persistent { per_multiprocessor: 1, phased: true };
+        for (groups, blocks, phases) in [
+            (7, 7, 1),
+            (264, 132, 1),
+            (396, 132, 1),
+            (528, 132, 2),
+            (4096, 132, 5),
+            (1 << 20, 132, 5),
+        ] {
+            let args = args([groups, 1, 1]);
+            assert_eq!(phased.blocks(&args, 132), blocks, "{groups}");
+            assert_eq!(phased.phases(&args, blocks), phases, "{groups}");
+            assert_eq!(code(1, 1).phases(&args, blocks), 1);
+        }
     }
 }

@@ -172,8 +172,14 @@ fn shape_of(staged: &StagedFunc, kernel: &Kernel, caps: &PtxCaps) -> Shape {
         .walk()
         .iter()
         .any(|&id| matches!(staged.ops[id].code, StagedOp::Workers | StagedOp::Tiles));
+    let in_phases = |id: &OpId| {
+        let op = &staged.ops[*id];
+        op.code == StagedOp::Workers && op.attr("axis").is_some()
+    };
+    // Clusters take long to begin: what they gain so they lose between phases.
+    let phased = kernel.cluster == 1 && staged.walk().iter().any(in_phases);
     match works_on {
-        true => Shape::Persistent { per_multiprocessor: at_once(kernel, caps) },
+        true => Shape::Persistent { per_multiprocessor: at_once(kernel, caps), phased },
         false => Shape::Groups,
     }
 }

@@ -135,7 +135,8 @@ pub fn run(
     let mut params: Vec<&[u8]> = vec![&bytes];
     params.extend(maps.iter().map(|m| m.as_slice()));
     let kernel = code.kernel();
-    let grid = Grid { grid: [blocks, 1, 1], dynamic_shared: kernel.dynamic_shared };
+    let phases = code.phases(args, blocks.into());
+    let grid = Grid { grid: [blocks, phases, 1], dynamic_shared: kernel.dynamic_shared };
     let name = kernel.name.clone();
     interp::run(&code.module, &name, &grid, &params, &memory, options)
         .map_err(|fault| Diagnostics::from(Diagnostic::from(fault)))?;

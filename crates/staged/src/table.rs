@@ -222,15 +222,16 @@ define_ops! {
         example: "staged.roles do {\n  staged.role {name = all, warps = 4} do {\n    %k = staged.replica : i64\n    staged.yield\n  }\n  staged.yield\n}",
     }
     /// The number of this block, or cluster of blocks, among those that run. Any number of them may:
-    /// what a function computes must not depend on it.
+    /// what a function computes must not depend on it. With `axis = 1` the number of its phase: as many
+    /// workers run in each, and those of a later one begin where others have ended.
     Worker = 0x273 "worker" since "0.2" {
-        operands: [], groups: [], attrs: [], regions: [],
+        operands: [], groups: [], attrs: [axis: Int optional], regions: [],
         results: Some(1), effects: Pure, infer: Some(tessera_tile::ops::ids::infer_index), verify: None,
         example: "%w = staged.worker : i64",
     }
-    /// How many blocks, or clusters of them, run.
+    /// How many blocks, or clusters of them, run in a phase; with `axis = 1` how many phases there are.
     Workers = 0x274 "workers" since "0.2" {
-        operands: [], groups: [], attrs: [], regions: [],
+        operands: [], groups: [], attrs: [axis: Int optional], regions: [],
         results: Some(1), effects: Pure, infer: Some(tessera_tile::ops::ids::infer_index), verify: None,
         example: "%w = staged.workers : i64",
     }

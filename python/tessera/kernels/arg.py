@@ -156,4 +156,4 @@ def _launch(x: Any, y: Any, columns_: bool, largest: bool, rows: Any, block: Any
     at = y.reshape(P, M, 1) if C == 1 else arrays.empty((P, M, C), ts.i64, x)
     rows_pieces(x, value, at, worst, chunk // T, T, largest, floats)
     if C > 1:
-        pick(value, at, y, worst, schedule.PARTS, largest)
+        pick(value, at, y, worst, schedule.PARTS[-1], largest)

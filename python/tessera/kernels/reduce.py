@@ -168,10 +168,12 @@ def _across(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None
     if C == 1:
         rows_pieces(x, y.reshape(P, M, 1), identity, last, chunk // T, T, op, mean)
         return
+    # Groups beyond the last chunk have nothing to add and write the identity: the parts are one of a few sizes, and what
+    # combines them is short code without masks, which matters while all wait for it.
+    C = schedule.parts(C)
     parts = arrays.empty((P, M, C), wide, x)
     rows_pieces(x, parts, identity, 1, chunk // T, T, op, False)
-    # As a piece: how many parts there are depends on every size, and would be compiled for each.
-    rows_pieces(parts, y.reshape(P, M, 1), identity, last, 1, schedule.PARTS, op, mean)
+    rows_whole(parts, y, identity, last, 1, op, mean)
 
 
 def _down(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:

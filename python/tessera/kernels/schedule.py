@@ -28,8 +28,8 @@ PIECE = 32 * 1024
 GROUPS = 264
 #: As many groups as a large GPU holds at once when each streams a long chunk: no group waits for another to end.
 SHARES = 2 * GROUPS
-#: More parts than an axis is ever split into; a second launch combines them.
-PARTS = 1024
+#: How many parts a row is split into, which a second launch combines: one of these, the last more than ever are.
+PARTS = (16, 64, 256, 512, 1024)
 
 ROWS = (1024, 128, 32, 8, 4, 2, 1)
 COLUMNS = (256, 128, 64, 32, 16, 8, 4)
@@ -119,6 +119,11 @@ def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
     wanted = wanted if wanted >= 8 else 1
     length = _cdiv(_cdiv(N, wanted), block) * block
     return _cdiv(N, length), length
+
+
+def parts(chunks: int) -> int:
+    """How many parts there are room for where a row is split into so many chunks."""
+    return next(n for n in PARTS if n >= chunks)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -162,7 +162,7 @@ impl Kernel {
             let error = Diagnostic::new(ErrorCode::E_LAUNCH_GEOMETRY, message);
             return Err(error.at(self.func.loc.clone()).into());
         };
-        shape.grid = [blocks, 1, 1];
+        shape.grid = [blocks, code.phases(args, blocks.into()), 1];
         Ok(shape)
     }
 

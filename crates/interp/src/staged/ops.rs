@@ -135,7 +135,9 @@ impl<'p> Agent<'p> {
                 world.buffers.iter_mut().for_each(|b| b.fence(component, self.now));
             }
             StagedOp::Replica => self.set_index(op.result(), self.replica),
-            // A worker for each group of the grid.
+            // A worker for each group of the grid, in one phase.
+            StagedOp::Worker if op.attr("axis").is_some() => self.set_index(op.result(), 0),
+            StagedOp::Workers if op.attr("axis").is_some() => self.set_index(op.result(), 1),
             StagedOp::Worker => {
                 let ([_, ny, nz], [x, y, z]) = (self.machine.grid, self.machine.group);
                 self.set_index(op.result(), (x * ny + y) * nz + z);

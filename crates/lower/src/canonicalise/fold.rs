@@ -124,3 +124,21 @@ pub(super) fn same_as(
         _ => None,
     }
 }
+
+/// Of a division of floats by a power of two, the constant to multiply by instead: both are the same
+/// number, rounded once. `None` where the inverse is not a normal number itself.
+pub(super) fn inverse(func: &TileFunc, op: &Op<Tile>, operands: &[Value]) -> Option<Attr> {
+    let least = match func.ty(*operands.first()?).dtype() {
+        DType::F32 => f64::from(f32::MIN_POSITIVE),
+        DType::F64 => f64::MIN_POSITIVE,
+        _ => return None,
+    };
+    if op.code != TileOp::Ew(ScalarFn::Div) {
+        return None;
+    }
+    let by = func.def(operands[1]).filter(|by| by.code == TileOp::Broadcast);
+    let by = constant(func, by.map_or(operands[1], |by| by.operands[0]))?.as_f64();
+    let power = by.is_normal() && by.to_bits() << 12 == 0;
+    let inverse = 1.0 / by;
+    (power && inverse.is_finite() && inverse.abs() >= least).then_some(Attr::Float(inverse))
+}

@@ -1,9 +1,9 @@
 //! `tile-canonicalise`: one way to write a function.
 //!
 //! Before: any verified function.
-//! After: no pure op or load without a use; no op over constants that folds; no conversion or
-//! broadcast to the type it has; no pure op that repeats one in its block or a block around it;
-//! no `if` on a constant; scalars known before the kernel begins (constants, dims, program ids)
+//! After: no pure op or load without a use; no op over constants that folds; no division of floats
+//! by a power of two, which is a product; no conversion or broadcast to the type it has; no pure op
+//! that repeats one in its block or a block around it; no `if` on a constant; scalars known before the kernel begins (constants, dims, program ids)
 //! stand once, at the top. Running it again changes nothing. Names of values are kept.
 //! Must not: change a bit of a result, move or drop a write, or drop a `while`, which may not end.
 
@@ -15,7 +15,7 @@ use tessera_ir::{
     BlockId, Changed, Effects, Func, OpId, OpSpec, Opcode, Pass, PassContext, Rewriter, Type,
     Value, ValueDef,
 };
-use tessera_numerics::Scalar;
+use tessera_numerics::{Scalar, ScalarFn};
 use tessera_tile::{Tile, TileFunc, TileOp};
 
 pub struct Canonicalise;
@@ -81,6 +81,16 @@ impl Canon<'_> {
         let value = if let Some(value) = fold::fold(&self.rw.new, op, &operands, &ty) {
             let spec = OpSpec::new(TileOp::Const, &[]).attr("value", value).result(ty);
             self.pure(spec, &op.loc, into)
+        } else if let Some(value) = fold::inverse(&self.rw.new, op, &operands) {
+            let scalar = Type::Scalar(ty.dtype());
+            let spec = OpSpec::new(TileOp::Const, &[]).attr("value", value).result(scalar.clone());
+            let mut by = self.pure(spec, &op.loc, into);
+            if ty != scalar {
+                let spec = OpSpec::new(TileOp::Broadcast, &[by]).result(ty.clone());
+                by = self.pure(spec, &op.loc, into);
+            }
+            let code = TileOp::Ew(ScalarFn::Mul);
+            self.pure(OpSpec::new(code, &[operands[0], by]).result(ty), &op.loc, into)
         } else {
             let mut spec = OpSpec::new(op.code, &operands).result(ty);
             spec.attrs = op.attrs.clone();

@@ -2,14 +2,15 @@
 //! copied while this one computes.
 //!
 //! Before: a valid Staged function for one group. After: the same in a loop over the groups of this
-//! worker, `worker, worker + workers, …`; coordinates are found from the group's number. Where there
+//! worker in its phase, `first + worker, first + worker + workers, …`; coordinates are found from the
+//! group's number. With equal shares for all, those that the memory serves last would be waited for. Where there
 //! are enough short groups, blocks that follow each other hide their reads already, and the function
 //! stays as it is, unless most of what it reads is alike for all groups.
 
 use super::Staging;
-use tessera_ir::{Attr, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_ir::{Attr, Builder, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_numerics::{DType, ScalarFn};
-use tessera_staged::{StagedBuild, StagedFunc, StagedOp};
+use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
 /// Bytes that a group reads in one tile from which on it is worth it.
@@ -33,7 +34,8 @@ pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     let total = extents[1..].iter().fold(extents[0], |n, &e| build.ew(ScalarFn::Mul, &[n, e]));
     let worker = build.one(OpSpec::new(StagedOp::Worker, &[]), Type::INDEX);
     let workers = build.one(OpSpec::new(StagedOp::Workers, &[]), Type::INDEX);
-    let spec = OpSpec::new(StagedOp::Tile(TileOp::For), &[worker, total, workers]);
+    let (first, end) = phase(&mut build, worker, workers, total);
+    let spec = OpSpec::new(StagedOp::Tile(TileOp::For), &[first, end, workers]);
     let new = build.op(spec).expect("it has no results");
     let block = rw.new.ops[new].regions[0];
     let number = rw.new.add_arg(block, Type::INDEX, Some("group"));
@@ -73,6 +75,43 @@ pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     }
     rw.builder(body, loc).return_();
     Some(rw.new)
+}
+
+/// The groups of a worker in its phase: where they begin and where they end. With `t` turns of all
+/// workers for all groups, phase `i` ends at turn `t - (t >> (i + 2))`, and the last one at the end.
+fn phase(
+    build: &mut Builder<'_, Staged>,
+    worker: Value,
+    workers: Value,
+    total: Value,
+) -> (Value, Value) {
+    let along = |code: StagedOp| OpSpec::new(code, &[]).attr("axis", Attr::Int(1));
+    let phase = build.one(along(StagedOp::Worker), Type::INDEX);
+    let phases = build.one(along(StagedOp::Workers), Type::INDEX);
+    let [zero, one, two] = [0, 1, 2].map(|n| build.index(n));
+    // Quotients of narrow numbers are short code; there are less than 2^31 groups.
+    let [all, at_once] = [total, workers].map(|v| build.cast(v, DType::U32));
+    let less = build.constant(Type::Scalar(DType::U32), Attr::Int(1));
+    let more = build.ew(ScalarFn::Sub, &[at_once, less]);
+    let turns = build.ew(ScalarFn::Add, &[all, more]);
+    let turns = build.ew(ScalarFn::FloorDiv, &[turns, at_once]);
+    let turns = build.cast(turns, DType::I64);
+    // The group where the turns that `shift` leaves for later phases begin.
+    let before = |build: &mut Builder<'_, Staged>, shift: Value| {
+        let by = build.ew(ScalarFn::Add, &[phase, shift]);
+        let left = build.ew(ScalarFn::Shr, &[turns, by]);
+        let done = build.ew(ScalarFn::Sub, &[turns, left]);
+        build.ew(ScalarFn::Mul, &[done, workers])
+    };
+    let start = before(build, one);
+    let end = before(build, two);
+    let end = build.ew(ScalarFn::Minimum, &[end, total]);
+    let is_first = build.ew(ScalarFn::Eq, &[phase, zero]);
+    let start = build.select(is_first, zero, start);
+    let next = build.ew(ScalarFn::Add, &[phase, one]);
+    let is_last = build.ew(ScalarFn::Ge, &[next, phases]);
+    let end = build.select(is_last, total, end);
+    (build.ew(ScalarFn::Add, &[start, worker]), end)
 }
 
 /// Whether the function reads much at once, in straight code that can be done again and again.

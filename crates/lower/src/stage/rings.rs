@@ -138,6 +138,9 @@ fn pipelined(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, at: usize, into:
     let ring = state.rings[at];
     let first = state.counters[at];
     let [lo, step] = [0, 2].map(|i| rw.get(op.operands[i]));
+    let groups = old.def(op.operands[2]).is_some_and(|d| d.code == StagedOp::Workers);
+    let end = groups.then(|| rw.get(op.operands[1]));
+    let ends = Ends(end.map(|end| (end, rw.builder(into, loc.clone()).index(BEYOND))));
     let ahead = rw.builder(into, loc.clone()).index(i64::from(plan.slots) - 1);
     let [zero, one] = [0, 1].map(|n| rw.builder(into, loc.clone()).index(n));
 
@@ -145,6 +148,7 @@ fn pipelined(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, at: usize, into:
         let i = add(rw, block, &loc, first, turn);
         let moved = mul(rw, block, &loc, turn, step);
         let position = add(rw, block, &loc, lo, moved);
+        let position = ends.at(rw, block, &loc, position);
         fill(rw, plan, ring, i, position, true, block);
     });
     let reach = mul(rw, into, &loc, ahead, step);
@@ -155,6 +159,7 @@ fn pipelined(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, at: usize, into:
         let slot = rw.builder(block, loc.clone()).wait(ring, i);
         let later = add(rw, block, &loc, i, ahead);
         let position = add(rw, block, &loc, position, reach);
+        let position = ends.at(rw, block, &loc, position);
         fill(rw, plan, ring, later, position, false, block);
         read(rw, plan, slot, block);
         for &inner in &old.blocks[op.regions[0]].ops {
@@ -179,6 +184,22 @@ fn pipelined(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, at: usize, into:
         rw.builder(block, loc.clone()).release(ring, i, false);
     });
     state.counters[at] = add(rw, into, &loc, next, ahead);
+}
+
+/// More than any launch has groups, and a number of 32 bits.
+const BEYOND: i64 = u32::MAX as i64;
+
+/// Of a loop over groups, its end, and a group that there is not: behind the end are groups that other
+/// workers take, and reading them ahead would be reading them twice.
+struct Ends(Option<(Value, Value)>);
+
+impl Ends {
+    fn at(&self, rw: &mut Rw<'_>, block: BlockId, loc: &Loc, position: Value) -> Value {
+        let Some((end, beyond)) = self.0 else { return position };
+        let mut build = rw.builder(block, loc.clone());
+        let is_turn = build.ew(ScalarFn::Lt, &[position, end]);
+        build.select(is_turn, position, beyond)
+    }
 }
 
 /// A loop that carries nothing.

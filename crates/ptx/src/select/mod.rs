@@ -393,6 +393,12 @@ impl<'a> Select<'a> {
                 self.block_meets();
                 Ok(())
             }
+            StagedOp::Worker | StagedOp::Workers if op.attr("axis").is_some() => {
+                let all = op.code == StagedOp::Workers;
+                let r = self.special(if all { Special::NctaidY } else { Special::CtaidY });
+                let r = self.asm.cvt(Ty::U64, Ty::U32, None, r);
+                self.give(id, r)
+            }
             StagedOp::Worker => {
                 let r = self.block_id();
                 let r = self.count_clusters(r);

@@ -22,7 +22,7 @@ impl Select<'_> {
         out
     }
 
-    fn special(&mut self, s: Special) -> Reg {
+    pub fn special(&mut self, s: Special) -> Reg {
         if let Some(&r) = self.specials.get(&s) {
             return r;
         }
