@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
 import tessera as ts
 
 from .. import _core
 from .._profile import profile
-from . import arrays, checks, elementwise
+from . import arrays, checks, elementwise, pad
 
 
 @ts.func
@@ -56,6 +56,27 @@ def finished(acc, e, f, g, p, m, n, BM, BN, epilogue, count, ke, kf, kg):
     return t
 
 
+@ts.func
+def block(x, several, p, i, j, R, C):
+    """Of a matrix, or of matrix ``p`` of several."""
+    if several == 0:
+        t = x[i:i + R, j:j + C]
+    else:
+        t = x[p, i:i + R, j:j + C]
+    return t
+
+
+@ts.func
+def summed(A, B, several_a, several_b, p, m, n, first, last, zero, BM, BN, BK, precision):
+    """The sums of a tile along ``K`` from ``first`` on. ``several_a`` and ``several_b`` are 1 where matrix ``p`` is meant."""
+    acc = ts.tile.zeros((BM, BN), zero.dtype)
+    for k in ts.tile.range(first, last, BK):
+        acc = ts.tile.mma(
+            block(A, several_a, p, m, k, BM, BK), block(B, several_b, p, k, n, BK, BN), accumulator=acc, precision=precision
+        )
+    return acc
+
+
 @ts.kernel
 def product(
     A: ts.Tensor["M", "K"],
@@ -79,9 +100,7 @@ def product(
 ):
     m = ts.tile.program_id(0) * BM
     n = ts.tile.program_id(1) * BN
-    acc = ts.tile.zeros((BM, BN), zero.dtype)
-    for k in ts.tile.range(0, K, BK):
-        acc = ts.tile.mma(A[m:m + BM, k:k + BK], B[k:k + BK, n:n + BN], accumulator=acc, precision=precision)
+    acc = summed(A, B, 0, 0, 0, m, n, 0, K, zero, BM, BN, BK, precision)
     C[m:m + BM, n:n + BN] = finished(acc, E, F, G, 0, m, n, BM, BN, epilogue, count, ke, kf, kg)
 
 
@@ -110,9 +129,7 @@ def products(
     m = ts.tile.program_id(0) * BM
     n = ts.tile.program_id(1) * BN
     p = ts.tile.program_id(2)
-    acc = ts.tile.zeros((BM, BN), zero.dtype)
-    for k in ts.tile.range(0, K, BK):
-        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc, precision=precision)
+    acc = summed(A, B, 1, 1, p, m, n, 0, K, zero, BM, BN, BK, precision)
     C[p, m:m + BM, n:n + BN] = finished(acc, E, F, G, p, m, n, BM, BN, epilogue, count, ke, kf, kg)
 
 
@@ -136,9 +153,7 @@ def parts(
     n = pn * BN
     s = sp // P
     p = sp % P
-    acc = ts.tile.zeros((BM, BN), zero.dtype)
-    for k in ts.tile.range(s * chunk, min(K, s * chunk + chunk), BK):
-        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc, precision=precision)
+    acc = summed(A, B, 1, 1, p, m, n, s * chunk, min(K, s * chunk + chunk), zero, BM, BN, BK, precision)
     C[s, p, m:m + BM, n:n + BN] = acc
 
 
@@ -233,9 +248,7 @@ def grouped(
             end = hi
         left = left - tiles
     if which >= 0:
-        acc = ts.tile.zeros((BM, BN), zero.dtype)
-        for k in ts.tile.range(0, K, BK):
-            acc = ts.tile.mma(A[begin:begin + BM, k:k + BK], B[which, k:k + BK, n:n + BN], accumulator=acc)
+        acc = summed(A, B, 0, 1, which, begin, n, 0, K, zero, BM, BN, BK, "default")
         rows = begin + ts.tile.arange(BM)
         ts.tile.store(
             C, (rows[:, None], n + ts.tile.arange(BN)[None, :]), epilogue(acc), mask=(rows < end)[:, None], unique=True
@@ -268,7 +281,8 @@ class Plan:
         if self.split > 1:
             words.append(f"K in {self.split} chunks that a second launch adds up")
         if self.padded:
-            words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 16 bytes first")
+            once = " in one launch" if len(self.padded) > 1 else ""
+            words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 16 bytes first{once}")
         if self.turned:
             words.append(f"{' and '.join(self.turned)} copied along K first")
         return ", ".join(words)
@@ -348,22 +362,6 @@ def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
         return ()
     along = lambda x, axis: arrays.strides(x)[axis] == (1 if arrays.strides_in_elements(x) else arrays.itemsize(x))  # noqa: E731
     return tuple(name for name, x, axis in (("A", a, -1), ("B", b, -2)) if not along(x, axis))
-
-
-def along_k(x: Any, axis: int) -> Any:
-    """A copy in which neighbours along this one of the last two axes lie side by side, in rows on multiples of 16 bytes."""
-    if axis == -2:
-        return arrays.permuted(along_k(arrays.permuted(x, (0, 2, 1)), -1), (0, 2, 1))
-    return on_rows_of_16(x)
-
-
-def on_rows_of_16(x: Any) -> Any:
-    """A copy whose rows are on multiples of 16 bytes."""
-    each = max(16 // arrays.itemsize(x), 1)
-    wide = -(-x.shape[-1] // each) * each
-    copy = arrays.empty_as(x, (*x.shape[:-1], wide))[..., : x.shape[-1]]
-    elementwise.copy(x, copy)
-    return copy
 
 
 # Operations
@@ -457,6 +455,25 @@ def multiply(
     precision: str | None = None,
 ) -> Any:
     """``epilogue(a @ b, *extras)`` with the batch rules of NumPy; ``extras`` broadcast to the result."""
+    a, b, mode, of, batch, vector = _matrices(a, b, precision)
+    M, N = a.shape[-2], b.shape[-1]
+    given = arrays.dtype_of(a)
+    of = checks.out_dtype(out_dtype, of if not checks.is_float(given) else given, floats=False)
+    shape = (*batch, M, N)
+    c = arrays.empty(shape, of, a)
+    if arrays.size(c):
+        P = _count(batch)
+        flat = [_batched(x, batch, P) for x in (a, b)]
+        more = [_extra(x, shape, P, a) for x in extras]
+        scales = None if scales is None else tuple(_scales(arrays.given(x, "block_scales"), batch, P) for x in scales)
+        _launch(*flat, more, c.reshape(P, M, N), epilogue, tile, scales, mode)
+    kept = [*batch, *([] if vector[0] else [M]), *([] if vector[1] else [N])]
+    return c.reshape(kept)
+
+
+def _matrices(a: Any, b: Any, precision: str | None) -> tuple[Any, Any, str, Any, tuple[int, ...], tuple[bool, bool]]:
+    """Both operands as matrices, how precise their sums are and of which dtype, the axes of the batch, and which of the two
+    is a vector."""
     a, b = arrays.given(a, "a"), arrays.given(b, "b")
     of = _dtypes(a, b)
     mode = _precision(precision, arrays.dtype_of(a))
@@ -473,19 +490,7 @@ def multiply(
             "transpose one of them, or look where its shape comes from",
         )
     batch = elementwise._broadcast([tuple(a.shape[:-2]), tuple(b.shape[:-2])])
-    (M, K), N = a.shape[-2:], b.shape[-1]
-    given = arrays.dtype_of(a)
-    of = checks.out_dtype(out_dtype, of if not checks.is_float(given) else given, floats=False)
-    shape = (*batch, M, N)
-    c = arrays.empty(shape, of, a)
-    if arrays.size(c):
-        P = _count(batch)
-        flat = [_batched(x, batch, P) for x in (a, b)]
-        more = [_extra(x, shape, P, a) for x in extras]
-        scales = None if scales is None else tuple(_scales(arrays.given(x, "block_scales"), batch, P) for x in scales)
-        _launch(*flat, more, c.reshape(P, M, N), epilogue, tile, scales, mode)
-    kept = [*batch, *([] if vector[0] else [M]), *([] if vector[1] else [N])]
-    return c.reshape(kept)
+    return a, b, mode, of, batch, vector
 
 
 def _count(batch: Sequence[int]) -> int:
@@ -560,19 +565,8 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     N = b.shape[-1]
     if len(extras) > 3:
         raise _core.error("E_ARGUMENT", f"expected at most three arrays for an epilogue, got {len(extras)}", "combine some first")
-    strict = str(profile()) == "strict"
-    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), (is_aligned(a), is_aligned(b)), strict)
-    if tile is not None:
-        chosen = _pinned(chosen, tile)
-    chosen = Plan(**{**chosen.__dict__, "turned": turns(a, b, precision)})
-    if "A" in chosen.turned:
-        a = along_k(a, -1)
-    if "B" in chosen.turned:
-        b = along_k(b, -2)
-    if "A" in chosen.padded and "A" not in chosen.turned:
-        a = on_rows_of_16(a)
-    if "B" in chosen.padded and "B" not in chosen.turned:
-        b = on_rows_of_16(b)
+    chosen = planned(a, b, tile, precision)
+    a, b = _laid_out(a, b, chosen)
     zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if scales is None and chosen.swapped:
         a, b, c = (arrays.permuted(x, (0, 2, 1)) for x in (b, a, c))
@@ -595,6 +589,36 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
         product(a[0], b[0], *filled, c[0], zero, epilogue, count, *chosen.tile, *more, *kinds, precision)
     else:
         products(a, b, *filled, c, zero, epilogue, count, *chosen.tile, *more, *kinds, precision)
+
+
+def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
+    """How ``[P, M, K]`` by ``[P, K, N]`` is computed, as these arrays lie."""
+    (P, M, K), N = a.shape, b.shape[-1]
+    strict = str(profile()) == "strict"
+    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), (is_aligned(a), is_aligned(b)), strict)
+    if tile is not None:
+        chosen = _pinned(chosen, tile)
+    turned = turns(a, b, precision)
+    padded = tuple(name for name in chosen.padded if name not in turned)
+    return replace(chosen, turned=turned, padded=padded)
+
+
+def explain(a: Any, b: Any, tile: Any = None, precision: str | None = None) -> Plan:
+    """What `multiply` would do with these arrays; nothing is computed."""
+    a, b, mode, _, batch, _ = _matrices(a, b, precision)
+    P = _count(batch)
+    return planned(_batched(a, batch, P), _batched(b, batch, P), tile, mode)
+
+
+def _laid_out(a: Any, b: Any, chosen: Plan) -> tuple[Any, Any]:
+    """The matrices as the plan wants them in memory."""
+    given = {"A": a, "B": b}
+    for name, axis in (("A", -1), ("B", -2)):
+        if name in chosen.turned:
+            given[name] = pad.along(given[name], axis)
+    if chosen.padded:
+        given.update(zip(chosen.padded, pad.on_rows_of_16(*(given[name] for name in chosen.padded))))
+    return given["A"], given["B"]
 
 
 def _zero(of: Any) -> Any:
