@@ -192,7 +192,7 @@ class Bench:
     def planned(self, row, a, b):
         from tessera.kernels import gemm
 
-        return gemm.explain(a, b, precision=row.precision)
+        return gemm.explain(a, b, precision=row.precision or None)
 
     # The library
 
