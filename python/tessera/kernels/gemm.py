@@ -267,7 +267,7 @@ class Plan:
     split: int = 1
     #: Whether the transposed matrices are multiplied.
     swapped: bool = False
-    #: Operands that are copied to rows on multiples of 16 bytes first.
+    #: Operands that are copied to rows on multiples of 128 bytes first.
     padded: tuple[str, ...] = ()
     #: Operands that are copied so that neighbours along ``K`` lie side by side.
     turned: tuple[str, ...] = ()
@@ -282,7 +282,7 @@ class Plan:
             words.append(f"K in {self.split} chunks that a second launch adds up")
         if self.padded:
             once = " in one launch" if len(self.padded) > 1 else ""
-            words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 16 bytes first{once}")
+            words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 128 bytes first{once}")
         if self.turned:
             words.append(f"{' and '.join(self.turned)} copied along K first")
         return ", ".join(words)
@@ -294,25 +294,33 @@ TILES = ((128, 256, 1.0), (256, 128, 0.98), (128, 192, 0.95), (128, 128, 0.87), 
 PROCESSORS = 132
 #: Chunks that ``K`` may be divided into.
 SPLITS = (1, 2, 4, 8, 16, 32)
-#: What a tile costs beside its products, in elements of ``K``.
+#: Costs are counted in products of elements that one processor makes at full speed, of which it takes 3.6 in a picosecond:
+#: what a tile costs beside its products, in elements of ``K``; a request for a line of 128 bytes that the cache of all
+#: processors answers; a byte that goes to memory or comes from it; and a second launch.
 AROUND = 96
+LINE = 24.0
+BYTE = 1.2
+LAUNCH = 14e6
 
 
 @functools.lru_cache(maxsize=4096)
-def tiles(P: int, M: int, N: int, K: int, itemsize: int) -> tuple[int, int, int]:
-    """The tile and the number of chunks of ``K`` that take the least time, counted in rounds over all processors."""
+def tiles(P: int, M: int, N: int, K: int, itemsize: int, lines: bool = True) -> tuple[int, int, int]:
+    """The tile and the number of chunks of ``K`` that take the least time, counted in rounds over all processors. Pieces of
+    rows that do not begin at a line of the cache (``lines``) take two requests each."""
     best: tuple[float, tuple[int, int, int]] = (float("inf"), (128, 128, 1))
     for bm, bn, speed in TILES:
         if bm >= 2 * max(M, 64) or bn >= 2 * max(N, 64):
             continue
         count = P * -(-M // bm) * -(-N // bn)
+        requests = count * (bm + bn) * K * itemsize / 128 * (1 if lines else 2)
         for split in SPLITS:
             if split > 1 and (K < split * 512 or count * split > 2 * PROCESSORS):
                 break
             rounds = -(-count * split // PROCESSORS)
-            time = rounds * bm * bn * (-(-K // split) / speed + AROUND)
-            # Parts are written and read again: four bytes each way, at a speed that many sums make up for.
-            time += 0.0 if split == 1 else P * M * N * (split + 1) * 12.0 / PROCESSORS + 128 * 256 * 150
+            products = rounds * bm * bn * (-(-K // split) / speed)
+            time = max(products, requests * LINE) + rounds * bm * bn * AROUND
+            # Parts are written and read again, four bytes each way.
+            time += 0.0 if split == 1 else P * M * N * split * 8 * BYTE + LAUNCH
             if time < best[0]:
                 best = time, (bm, bn, split)
     return best[1]
@@ -325,8 +333,11 @@ WORTH_PADDING = 256
 
 
 @functools.lru_cache(maxsize=4096)
-def plan(P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned: tuple[bool, bool], strict: bool) -> Plan:
-    """How ``[P, M, K]`` by ``[P, K, N]`` is computed."""
+def plan(
+    P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned: tuple[bool, bool], strict: bool, lines: bool = True
+) -> Plan:
+    """How ``[P, M, K]`` by ``[P, K, N]`` is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and ``lines``
+    whether those that do lie on multiples of 128."""
     depth = max(128 // itemsize, 16)
     if not on_device:
         return Plan((128, 128, depth))
@@ -343,16 +354,16 @@ def plan(P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned
         enough = (s for s in SPLITS if count * s >= PROCESSORS * 2 // 5 or K < 1024 * s)
         split = 1 if strict else next(enough, SPLITS[-1])
         return Plan((bm, bn, 2 * depth), split, swapped, padded)
-    bm, bn, split = tiles(P, m, n, K, itemsize)
+    bm, bn, split = tiles(P, m, n, K, itemsize, lines)
     return Plan((bm, bn, depth), 1 if strict else split, swapped, padded)
 
 
-def is_aligned(x: Any) -> bool:
-    """Whether all rows of the last two axes lie on multiples of 16 bytes: one of the axes side by side."""
+def is_aligned(x: Any, to: int = 16) -> bool:
+    """Whether all rows of the last two axes lie on multiples of so many bytes: one of the axes side by side."""
     each = arrays.itemsize(x)
     unit = each if arrays.strides_in_elements(x) else 1
     steps = [s * unit for s, n in zip(arrays.strides(x), x.shape) if n > 1]
-    return arrays.address(x) % 16 == 0 and all(s > 0 and (s == each or s % 16 == 0) for s in steps)
+    return arrays.address(x) % to == 0 and all(s > 0 and (s == each or s % to == 0) for s in steps)
 
 
 def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
@@ -595,7 +606,9 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` is computed, as these arrays lie."""
     (P, M, K), N = a.shape, b.shape[-1]
     strict = str(profile()) == "strict"
-    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), (is_aligned(a), is_aligned(b)), strict)
+    aligned = (is_aligned(a), is_aligned(b))
+    lines = all(is_aligned(x, 128) or not good for x, good in zip((a, b), aligned))
+    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), aligned, strict, lines)
     if tile is not None:
         chosen = _pinned(chosen, tile)
     turned = turns(a, b, precision)
@@ -617,7 +630,7 @@ def _laid_out(a: Any, b: Any, chosen: Plan) -> tuple[Any, Any]:
         if name in chosen.turned:
             given[name] = pad.along(given[name], axis)
     if chosen.padded:
-        given.update(zip(chosen.padded, pad.on_rows_of_16(*(given[name] for name in chosen.padded))))
+        given.update(zip(chosen.padded, pad.on_good_rows(*(given[name] for name in chosen.padded))))
     return given["A"], given["B"]
 
 

@@ -1,4 +1,5 @@
-"""Copies of matrices to rows on multiples of 16 bytes, which the engines of GPUs ask for.
+"""Copies of matrices to rows on multiples of 128 bytes: the engines of GPUs ask for 16, and read pieces of 128, which then lie in
+one line of the cache each.
 
 A matrix keeps the axis along which its neighbours lie side by side. What repeats along the batch is copied once. Two
 matrices are one launch: neither waits for the last groups of the other.
@@ -55,6 +56,8 @@ def two(
         Y[p, m:m + R, n:n + C] = B[p, m:m + R, n:n + C]
 
 
+#: Bytes of a line of the cache.
+LINE = 128
 #: Elements of a tile: with 4 warps, each thread has several wide reads under way.
 TILE = 4096
 WIDTHS = (512, 256, 128, 64, 32)
@@ -69,7 +72,7 @@ def tile(*columns: int) -> tuple[int, int]:
     return TILE // wide, wide
 
 
-def on_rows_of_16(*matrices: Any) -> list[Any]:
+def on_good_rows(*matrices: Any) -> list[Any]:
     """Copies of one or two arrays ``[P, rows, columns]``."""
     views = [_View.of(x) for x in matrices]
     if all(view.quick for view in views):
@@ -88,7 +91,7 @@ def on_rows_of_16(*matrices: Any) -> list[Any]:
 
 
 def along(x: Any, axis: int) -> Any:
-    """A copy in which neighbours along this one of the last two axes lie side by side, in rows on multiples of 16 bytes."""
+    """A copy in which neighbours along this one of the last two axes lie side by side, in rows on multiples of 128 bytes."""
     if axis == -2:
         return arrays.permuted(along(arrays.permuted(x, (0, 2, 1)), -1), (0, 2, 1))
     made = _rows_like(x)
@@ -97,7 +100,7 @@ def along(x: Any, axis: int) -> Any:
 
 
 def _rows_like(x: Any) -> Any:
-    each = max(16 // arrays.itemsize(x), 1)
+    each = LINE // arrays.itemsize(x)
     wide = -(-x.shape[-1] // each) * each
     return arrays.empty_as(x, (*x.shape[:-1], wide))[..., : x.shape[-1]]
 
