@@ -178,6 +178,20 @@ def test_copies_to_good_rows(ints, dtype):
     assert made.tobytes() == a[:, ::2, ::-3].tobytes() and lies_well(made)
 
 
+def test_tiles_follow_what_they_cost():
+    # Parts of sums go through memory and take a second launch: they must make up for it.
+    assert kernels.tiles(1, 1024, 1024, 4096, 2) == (64, 128, 1)
+    assert kernels.tiles(1, 256, 256, 16384, 2)[2] > 1
+    # Pieces that lie in two lines of the cache are requested twice: larger tiles ask for fewer.
+    square = lambda lines: kernels.tiles(1, 1200, 1200, 8192, 2, lines)[:2]  # noqa: E731
+    assert sum(square(False)) >= sum(square(True))
+    assert kernels.is_aligned(np.zeros((4, 8), np.float32)) and not kernels.is_aligned(np.zeros((4, 8), np.float32), 128)
+    for T, G, N in itertools.product((1, 100, 8192), (1, 8, 64), (1, 100, 4096)):
+        bm, bn, bk = kernels.group_tile(T, G, N, 4096, 2)
+        assert bm == (128 if T >= 128 * G else 64) and bn <= 256 and bk == 64
+    assert kernels.group_tile(8192, 8, 4096, 4096, 2) == (128, 256, 64)
+
+
 @pytest.mark.parametrize(
     ("call", "code"),
     [

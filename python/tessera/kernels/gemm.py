@@ -326,6 +326,21 @@ def tiles(P: int, M: int, N: int, K: int, itemsize: int, lines: bool = True) -> 
     return best[1]
 
 
+@functools.lru_cache(maxsize=4096)
+def group_tile(T: int, G: int, N: int, K: int, itemsize: int) -> tuple[int, int, int]:
+    """The tile of a product of ``T`` rows in ``G`` groups: as many rows as a group has on the average, and the width that takes
+    the least time."""
+    bm = 128 if T >= 128 * G else 64
+
+    def time(bn: int, speed: float) -> float:
+        rounds = -(-(T // bm + G) * -(-N // bn) // PROCESSORS)
+        return rounds * bm * bn * (K / speed + AROUND)
+
+    fitting = [(bn, speed) for rows, bn, speed in TILES if rows == bm and (bn <= 128 or bn < 2 * N)]
+    bn, _ = min(fitting, key=lambda one: time(*one))
+    return bm, bn, max(128 // itemsize, 16)
+
+
 #: Up to so many rows, the transposed product has the longer side where tiles are long.
 FEW_ROWS = 64
 #: A side below which copying the other matrix costs more than rows at any address.
@@ -676,8 +691,7 @@ def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any,
     c = arrays.full((T, N), 0, of, a)
     zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if arrays.size(c):
-        depth = max(128 // arrays.itemsize(a), 16)
-        chosen = Plan((128 if T >= 128 * b.shape[0] else 64, 128, depth))
+        chosen = Plan(group_tile(T, b.shape[0], N, K, arrays.itemsize(a)))
         chosen = _pinned(chosen, tile) if tile is not None else chosen
         grouped(a, b, first, c, zero, activation, *chosen.tile, chosen.num_warps, chosen.num_stages)
     return c
