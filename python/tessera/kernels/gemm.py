@@ -333,7 +333,8 @@ def group_tile(T: int, G: int, N: int, K: int, itemsize: int) -> tuple[int, int,
     bm = 128 if T >= 128 * G else 64
 
     def time(bn: int, speed: float) -> float:
-        rounds = -(-(T // bm + G) * -(-N // bn) // PROCESSORS)
+        # A group ends in the middle of a tile, on the average.
+        rounds = -(-(T // bm + -(-G // 2)) * -(-N // bn) // PROCESSORS)
         return rounds * bm * bn * (K / speed + AROUND)
 
     fitting = [(bn, speed) for rows, bn, speed in TILES if rows == bm and (bn <= 128 or bn < 2 * N)]
