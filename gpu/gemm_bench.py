@@ -192,8 +192,7 @@ class Bench:
     def planned(self, row, a, b):
         from tessera.kernels import gemm
 
-        aligned = (gemm.is_aligned(a), gemm.is_aligned(b))
-        return gemm.plan(1, row.M, row.N, row.K, ts.dtype(row.stored).itemsize, self.device.is_cuda, aligned, False)
+        return gemm.explain(a, b, precision=row.precision or None)
 
     # The library
 

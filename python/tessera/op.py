@@ -65,6 +65,7 @@ def matmul(
     bits; of fp8 matrices ``"fast"`` leaves out the promotions of sums, and ``"f32"`` asks for all bits of f32. The result has
     the dtype of ``a``, for integers of the sums.
     ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``.
+    ``ts.op.matmul.explain(a, b)`` says what is chosen, and which matrices are copied first.
     """
     gemm = _kernels("gemm")
     if epilogue is None:
@@ -77,6 +78,14 @@ def matmul(
             help = "hand the arrays to the epilogue as `extras=`"
             raise _core.error("E_ARGUMENT", "expected `epilogue=` alone, got another part of one beside it", help)
     return gemm.multiply(a, b, epilogue, given, out_dtype, tile, block_scales, precision)
+
+
+def _explain_matmul(a: Any, b: Any, *, tile: Any = None, precision: str | None = None) -> str:
+    """How ``matmul`` of these arrays is computed: tiles, chunks of ``K``, copies that come first. Nothing runs."""
+    return str(_kernels("gemm").explain(a, b, tile, precision))
+
+
+matmul.explain = _explain_matmul  # type: ignore[attr-defined]
 
 
 @again

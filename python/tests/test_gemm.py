@@ -7,6 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera.kernels import gemm as kernels
+from tessera.kernels import pad
 
 
 @pytest.fixture
@@ -132,6 +133,63 @@ def test_plans_are_for_every_shape():
     # Rows that engines cannot copy, in a product that is worth it.
     assert kernels.plan(1, 4095, 4095, 4095, 2, True, (False, False), False).padded == ("A", "B")
     assert kernels.plan(1, 8, 4095, 4095, 2, True, (False, False), False).padded == ()
+
+
+def test_explain_says_what_is_copied_first(ints, monkeypatch):
+    odd, even, long = ints(300, 301), ints(301, 304), ints(301, 303)
+    assert ts.op.matmul.explain(odd, long) == "tiles of 128x128x64"
+    # As arrays of a GPU would be: its engines want rows on multiples of 16 bytes.
+    monkeypatch.setattr(kernels.arrays, "on_device", lambda x: True)
+    text = ts.op.matmul.explain(odd, long)
+    assert text.endswith(", A and B copied to rows on multiples of 128 bytes first in one launch")
+    assert ts.op.matmul.explain(odd, even).endswith(", A copied to rows on multiples of 128 bytes first")
+    assert "copied" not in ts.op.matmul.explain(ints(300, 304), ints(304, 304))
+    assert "copied" not in ts.op.matmul.explain(ints(30, 301), long)
+    assert ts.op.matmul.explain(odd, long, tile=(64, 64, 32)).startswith("tiles of 64x64x32")
+    narrow = ints(300, 301, dtype="fp8_e4m3"), ints(301, 303, dtype="fp8_e4m3")
+    text = ts.op.matmul.explain(*narrow)
+    assert text.endswith(", A copied to rows on multiples of 128 bytes first, B copied along K first")
+    with pytest.raises(ts.TesseraError, match="as long as the next to last"):
+        ts.op.matmul.explain(odd, odd)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "bf16", "f32", "f64"])
+def test_copies_to_good_rows(ints, dtype):
+    def lies_well(x):
+        steps = [s for s, n in zip(x.strides, x.shape) if n > 1]
+        return all(s % 128 == 0 or s == x.itemsize for s in steps)
+
+    for of_a, of_b in [((1, 33, 45), (1, 45, 37)), ((3, 5, 7), (1, 7, 9)), ((1, 1, 1), (2, 1, 300)), ((2, 70, 513), (2, 513, 20))]:
+        for turn_a, turn_b in itertools.product((False, True), repeat=2):
+            a, b = (ints(*shape, dtype=dtype) for shape in (of_a, of_b))
+            if turn_a:
+                a = np.ascontiguousarray(a.transpose(0, 2, 1)).transpose(0, 2, 1)
+            if turn_b:
+                b = np.ascontiguousarray(b.transpose(0, 2, 1)).transpose(0, 2, 1)
+            for given, made in zip((a, b), pad.on_good_rows(a, b)):
+                assert made.tobytes() == given.tobytes() and made.dtype == given.dtype and lies_well(made)
+            [made] = pad.on_good_rows(a)
+            assert made.tobytes() == a.tobytes()
+            assert pad.along(a, -2).tobytes() == a.tobytes() and lies_well(pad.along(a, -2))
+    # What repeats is copied once, and what lies nowhere side by side still is.
+    [made] = pad.on_good_rows(np.broadcast_to(a[:1], (4, *a.shape[1:])))
+    assert made.strides[0] == 0 and made.tobytes() == a[:1].tobytes() * 4
+    [made] = pad.on_good_rows(a[:, ::2, ::-3])
+    assert made.tobytes() == a[:, ::2, ::-3].tobytes() and lies_well(made)
+
+
+def test_tiles_follow_what_they_cost():
+    # Parts of sums go through memory and take a second launch: they must make up for it.
+    assert kernels.tiles(1, 1024, 1024, 4096, 2) == (64, 128, 1)
+    assert kernels.tiles(1, 256, 256, 16384, 2)[2] > 1
+    # Pieces that lie in two lines of the cache are requested twice: larger tiles ask for fewer.
+    square = lambda lines: kernels.tiles(1, 1200, 1200, 8192, 2, lines)[:2]  # noqa: E731
+    assert sum(square(False)) >= sum(square(True))
+    assert kernels.is_aligned(np.zeros((4, 8), np.float32)) and not kernels.is_aligned(np.zeros((4, 8), np.float32), 128)
+    for T, G, N in itertools.product((1, 100, 8192), (1, 8, 64), (1, 100, 4096)):
+        bm, bn, bk = kernels.group_tile(T, G, N, 4096, 2)
+        assert bm == (128 if T >= 128 * G else 64) and bn <= 256 and bk == 64
+    assert kernels.group_tile(8192, 8, 4096, 4096, 2) == (128, 256, 64)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
 import tessera as ts
 
 from .. import _core
 from .._profile import profile
-from . import arrays, checks, elementwise
+from . import arrays, checks, elementwise, pad
 
 
 @ts.func
@@ -56,6 +56,27 @@ def finished(acc, e, f, g, p, m, n, BM, BN, epilogue, count, ke, kf, kg):
     return t
 
 
+@ts.func
+def block(x, several, p, i, j, R, C):
+    """Of a matrix, or of matrix ``p`` of several."""
+    if several == 0:
+        t = x[i:i + R, j:j + C]
+    else:
+        t = x[p, i:i + R, j:j + C]
+    return t
+
+
+@ts.func
+def summed(A, B, several_a, several_b, p, m, n, first, last, zero, BM, BN, BK, precision):
+    """The sums of a tile along ``K`` from ``first`` on. ``several_a`` and ``several_b`` are 1 where matrix ``p`` is meant."""
+    acc = ts.tile.zeros((BM, BN), zero.dtype)
+    for k in ts.tile.range(first, last, BK):
+        acc = ts.tile.mma(
+            block(A, several_a, p, m, k, BM, BK), block(B, several_b, p, k, n, BK, BN), accumulator=acc, precision=precision
+        )
+    return acc
+
+
 @ts.kernel
 def product(
     A: ts.Tensor["M", "K"],
@@ -79,9 +100,7 @@ def product(
 ):
     m = ts.tile.program_id(0) * BM
     n = ts.tile.program_id(1) * BN
-    acc = ts.tile.zeros((BM, BN), zero.dtype)
-    for k in ts.tile.range(0, K, BK):
-        acc = ts.tile.mma(A[m:m + BM, k:k + BK], B[k:k + BK, n:n + BN], accumulator=acc, precision=precision)
+    acc = summed(A, B, 0, 0, 0, m, n, 0, K, zero, BM, BN, BK, precision)
     C[m:m + BM, n:n + BN] = finished(acc, E, F, G, 0, m, n, BM, BN, epilogue, count, ke, kf, kg)
 
 
@@ -110,9 +129,7 @@ def products(
     m = ts.tile.program_id(0) * BM
     n = ts.tile.program_id(1) * BN
     p = ts.tile.program_id(2)
-    acc = ts.tile.zeros((BM, BN), zero.dtype)
-    for k in ts.tile.range(0, K, BK):
-        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc, precision=precision)
+    acc = summed(A, B, 1, 1, p, m, n, 0, K, zero, BM, BN, BK, precision)
     C[p, m:m + BM, n:n + BN] = finished(acc, E, F, G, p, m, n, BM, BN, epilogue, count, ke, kf, kg)
 
 
@@ -136,9 +153,7 @@ def parts(
     n = pn * BN
     s = sp // P
     p = sp % P
-    acc = ts.tile.zeros((BM, BN), zero.dtype)
-    for k in ts.tile.range(s * chunk, min(K, s * chunk + chunk), BK):
-        acc = ts.tile.mma(A[p, m:m + BM, k:k + BK], B[p, k:k + BK, n:n + BN], accumulator=acc, precision=precision)
+    acc = summed(A, B, 1, 1, p, m, n, s * chunk, min(K, s * chunk + chunk), zero, BM, BN, BK, precision)
     C[s, p, m:m + BM, n:n + BN] = acc
 
 
@@ -233,9 +248,7 @@ def grouped(
             end = hi
         left = left - tiles
     if which >= 0:
-        acc = ts.tile.zeros((BM, BN), zero.dtype)
-        for k in ts.tile.range(0, K, BK):
-            acc = ts.tile.mma(A[begin:begin + BM, k:k + BK], B[which, k:k + BK, n:n + BN], accumulator=acc)
+        acc = summed(A, B, 0, 1, which, begin, n, 0, K, zero, BM, BN, BK, "default")
         rows = begin + ts.tile.arange(BM)
         ts.tile.store(
             C, (rows[:, None], n + ts.tile.arange(BN)[None, :]), epilogue(acc), mask=(rows < end)[:, None], unique=True
@@ -254,7 +267,7 @@ class Plan:
     split: int = 1
     #: Whether the transposed matrices are multiplied.
     swapped: bool = False
-    #: Operands that are copied to rows on multiples of 16 bytes first.
+    #: Operands that are copied to rows on multiples of 128 bytes first.
     padded: tuple[str, ...] = ()
     #: Operands that are copied so that neighbours along ``K`` lie side by side.
     turned: tuple[str, ...] = ()
@@ -268,7 +281,8 @@ class Plan:
         if self.split > 1:
             words.append(f"K in {self.split} chunks that a second launch adds up")
         if self.padded:
-            words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 16 bytes first")
+            once = " in one launch" if len(self.padded) > 1 else ""
+            words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 128 bytes first{once}")
         if self.turned:
             words.append(f"{' and '.join(self.turned)} copied along K first")
         return ", ".join(words)
@@ -280,28 +294,52 @@ TILES = ((128, 256, 1.0), (256, 128, 0.98), (128, 192, 0.95), (128, 128, 0.87), 
 PROCESSORS = 132
 #: Chunks that ``K`` may be divided into.
 SPLITS = (1, 2, 4, 8, 16, 32)
-#: What a tile costs beside its products, in elements of ``K``.
+#: Costs are counted in products of elements that one processor makes at full speed, of which it takes 3.6 in a picosecond:
+#: what a tile costs beside its products, in elements of ``K``; a request for a line of 128 bytes that the cache of all
+#: processors answers; a byte that goes to memory or comes from it; and a second launch.
 AROUND = 96
+LINE = 24.0
+BYTE = 1.2
+LAUNCH = 14e6
 
 
 @functools.lru_cache(maxsize=4096)
-def tiles(P: int, M: int, N: int, K: int, itemsize: int) -> tuple[int, int, int]:
-    """The tile and the number of chunks of ``K`` that take the least time, counted in rounds over all processors."""
+def tiles(P: int, M: int, N: int, K: int, itemsize: int, lines: bool = True) -> tuple[int, int, int]:
+    """The tile and the number of chunks of ``K`` that take the least time, counted in rounds over all processors. Pieces of
+    rows that do not begin at a line of the cache (``lines``) take two requests each."""
     best: tuple[float, tuple[int, int, int]] = (float("inf"), (128, 128, 1))
     for bm, bn, speed in TILES:
         if bm >= 2 * max(M, 64) or bn >= 2 * max(N, 64):
             continue
         count = P * -(-M // bm) * -(-N // bn)
+        requests = count * (bm + bn) * K * itemsize / 128 * (1 if lines else 2)
         for split in SPLITS:
             if split > 1 and (K < split * 512 or count * split > 2 * PROCESSORS):
                 break
             rounds = -(-count * split // PROCESSORS)
-            time = rounds * bm * bn * (-(-K // split) / speed + AROUND)
-            # Parts are written and read again: four bytes each way, at a speed that many sums make up for.
-            time += 0.0 if split == 1 else P * M * N * (split + 1) * 12.0 / PROCESSORS + 128 * 256 * 150
+            products = rounds * bm * bn * (-(-K // split) / speed)
+            time = max(products, requests * LINE) + rounds * bm * bn * AROUND
+            # Parts are written and read again, four bytes each way.
+            time += 0.0 if split == 1 else P * M * N * split * 8 * BYTE + LAUNCH
             if time < best[0]:
                 best = time, (bm, bn, split)
     return best[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def group_tile(T: int, G: int, N: int, K: int, itemsize: int) -> tuple[int, int, int]:
+    """The tile of a product of ``T`` rows in ``G`` groups: as many rows as a group has on the average, and the width that takes
+    the least time."""
+    bm = 128 if T >= 128 * G else 64
+
+    def time(bn: int, speed: float) -> float:
+        # A group ends in the middle of a tile, on the average.
+        rounds = -(-(T // bm + -(-G // 2)) * -(-N // bn) // PROCESSORS)
+        return rounds * bm * bn * (K / speed + AROUND)
+
+    fitting = [(bn, speed) for rows, bn, speed in TILES if rows == bm and (bn <= 128 or bn < 2 * N)]
+    bn, _ = min(fitting, key=lambda one: time(*one))
+    return bm, bn, max(128 // itemsize, 16)
 
 
 #: Up to so many rows, the transposed product has the longer side where tiles are long.
@@ -311,8 +349,11 @@ WORTH_PADDING = 256
 
 
 @functools.lru_cache(maxsize=4096)
-def plan(P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned: tuple[bool, bool], strict: bool) -> Plan:
-    """How ``[P, M, K]`` by ``[P, K, N]`` is computed."""
+def plan(
+    P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned: tuple[bool, bool], strict: bool, lines: bool = True
+) -> Plan:
+    """How ``[P, M, K]`` by ``[P, K, N]`` is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and ``lines``
+    whether those that do lie on multiples of 128."""
     depth = max(128 // itemsize, 16)
     if not on_device:
         return Plan((128, 128, depth))
@@ -329,16 +370,16 @@ def plan(P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned
         enough = (s for s in SPLITS if count * s >= PROCESSORS * 2 // 5 or K < 1024 * s)
         split = 1 if strict else next(enough, SPLITS[-1])
         return Plan((bm, bn, 2 * depth), split, swapped, padded)
-    bm, bn, split = tiles(P, m, n, K, itemsize)
+    bm, bn, split = tiles(P, m, n, K, itemsize, lines)
     return Plan((bm, bn, depth), 1 if strict else split, swapped, padded)
 
 
-def is_aligned(x: Any) -> bool:
-    """Whether all rows of the last two axes lie on multiples of 16 bytes: one of the axes side by side."""
+def is_aligned(x: Any, to: int = 16) -> bool:
+    """Whether all rows of the last two axes lie on multiples of so many bytes: one of the axes side by side."""
     each = arrays.itemsize(x)
     unit = each if arrays.strides_in_elements(x) else 1
     steps = [s * unit for s, n in zip(arrays.strides(x), x.shape) if n > 1]
-    return arrays.address(x) % 16 == 0 and all(s > 0 and (s == each or s % 16 == 0) for s in steps)
+    return arrays.address(x) % to == 0 and all(s > 0 and (s == each or s % to == 0) for s in steps)
 
 
 def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
@@ -348,22 +389,6 @@ def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
         return ()
     along = lambda x, axis: arrays.strides(x)[axis] == (1 if arrays.strides_in_elements(x) else arrays.itemsize(x))  # noqa: E731
     return tuple(name for name, x, axis in (("A", a, -1), ("B", b, -2)) if not along(x, axis))
-
-
-def along_k(x: Any, axis: int) -> Any:
-    """A copy in which neighbours along this one of the last two axes lie side by side, in rows on multiples of 16 bytes."""
-    if axis == -2:
-        return arrays.permuted(along_k(arrays.permuted(x, (0, 2, 1)), -1), (0, 2, 1))
-    return on_rows_of_16(x)
-
-
-def on_rows_of_16(x: Any) -> Any:
-    """A copy whose rows are on multiples of 16 bytes."""
-    each = max(16 // arrays.itemsize(x), 1)
-    wide = -(-x.shape[-1] // each) * each
-    copy = arrays.empty_as(x, (*x.shape[:-1], wide))[..., : x.shape[-1]]
-    elementwise.copy(x, copy)
-    return copy
 
 
 # Operations
@@ -457,6 +482,25 @@ def multiply(
     precision: str | None = None,
 ) -> Any:
     """``epilogue(a @ b, *extras)`` with the batch rules of NumPy; ``extras`` broadcast to the result."""
+    a, b, mode, of, batch, vector = _matrices(a, b, precision)
+    M, N = a.shape[-2], b.shape[-1]
+    given = arrays.dtype_of(a)
+    of = checks.out_dtype(out_dtype, of if not checks.is_float(given) else given, floats=False)
+    shape = (*batch, M, N)
+    c = arrays.empty(shape, of, a)
+    if arrays.size(c):
+        P = _count(batch)
+        flat = [_batched(x, batch, P) for x in (a, b)]
+        more = [_extra(x, shape, P, a) for x in extras]
+        scales = None if scales is None else tuple(_scales(arrays.given(x, "block_scales"), batch, P) for x in scales)
+        _launch(*flat, more, c.reshape(P, M, N), epilogue, tile, scales, mode)
+    kept = [*batch, *([] if vector[0] else [M]), *([] if vector[1] else [N])]
+    return c.reshape(kept)
+
+
+def _matrices(a: Any, b: Any, precision: str | None) -> tuple[Any, Any, str, Any, tuple[int, ...], tuple[bool, bool]]:
+    """Both operands as matrices, how precise their sums are and of which dtype, the axes of the batch, and which of the two
+    is a vector."""
     a, b = arrays.given(a, "a"), arrays.given(b, "b")
     of = _dtypes(a, b)
     mode = _precision(precision, arrays.dtype_of(a))
@@ -473,19 +517,7 @@ def multiply(
             "transpose one of them, or look where its shape comes from",
         )
     batch = elementwise._broadcast([tuple(a.shape[:-2]), tuple(b.shape[:-2])])
-    (M, K), N = a.shape[-2:], b.shape[-1]
-    given = arrays.dtype_of(a)
-    of = checks.out_dtype(out_dtype, of if not checks.is_float(given) else given, floats=False)
-    shape = (*batch, M, N)
-    c = arrays.empty(shape, of, a)
-    if arrays.size(c):
-        P = _count(batch)
-        flat = [_batched(x, batch, P) for x in (a, b)]
-        more = [_extra(x, shape, P, a) for x in extras]
-        scales = None if scales is None else tuple(_scales(arrays.given(x, "block_scales"), batch, P) for x in scales)
-        _launch(*flat, more, c.reshape(P, M, N), epilogue, tile, scales, mode)
-    kept = [*batch, *([] if vector[0] else [M]), *([] if vector[1] else [N])]
-    return c.reshape(kept)
+    return a, b, mode, of, batch, vector
 
 
 def _count(batch: Sequence[int]) -> int:
@@ -560,19 +592,8 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     N = b.shape[-1]
     if len(extras) > 3:
         raise _core.error("E_ARGUMENT", f"expected at most three arrays for an epilogue, got {len(extras)}", "combine some first")
-    strict = str(profile()) == "strict"
-    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), (is_aligned(a), is_aligned(b)), strict)
-    if tile is not None:
-        chosen = _pinned(chosen, tile)
-    chosen = Plan(**{**chosen.__dict__, "turned": turns(a, b, precision)})
-    if "A" in chosen.turned:
-        a = along_k(a, -1)
-    if "B" in chosen.turned:
-        b = along_k(b, -2)
-    if "A" in chosen.padded and "A" not in chosen.turned:
-        a = on_rows_of_16(a)
-    if "B" in chosen.padded and "B" not in chosen.turned:
-        b = on_rows_of_16(b)
+    chosen = planned(a, b, tile, precision)
+    a, b = _laid_out(a, b, chosen)
     zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if scales is None and chosen.swapped:
         a, b, c = (arrays.permuted(x, (0, 2, 1)) for x in (b, a, c))
@@ -595,6 +616,38 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
         product(a[0], b[0], *filled, c[0], zero, epilogue, count, *chosen.tile, *more, *kinds, precision)
     else:
         products(a, b, *filled, c, zero, epilogue, count, *chosen.tile, *more, *kinds, precision)
+
+
+def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
+    """How ``[P, M, K]`` by ``[P, K, N]`` is computed, as these arrays lie."""
+    (P, M, K), N = a.shape, b.shape[-1]
+    strict = str(profile()) == "strict"
+    aligned = (is_aligned(a), is_aligned(b))
+    lines = all(is_aligned(x, 128) or not good for x, good in zip((a, b), aligned))
+    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), aligned, strict, lines)
+    if tile is not None:
+        chosen = _pinned(chosen, tile)
+    turned = turns(a, b, precision)
+    padded = tuple(name for name in chosen.padded if name not in turned)
+    return replace(chosen, turned=turned, padded=padded)
+
+
+def explain(a: Any, b: Any, tile: Any = None, precision: str | None = None) -> Plan:
+    """What `multiply` would do with these arrays; nothing is computed."""
+    a, b, mode, _, batch, _ = _matrices(a, b, precision)
+    P = _count(batch)
+    return planned(_batched(a, batch, P), _batched(b, batch, P), tile, mode)
+
+
+def _laid_out(a: Any, b: Any, chosen: Plan) -> tuple[Any, Any]:
+    """The matrices as the plan wants them in memory."""
+    given = {"A": a, "B": b}
+    for name, axis in (("A", -1), ("B", -2)):
+        if name in chosen.turned:
+            given[name] = pad.along(given[name], axis)
+    if chosen.padded:
+        given.update(zip(chosen.padded, pad.on_good_rows(*(given[name] for name in chosen.padded))))
+    return given["A"], given["B"]
 
 
 def _zero(of: Any) -> Any:
@@ -639,8 +692,7 @@ def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any,
     c = arrays.full((T, N), 0, of, a)
     zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if arrays.size(c):
-        depth = max(128 // arrays.itemsize(a), 16)
-        chosen = Plan((128 if T >= 128 * b.shape[0] else 64, 128, depth))
+        chosen = Plan(group_tile(T, b.shape[0], N, K, arrays.itemsize(a)))
         chosen = _pinned(chosen, tile) if tile is not None else chosen
         grouped(a, b, first, c, zero, activation, *chosen.tile, chosen.num_warps, chosen.num_stages)
     return c

@@ -7,6 +7,7 @@ use super::{MatrixRow, Staging};
 use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_layout::{Blocked, Layout};
 use tessera_numerics::{DType, Profile};
+use tessera_target::arrays::ArrayClass;
 use tessera_tile::ops::mma::is_promoted;
 use tessera_tile::{TileFunc, TileOp};
 
@@ -201,6 +202,23 @@ pub fn useful(layout: &Layout, dim: usize, bytes: u32, widest: u32) -> f64 {
     (elements.len() as u32 * bytes) as f64 / (sectors.len() * 32) as f64
 }
 
+/// Whether elements lie so that no word of several may be moved.
+fn is_rough(class: ArrayClass, bytes: u32) -> bool {
+    bytes < 4 && class.align < 4
+}
+
+/// Whether tiles are written where no word of several elements may be moved.
+fn writes_roughly(func: &TileFunc, staging: &Staging<'_>) -> bool {
+    func.walk().into_iter().any(|id| {
+        let op = &func.ops[id];
+        let writes = matches!(op.code, TileOp::Store | TileOp::Accumulate);
+        let param =
+            writes.then(|| func.params().iter().position(|&p| p == op.operands[0])).flatten();
+        let bytes = |p: usize| func.ty(func.params()[p]).dtype().bytes() as u32;
+        param.is_some_and(|p| is_rough(staging.classes[p], bytes(p)))
+    })
+}
+
 /// As wide as the memory allows.
 fn access(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId, value: Value) -> Layout {
     let op = &func.ops[id];
@@ -214,7 +232,12 @@ fn access(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId, value: V
     // The memory's axis of each dim of the tile.
     let axes: Vec<usize> = (0..extent.len()).filter(|&a| extent[a] != 0).collect();
     let dim = axes.iter().position(|&axis| class.is_contiguous(axis));
-    let vector = (class.align.max(bytes) / bytes).clamp(1, 16 / bytes.min(16));
+    let widest = 16 / bytes.min(16);
+    // Neighbours at any address are read as those of good addresses are, and shifted into place. What is
+    // written there wants each element in a thread of its own.
+    let shifts =
+        op.code == TileOp::Load && is_rough(class, bytes) && !writes_roughly(func, staging);
+    let vector = if shifts { widest } else { (class.align.max(bytes) / bytes).clamp(1, widest) };
     let dims = shared_dim(&shape, team);
     match dim {
         Some(dim) => {

@@ -28,6 +28,9 @@ pub struct Block {
     checked: Vec<bool>,
     /// Elements of one access.
     vector: u32,
+    /// Neighbours of a thread that one access would hold at a better address: more than one only
+    /// where the address allows no access of a word.
+    pub(super) span: u32,
     rows: BTreeMap<Vec<u32>, Reg>,
 }
 
@@ -36,7 +39,7 @@ pub struct Block {
 pub struct Unit {
     pub first: u32,
     pub n: u32,
-    coords: Vec<Coord>,
+    pub(super) coords: Vec<Coord>,
 }
 
 impl Select<'_> {
@@ -89,7 +92,7 @@ impl Select<'_> {
         }
         // The widest access that the layout, the alignment and the position allow.
         let bytes = view.dtype.bytes() as u32;
-        let mut vector = 1;
+        let (mut vector, mut span) = (1, 1);
         // Where rows are one element apart too, they do not begin where the alignment says.
         let neighbours = neighbour_axis(view.class, view.rank);
         if let Some(dim) =
@@ -103,10 +106,12 @@ impl Select<'_> {
             let fits = (view.class.align.min(crate::code::WIDEST) / bytes).max(1);
             let run = layout.run_along(dim);
             let even = 1 << (layout.shape()[dim] as u64).trailing_zeros().min(4);
-            vector = run.min(aligned).min(fits).min(even).min(crate::code::WIDEST / bytes);
+            let most = run.min(even).min(crate::code::WIDEST / bytes);
+            vector = most.min(aligned).min(fits);
             // Two bytes of narrow elements are no word.
             if vector * bytes < 4 {
                 vector = 1;
+                span = if most * bytes >= 8 { most } else { 1 };
             }
         }
         for (dim, &(axis, step)) in dims.clone().iter().enumerate() {
@@ -119,10 +124,10 @@ impl Select<'_> {
             base = self.add64(base, term);
         }
         let checked = checked_axes(op, view.rank);
-        Block { view, layout, base, dims, at, checked, vector, rows: BTreeMap::new() }
+        Block { view, layout, base, dims, at, checked, vector, span, rows: BTreeMap::new() }
     }
 
-    fn units(&mut self, block: &Block, vector: u32) -> Vec<Unit> {
+    pub(super) fn units(&mut self, block: &Block, vector: u32) -> Vec<Unit> {
         let layout = block.layout.clone();
         (0..layout.regs() / vector)
             .map(|i| {
@@ -133,7 +138,7 @@ impl Select<'_> {
     }
 
     /// The address of a unit: a register and a constant.
-    fn address(&mut self, block: &mut Block, unit: &Unit) -> Addr {
+    pub(super) fn address(&mut self, block: &mut Block, unit: &Unit) -> Addr {
         let bytes = block.view.dtype.bytes() as i64;
         let mut constant = 0;
         let mut far = Vec::new();
@@ -194,7 +199,7 @@ impl Select<'_> {
     }
 
     /// Whether an element lies inside, for each of the tile's dims and each offset once.
-    fn element_inside(
+    pub(super) fn element_inside(
         &mut self,
         block: &Block,
         coords: &[Coord],
@@ -326,6 +331,11 @@ impl Select<'_> {
         }
         let layout = self.layout(result);
         let mut block = self.block_access(id, layout.clone());
+        if block.span > 1 {
+            let words = self.load_shifted(&mut block, other);
+            self.set(result, Repr::Packed(words));
+            return Ok(());
+        }
         let inside = self.all_inside(&block);
         let Some(inside) = inside else {
             let repr = match self.stays_packed(id, &block) {
@@ -412,13 +422,28 @@ impl Select<'_> {
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.asm.place(edge);
         block.rows.clear();
+        self.load_each(block, &d, other, BTreeMap::new());
+        self.asm.place(done);
+        d
+    }
+
+    /// The words of a block of narrow elements, element by element, those that are inside.
+    pub(super) fn load_each(
+        &mut self,
+        block: &mut Block,
+        words: &[Reg],
+        other: Option<Reg>,
+        mut known: BTreeMap<(usize, u32), Reg>,
+    ) {
+        let (layout, view) = (block.layout.clone(), block.view.clone());
+        let bytes = view.dtype.bytes() as u32;
+        let cache = if view.read_only { Cache::ReadOnly } else { Cache::Usual };
         let zero = match other {
             Some(other) => other,
             None => self.zero(view.dtype),
         };
         let outside = self.scalars().encode(view.dtype, zero);
         let ty = if bytes == 1 { Ty::U8 } else { Ty::B16 };
-        let mut known = BTreeMap::new();
         let mut codes = Vec::new();
         for unit in self.units(block, 1) {
             let code = self.asm.mov(Ty::B16, outside);
@@ -434,12 +459,10 @@ impl Select<'_> {
             }
             codes.push(code);
         }
-        for (&to, codes) in d.iter().zip(codes.chunks(each as usize)) {
+        for (&to, codes) in words.iter().zip(codes.chunks(4 / bytes as usize)) {
             let word = self.pack_codes(codes);
             self.asm.mov_to(Ty::B32, to, word);
         }
-        self.asm.place(done);
-        d
     }
 
     /// Codes of two bytes or of one, in 16 bits each, as one word.

@@ -27,6 +27,7 @@ mod scan;
 mod scan_parallel;
 mod scatter_last;
 mod shape;
+mod shifted;
 mod stmatrix;
 mod sync;
 mod tiles;
@@ -112,6 +113,8 @@ pub struct Select<'a> {
     pairs: BTreeMap<(Reg, Reg), Reg>,
     words: BTreeMap<usize, Reg>,
     ids: BTreeMap<usize, Reg>,
+    /// Where the memory of a parameter begins and ends.
+    ends: BTreeMap<usize, (Reg, Reg)>,
     files: Vec<String>,
     place: Option<(u32, u32, u32)>,
     pub sites: Vec<Site>,
@@ -198,6 +201,7 @@ pub fn select(
         pairs: BTreeMap::new(),
         words: BTreeMap::new(),
         ids: BTreeMap::new(),
+        ends: BTreeMap::new(),
         files: Vec::new(),
         place: None,
         sites: Vec::new(),

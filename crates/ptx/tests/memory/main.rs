@@ -33,6 +33,13 @@ fn spaced(rows: i64, cols: i64, dtype: DType) -> Array {
     (array, vec![rows, cols], vec![each * bytes, bytes])
 }
 
+/// Rows so many elements apart, which end where the last one does.
+fn pitched(rows: i64, cols: i64, pitch: i64, dtype: DType) -> Array {
+    let (array, ..) = filled(&[(rows - 1) * pitch + cols], dtype);
+    let bytes = dtype.bytes() as i64;
+    (array, vec![rows, cols], vec![pitch * bytes, bytes])
+}
+
 #[test]
 fn tiles_of_every_width_are_transposed() {
     let all = [DType::U8, DType::I16, DType::BF16, DType::F16, DType::F32, DType::F64];
@@ -116,6 +123,62 @@ fn copies_that_the_end_of_an_array_cuts() {
             let arrays = [spaced(m, k, dtype), spaced(k, n, dtype), filled(&[m, n], form.out)];
             let staged = runs.check(&arrays);
             assert!(staged.contains("ring_create"), "{staged}");
+        }
+    }
+}
+
+/// Rows of narrow elements at odd pitches, copied to good addresses and added up: what a thread holds is
+/// read in aligned pieces and shifted, but for what lies at the ends of the array.
+#[test]
+fn narrow_rows_at_any_address() {
+    let some = [DType::U8, DType::I8, DType::U16, DType::BF16, DType::F16, DType::Fp8E4M3];
+    for dtype in some {
+        for (m, n) in [(9, 65), (5, 131), (3, 7), (1, 1), (4, 64), (17, 47)] {
+            let text = format!(
+                "func @rows(%x: view<[m, n], {dtype}, read>, %y: view<[m, n], {dtype}, write>) {{kind = group, grid = [cdiv(m, 4), cdiv(n, 64)]}} {{
+  %r = tile.const {{value = 4}} : i64
+  %c = tile.const {{value = 64}} : i64
+  %i = tile.program_id {{axis = 0}} : i64
+  %j = tile.program_id {{axis = 1}} : i64
+  %a = tile.mul %i, %r : i64
+  %b = tile.mul %j, %c : i64
+  %t = tile.load %x at(%a, %b) {{extent = [4, 64]}} : tile<4x64x{dtype}>
+  tile.store %y, %t at(%a, %b) {{extent = [4, 64]}}
+  tile.return
+}}"
+            );
+            let grid = [(m + 3) / 4, (n + 63) / 64, 1];
+            let runs = Runs::new(text, vec![("m", m), ("n", n)], grid);
+            let staged = runs.check(&[pitched(m, n, n | 1, dtype), spaced(m, n, dtype)]);
+            // Elements that are shifted lie side by side in a thread.
+            let rough = m > 1;
+            assert!(!rough || staged.contains("#[reg 0,1 0,2 0,4"), "{staged}");
+        }
+        // Sums, where nothing narrow is written.
+        let acc = if dtype.is_float() { "f32" } else { "i32" };
+        for n in [1, 63, 64, 129, 1001] {
+            let text = format!(
+                "func @sum(%x: view<[m, n], {dtype}, read>, %y: view<[m], {acc}, write>) {{kind = group, grid = [m]}} {{
+  %lo = tile.const {{value = 0}} : i64
+  %c = tile.const {{value = 512}} : i64
+  %z = tile.const {{value = {}}} : {acc}
+  %i = tile.program_id {{axis = 0}} : i64
+  %n = tile.dim {{name = n}} : i64
+  %s = tile.for %lo, %n, %c init(%z) : {acc} do (%k: i64, %old: {acc}) {{
+    %t = tile.load %x at(%i, %k) {{extent = [0, 512]}} : tile<512x{dtype}>
+    %w = tile.cast %t : tile<512x{acc}>
+    %part = tile.reduce %w {{op = sum, axis = 0}} : {acc}
+    %new = tile.add %old, %part : {acc}
+    tile.yield %new
+  }}
+  tile.store %y, %s at(%i) {{extent = [0]}}
+  tile.return
+}}",
+                if dtype.is_float() { "0.0" } else { "0" }
+            );
+            let runs = Runs::new(text, vec![("m", 3), ("n", n)], [3, 1, 1]);
+            let of = if dtype.is_float() { DType::F32 } else { DType::I32 };
+            runs.check(&[filled(&[3, n], dtype), filled(&[3], of)]);
         }
     }
 }

@@ -100,46 +100,73 @@ pub fn registers(staging: &Staging<'_>, warps: u32, fields: usize) -> Option<(u3
 /// The most registers of a thread in a pool.
 const MOST_POOL: u32 = 240;
 
-/// Walks the grid in bands along its first axis, where what groups read depends on both of the first
-/// two axes: a wave of groups then reads as little as it can. Bands of g groups by w / g columns read
-/// g times what the first axis alone decides, and w / g times what the second does.
+/// Walks the grid in bands along an axis, where what groups read depends on two of its axes: a wave of
+/// groups then reads as little as it can. Bands of g groups by w / g columns read g times what the first
+/// of the two alone decides, and w / g times what the second does. A third axis changes slowest, whatever
+/// its place: right where all that is read depends on it, or nothing.
 pub fn set_raster(func: &mut StagedFunc, staging: &Staging<'_>) {
     let all = func.walk();
     let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
         return;
     };
-    let args = func.blocks[func.ops[tiles].regions[0]].args.clone();
     let axes = func.ops[tiles].group("grid").len();
+    let args = func.blocks[func.ops[tiles].regions[0]].args[..axes].to_vec();
+    let fills: Vec<(u64, Vec<bool>)> = all
+        .iter()
+        .filter(|&&id| func.ops[id].code == StagedOp::Fill)
+        .map(|&id| {
+            let op = &func.ops[id];
+            let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+            let elements: i64 = extent.iter().map(|&e| e.max(1)).product();
+            let size = elements as u64 * func.ty(op.operands[1]).dtype().bytes() as u64;
+            let moves = |on: &Value| op.group("at").iter().any(|&v| depends(func, v, *on, 64));
+            (size, args.iter().map(moves).collect())
+        })
+        .collect();
+    let orders: &[[usize; 3]] = match axes {
+        2 => &[[0, 1, 2]],
+        3 => &[[0, 1, 2], [1, 2, 0], [0, 2, 1]],
+        _ => &[],
+    };
+    for order in orders {
+        if let Some(bytes) = shared_bytes_of(&fills, &order[..axes]) {
+            let wave = f64::from(staging.caps.multiprocessors.max(1));
+            let best = (wave * bytes[1] as f64 / bytes[0] as f64).sqrt();
+            let group = 1u32 << best.log2().round().clamp(1.0, 5.0) as u32;
+            reorder(func, tiles, &order[..axes]);
+            func.ops[tiles].attrs.set("raster", Attr::word(format!("m{group}")));
+            return;
+        }
+    }
+}
+
+/// Bytes that groups side by side along the second axis share, and along the first, where there are
+/// both and the third axis is a slow one. What both axes decide is read by one group alone.
+fn shared_bytes_of(fills: &[(u64, Vec<bool>)], order: &[usize]) -> Option<[u64; 2]> {
     let mut bytes = [0u64; 2];
-    let mut third = [false; 2];
-    for &id in &all {
-        let op = &func.ops[id];
-        if op.code != StagedOp::Fill {
-            continue;
-        }
-        let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
-        let elements: i64 = extent.iter().map(|&e| e.max(1)).product();
-        let size = elements as u64 * func.ty(op.operands[1]).dtype().bytes() as u64;
-        let moves = |axis: usize| op.group("at").iter().any(|&v| depends(func, v, args[axis], 64));
-        // What both axes decide is read by one group alone. The third axis is the slow one: right where
-        // all depends on it, or nothing.
-        if axes >= 2 && moves(0) != moves(1) {
-            bytes[usize::from(moves(1))] += size;
-        }
-        if axes == 3 {
-            third[usize::from(moves(2))] = true;
+    for (size, moves) in fills {
+        if moves[order[0]] != moves[order[1]] {
+            bytes[usize::from(moves[order[1]])] += size;
         }
     }
-    if third == [true; 2] {
-        return;
+    let slow = |&axis: &usize| {
+        let mut on = fills.iter().map(|(_, moves)| moves[axis]);
+        let first = on.next();
+        on.all(|m| Some(m) == first)
+    };
+    (order[2..].iter().all(slow) && !bytes.contains(&0)).then_some(bytes)
+}
+
+/// Hands the axes of a grid, and the coordinates along them, over in another order.
+fn reorder(func: &mut StagedFunc, tiles: OpId, order: &[usize]) {
+    let body = func.ops[tiles].regions[0];
+    let (grid, args) = (func.ops[tiles].group("grid").to_vec(), func.blocks[body].args.clone());
+    for (to, &from) in order.iter().enumerate() {
+        // The grid is the first group, and nothing stands before it.
+        func.ops[tiles].operands[to] = grid[from];
+        func.blocks[body].args[to] = args[from];
+        func.values[args[from]].def = ValueDef::Arg(body, to);
     }
-    if axes < 2 || bytes.contains(&0) {
-        return;
-    }
-    let wave = f64::from(staging.caps.multiprocessors.max(1));
-    let best = (wave * bytes[1] as f64 / bytes[0] as f64).sqrt();
-    let group = 1u32 << best.log2().round().clamp(1.0, 5.0) as u32;
-    func.ops[tiles].attrs.set("raster", Attr::word(format!("m{group}")));
 }
 
 /// Whether a scalar is computed from another; carried values count as what they begin with.
