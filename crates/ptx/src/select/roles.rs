@@ -361,7 +361,10 @@ impl Select<'_> {
             let alike = list.iter().enumerate().all(|(m, (_, other))| {
                 let own = at..at + (other.warps * other.replicas) as u32;
                 at = own.end;
-                m == n || own.end <= group.start || group.end <= own.start || other.regs == info.regs
+                m == n
+                    || own.end <= group.start
+                    || group.end <= own.start
+                    || other.regs == info.regs
             });
             let whole = self.warps.is_multiple_of(GROUP);
             if info.regs.is_some() && !(alike && whole) {

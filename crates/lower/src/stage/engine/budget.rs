@@ -166,6 +166,26 @@ pub fn set_raster(func: &mut StagedFunc, staging: &Staging<'_>) {
     func.ops[tiles].attrs.set("raster", Attr::word(format!("m{group}")));
 }
 
+/// Takes groups in pairs where how much one has to do depends on its place along the axis that is
+/// walked first: neighbours then go to one block, and kernels can put those together that add up.
+pub fn set_order(func: &mut StagedFunc) {
+    let all = func.walk();
+    let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
+        return;
+    };
+    let axes = func.ops[tiles].group("grid").len();
+    let args = &func.blocks[func.ops[tiles].regions[0]].args;
+    let fast = args[if func.ops[tiles].attr("raster").is_some() { 0 } else { axes - 1 }];
+    let uneven = all.iter().any(|&id| {
+        let op = &func.ops[id];
+        op.code == StagedOp::Tile(TileOp::For)
+            && op.positional().iter().any(|&v| depends(func, v, fast, 64))
+    });
+    if uneven {
+        func.ops[tiles].attrs.set("order", Attr::word("pairs"));
+    }
+}
+
 /// Whether a scalar is computed from another; carried values count as what they begin with.
 fn depends(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> bool {
     if v == on {

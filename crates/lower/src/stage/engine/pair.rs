@@ -371,13 +371,7 @@ fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
     reached
 }
 
-fn emit(
-    rw: &mut Rw<'_>,
-    plans: &BTreeMap<OpId, Plan>,
-    chains: &[Chain],
-    id: OpId,
-    into: BlockId,
-) {
+fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chains: &[Chain], id: OpId, into: BlockId) {
     let of = chains.iter().find(|c| c.loops.contains(&id) || c.between.contains(&id));
     match (of, plans.get(&id)) {
         // All of it stands where its first loop does.
@@ -388,7 +382,9 @@ fn emit(
         }
         (None, Some(plan)) => turned(rw, plan, id, into),
         (None, None) => {
-            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, chains, inner, block));
+            rw.copy_op_with(id, into, &mut |rw, inner, block| {
+                emit(rw, plans, chains, inner, block)
+            });
         }
     }
 }

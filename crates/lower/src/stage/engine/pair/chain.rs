@@ -42,7 +42,7 @@ pub fn chains(func: &StagedFunc, users: &Users, plans: &BTreeMap<OpId, Plan>) ->
             let joined = open.as_mut().is_some_and(|chain| {
                 let before = chain.loops[chain.loops.len() - 1];
                 let follows = follows(func, users, (before, &plans[&before]), (id, plan))
-                    && since.iter().all(|&o| is_free(func, &chain.loops, &chain.between, o));
+                    && since.iter().all(|&o| is_free(func, &chain.loops, o));
                 if follows {
                     chain.loops.push(id);
                     chain.between.extend(&since);
@@ -61,23 +61,21 @@ pub fn chains(func: &StagedFunc, users: &Users, plans: &BTreeMap<OpId, Plan>) ->
     out
 }
 
-/// Whether an op between loops can be done before all of them.
-fn is_free(func: &StagedFunc, loops: &[OpId], between: &BTreeSet<OpId>, id: OpId) -> bool {
+/// Whether an op between loops can be done before all of them, if those before it can.
+fn is_free(func: &StagedFunc, loops: &[OpId], id: OpId) -> bool {
     let op = &func.ops[id];
     let early = |&v: &Value| func.def_id(v).is_none_or(|def| !loops.contains(&def));
-    let known = |&v: &Value| func.def_id(v).is_none_or(|def| def != id || between.contains(&def));
     op.regions.is_empty()
         && Opcode::info(op.code).effects == Effects::Pure
-        && op.operands.iter().all(|v| early(v) && known(v))
+        && op.operands.iter().all(early)
 }
 
 /// Whether what a loop leaves to its last second product is what the next one begins with.
 fn follows(func: &StagedFunc, users: &Users, a: (OpId, &Plan), b: (OpId, &Plan)) -> bool {
     let (first, second) = (&func.ops[a.0], &func.ops[b.0]);
     // Sums and counters are not there before that product.
-    let handed = |v: Value, to: usize| {
-        users.get(&v).map(Vec::as_slice) == Some(&[(b.0, BOUNDS + to)][..])
-    };
+    let handed =
+        |v: Value, to: usize| users.get(&v).map(Vec::as_slice) == Some(&[(b.0, BOUNDS + to)][..]);
     let counters: Vec<(usize, usize)> =
         a.1.counters.iter().copied().zip(b.1.counters.iter().copied()).collect();
     let carried = a.1.counters.len() == b.1.counters.len()
@@ -161,7 +159,8 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
             Some(begun) => {
                 let all: Vec<Type> = [Type::INDEX].into_iter().chain(types).collect();
                 let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[begun]).results(all);
-                let goes_on = rw.builder(some, loc.clone()).op(spec).expect("result types are given");
+                let goes_on =
+                    rw.builder(some, loc.clone()).op(spec).expect("result types are given");
                 let [before, alone] = [0, 1].map(|i| rw.new.ops[goes_on].regions[i]);
                 let mut values = vec![lo];
                 values.extend(&state);
