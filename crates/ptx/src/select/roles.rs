@@ -201,7 +201,7 @@ impl Select<'_> {
             for replica in 0..info.replicas as u32 {
                 left -= 1;
                 let end = shared_until(&list[n..], first, replica);
-                if pool.is_some() && first % GROUP == 0 && end != first + warps {
+                if pool.is_some() && first.is_multiple_of(GROUP) && end != first + warps {
                     let past = self.asm.label();
                     if left > 0 {
                         self.beyond(uniform, end, past);
@@ -446,7 +446,7 @@ fn shared_until(list: &[(OpId, RoleInfo)], first: u32, replica: u32) -> u32 {
         let before = if n == 0 { replica } else { 0 };
         for _ in before..info.replicas as u32 {
             end += info.warps as u32;
-            if end % GROUP == 0 {
+            if end.is_multiple_of(GROUP) {
                 return end;
             }
         }
