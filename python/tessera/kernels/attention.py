@@ -52,15 +52,19 @@ def masked(s, b, h, q, k, mask, Z, W, count):
 @ts.func
 def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W, masks):
     """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
+    place = ts.tile.arange(BN)[None, :]
     rows = q0 + ts.tile.arange(BM)[:, None]
-    columns = k0 + ts.tile.arange(BN)[None, :]
+    columns = k0 + place
     s = ts.tile.mma(q, K[b, hk, k0:k0 + BN, :].T, accumulator=ts.f32) * scale
     s = changed(s, b, h, rows, columns, scores, X, Y, changes)
     s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
+    # Places within the block are compared: short numbers.
     if low:
-        s = ts.tile.where(columns >= rows + lowest, s, -math.inf)
+        first = ts.tile.clamp(rows + lowest - k0, 0, BN)
+        s = ts.tile.where(place >= ts.tile.cast(first, ts.i32), s, -math.inf)
     if high:
-        s = ts.tile.where(columns <= rows + highest, s, -math.inf)
+        after = ts.tile.clamp(rows + highest + 1 - k0, 0, BN)
+        s = ts.tile.where(place < ts.tile.cast(after, ts.i32), s, -math.inf)
     s = masked(s, b, h, rows, columns, mask, Z, W, masks)
     m, l, p, alpha = ts.tile.softmax_online(m, l, s)
     acc = ts.tile.softmax_accumulate(acc, alpha, p, V[b, hk, k0:k0 + BN, :])
@@ -95,13 +99,11 @@ def forward(
     num_stages: int = 0,
 ):
     """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
-    # The last axis is walked first: groups that run at once read the keys of few heads. Where late queries see more keys
-    # they come first, of all heads, so that no group is left with much work at the end.
+    # The last axis is walked first: groups that run at once read the keys of few heads. Where late queries see more keys,
+    # the last block is followed by the first, the last but one by the second, and so on: each two have as much to do.
+    b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, BM))
     if high:
-        place, b, h = ts.tile.grid(ts.cdiv(Sq, BM), B, H)
-        block = ts.cdiv(Sq, BM) - 1 - place
-    else:
-        b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, BM))
+        block = ts.tile.where(block % 2 == 0, ts.cdiv(Sq, BM) - 1 - block // 2, block // 2)
     q0 = block * BM
     hk = h // (H // HK)
     if positive:
@@ -122,7 +124,6 @@ def forward(
     if low:
         begin = max(0, min((q0 + lowest) // BN * BN, end))
         whole = max(begin, min(ts.cdiv(q0 + BM - 1 + lowest, BN) * BN, ts.cdiv(end, BN) * BN))
-        edge = max(whole, edge)
         for k0 in ts.tile.range(begin, whole, BN):
             acc, m, l = step(
                 acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, True, high, scores, X, Y, changes,
@@ -133,7 +134,7 @@ def forward(
             acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
             mask, Z, W, masks,
         )  # fmt: skip
-    for k0 in ts.tile.range(edge, end, BN):
+    for k0 in ts.tile.range(max(whole, edge), end, BN):
         acc, m, l = step(
             acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
             mask, Z, W, masks,

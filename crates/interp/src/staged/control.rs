@@ -152,7 +152,7 @@ impl<'p> Agent<'p> {
         let grid = self.indices(op.group("grid"), &op.loc)?;
         let order = order_of(func, id).map_err(|why| broken(&why, &op.loc))?;
         let total = grid.iter().map(|&n| n.max(0)).product();
-        let mine = if order.dynamic { world.dynamic_tiles(total) } else { world.tiles(total) };
+        let mine = world.tiles(total, order);
         let by_turns = self.role.as_ref().filter(|(_, r)| r.by_tiles).map(|(_, r)| r.replicas);
         let taken = |place: usize| by_turns.is_none_or(|n| place as i64 % n.max(1) == self.replica);
         let list: Vec<Vec<i64>> = mine

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tessera_diag::{Code, Loc};
 use tessera_ir::{OpId, Type, Value};
 use tessera_layout::Layout;
+use tessera_staged::ops::tiles::Order;
 
 pub(super) struct World<'p> {
     pub prepared: &'p Prepared<'p>,
@@ -136,13 +137,18 @@ impl World<'_> {
     }
 
     /// The tiles of a persistent loop that fall to this block, in order.
-    pub fn tiles(&self, total: i64) -> Vec<i64> {
-        (0..total).filter(|t| t % self.blocks == self.block).collect()
+    pub fn tiles(&self, total: i64, order: Order) -> Vec<i64> {
+        if order.dynamic {
+            return self.dynamic_tiles(total, order);
+        }
+        (0..total).filter(|&t| order.block_of(t, total, self.blocks) == self.block).collect()
     }
 
     /// The same where whoever is free takes the next: any way of sharing them out.
-    pub fn dynamic_tiles(&self, total: i64) -> Vec<i64> {
-        let Timing::Random(seed) = self.timing else { return self.tiles(total) };
+    fn dynamic_tiles(&self, total: i64, order: Order) -> Vec<i64> {
+        let Timing::Random(seed) = self.timing else {
+            return self.tiles(total, Order { dynamic: false, ..order });
+        };
         let blocks = self.blocks.max(1) as usize;
         let mine = |t: &i64| {
             let mut chance = Chance(seed ^ (*t as u64).wrapping_mul(0x2545_f491_4f6c_dd1d));

@@ -194,19 +194,27 @@ impl Select<'_> {
         let mut first = 0;
         let crews: u32 = list.iter().map(|(_, r)| r.replicas as u32).sum();
         let mut left = crews;
-        for ((role, info), pool) in list.iter().zip(pools) {
+        // Past the warpgroup whose warps share a change of registers.
+        let mut shared: Option<(u32, Label)> = None;
+        for (n, ((role, info), &pool)) in list.iter().zip(&pools).enumerate() {
             let warps = info.warps as u32;
             for replica in 0..info.replicas as u32 {
                 left -= 1;
+                let end = shared_until(&list[n..], first, replica);
+                if pool.is_some() && first.is_multiple_of(GROUP) && end != first + warps {
+                    let past = self.asm.label();
+                    if left > 0 {
+                        self.beyond(uniform, end, past);
+                    }
+                    self.change_registers(pool);
+                    shared = Some((end, past));
+                }
                 let next = self.asm.label();
                 if left > 0 {
-                    let end = Opnd::Int((first + warps).into());
-                    let others = self.asm.setp(Cmp::Ge, Ty::U32, uniform, end);
-                    self.asm
-                        .when(others, true, |asm| asm.emit(Inst::Bra { to: next, uniform: true }));
+                    self.beyond(uniform, first + warps, next);
                 }
-                if let Some((more, count)) = pool {
-                    self.asm.emit(Inst::SetMaxRegs { more, count });
+                if shared.is_none() {
+                    self.change_registers(pool);
                 }
                 if info.one_thread {
                     self.elect(uniform, first, warps, done);
@@ -229,6 +237,9 @@ impl Select<'_> {
                 }
                 self.asm.place(next);
                 first += warps;
+                if let Some((_, past)) = shared.take_if(|(end, _)| *end == first) {
+                    self.asm.place(past);
+                }
             }
         }
         self.asm.place(done);
@@ -239,6 +250,18 @@ impl Select<'_> {
             self.barrier();
         }
         Ok(())
+    }
+
+    /// Warps from one on go elsewhere.
+    fn beyond(&mut self, warp: Reg, end: u32, to: Label) {
+        let others = self.asm.setp(Cmp::Ge, Ty::U32, warp, Opnd::Int(end.into()));
+        self.asm.when(others, true, |asm| asm.emit(Inst::Bra { to, uniform: true }));
+    }
+
+    fn change_registers(&mut self, pool: Option<(bool, u32)>) {
+        if let Some((more, count)) = pool {
+            self.asm.emit(Inst::SetMaxRegs { more, count });
+        }
     }
 
     /// One thread of the first of these warps goes on, the others go to the end.
@@ -328,11 +351,23 @@ impl Select<'_> {
         let mut taken = 0;
         let mut out = Vec::new();
         let mut first = 0;
-        for (_, info) in list {
+        for (n, (_, info)) in list.iter().enumerate() {
             let warps = (info.warps * info.replicas) as u32;
             let count = info.regs.map_or(begin, |r| r as u32);
-            let whole = first % GROUP == 0 && (info.warps as u32).is_multiple_of(GROUP);
-            if info.regs.is_some() && !whole {
+            // All warps of a warpgroup change together: roles that share one must ask for the same.
+            let from = first / GROUP * GROUP;
+            let group = from..(first + warps).next_multiple_of(GROUP);
+            let mut at = 0;
+            let alike = list.iter().enumerate().all(|(m, (_, other))| {
+                let own = at..at + (other.warps * other.replicas) as u32;
+                at = own.end;
+                m == n
+                    || own.end <= group.start
+                    || group.end <= own.start
+                    || other.regs == info.regs
+            });
+            let whole = self.warps.is_multiple_of(GROUP);
+            if info.regs.is_some() && !(alike && whole) {
                 return none;
             }
             taken += warps * 32 * count;
@@ -401,6 +436,22 @@ impl Select<'_> {
         let tid = self.tid();
         Some(self.below(tid, 1))
     }
+}
+
+/// Where the warps end that change their registers with a crew that begins at a warp: the crew's own
+/// end where it is whole warpgroups, or else that of the last crew in the same one.
+fn shared_until(list: &[(OpId, RoleInfo)], first: u32, replica: u32) -> u32 {
+    let mut end = first;
+    for (n, (_, info)) in list.iter().enumerate() {
+        let before = if n == 0 { replica } else { 0 };
+        for _ in before..info.replicas as u32 {
+            end += info.warps as u32;
+            if end.is_multiple_of(GROUP) {
+                return end;
+            }
+        }
+    }
+    end
 }
 
 fn all_replicas(attr: Option<&Attr>) -> bool {

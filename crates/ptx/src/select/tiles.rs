@@ -8,7 +8,7 @@ use super::{Repr, Select};
 use crate::inst::*;
 use tessera_diag::Diagnostics;
 use tessera_ir::OpId;
-use tessera_staged::ops::tiles::{Order, order_of};
+use tessera_staged::ops::tiles::{LEAST_PAIRED, Order, order_of};
 
 /// A number to divide by, with its reciprocal.
 #[derive(Copy, Clone)]
@@ -138,6 +138,28 @@ impl Select<'_> {
         at
     }
 
+    /// Where two tiles in a row are taken, changes the first number and the step to the second one; gives
+    /// the step to the next two, which takes turns with it.
+    fn pairs(&mut self, order: Order, total: Reg, number: &mut Reg, step: &mut Reg) -> Option<Reg> {
+        if !order.pairs || self.crew.by_tiles {
+            return None;
+        }
+        let asm = &mut self.asm;
+        let least = asm.int(Alu::MulLo, Ty::U32, &[(*step).into(), Opnd::Int(LEAST_PAIRED)]);
+        let enough = asm.setp(Cmp::Ge, Ty::U32, total, least);
+        let [first, both] =
+            [*number, *step].map(|r| asm.int(Alu::Add, Ty::U32, &[r.into(), r.into()]));
+        let on = asm.int(Alu::Sub, Ty::U32, &[both.into(), Opnd::Int(1)]);
+        let one = asm.mov(Ty::B32, Opnd::Int(1));
+        let [first, near, far] =
+            [(first, *number), (one, *step), (on, *step)].map(|(paired, alone)| {
+                let r = asm.selp(Ty::B32, enough, paired, alone);
+                asm.mov(Ty::B32, r)
+            });
+        (*number, *step) = (first, near);
+        Some(far)
+    }
+
     pub fn tiles(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -169,6 +191,7 @@ impl Select<'_> {
             let all = Opnd::Int(self.crew.replicas.into());
             step = self.asm.int(Alu::MulLo, Ty::U32, &[step.into(), all]);
         }
+        let far = self.pairs(order, total, &mut number, &mut step);
         let number = self.asm.mov(Ty::B32, number);
 
         let body = op.regions[0];
@@ -197,6 +220,11 @@ impl Select<'_> {
         self.end_turn();
         let stepped = self.asm.int(Alu::Add, Ty::U32, &[number.into(), step.into()]);
         self.asm.mov_to(Ty::B32, number, stepped);
+        if let Some(far) = far {
+            let near = self.asm.mov(Ty::B32, step);
+            self.asm.mov_to(Ty::B32, step, far);
+            self.asm.mov_to(Ty::B32, far, near);
+        }
         let more = self.asm.setp(Cmp::Lt, Ty::U32, number, total);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform }));
         self.close_loop();

@@ -169,6 +169,8 @@ fn tiles_come_in_every_order() {
     let orders = [
         "order = static",
         "order = dynamic, longest_first = true",
+        "order = pairs",
+        "order = pairs, raster = m2",
         "raster = m2",
         "raster = n3, longest_first = true",
         "raster = m16",
@@ -180,7 +182,7 @@ fn tiles_come_in_every_order() {
             copy.check(&size, &[1, 4, 100]);
         }
     }
-    for order in ["order = static", "longest_first = true"] {
+    for order in ["order = static", "longest_first = true", "order = pairs"] {
         let copy = Copy { order, ..Copy::new(DType::F32, 1, &[32]) };
         copy.check(&[200], &[1, 3, 9]);
     }
@@ -250,6 +252,30 @@ fn registers_go_from_role_to_role() {
     let code = greedy.check(&[100, 64], &[2]);
     let pools = code.kernel().instructions().filter(|i| matches!(i, Inst::SetMaxRegs { .. }));
     assert_eq!(pools.count(), 0);
+}
+
+/// Roles of less than four warps change their registers together, or none does.
+#[test]
+fn roles_share_the_registers_of_a_warpgroup() {
+    let copy = Copy {
+        warps: 8,
+        load_warps: 4,
+        regs: Some((240, 24)),
+        ..Copy::new(DType::F32, 2, &[32, 32])
+    };
+    let (loads, end) = ("name = load, warps = 4", "    staged.yield\n  }\n  staged.return");
+    for (rest, pools) in [(24, 2), (32, 0)] {
+        let role = format!(
+            "    staged.role {{name = rest, warps = 3, regs = {rest}}} do {{\n      staged.yield\n    }}\n"
+        );
+        let text = copy.text().replace(loads, "name = load, warps = 1");
+        let text = text.replace(end, &format!("{role}{end}"));
+        let a = HostArray::new(&[100, 64], DType::F32, &noise(6400, 3));
+        let c = HostArray::new(&[100, 64], DType::F32, &[-1.0; 6400]);
+        let code = check(&text, &[Arg::Array(a), Arg::Array(c)], &[2]);
+        let found = code.kernel().instructions().filter(|i| matches!(i, Inst::SetMaxRegs { .. }));
+        assert_eq!(found.count(), pools, "{rest}");
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@ use tessera_ir::{Attr, Func, OpErrors, OpId, Type, Value};
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub struct Order {
     pub dynamic: bool,
+    /// A block takes two tiles in a row, where there are enough of them.
+    pub pairs: bool,
     /// The axis that is walked first, in groups of so many.
     pub raster: Option<(usize, i64)>,
     pub longest_first: bool,
@@ -14,10 +16,13 @@ pub struct Order {
 
 pub fn order_of(func: &Func<Staged>, id: OpId) -> Result<Order, String> {
     let op = &func.ops[id];
-    let dynamic = match op.attr("order").and_then(Attr::as_word) {
-        None | Some("static") => false,
-        Some("dynamic") => true,
-        Some(other) => return Err(format!("expected `order` static or dynamic, got {other}")),
+    let (dynamic, pairs) = match op.attr("order").and_then(Attr::as_word) {
+        None | Some("static") => (false, false),
+        Some("dynamic") => (true, false),
+        Some("pairs") => (false, true),
+        Some(other) => {
+            return Err(format!("expected `order` static, pairs or dynamic, got {other}"));
+        }
     };
     let raster = match op.attr("raster").and_then(Attr::as_word) {
         None => None,
@@ -28,7 +33,7 @@ pub fn order_of(func: &Func<Staged>, id: OpId) -> Result<Order, String> {
         }
     };
     let longest_first = op.attr("longest_first").and_then(Attr::as_bool).unwrap_or(false);
-    Ok(Order { dynamic, raster, longest_first })
+    Ok(Order { dynamic, pairs, raster, longest_first })
 }
 
 fn raster(word: &str) -> Option<(usize, i64)> {
@@ -40,7 +45,17 @@ fn raster(word: &str) -> Option<(usize, i64)> {
     word[1..].parse().ok().filter(|&n: &i64| n > 0).map(|n| (axis, n))
 }
 
+/// Tiles for each block from which on they are taken in pairs: fewer would leave blocks without any.
+pub const LEAST_PAIRED: i64 = 3;
+
 impl Order {
+    /// The block that takes a tile, where it does not depend on who is free.
+    pub fn block_of(&self, number: i64, total: i64, blocks: i64) -> i64 {
+        let blocks = blocks.max(1);
+        let paired = self.pairs && total >= LEAST_PAIRED.saturating_mul(blocks);
+        (if paired { number / 2 } else { number }) % blocks
+    }
+
     /// The coordinates of a tile by its number in this order.
     pub fn coordinates(&self, grid: &[i64], number: i64) -> Vec<i64> {
         let mut at = match self.raster {
@@ -122,13 +137,22 @@ mod tests {
     fn every_order_visits_every_tile_once() {
         for raster in [None, Some((0, 3)), Some((1, 2)), Some((0, 64))] {
             for longest_first in [false, true] {
-                let order = Order { dynamic: false, raster, longest_first };
+                let order = Order { raster, longest_first, ..Order::default() };
                 let grid = [5, 4, 2];
                 let seen: BTreeSet<_> = (0..40).map(|n| order.coordinates(&grid, n)).collect();
                 assert_eq!(seen.len(), 40);
                 assert!(seen.iter().all(|at| at.iter().zip(grid).all(|(&p, n)| p < n)));
             }
         }
+    }
+
+    #[test]
+    fn pairs_stay_together_where_there_are_enough() {
+        let order = Order { pairs: true, ..Order::default() };
+        let takers =
+            |total: i64| -> Vec<i64> { (0..total).map(|n| order.block_of(n, total, 2)).collect() };
+        assert_eq!(takers(7), [0, 0, 1, 1, 0, 0, 1]);
+        assert_eq!(takers(5), [0, 1, 0, 1, 0]);
     }
 
     #[test]

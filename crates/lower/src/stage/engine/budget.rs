@@ -12,8 +12,9 @@ use tessera_tile::TileOp;
 pub const ALIGN: u32 = 1024;
 /// Bytes for barriers, and for what reductions between warps need.
 const LITTLE: u32 = 960;
-/// Slots that hide the way to memory: more are worth less than a tile that leaves by bulk stores.
-pub const ENOUGH: u32 = 3;
+/// Products that the engine makes of 16-bit elements in a clock, and the clocks of the way to memory.
+const RATE: u64 = 2048;
+const WAY: u64 = 2048;
 
 /// The most slots of a ring: what the user asks for, and what the caller says.
 pub fn most_slots(func: &StagedFunc, slots: u32) -> u32 {
@@ -47,6 +48,29 @@ fn fit_beside(staging: &Staging<'_>, plan: &Plan, other: u32, most: u32, once: u
     (room / bytes(true).max(1)).min(most)
 }
 
+/// Slots that hide the way to memory: the one that is read, and so many that the products of their
+/// turns take as long. More are worth less than a tile that leaves by bulk stores, or than what the
+/// next group begins with.
+pub fn enough(func: &StagedFunc, plan: &Plan) -> u32 {
+    let clocks = |block: BlockId| {
+        let mut clocks = 0;
+        func.walk_block(block, &mut |id| {
+            let op = &func.ops[id];
+            if op.code == StagedOp::MmaIssue {
+                let sums = func.ty(op.result()).static_shape().unwrap_or_default();
+                let left = func.ty(op.operands[0]);
+                let deep = left.static_shape().unwrap_or_default().last().copied().unwrap_or(1);
+                let all: i64 = sums.iter().product::<i64>() * deep;
+                clocks += all.unsigned_abs() * u64::from(left.dtype().bits()) / 16 / RATE;
+            }
+        });
+        clocks.max(1)
+    };
+    let loops = plan.rings.iter().filter(|r| r.turns);
+    let slots = loops.map(|r| 1 + WAY.div_ceil(clocks(r.block)) as u32).max();
+    slots.map_or(3, |n| n.clamp(2, 3))
+}
+
 /// Shared memory that stays beside the rings of the plan.
 pub fn other_bytes(func: &StagedFunc, plan: &Plan) -> u32 {
     let gone: u32 = func
@@ -74,8 +98,8 @@ pub fn give_slots(
     }
     // The next group's are filled early where that costs the loops nothing they need.
     let beside = fit_beside(staging, plan, other, most, 2);
-    let (slots, once) =
-        if most > 1 && beside >= slots.min(ENOUGH) { (beside, 2) } else { (slots, 1) };
+    let enough = slots.min(enough(func, plan));
+    let (slots, once) = if most > 1 && beside >= enough { (beside, 2) } else { (slots, 1) };
     for ring in &mut plan.rings {
         ring.slots = if ring.turns { slots } else { once };
     }
@@ -166,6 +190,26 @@ fn reorder(func: &mut StagedFunc, tiles: OpId, order: &[usize]) {
         func.ops[tiles].operands[to] = grid[from];
         func.blocks[body].args[to] = args[from];
         func.values[args[from]].def = ValueDef::Arg(body, to);
+    }
+}
+
+/// Takes groups in pairs where how much one has to do depends on its place along the axis that is
+/// walked first: neighbours then go to one block, and kernels can put those together that add up.
+pub fn set_order(func: &mut StagedFunc) {
+    let all = func.walk();
+    let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
+        return;
+    };
+    let axes = func.ops[tiles].group("grid").len();
+    let args = &func.blocks[func.ops[tiles].regions[0]].args;
+    let fast = args[if func.ops[tiles].attr("raster").is_some() { 0 } else { axes - 1 }];
+    let uneven = all.iter().any(|&id| {
+        let op = &func.ops[id];
+        op.code == StagedOp::Tile(TileOp::For)
+            && op.positional().iter().any(|&v| depends(func, v, fast, 64))
+    });
+    if uneven {
+        func.ops[tiles].attrs.set("order", Attr::word("pairs"));
     }
 }
 

@@ -39,7 +39,7 @@ pub fn epilogue(
 ) -> Result<StagedFunc, Refusal> {
     let plan = feeds::plan(func, staging)?;
     let mut other = budget::other_bytes(func, &plan);
-    let slots = budget::fit(staging, &plan, other, most);
+    let slots = budget::fit(staging, &plan, other, most).min(budget::enough(func, &plan));
     let mut staged: BTreeMap<OpId, Way<Type>> = BTreeMap::new();
     for id in func.walk() {
         let Some(way) = memory_for(func, staging, team, id) else { continue };
@@ -48,7 +48,7 @@ pub fn epilogue(
             continue;
         };
         let with = other.next_multiple_of(budget::ALIGN) + layout.bytes();
-        if budget::fit(staging, &plan, with, most) >= slots.min(budget::ENOUGH) {
+        if budget::fit(staging, &plan, with, most) >= slots {
             other = with;
             staged.insert(id, way);
         }

@@ -35,6 +35,7 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
     state.block(&mut rw, func.body, body);
     let mut new = rw.new;
     budget::set_raster(&mut new, staging);
+    budget::set_order(&mut new);
     Ok(new)
 }
 

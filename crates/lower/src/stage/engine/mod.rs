@@ -1,5 +1,5 @@
-//! Products on the matrix engine: a persistent kernel of two roles. One role's only thread copies
-//! boxes of memory into rings; the other multiplies them where they lie and does all the rest.
+//! Products on the matrix engine: a persistent kernel of roles. Some are one thread, which copies boxes
+//! of memory into a ring; the other multiplies them where they lie and does all the rest.
 //!
 //! Before: a group kernel of Tile IR with a loop of products. After: the same in Staged IR, by steps
 //! of which each gives a valid function:
@@ -8,8 +8,9 @@
 //! 3. `epilogue`: large tiles leave through shared memory, by bulk stores;
 //! 4. `feeds`: what products read is filled into rings instead;
 //! 5. `rotate`: a product is still under way while the next turn begins;
-//! 6. `pair`: of two products that follow from each other, the second is begun with the next first;
-//! 7. `roles`: the function is cut in two along the rings.
+//! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
+//!    also where that is the first of another loop;
+//! 7. `roles`: the function is cut along the rings.
 //!
 //! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
 //! staged for products of warps instead, and a note says why.

@@ -15,9 +15,12 @@
 //! ```
 //!
 //! What the second product takes from memory is filled where it was, so a ring needs a second slot for
-//! what is read a turn later.
+//! what is read a turn later. Loops that follow each other are one sequence of turns (`chain`).
+
+mod chain;
 
 use super::flow::{Users, users, yielded};
+use chain::{Chain, chained, chains};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Rewriter, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
@@ -38,10 +41,11 @@ pub fn pair(func: &StagedFunc) -> StagedFunc {
     if plans.is_empty() {
         return func.clone();
     }
+    let chains = chains(func, &users, &plans);
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     for &id in &func.blocks[func.body].ops {
-        emit(&mut rw, &plans, id, body);
+        emit(&mut rw, &plans, &chains, id, body);
     }
     rw.new
 }
@@ -280,6 +284,18 @@ impl Plan {
         plan.holds(&look, &own).then_some(plan)
     }
 
+    /// The carried values but the sums, which are under way between turns.
+    fn carried(&self, func: &StagedFunc) -> Vec<usize> {
+        (0..yielded(func, self.body).len()).filter(|&i| i != self.sums).collect()
+    }
+
+    /// What goes from turn to turn: those, and what the tail takes.
+    fn state(&self, func: &StagedFunc) -> Vec<Value> {
+        let args = &func.blocks[self.body].args;
+        let carried = self.carried(func).into_iter().map(|i| args[i + 1]);
+        carried.chain(self.cross.iter().copied()).collect()
+    }
+
     /// Whether every part takes only what is there when it runs.
     fn holds(&self, look: &Look<'_>, own: &BTreeSet<usize>) -> bool {
         let func = look.func;
@@ -355,11 +371,20 @@ fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
     reached
 }
 
-fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, id: OpId, into: BlockId) {
-    match plans.get(&id) {
-        Some(plan) => turned(rw, plan, id, into),
-        None => {
-            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, inner, block));
+fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chains: &[Chain], id: OpId, into: BlockId) {
+    let of = chains.iter().find(|c| c.loops.contains(&id) || c.between.contains(&id));
+    match (of, plans.get(&id)) {
+        // All of it stands where its first loop does.
+        (Some(chain), _) => {
+            if chain.loops[0] == id {
+                chained(rw, plans, chain, into);
+            }
+        }
+        (None, Some(plan)) => turned(rw, plan, id, into),
+        (None, None) => {
+            rw.copy_op_with(id, into, &mut |rw, inner, block| {
+                emit(rw, plans, chains, inner, block)
+            });
         }
     }
 }
@@ -368,7 +393,6 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[id];
     let loc = op.loc.clone();
-    let args = &old.blocks[plan.body].args;
     let [lo, hi, step] = [0, 1, 2].map(|i| rw.get(op.operands[i]));
     let inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
     let mut build = rw.builder(into, loc.clone());
@@ -377,54 +401,16 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[any]).results(types);
     let branch = build.op(spec).expect("result types are given");
     let [some, none] = [0, 1].map(|i| rw.new.ops[branch].regions[i]);
-
-    // The first turn, up to its second product.
-    rw.set(args[0], lo);
-    for (&arg, &init) in args[1..].iter().zip(&inits) {
-        rw.set(arg, init);
-    }
-    copy(rw, plan, some, |id| !plan.tail.contains(&id));
-    let next = yielded(old, plan.body);
-    let kept = |i: &usize| *i != plan.sums;
-    let carried: Vec<usize> = (0..next.len()).filter(kept).collect();
-    let mut begin: Vec<Value> = carried
-        .iter()
-        .map(|&i| if plan.counters.contains(&i) { inits[i] } else { rw.get(next[i]) })
-        .collect();
-    begin.extend(plan.cross.iter().map(|&v| rw.get(v)));
-
-    let mut build = rw.builder(some, loc.clone());
-    let second = build.ew(ScalarFn::Add, &[lo, step]);
-    let types: Vec<Type> = begin.iter().map(|&v| rw.new.ty(v).clone()).collect();
-    let mut spec = OpSpec::new(op.code, &[second, hi, step]).group("init", &begin);
-    spec = spec.results(types.clone());
-    spec.attrs = op.attrs.clone();
-    let turns = rw.builder(some, loc.clone()).op(spec).expect("result types are given");
-    let to = rw.new.ops[turns].regions[0];
-    let at = rw.new.add_arg(to, Type::INDEX, old.name_of(args[0]));
-    rw.set(args[0], at);
-    let named: Vec<Value> =
-        carried.iter().map(|&i| args[i + 1]).chain(plan.cross.iter().copied()).collect();
-    let here: Vec<Value> = named
-        .iter()
-        .zip(&types)
-        .map(|(&v, ty)| rw.new.add_arg(to, ty.clone(), old.name_of(v)))
-        .collect();
-    let of = |i: usize| carried.iter().position(|&c| c == i).map(|p| here[p]);
-    for &i in &carried {
-        rw.set(args[i + 1], of(i).expect("it is carried"));
-    }
-    one_turn(rw, plan, to, &here[carried.len()..]);
-    let mut end: Vec<Value> = carried.iter().map(|&i| rw.get(next[i])).collect();
-    end.extend(plan.cross.iter().map(|&v| rw.get(v)));
-    rw.builder(to, loc.clone()).yield_(&end);
+    let (second, begin) = first_turn(rw, plan, some, [lo, step], &inits);
+    let results = later_turns(rw, plan, id, some, [second, hi, step], &begin);
 
     // The second product of the last turn.
-    let results = rw.new.ops[turns].results.clone();
-    for (&v, &r) in named.iter().zip(&results) {
+    for (v, &r) in plan.state(old).into_iter().zip(&results) {
         rw.set(v, r);
     }
     copy(rw, plan, some, |id| plan.tail.contains(&id));
+    let next = yielded(old, plan.body);
+    let carried = plan.carried(old);
     let left: Vec<Value> = (0..next.len())
         .map(|i| match carried.iter().position(|&c| c == i) {
             Some(p) if !plan.counters.contains(&i) => results[p],
@@ -437,6 +423,72 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
         rw.set(v, r);
         rw.new.values[r].name = old.values[v].name.clone();
     }
+}
+
+/// The first turn, up to its second product. Where the next begins, and what it begins with: what the
+/// loop carries but its sums, and what the tail takes.
+fn first_turn(
+    rw: &mut Rw<'_>,
+    plan: &Plan,
+    into: BlockId,
+    [lo, step]: [Value; 2],
+    inits: &[Value],
+) -> (Value, Vec<Value>) {
+    let old = rw.old;
+    let args = &old.blocks[plan.body].args;
+    rw.set(args[0], lo);
+    for (&arg, &init) in args[1..].iter().zip(inits) {
+        rw.set(arg, init);
+    }
+    copy(rw, plan, into, |id| !plan.tail.contains(&id));
+    let next = yielded(old, plan.body);
+    let mut begin: Vec<Value> = plan
+        .carried(old)
+        .iter()
+        .map(|&i| if plan.counters.contains(&i) { inits[i] } else { rw.get(next[i]) })
+        .collect();
+    begin.extend(plan.cross.iter().map(|&v| rw.get(v)));
+    let loc = old.ops[plan.first].loc.clone();
+    (rw.builder(into, loc).ew(ScalarFn::Add, &[lo, step]), begin)
+}
+
+/// The turns after the first, each with the second product of the one before. What they leave.
+fn later_turns(
+    rw: &mut Rw<'_>,
+    plan: &Plan,
+    id: OpId,
+    into: BlockId,
+    bounds: [Value; 3],
+    begin: &[Value],
+) -> Vec<Value> {
+    let old = rw.old;
+    let op = &old.ops[id];
+    let loc = op.loc.clone();
+    let args = &old.blocks[plan.body].args;
+    let types: Vec<Type> = begin.iter().map(|&v| rw.new.ty(v).clone()).collect();
+    let mut spec = OpSpec::new(op.code, &bounds).group("init", begin);
+    spec = spec.results(types.clone());
+    spec.attrs = op.attrs.clone();
+    let turns = rw.builder(into, loc.clone()).op(spec).expect("result types are given");
+    let to = rw.new.ops[turns].regions[0];
+    let at = rw.new.add_arg(to, Type::INDEX, old.name_of(args[0]));
+    rw.set(args[0], at);
+    let here: Vec<Value> = plan
+        .state(old)
+        .iter()
+        .zip(&types)
+        .map(|(&v, ty)| rw.new.add_arg(to, ty.clone(), old.name_of(v)))
+        .collect();
+    let carried = plan.carried(old);
+    for (&i, &v) in carried.iter().zip(&here) {
+        rw.set(args[i + 1], v);
+    }
+    one_turn(rw, plan, to, &here[carried.len()..]);
+    let next = yielded(old, plan.body);
+    let mut end: Vec<Value> = carried.iter().map(|&i| rw.get(next[i])).collect();
+    end.extend(plan.cross.iter().map(|&v| rw.get(v)));
+    rw.builder(to, loc).yield_(&end);
+    rw.new.ops[turns].results.clone()
 }
 
 /// Copies the ops of the loop's body that are asked for, in their order.

@@ -1,17 +1,20 @@
-//! Two roles: one fills the rings, the other does the work.
+//! Roles: some fill the rings, one does the work.
 //!
 //! Before: a valid function with one loop over groups, whose rings are filled and read by the same
-//! threads. After: each role has what its ops need of that loop, found backwards from them: the load
+//! threads. After: each role has what its ops need of that loop, found backwards from them: a load
 //! role from `acquire`, `fill` and `publish`, the work role from everything else that has effects.
-//! So both follow the same control flow, and each carries the counters on its own. The load role is
+//! So all follow the same control flow, and each carries the counters on its own. A load role is
 //! one thread: where it would need the elements of a tile the function cannot be cut.
+//!
+//! Each ring has a load role of its own as far as there are warps: one that waits for a slot of one
+//! ring does not keep another ring's free slots waiting, whatever the order in which they are read.
 
 mod slice;
 
 use super::super::{Staging, threads::Team};
 use super::{GROUP, LANES, Refusal, budget};
 use slice::Slice;
-use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type};
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
@@ -22,24 +25,35 @@ pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<Sta
     };
     let (before, rest) = body.split_at(cut);
     let work = Slice::of(func, rest, |id| has_effects(func, id) && !fills(func, id));
-    let load = Slice::of(func, rest, |id| fills(func, id));
-    one_thread(func, &load)?;
+    let rings: Vec<Value> = before
+        .iter()
+        .filter(|&&id| func.ops[id].code == StagedOp::RingCreate)
+        .map(|&id| func.ops[id].result())
+        .collect();
+    let feeders = feeders(&rings);
+    let mut loads = Vec::new();
+    for own in &feeders {
+        let slice = Slice::of(func, rest, |id| {
+            fills(func, id) && ring_of(func, id).is_none_or(|ring| own.contains(&ring))
+        });
+        one_thread(func, &slice)?;
+        loads.push(slice);
+    }
 
     let mut rw = Rewriter::new(func);
     let (top, loc) = (rw.new.body, func.loc.clone());
     for &id in before {
         rw.copy_op(id, top);
     }
-    let rings: Vec<_> = before
-        .iter()
-        .filter(|&&id| func.ops[id].code == StagedOp::RingCreate)
-        .map(|&id| func.ops[id].result())
-        .collect();
-    let fields = rings.iter().map(|&r| match func.ty(r) {
-        Type::Ring { fields, .. } => fields.len(),
-        _ => 0,
-    });
-    let pools = budget::registers(staging, team.warps, fields.sum());
+    let fields = |own: &Vec<Value>| -> usize {
+        let count = |ring: &Value| match func.ty(*ring) {
+            Type::Ring { fields, .. } => fields.len(),
+            _ => 0,
+        };
+        own.iter().map(count).sum()
+    };
+    let most = feeders.iter().map(fields).max().unwrap_or(0);
+    let pools = budget::registers(staging, team.warps, most);
 
     let spec = OpSpec::new(StagedOp::Roles, &[]);
     let both = rw.builder(top, loc.clone()).effect(spec);
@@ -49,22 +63,44 @@ pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<Sta
         work.copy(&mut rw, id, block);
     }
     rw.builder(block, loc.clone()).yield_(&[]);
-    let block = role(&mut rw, inside, "load", GROUP, pools.map(|p| p.1), true);
-    for &id in rest {
-        load.copy(&mut rw, id, block);
+    for (n, (own, load)) in feeders.iter().zip(&loads).enumerate() {
+        let last = n + 1 == feeders.len();
+        let warps = if last { GROUP - n as u32 } else { 1 };
+        let name = if n == 0 { "load".to_string() } else { format!("load{}", n + 1) };
+        let block = role(&mut rw, inside, &name, warps, pools.map(|p| p.1), true);
+        for &id in rest {
+            load.copy(&mut rw, id, block);
+        }
+        for &ring in own {
+            let ring = rw.get(ring);
+            rw.builder(block, loc.clone()).drain(ring);
+        }
+        rw.builder(block, loc.clone()).yield_(&[]);
     }
-    let mut build = rw.builder(block, loc.clone());
-    for ring in rings {
-        let ring = rw.get(ring);
-        build = rw.builder(block, loc.clone());
-        build.drain(ring);
-    }
-    build.yield_(&[]);
     rw.builder(inside, loc.clone()).yield_(&[]);
     rw.builder(top, loc).return_();
     let threads = i64::from((team.warps + GROUP) * LANES);
     rw.new.attrs.set("threads", Attr::Int(threads));
     Ok(rw.new)
+}
+
+/// The rings that each load role fills: one each, and the last all that are left.
+fn feeders(rings: &[Value]) -> Vec<Vec<Value>> {
+    let most = GROUP as usize;
+    let mut out: Vec<Vec<Value>> = rings.iter().take(most).map(|&r| vec![r]).collect();
+    if let Some(last) = out.last_mut() {
+        last.extend(rings.iter().skip(most));
+    }
+    out
+}
+
+/// The ring that an op which fills one is about.
+fn ring_of(func: &StagedFunc, id: OpId) -> Option<Value> {
+    let op = &func.ops[id];
+    match op.code {
+        StagedOp::Fill => func.def(op.operands[0]).map(|acquire| acquire.operands[0]),
+        _ => Some(op.operands[0]),
+    }
 }
 
 fn role(
@@ -138,7 +174,7 @@ fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn is_written(func: &StagedFunc, view: tessera_ir::Value) -> bool {
+fn is_written(func: &StagedFunc, view: Value) -> bool {
     func.walk().iter().any(|&id| {
         let op = &func.ops[id];
         let dst = match op.code {
