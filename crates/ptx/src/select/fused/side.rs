@@ -1,10 +1,10 @@
 //! An operand of a product by fused multiply-adds: where its lines are for each k, and how they are
 //! loaded from there.
 
+use super::super::Select;
 use super::super::place::Coord;
 use super::super::ring::KnownPlaces;
 use super::super::sync::Smem;
-use super::super::Select;
 use super::{DEEP, Lines};
 use crate::inst::*;
 use std::ops::Range;
@@ -29,10 +29,16 @@ pub struct Side {
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Moves {
     /// By so many bytes for each k, where both are multiples of this one.
-    Evenly { each: u32, multiple: u32 },
+    Evenly {
+        each: u32,
+        multiple: u32,
+    },
     /// The bits of k are exchanged with those of lines: within panels of so many k, and by so many
     /// bytes from one panel to the next.
-    Exchanged { panel: u32, bytes: u32 },
+    Exchanged {
+        panel: u32,
+        bytes: u32,
+    },
     No,
 }
 
@@ -228,7 +234,9 @@ fn moves(shared: &Shared, k: usize) -> Moves {
     let whole = shared.swizzle.map_or(1, |s| 1u32 << (s.base + s.shift + s.bits));
     let evenly = |step: &u32| {
         let far = to(*step);
-        far.is_multiple_of(whole) && far.is_multiple_of(*step) && (1..extent / step).all(|i| to(i * step) == i * far)
+        far.is_multiple_of(whole)
+            && far.is_multiple_of(*step)
+            && (1..extent / step).all(|i| to(i * step) == i * far)
     };
     let all = extent.trailing_zeros();
     if let Some(multiple) = (0..all).map(|i| 1 << i).find(evenly) {
@@ -264,4 +272,56 @@ fn widest(m: &Smem, most: u32) -> u32 {
     }
     // Two narrow ones are no word.
     if n * bytes < 4 { 1 } else { n }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What turns add and exchange leads to where the elements are, of every line and k.
+    #[test]
+    fn places_move_as_is_said() {
+        let mut kinds = [0; 2];
+        for (shape, bytes) in
+            [([128, 32], 4), ([64, 64], 4), ([32, 256], 4), ([16, 16], 8), ([64, 32], 2)]
+        {
+            for (fast, k, span) in (0..2).flat_map(|fast| {
+                (0..2).flat_map(move |k| [0, 32, 64, 128].map(|span| (fast, k, span)))
+            }) {
+                let order = [fast, 1 - fast];
+                if span > 0 && shape[fast] * bytes % span != 0 {
+                    continue;
+                }
+                let shared = match span {
+                    0 => Shared::ordered(&shape, &order, bytes),
+                    span => Shared::swizzled(&shape, &order, bytes, span),
+                };
+                let at = |line: u32, n: u32| {
+                    let mut at = [line; 2];
+                    at[k] = n;
+                    shared.offset(&at)
+                };
+                let moves = moves(&shared, k);
+                for (line, n) in (0..shape[1 - k]).flat_map(|l| (0..shape[k]).map(move |n| (l, n)))
+                {
+                    let (kind, found) = match moves {
+                        Moves::Evenly { each, multiple } => {
+                            let first = n % multiple;
+                            (0, at(line, first) + (n - first) * each)
+                        }
+                        Moves::Exchanged { panel, bytes: apart } => {
+                            (1, (at(line, 0) ^ (n % panel * bytes)) + n / panel * apart)
+                        }
+                        Moves::No => continue,
+                    };
+                    kinds[kind] += 1;
+                    assert_eq!(found, at(line, n), "{shared:?} at {line}, {n} along {k}");
+                }
+                // The forms that rings have along k.
+                let ring = k == fast && span.min(shape[k] * bytes) == 128.min(shape[k] * bytes);
+                assert!(!ring || moves != Moves::No, "{shared:?} along {k}");
+            }
+        }
+        assert!(kinds.iter().all(|&n| n > 0));
+    }
 }
