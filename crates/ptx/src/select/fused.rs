@@ -14,10 +14,8 @@ use crate::inst::*;
 use side::{At, Side};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Diagnostics;
-use tessera_ir::{OpId, Type, Value, ValueDef};
+use tessera_ir::{OpId, Type};
 use tessera_numerics::{DType, ScalarFn};
-use tessera_staged::StagedOp;
-use tessera_tile::TileOp;
 
 /// The most multiply-adds that are written one after another before the code comes again: the caches
 /// of instructions are small. Products of twice as many are not worth a loop.
@@ -151,8 +149,7 @@ impl Select<'_> {
             me.move_all(&own, regs);
             own
         };
-        let spent = self.are_spent(f.id, &work.sums);
-        let sums = if spent { work.sums.clone() } else { carried(self, &work.sums) };
+        let sums = carried(self, &work.sums);
         let held: Lines = work.held.iter().map(|line| carried(self, line)).collect();
         let group: Lines = work.group.iter().map(|line| carried(self, line)).collect();
         let turn = self.asm.reg(Class::B32);
@@ -162,8 +159,7 @@ impl Select<'_> {
         let after = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(step.into())]);
         let more = self.asm.setp(Cmp::Lt, Ty::U32, after, Opnd::Int(k.into()));
         let after = self.asm.selp(Ty::B32, more, after, Opnd::Int(0));
-        work =
-            Work { held: held.clone(), group: group.clone(), sums: sums.clone(), at: Vec::new() };
+        work = Work { held: held.clone(), group: group.clone(), sums: sums.clone(), at: Vec::new() };
         for first in [turn, after] {
             let at = [&f.held, &f.comes].map(|side| self.at_turn(side, first));
             work.at.push(at);
@@ -182,26 +178,6 @@ impl Select<'_> {
         self.asm.mov_to(Ty::B32, turn, after);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
         Ok(sums)
-    }
-
-    /// Whether nothing else takes the sums that a product adds to, so that their registers are its own:
-    /// a loop carries them to this product alone.
-    fn are_spent(&self, id: OpId, sums: &[Reg]) -> bool {
-        let func = self.func;
-        let op = &func.ops[id];
-        let users = |v: Value| {
-            let all = func.walk().into_iter();
-            all.map(|o| func.ops[o].operands.iter().filter(|&&x| x == v).count()).sum::<usize>()
-        };
-        let acc = op.operands[2];
-        let opened = func.def(acc).filter(|d| d.code == StagedOp::MmaOpen);
-        let from = opened.map_or(acc, |d| d.operands[0]);
-        let ValueDef::Arg(block, _) = func.values[from].def else { return false };
-        let in_loop = func.blocks[block]
-            .parent
-            .is_some_and(|o| func.ops[o].code == StagedOp::Tile(TileOp::For));
-        let distinct = sums.iter().collect::<BTreeSet<_>>().len() == sums.len();
-        in_loop && block == op.block && users(acc) == 1 && users(from) == 1 && distinct
     }
 
     /// Loads what the first chunk begins with.
