@@ -68,6 +68,11 @@ impl Shared {
         shared
     }
 
+    /// The same dims in the same order, whole rows one after another.
+    pub fn plain(self) -> Shared {
+        Shared { swizzle: None, panel: None, pad: 0, ..self }
+    }
+
     /// The same memory divided between so many blocks along its fastest dim, where each gets whole
     /// panels.
     pub fn divided(self, blocks: u32) -> Option<Shared> {

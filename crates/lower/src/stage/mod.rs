@@ -6,6 +6,7 @@
 mod ahead;
 mod engine;
 mod hoist;
+mod lanes;
 mod layouts;
 mod open;
 mod persist;

@@ -5,7 +5,7 @@ use super::layouts::{inverse, permutation};
 use super::threads::{Team, elements};
 use super::{MatrixRow, Staging};
 use tessera_ir::{Attr, OpId, Type, Value};
-use tessera_layout::{Blocked, Layout};
+use tessera_layout::Layout;
 use tessera_numerics::{DType, Profile};
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::ops::mma::is_promoted;
@@ -93,7 +93,7 @@ pub fn plain(shape: &[u32], team: Team) -> Layout {
 }
 
 /// The axis of the memory along which neighbours lie side by side, as a dim of the tile.
-fn contiguous_dim(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<usize> {
+pub fn contiguous_dim(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<usize> {
     let op = &func.ops[id];
     let param = func.params().iter().position(|&p| p == op.operands[0])?;
     let class = staging.classes[param];
@@ -362,17 +362,7 @@ pub fn product(
             };
             (Some(row), layout)
         }
-        None => {
-            // Each thread adds up a small block: four by four, again and again.
-            let spec = Blocked {
-                vector: vec![4, 4],
-                lanes: vec![4, 8],
-                warps: divide(two[0], two[1], team.warps, (16, 32)).to_vec(),
-                ctas: vec![1, 1],
-                order: vec![1, 0],
-            };
-            (None, Layout::blocked(&shape, &spec))
-        }
+        None => (None, super::lanes::sums(func, staging, team, id)),
     }
 }
 

@@ -1,34 +1,72 @@
 //! Products of tiles by one fused multiply-add for each k, ascending, on operands in shared memory:
 //! what strict results ask for, and dtypes that matrix units do not have.
+//!
+//! A thread has the sums of some lines of the left operand by some of the right. It goes along k in
+//! chunks. Of a chunk it holds all lines of one side; those of the other come in groups, each loaded
+//! while the one before is multiplied. A line that is held is loaded again as soon as the last group
+//! is done with it. So nearly all registers are sums, and no multiply-add waits for what was loaded
+//! just before.
 
-use super::Select;
-use super::place::Coord;
-use super::sync::Smem;
-use super::{Repr, ring::KnownPlaces};
+mod side;
+
+use super::{Repr, Select};
 use crate::inst::*;
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use side::{At, Side};
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Diagnostics;
 use tessera_ir::{OpId, Type};
-use tessera_layout::Layout;
 use tessera_numerics::{DType, ScalarFn};
 
-/// The most multiply-adds that are written one after another.
-const UNROLLED: u32 = 2048;
+/// The most multiply-adds that are written one after another before the code comes again: the caches
+/// of instructions are small. Products of twice as many are not worth a loop.
+const UNROLLED: u32 = 1024;
+/// The most k of a chunk.
+const DEEP: u32 = 4;
+/// Lines that are multiplied together, of the side that is held and of the other: as many sums do not
+/// wait for each other.
+const TOGETHER: [usize; 2] = [2, 4];
 
-/// One operand: a line of elements for each k.
-struct Side {
-    m: Smem,
-    /// The dim of the memory that goes along the sums; the other one is k.
-    dim: usize,
-    /// Where the thread's elements are along it: the thread's part and an offset, ascending.
-    places: Vec<Coord>,
-    /// Neighbours that one load takes, along k or along the sums.
-    along_k: bool,
-    vector: u32,
-    known: KnownPlaces,
-    /// What was loaded: the first k, and for each place the elements from there on.
-    loaded: Option<(u32, Vec<Vec<Reg>>)>,
+/// Elements of some lines: for each line, those of a chunk's k.
+type Lines = Vec<Vec<Reg>>;
+
+/// A product of one thread.
+struct Fused {
+    id: OpId,
+    dtype: DType,
+    /// The side that is held, and the one that comes in groups.
+    held: Side,
+    comes: Side,
+    /// The registers of the sums of two lines, the first of the held side.
+    places: BTreeMap<(usize, usize), Vec<usize>>,
+    /// k of a chunk.
+    deep: u32,
+}
+
+impl Fused {
+    /// The lines of the held side that are loaded together, and those of a group of the other.
+    fn units(&self) -> [usize; 2] {
+        [self.held.unit().max(TOGETHER[0]), self.comes.unit().max(TOGETHER[1])]
+    }
+
+    fn groups(&self) -> usize {
+        self.comes.lines().div_ceil(self.units()[1])
+    }
+}
+
+/// A chunk: at which of the known beginnings of both sides, and how many k further on.
+#[derive(Copy, Clone)]
+struct Chunk {
+    from: usize,
+    k: u32,
+}
+
+/// What is under way: the lines that are held, the group that comes next, and the sums.
+struct Work {
+    held: Lines,
+    group: Lines,
+    sums: Vec<Reg>,
+    /// Beginnings of chunks, of both sides.
+    at: Vec<[At; 2]>,
 }
 
 impl Select<'_> {
@@ -54,184 +92,198 @@ impl Select<'_> {
             ty => ty.dtype(),
         };
         let k = a.layout.shape[1];
-        let mut sums = self.regs(acc);
+        let sums = self.regs(acc);
         let at: Vec<Vec<u32>> = (0..layout.regs()).map(|r| layout.reg_part(r)).collect();
         let distinct = |d: usize| at.iter().map(|c| c[d]).collect::<BTreeSet<u32>>();
         let lines = [distinct(0), distinct(1)].map(|l| l.into_iter().collect::<Vec<u32>>());
-        let mut left = self.side(a, 0, &lines[0], &layout);
-        let mut right = self.side(b, 1, &lines[1], &layout);
-        let step = self.loop_step(&[&left, &right], k, layout.regs());
-        let share = self.held_copies().div_ceil(step as usize);
-        let looped = (step < k).then(|| {
-            self.issue_copies(usize::MAX);
-            let carried: Vec<Reg> = sums.iter().map(|r| self.asm.reg(r.class)).collect();
-            self.move_all(&carried, &sums);
-            sums = carried.clone();
-            let bytes = [&left, &right].map(|side| (step, side.bytes_to(step)));
-            let moving = [&mut left, &mut right].map(|side| self.own_base(side));
-            let turns = self.asm.mov(Ty::B32, Opnd::Int((k / step).into()));
-            let again = self.asm.label();
-            self.asm.place(again);
-            (carried, bytes, moving, turns, again)
-        });
-        for kk in 0..step {
-            self.issue_copies(share);
-            let xs = self.line(id, &mut left, kk, dtype)?;
-            let ys = self.line(id, &mut right, kk, dtype)?;
-            for (reg, c) in at.iter().enumerate() {
-                let find = |d: usize| lines[d].binary_search(&c[d]).unwrap_or_default();
-                let args = [xs[find(0)], ys[find(1)], sums[reg]];
-                let r = self.scalars().apply(ScalarFn::Fma, dtype, &args);
-                sums[reg] = r.or_else(|u| self.unsupported(id, u.to_string()))?;
-            }
+        let left = self.side(a, 0, &lines[0], &layout);
+        let right = self.side(b, 1, &lines[1], &layout);
+        let left_held = left.lines() <= right.lines();
+        let mut places: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+        for (reg, c) in at.iter().enumerate() {
+            let [i, j] = [0, 1].map(|d| lines[d].binary_search(&c[d]).unwrap_or_default());
+            places.entry(if left_held { (i, j) } else { (j, i) }).or_default().push(reg);
         }
-        if let Some((carried, bytes, moving, turns, again)) = looped {
-            self.move_all(&carried, &sums);
-            sums = carried;
-            for ((_, bytes), base) in bytes.into_iter().zip(moving) {
-                let n = Opnd::Int(bytes.into());
-                let moved = self.asm.int(Alu::Add, Ty::U32, &[base.into(), n]);
-                self.asm.mov_to(Ty::B32, base, moved);
-            }
-            let less = self.asm.int(Alu::Sub, Ty::U32, &[turns.into(), Opnd::Int(1)]);
-            self.asm.mov_to(Ty::B32, turns, less);
-            let more = self.asm.setp(Cmp::Ne, Ty::U32, turns, Opnd::Int(0));
-            self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
-        }
+        let (held, comes) = if left_held { (left, right) } else { (right, left) };
+        // All k of a load belong to one chunk.
+        let deep = held.deep().max(comes.deep());
+        let deep = if deep > 1 { deep } else { 1 << k.trailing_zeros().min(DEEP.ilog2()) };
+        let fused = Fused { id, dtype, held, comes, places, deep };
+        let step = loop_step(&fused, k, layout.regs());
+        let sums = match step < k {
+            true => self.in_turns(&fused, k, step, sums)?,
+            false => self.at_once(&fused, k, sums)?,
+        };
         self.reading(spread);
         self.set(op.result(), Repr::Tile(sums));
         Ok(())
     }
 
-    fn side(&mut self, m: Smem, dim: usize, offsets: &[u32], layout: &Arc<Layout>) -> Side {
-        let thread = self.thread_coord(layout, dim);
-        let padded = layout.has_padding();
-        let last = Opnd::Int((layout.shape()[dim] - 1).into());
-        let places = offsets
-            .iter()
-            .map(|&offset| match thread {
-                // What padding reads is of no use, but it must be there.
-                Some(t) if padded => {
-                    let thread = self.head(|me| {
-                        let own = Opnd::Int(offset.into());
-                        let c = me.asm.int(Alu::Add, Ty::U32, &[t.into(), own]);
-                        me.asm.int(Alu::Min, Ty::U32, &[c.into(), last])
-                    });
-                    Coord { thread: Some(thread), offset: 0 }
-                }
-                None if padded => Coord { thread, offset: offset.min(layout.shape()[dim] - 1) },
-                thread => Coord { thread, offset },
-            })
-            .collect();
-        let along_k = m.layout.order.first() != Some(&dim);
-        let most = match along_k {
-            true => 1 << m.layout.shape[1 - dim].trailing_zeros(),
-            false if padded => 1,
-            false => layout.run_along(dim),
-        };
-        let vector = widest(&m, most);
-        Side { m, dim, places, along_k, vector, known: KnownPlaces::new(), loaded: None }
-    }
-
-    /// How many k are written one after another before the code comes again: all, where that is not
-    /// too much, or as few as both operands move by a constant for.
-    fn loop_step(&self, sides: &[&Side; 2], k: u32, sums: u32) -> u32 {
-        if k * sums <= UNROLLED {
-            return k;
+    /// All k one after another.
+    fn at_once(&mut self, f: &Fused, k: u32, sums: Vec<Reg>) -> Result<Vec<Reg>, Diagnostics> {
+        let share = self.held_copies().div_ceil((k / f.deep) as usize);
+        let at = vec![[At::start(&f.held), At::start(&f.comes)]];
+        let mut work = self.begin(f, at, sums)?;
+        for k_at in (0..k).step_by(f.deep as usize) {
+            self.issue_copies(share);
+            let next = Some(k_at + f.deep).filter(|&n| n < k).map(|k| Chunk { from: 0, k });
+            self.chunk(f, &mut work, Chunk { from: 0, k: k_at }, next)?;
         }
-        let fits = |step: &u32| {
-            k.is_multiple_of(*step)
-                && sides.iter().all(|s| {
-                    step.is_multiple_of(if s.along_k { s.vector } else { 1 })
-                        && s.moves_evenly(*step)
-                })
-        };
-        (0..k.trailing_zeros() + 1).map(|i| 1 << i).find(fits).unwrap_or(k)
+        Ok(work.sums)
     }
 
-    /// Gives an operand a base address of its own, which may be moved.
-    fn own_base(&mut self, side: &mut Side) -> Reg {
-        let address = self.smem_address(&side.m);
-        let base = self.region(side.m.region);
-        let moving = self.asm.int(Alu::Sub, Ty::U32, &[address.into(), base.into()]);
-        let own = self.asm.mov(Ty::B32, address);
-        self.know_slot([moving, own]);
-        side.m.moving = Some(moving);
-        own
-    }
-
-    /// The elements of an operand for one k, in the dtype of the sums.
-    fn line(
+    /// The same code again and again, `step` k at a time. Each turn loads the first lines of the next;
+    /// the last one those of the first, which nobody needs.
+    fn in_turns(
         &mut self,
-        id: OpId,
-        side: &mut Side,
+        f: &Fused,
         k: u32,
-        dtype: DType,
+        step: u32,
+        sums: Vec<Reg>,
     ) -> Result<Vec<Reg>, Diagnostics> {
-        let deep = if side.along_k { side.vector } else { 1 };
-        let fresh = side.loaded.as_ref().is_none_or(|(first, _)| k - first >= deep);
-        if fresh {
-            let mut all: Vec<Vec<Reg>> = Vec::new();
-            let wide = if side.along_k { 1 } else { side.vector as usize };
-            for place in side.places.clone().iter().step_by(wide) {
-                let mut coords = vec![None; 2];
-                let mut offset = vec![0; 2];
-                (coords[side.dim], offset[side.dim]) = (place.thread, place.offset);
-                offset[1 - side.dim] = k;
-                let known = side.known.entry(coords.clone()).or_default();
-                let addr = self.place_address(&coords, &side.m, &offset, known);
-                let raw = self.load_run(
-                    Space::Shared,
-                    side.m.dtype,
-                    addr,
-                    side.vector,
-                    None,
-                    Cache::Usual,
-                );
-                let mut cast = Vec::new();
-                for x in raw {
-                    cast.push(self.cast_plain(id, side.m.dtype, dtype, x)?);
+        self.issue_copies(usize::MAX);
+        let start = vec![[At::start(&f.held), At::start(&f.comes)]];
+        let mut work = self.begin(f, start, sums)?;
+        let carried = |me: &mut Self, regs: &[Reg]| {
+            let own: Vec<Reg> = regs.iter().map(|r| me.asm.reg(r.class)).collect();
+            me.move_all(&own, regs);
+            own
+        };
+        let sums = carried(self, &work.sums);
+        let held: Lines = work.held.iter().map(|line| carried(self, line)).collect();
+        let group: Lines = work.group.iter().map(|line| carried(self, line)).collect();
+        let turn = self.asm.reg(Class::B32);
+        self.asm.mov_to(Ty::B32, turn, Opnd::Int(0));
+        let again = self.asm.label();
+        self.asm.place(again);
+        let after = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(step.into())]);
+        let more = self.asm.setp(Cmp::Lt, Ty::U32, after, Opnd::Int(k.into()));
+        let after = self.asm.selp(Ty::B32, more, after, Opnd::Int(0));
+        work = Work { held: held.clone(), group: group.clone(), sums: sums.clone(), at: Vec::new() };
+        for first in [turn, after] {
+            let at = [&f.held, &f.comes].map(|side| self.at_turn(side, first));
+            work.at.push(at);
+        }
+        for k_at in (0..step).step_by(f.deep as usize) {
+            let next = k_at + f.deep;
+            let next = match next < step {
+                true => Chunk { from: 0, k: next },
+                false => Chunk { from: 1, k: 0 },
+            };
+            self.chunk(f, &mut work, Chunk { from: 0, k: k_at }, Some(next))?;
+        }
+        self.move_all(&sums, &work.sums);
+        self.move_all(&held.concat(), &work.held.concat());
+        self.move_all(&group.concat(), &work.group.concat());
+        self.asm.mov_to(Ty::B32, turn, after);
+        self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
+        Ok(sums)
+    }
+
+    /// Loads what the first chunk begins with.
+    fn begin(&mut self, f: &Fused, at: Vec<[At; 2]>, sums: Vec<Reg>) -> Result<Work, Diagnostics> {
+        let mut work = Work { held: Vec::new(), group: Vec::new(), sums, at };
+        let first = Chunk { from: 0, k: 0 };
+        let unit = f.units()[0];
+        for from in (0..f.held.lines()).step_by(unit) {
+            work.held.extend(self.lines(f, &mut work.at, 0, first, from..from + unit)?);
+        }
+        work.group = self.lines(f, &mut work.at, 1, first, 0..f.units()[1])?;
+        Ok(work)
+    }
+
+    /// The lines of one side, as many of them as there are, for the k of a chunk.
+    fn lines(
+        &mut self,
+        f: &Fused,
+        at: &mut [[At; 2]],
+        side: usize,
+        chunk: Chunk,
+        lines: std::ops::Range<usize>,
+    ) -> Result<Lines, Diagnostics> {
+        let at = &mut at[chunk.from][side];
+        let side = [&f.held, &f.comes][side];
+        let mut out = Vec::new();
+        for raw in self.side_lines(side, at, chunk.k, f.deep, lines) {
+            let cast = raw.into_iter().map(|x| self.cast_plain(f.id, side.dtype(), f.dtype, x));
+            out.push(cast.collect::<Result<Vec<Reg>, _>>()?);
+        }
+        Ok(out)
+    }
+
+    /// Multiplies a chunk, and loads what the next begins with.
+    fn chunk(
+        &mut self,
+        f: &Fused,
+        work: &mut Work,
+        chunk: Chunk,
+        next: Option<Chunk>,
+    ) -> Result<(), Diagnostics> {
+        let [unit, wide] = f.units();
+        let groups = f.groups();
+        for g in 0..groups {
+            let group = std::mem::take(&mut work.group);
+            let coming = match g + 1 < groups {
+                true => Some((chunk, g + 1)),
+                false => next.map(|next| (next, 0)),
+            };
+            if let Some((chunk, g)) = coming {
+                work.group = self.lines(f, &mut work.at, 1, chunk, g * wide..(g + 1) * wide)?;
+            }
+            for first in (0..f.held.lines()).step_by(unit) {
+                let mut rows = first..f.held.lines().min(first + unit);
+                while !rows.is_empty() {
+                    let together = rows.start..rows.end.min(rows.start + TOGETHER[0]);
+                    self.multiply_lines(f, work, &group, together.clone(), g * wide)?;
+                    rows.start = together.end;
                 }
-                match side.along_k {
-                    true => all.push(cast),
-                    false => all.extend(cast.into_iter().map(|x| vec![x])),
+                if let Some(next) = next.filter(|_| g + 1 == groups) {
+                    let fresh = self.lines(f, &mut work.at, 0, next, first..first + unit)?;
+                    work.held.splice(first..first + fresh.len(), fresh);
                 }
             }
-            side.loaded = Some((k, all));
         }
-        let Some((first, all)) = &side.loaded else { unreachable!("it was loaded") };
-        Ok(all.iter().map(|xs| xs[(k - first) as usize]).collect())
+        Ok(())
+    }
+
+    /// Some lines that are held by those of a group, for all k of a chunk.
+    fn multiply_lines(
+        &mut self,
+        f: &Fused,
+        work: &mut Work,
+        group: &Lines,
+        rows: std::ops::Range<usize>,
+        column: usize,
+    ) -> Result<(), Diagnostics> {
+        for k in 0..f.deep as usize {
+            for i in rows.clone() {
+                // There and back again: neighbours share an operand.
+                let back = (i - rows.start) % 2 == 1;
+                for n in 0..group.len() {
+                    let j = if back { group.len() - 1 - n } else { n };
+                    for &reg in f.places.get(&(i, column + j)).map_or(&[][..], |regs| regs) {
+                        let args = [work.held[i][k], group[j][k], work.sums[reg]];
+                        let r = self.scalars().apply(ScalarFn::Fma, f.dtype, &args);
+                        work.sums[reg] = r.or_else(|u| self.unsupported(f.id, u.to_string()))?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
-impl Side {
-    /// The bytes from one k to another further on.
-    fn bytes_to(&self, k: u32) -> u32 {
-        let mut at = vec![0; 2];
-        at[1 - self.dim] = k;
-        self.m.layout.offset(&at)
+/// How many k are written one after another before the code comes again: all, where that is not too
+/// much or the operands do not allow it; else as many as fit, and at least a chunk.
+fn loop_step(f: &Fused, k: u32, sums: u32) -> u32 {
+    if k * sums <= 2 * UNROLLED {
+        return k;
     }
-
-    /// Whether so many k further on everything is the same number of bytes further on.
-    fn moves_evenly(&self, k: u32) -> bool {
-        let far = self.bytes_to(k);
-        // Bits above all that a swizzle reads go through it unchanged.
-        let whole = self.m.layout.swizzle.map_or(1, |s| 1u32 << (s.base + s.shift + s.bits));
-        let steps = self.m.layout.shape[1 - self.dim] / k;
-        far.is_multiple_of(whole) && (1..steps).all(|i| self.bytes_to(i * k) == i * far)
-    }
-}
-
-/// The widest load of neighbours, at most `most` of them, that is always aligned.
-fn widest(m: &Smem, most: u32) -> u32 {
-    let bytes = m.dtype.bytes() as u32;
-    let (strides, panel) = m.layout.strides();
-    let slower = strides.iter().skip(1).chain(m.layout.panel.map(|_| &panel));
-    let slower: Vec<u32> = slower.map(|s| s * bytes).collect();
-    let mut n = (16 / bytes).min(1 << most.ilog2());
-    while n > 1 && !slower.iter().all(|s| s.is_multiple_of(n * bytes)) {
-        n /= 2;
-    }
-    // Two narrow ones are no word.
-    if n * bytes < 4 { 1 } else { n }
+    let fits = |step: &u32| {
+        k.is_multiple_of(*step) && f.held.can_move_by(*step) && f.comes.can_move_by(*step)
+    };
+    let steps: Vec<u32> =
+        (0..).map(|i| f.deep << i).take_while(|&step| step < k).filter(fits).collect();
+    let small = steps.iter().copied().filter(|step| step * sums <= UNROLLED).max();
+    small.or(steps.first().copied()).unwrap_or(k)
 }

@@ -104,7 +104,12 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Dia
             match field(func, staging, id, load) {
                 // What every turn reads alike is not worth a slot.
                 Ok(make) if !is_product && !make.moving.contains(&true) => {}
-                Ok(make) => fields.push(make.named(func, &fields, uses, through)),
+                Ok(mut make) => {
+                    if is_read_along_lines(func, &users, &uses, make.shared.order[0]) {
+                        make.shared = make.shared.plain();
+                    }
+                    fields.push(make.named(func, &fields, uses, through));
+                }
                 Err(why) if is_product => not_pipelined(func, load, &why, notes),
                 Err(_) => {}
             }
@@ -234,6 +239,20 @@ fn only_multiplied(func: &StagedFunc, users: &Users, v: Value) -> bool {
             StagedOp::Tile(TileOp::Cast) => only_multiplied(func, users, func.ops[user].result()),
             _ => false,
         })
+    })
+}
+
+/// Whether all that reads a field are products of threads, which take neighbours along its dim `fast`
+/// as lines of the operand and not along k: every such load finds all banks, however rows lie.
+fn is_read_along_lines(func: &StagedFunc, users: &Users, uses: &[Use], fast: usize) -> bool {
+    uses.iter().all(|used| match used {
+        Use::Fragment { .. } => false,
+        Use::Memory { mem, perm } => users.get(mem).is_some_and(|all| {
+            all.iter().filter(|(o, _)| func.ops[*o].code == StagedOp::MmaIssue).all(|&(_, at)| {
+                // The dim of the operand that is k, as one of the load.
+                perm.get(1 - at.min(1)).is_some_and(|&k| k as usize != fast)
+            })
+        }),
     })
 }
 

@@ -1,0 +1,79 @@
+//! How threads share a product that they make one multiply-add at a time, from shared memory.
+//!
+//! A load takes neighbours: along k where the operand lies so, along its lines where it does not. In
+//! the first case the lanes' lines follow each other, so that their loads find all banks in memory
+//! whose pieces change places from line to line; in the second each lane has runs of lines.
+
+use super::Staging;
+use super::layouts::permutation;
+use super::seeds::{contiguous_dim, extents};
+use super::threads::Team;
+use tessera_ir::{OpId, Value};
+use tessera_layout::{Blocked, Layout};
+use tessera_tile::{TileFunc, TileOp};
+
+/// Lines of a lane side by side.
+const RUN: u32 = 4;
+/// Lanes along rows and columns: the first of two that are as good.
+const LANES: [[u32; 2]; 4] = [[8, 4], [4, 8], [2, 16], [16, 2]];
+
+/// The layout of a product's sums.
+pub fn sums(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Layout {
+    let op = &func.ops[id];
+    let shape = extents(func.ty(op.result()));
+    let run = |i: usize| match fast_dim(func, staging, op.operands[i]) == 1 - i {
+        true => 1,
+        false => RUN,
+    };
+    let vector = [run(0), run(1)];
+    let mut best: Option<((u32, u32, bool), Blocked)> = None;
+    for lanes in LANES {
+        for i in 0..=team.warps.ilog2() {
+            let warps = [1 << i, team.warps >> i];
+            let lines = |d: usize| {
+                let all = shape[d].div_ceil(warps[d] * lanes[d]);
+                all.next_multiple_of(vector[d])
+            };
+            let [rows, columns] = [lines(0), lines(1)];
+            // Lanes without runs along the last dim, which most memory has side by side, want to be many.
+            let short = vector[1] == 1 && lanes[1] < 8;
+            let cost = (rows * columns, rows + columns, short);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                let spec = Blocked {
+                    vector: vector.to_vec(),
+                    lanes: lanes.to_vec(),
+                    warps: warps.to_vec(),
+                    ctas: vec![1, 1],
+                    order: vec![1, 0],
+                };
+                best = Some((cost, spec));
+            }
+        }
+    }
+    let (_, spec) = best.expect("there is a first way");
+    Layout::blocked(&shape, &spec)
+}
+
+/// The dim along which an operand's elements lie side by side in the shared memory that it is read
+/// from: that of the array it is loaded from, else the last one.
+fn fast_dim(func: &TileFunc, staging: &Staging<'_>, v: Value) -> usize {
+    let mut perm: Vec<usize> = (0..func.ty(v).rank()).collect();
+    let last = perm.len() - 1;
+    let mut v = v;
+    while let Some(id) = func.def_id(v) {
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::Transpose => {
+                let turn = permutation(op.attr("perm"));
+                perm = perm.iter().map(|&p| turn[p]).collect();
+                v = op.operands[0];
+            }
+            TileOp::Load => {
+                let fast = contiguous_dim(func, staging, id).unwrap_or(last);
+                return perm.iter().position(|&d| d == fast).unwrap_or(last);
+            }
+            _ => break,
+        }
+    }
+    last
+}
