@@ -96,10 +96,8 @@ fn plan(func: &StagedFunc) -> Option<Plan> {
         }
     }
     let scalars = taken[1..].iter().all(|&v| matches!(func.ty(v), Type::Scalar(_)));
-    let behind = func.blocks[func.ops[inner].regions[0]].ops.iter().copied();
-    let behind = behind.filter(|&id| id == issue).next_back()?;
     let rest = ops[last + 1..].iter().all(|&id| !touches_memory(func, id));
-    (scalars && rest).then_some(Plan { tiles, inner, behind, pieces, taken })
+    (scalars && rest).then_some(Plan { tiles, inner, behind: issue, pieces, taken })
 }
 
 /// Whether an op would notice that stores come later.
