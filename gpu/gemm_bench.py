@@ -3,6 +3,7 @@
     scripts/gpu-extension.sh                                                              here: builds build/gpu
     PYTHONPATH=build/gpu python3 gpu/gemm_bench.py --rounds 200 --out $OUT/gemm.json      there
     PYTHONPATH=build/gpu python3 gpu/gemm_bench.py --only 'bf16 4096' --config BM=128,BN=256,BK=64,num_stages=4
+    PYTHONPATH=build/gpu python3 gpu/gemm_bench.py --only 'bf16 4096' --off epilogue --off rotate,pair
 
 All runs of a row alternate at random in one process, on the same random normal data. Before each launch 256 MiB are written,
 which empties the cache. A ratio is the median over the rounds of the time of the library over ours, with the interval that
@@ -14,6 +15,7 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import re
 import sys
 import traceback
@@ -118,6 +120,8 @@ class Config:
     """What is pinned of a schedule; all else stays the compiler's choice."""
 
     values: dict = field(default_factory=dict)
+    #: Passes of the compiler that are left out, separated by commas.
+    off: str = ""
 
     @classmethod
     def of(cls, text):
@@ -132,7 +136,28 @@ class Config:
 
     @property
     def name(self):
-        return ",".join(f"{name}={value}" for name, value in self.values.items()) or "default"
+        words = [f"{name}={value}" for name, value in self.values.items()]
+        return ",".join(words + [f"without {self.off}"] * bool(self.off)) or "default"
+
+    @classmethod
+    def without(cls, text):
+        return cls(off=text)
+
+    @contextlib.contextmanager
+    def set(self):
+        """The environment in which kernels are compiled so."""
+        if not self.off:
+            yield
+            return
+        before = os.environ.get("TESSERA_OFF")
+        os.environ["TESSERA_OFF"] = self.off
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TESSERA_OFF"]
+            else:
+                os.environ["TESSERA_OFF"] = before
 
     def tile(self, chosen):
         """As `ts.op.matmul` takes it."""
@@ -187,7 +212,12 @@ class Bench:
         more |= {"out_dtype": row.out} if row.out != row.stored else {}
         more |= {"precision": row.precision} if row.precision else {}
         tile = config.tile(self.planned(row, a, b).tile)
-        return lambda turn=0: ts.op.matmul(a, b, tile=tile, **more)
+
+        def run(turn=0):
+            with config.set():
+                return ts.op.matmul(a, b, tile=tile, **more)
+
+        return run
 
     def planned(self, row, a, b):
         from tessera.kernels import gemm
@@ -291,14 +321,14 @@ class Bench:
     # Times
 
     def row(self, row):
-        configs = [Config(), *self.options.config]
+        configs = [Config(), *self.options.config, *self.options.off]
         with self.settings(row):
             refused = {}
             for config in configs:
                 try:
                     self.check(row, config)
                 except (Mismatch, ts.TesseraError) as error:
-                    if not config.values:
+                    if not config.values and not config.off:
                         raise
                     refused[config.name] = first_line(error)
             arrays = self.arrays(row, self.normal)
@@ -320,6 +350,8 @@ class Bench:
         return {
             "status": "pass", "peer": fastest, "peer_speed": tera(theirs), "rounds": len(theirs),
             "ours": {name: {**ratio(samples[name], theirs), "speed": tera(samples[name])} for name in ours},
+            # How many times as fast the default is.
+            "gains": {config.name: ratio(samples["default"], samples[config.name]) for config in configs if config.off},
             "refused": refused, "samples_us": {name: micro(each) for name, each in samples.items()}, "told": self.told(row, arrays),
         }  # fmt: skip
 
@@ -340,7 +372,7 @@ def line(row, found):
     if found["status"] != "pass":
         return f"{row.name:<34} {found['status']}: {found['why'][:120]}"
     mine = found["ours"]["default"]
-    tuned = {name: one for name, one in found["ours"].items() if name != "default"}
+    tuned = {name: one for name, one in found["ours"].items() if name != "default" and name not in found["gains"]}
     mark = " " if mine["ratio"] >= row.must else "<"
     out = (
         f"{row.name:<34} {mine['ratio']:>6.3f} [{mine['low']:.3f}, {mine['high']:.3f}] {mark} {row.must:>5.2f} {row.aim:>5.2f} "
@@ -349,6 +381,8 @@ def line(row, found):
     if tuned:
         name, one = max(tuned.items(), key=lambda item: item[1]["ratio"])
         out += f"  {one['ratio']:.3f} with {name}"
+    for name, one in found["gains"].items():
+        out += f"\n    {name:<30} {one['ratio']:>6.3f} [{one['low']:.3f}, {one['high']:.3f}] times as fast with them"
     return out + "".join(f"\n    {name}: {why[:120]}" for name, why in found["refused"].items())
 
 
@@ -363,6 +397,8 @@ def parse(args=None):
     option("--seconds", type=float, default=math.inf, metavar="N", help="the most that the samples of a row may take")
     option("--config", type=Config.of, action="append", default=[], metavar="BM=128,BN=256,…",
            help="also with this pinned; may be given more than once")  # fmt: skip
+    option("--off", type=Config.without, action="append", default=[], metavar="PASS,…",
+           help="also without these passes of the compiler; may be given more than once")  # fmt: skip
     option("--seed", type=int, default=1, metavar="N", help="of all random numbers (1)")
     option("--out", type=Path, metavar="FILE", help="where everything goes, as JSON")
     option("--list", action="store_true", help="tells the names of the rows")

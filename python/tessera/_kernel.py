@@ -136,7 +136,14 @@ class KernelFn:
     def __getitem__(self, grid: int | tuple[int, ...]) -> Callable[..., Any]:
         return functools.partial(self.launch, grid=grid)
 
-    def jit(self, *, target: str | None = None, layouts: Mapping[str, Mapping[str, int | None]] | None = None, **values: Any) -> Compiled:
+    def jit(
+        self,
+        *,
+        target: str | None = None,
+        layouts: Mapping[str, Mapping[str, int | None]] | None = None,
+        off: str | Sequence[str] = (),
+        **values: Any,
+    ) -> Compiled:
         """Compiles for these dims, tunables and constants, without data.
 
         Dims that reach a tile shape must be given; others may stay free. ``target`` is a backend, or an
@@ -147,9 +154,13 @@ class KernelFn:
         ``axis`` is the axis along which neighbours lie side by side (``{"b": {"axis": 0}}`` is column-major; ``None`` for
         an array that has no such axis), and ``align`` the power of two, up to 16, that the address and the strides of the
         other axes are multiples of, in bytes. GPUs have code of their own for each. Calls still take any arrays.
+
+        ``off`` names passes of the compiler that are left out, to see what each gives; results stay the same. A name that
+        no pass has is refused with the list of them. ``TESSERA_OFF`` does so for every kernel.
         """
         given = {name: capture(value) for name, value in values.items()}
-        return Compiled(self, self._kernel.jit(given, _layouts(layouts or {}), target, profile_now()))
+        passes = [off] if isinstance(off, str) else list(off)
+        return Compiled(self, self._kernel.jit(given, _layouts(layouts or {}), target, profile_now(), passes))
 
     def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:
         """The text of one level: ``graph``, ``schedule``, ``tile``, ``staged`` (GPUs have it) or ``target``."""

@@ -224,7 +224,7 @@ impl KernelHandle {
     ) -> Result<(Arc<Specialised>, bool), Diagnostics> {
         let request = crate::request::read(&self.kernel, &self.params, given)?;
         self.require(&request.sizes)?;
-        let mode = Mode { profile, ..Mode::default() };
+        let mode = Mode { profile, off: given.off.and(crate::knobs::off()?), ..Mode::default() };
         self.specialise(&request.config, &request.tunables, choice, mode, &request.said)
     }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::path::PathBuf;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_lower::stage::Off;
 
 pub struct Knob {
     pub name: &'static str,
@@ -74,6 +75,11 @@ pub const PTXAS: Knob = Knob {
     alias: None,
     doc: "NVIDIA's assembler for PTX, the program; looked for among Python's packages and on the search path where it is not set. Kernels run without one.",
 };
+pub const OFF: Knob = Knob {
+    name: "TESSERA_OFF",
+    alias: None,
+    doc: "Passes that are left out, separated by commas, to see what each gives: results stay the same. A name that no pass has is refused with the list of them.",
+};
 pub const DEBUG_PANIC: Knob = Knob {
     name: "TESSERA_DEBUG_PANIC",
     alias: None,
@@ -94,6 +100,7 @@ pub const ALL: &[Knob] = &[
     DUMP_DIR,
     DEBUG_IR,
     VERIFY,
+    OFF,
     DEBUG_PANIC,
 ];
 
@@ -125,6 +132,7 @@ impl Knob {
 pub struct OfLaunches {
     pub check: bool,
     pub backend: Option<String>,
+    pub off: Option<String>,
 }
 
 thread_local! {
@@ -133,7 +141,7 @@ thread_local! {
 
 /// Hands over the variables that launches ask for, as they are now.
 pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
-    let read = || OfLaunches { check: CHECK.is_set(), backend: BACKEND.get() };
+    let read = || OfLaunches { check: CHECK.is_set(), backend: BACKEND.get(), off: OFF.get() };
     let Some(now) = environment() else { return look(&read()) };
     SEEN.with_borrow_mut(|seen| {
         if seen.as_ref().is_none_or(|(state, _)| *state != now) {
@@ -166,6 +174,13 @@ fn environment() -> Option<usize> {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn environment() -> Option<usize> {
     None
+}
+
+/// Passes that the environment leaves out.
+pub fn off() -> Result<Off, Diagnostics> {
+    let Some(text) = of_launches(|knobs| knobs.off.clone()) else { return Ok(Off::default()) };
+    let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
+    Off::named(names, OFF.name)
 }
 
 /// Where compiled kernels are kept; nowhere if that is not said and the user has no home.

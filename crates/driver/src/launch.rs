@@ -56,9 +56,10 @@ pub enum Purpose {
 }
 
 impl Ask {
-    fn mode(&self) -> Mode {
+    fn mode(&self) -> Result<Mode, Diagnostics> {
         let form = if self.purpose == Purpose::Watch { Form::Source } else { Form::Lowered };
-        Mode { profile: self.profile, grid: GridFrom::caller(self.grid.as_deref()), form }
+        let (grid, off) = (GridFrom::caller(self.grid.as_deref()), knobs::off()?);
+        Ok(Mode { profile: self.profile, grid, form, off })
     }
 }
 
@@ -159,7 +160,7 @@ impl KernelHandle {
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, self.target(), &ask)?;
         let (spec, cache_hit, measure) =
-            self.choose(&bound, place.location, &place.choice, ask.mode())?;
+            self.choose(&bound, place.location, &place.choice, ask.mode()?)?;
         Ok(Prepared { measure, ..place.prepared(self, bound, spec, cache_hit, ask) })
     }
 
@@ -175,7 +176,8 @@ impl KernelHandle {
         let bound = bind(&self.params, call, self.kernel.static_dims(), Some(&spec.config))?;
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, target, &ask)?;
-        let mode = Mode { profile: spec.mode.profile, ..ask.mode() };
+        let Mode { profile, off, .. } = spec.mode;
+        let mode = Mode { profile, off, ..ask.mode()? };
         let same =
             |a: &dyn Backend, b: &dyn Backend| a.name() == b.name() && a.target() == b.target();
         let here = place.checked || same(&*place.choice.backend, &*spec.choice.backend);
@@ -406,8 +408,8 @@ impl Placed {
         };
         let mut basis = Basis::default();
         if choice.is_cuda() {
-            let environment = knobs::BACKEND.get();
-            basis = Basis { selection: backends.changes(), environment, ..basis };
+            let (environment, off) = knobs::of_launches(|k| (k.backend.clone(), k.off.clone()));
+            basis = Basis { selection: backends.changes(), environment, off, ..basis };
         }
         let moves = (location != Location::Host) != choice.is_cuda();
         if moves && ask.purpose == Purpose::Run && !checked {

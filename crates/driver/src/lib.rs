@@ -77,5 +77,6 @@ pub use tessera_interp::{
     CheckReport, HostArray, KernelCall, Kernels, Lines, Moment, NoKernels, Observed, Watch,
     is_interrupt, run_graph, set_interrupt_check, set_print,
 };
+pub use tessera_lower::stage::Off;
 pub use tessera_support::forked;
 pub use tessera_target::{BufferArg, Queue};

@@ -3,6 +3,7 @@
 use crate::reproducible::Reproducible;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Changed, DimExpr, Pass, PassContext, PassManager, PassOptions};
+use tessera_lower::stage::Off;
 use tessera_lower::{TILE_PASSES, races, tile_pipeline};
 use tessera_numerics::Profile;
 use tessera_tile::{KernelKind, Tile, TileFunc, kind_of};
@@ -13,6 +14,8 @@ pub struct Mode {
     pub profile: Profile,
     pub grid: GridFrom,
     pub form: Form,
+    /// Passes that are left out.
+    pub off: Off,
 }
 
 /// Who says how many groups or lanes there are. What is known of the kernel's own grid (an access
@@ -75,7 +78,10 @@ impl Mode {
                 several.iter().fold(1, |bits, &s| bits << 1 | u64::from(s))
             }
         };
-        (self.profile as u64) << 8 | (self.form as u64) << 4 | grid
+        u64::from(self.off.bits()) << 16
+            | (self.profile as u64) << 8
+            | (self.form as u64) << 4
+            | grid
     }
 }
 
@@ -123,8 +129,11 @@ mod tests {
         for &profile in Profile::ALL {
             for form in [Form::Lowered, Form::Source] {
                 for grid in grids {
-                    let mode = Mode { profile, form, grid: GridFrom::caller(grid) };
-                    assert!(tags.insert(mode.tag()), "{mode:?}");
+                    for off in [&[][..], &["epilogue"], &["epilogue", "roles"]] {
+                        let off = Off::named(off.iter().copied(), "off").unwrap();
+                        let mode = Mode { profile, form, grid: GridFrom::caller(grid), off };
+                        assert!(tags.insert(mode.tag()), "{mode:?}");
+                    }
                 }
             }
         }

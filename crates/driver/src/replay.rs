@@ -109,6 +109,8 @@ pub(crate) struct Basis {
     /// What the choice of the backend rests on, beside where the arrays are.
     pub selection: u64,
     pub environment: Option<String>,
+    /// Passes that the environment leaves out.
+    pub off: Option<String>,
     pub returns: Vec<usize>,
 }
 
@@ -167,7 +169,8 @@ impl Replays {
                 let same = basis.profile == profile
                     && basis.selection == selection
                     && basis.grid.as_deref() == grid
-                    && basis.environment == knobs.backend;
+                    && basis.environment == knobs.backend
+                    && basis.off == knobs.off;
                 if same { fit(recipe, args) } else { None }
             };
             if knobs.check { None } else { kept.iter().find_map(fits) }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_frontend::{Capture, Config, Kernel};
 use tessera_ir::DimExpr;
+use tessera_lower::stage::Off;
 use tessera_target::arrays::Said;
 
 /// What a caller gives, as it came.
@@ -18,6 +19,8 @@ pub struct Given {
     pub values: BTreeMap<String, Capture>,
     /// How arrays lie, by parameter: each entry is a property with its value.
     pub layouts: BTreeMap<String, BTreeMap<String, Capture>>,
+    /// Passes that are left out.
+    pub off: Off,
 }
 
 pub struct Request {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
 use tessera_frontend::{Capture, Config, Kernel};
 use tessera_ir::{Attr, Attrs, DimExpr, PassContext, PassOptions, Privilege, Type};
+use tessera_lower::stage::Off;
 use tessera_target::arrays::Said;
 use tessera_target::{Artifact, CompileOptions};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
@@ -117,7 +118,7 @@ impl Lowered {
         let start = Instant::now();
         let (profile, store, arrays) = (mode.profile, cache::store()?, said.clone());
         let options = CompileOptions { profile, store, arrays };
-        let artifact = choice.backend.compile(&scheduled(&func, config), &options)?;
+        let artifact = choice.backend.compile(&scheduled(&func, config, mode.off), &options)?;
         notes.extend(cache::take_warnings());
         stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
         let (config, choice, rejected) = (config.clone(), choice.clone(), Vec::new());
@@ -144,7 +145,7 @@ impl Lowered {
 const SCHEDULE: [&str; 2] = ["num_warps", "num_stages"];
 
 /// The function with the schedule that the configuration asks for, where it asks for any.
-fn scheduled<'f>(func: &'f TileFunc, config: &Config) -> Cow<'f, TileFunc> {
+fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
     let mut said = Attrs::new();
     for name in SCHEDULE {
         let wanted = config.tunables.get(name).or_else(|| config.consts.get(name));
@@ -154,12 +155,20 @@ fn scheduled<'f>(func: &'f TileFunc, config: &Config) -> Cow<'f, TileFunc> {
             said.set(name, Attr::Int(*n));
         }
     }
+    if let Some(off) = off.attr() {
+        said.set("off", off);
+    }
     if said.is_empty() {
         return Cow::Borrowed(func);
     }
     let mut func = func.clone();
     func.attrs.set("config", Attr::Dict(said));
     Cow::Owned(func)
+}
+
+/// The function with these passes left out.
+pub fn without(func: &TileFunc, off: Off) -> Cow<'_, TileFunc> {
+    scheduled(func, &Config::default(), off)
 }
 
 fn print_levels(spec: &Specialised) {

@@ -16,6 +16,13 @@ pub(crate) fn rearrange(x: &Data, shape: &[usize], strides: &[usize]) -> Data {
     each_data!(x, xs => Elem::wrap(strided(xs, shape, strides)))
 }
 
+/// The block of a tile of `shape` from `at` on.
+pub(crate) fn part(x: &Data, shape: &[usize], at: &[usize], extent: &[usize]) -> Data {
+    let strides = strides_of(shape);
+    let first: usize = at.iter().zip(&strides).map(|(at, stride)| at * stride).sum();
+    each_data!(x, xs => Elem::wrap(strided(&xs[first..], extent, &strides)))
+}
+
 fn strided<T: Copy>(xs: &[T], shape: &[usize], strides: &[usize]) -> Vec<T> {
     let Some((&len, outer)) = shape.split_last() else { return xs.to_vec() };
     let (stride, outer_strides) = (strides[outer.len()], &strides[..outer.len()]);

@@ -32,6 +32,7 @@ mod facts;
 mod layout;
 mod maps;
 mod mma;
+mod part;
 mod reduce;
 mod reshape;
 mod shared;

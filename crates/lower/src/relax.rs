@@ -12,6 +12,7 @@
 //! Must not: know what the kernel computes.
 
 use crate::canonicalise::Canonicalise;
+use crate::stage::{Off, Step};
 use crate::whole::always;
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, Op, OpId, OpSpec, Pass, PassContext, Rewriter, Type, Value};
@@ -23,7 +24,13 @@ type Rw<'f> = Rewriter<'f, Tile>;
 type Rule = fn(&mut Rw<'_>, &Uses, OpId, BlockId) -> bool;
 
 /// The rules, each over the whole function before the next.
-const RULES: [Rule; 5] = [unmasked, added, maximum, power, quotient];
+const RULES: [(Step, Rule); 5] = [
+    (Step::Whole, unmasked),
+    (Step::Relax, added),
+    (Step::Relax, maximum),
+    (Step::Relax, power),
+    (Step::Relax, quotient),
+];
 
 /// How often each value is used.
 struct Uses(BTreeMap<Value, usize>);
@@ -46,7 +53,8 @@ impl Uses {
 
 pub(crate) fn relax(func: &TileFunc) -> TileFunc {
     let mut func = func.clone();
-    for rule in RULES {
+    let off = Off::of(&func);
+    for (_, rule) in RULES.into_iter().filter(|(step, _)| !off.has(*step)) {
         let old = func;
         let uses = Uses::of(&old);
         let mut rw = Rewriter::new(&old);

@@ -11,7 +11,7 @@ use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_interp::{HostArray, Interp, StagedOptions, Timing, run_staged};
 use tessera_ir::{Dim, PassContext, PassOptions, Type, verify};
-use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
+use tessera_lower::stage::{MOST_SLOTS, MatrixRow, Off, StageCaps, Staging, Step, stage};
 use tessera_numerics::{DType, Profile};
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
@@ -192,4 +192,31 @@ fn cases_give_their_expected_text_and_values() {
         runs(&func, &new, input);
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Whatever pass is left out, a kernel can still be staged and computes the same.
+#[test]
+fn every_pass_can_be_left_out() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engine");
+    let mut plain = 0;
+    for case in ["gemm.tir", "bias_relu.tir", "spec_attention.tir"] {
+        let text = std::fs::read_to_string(folder.join(case)).unwrap();
+        let input = text.split_once(SPLIT).map_or(text.as_str(), |(input, _)| input);
+        let func = tile_func(input);
+        let whole = staged(&func, input).0.to_string();
+        for &step in Step::ALL {
+            let mut less = func.clone();
+            let off = Off::default().with(step).attr().unwrap();
+            let mut config = tessera_ir::Attrs::new();
+            config.set("off", off);
+            less.attrs.set("config", tessera_ir::Attr::Dict(config));
+            let (new, _) = staged(&less, input);
+            // The attribute itself is the only difference where a pass had nothing to do.
+            let text =
+                new.to_string().replace(&format!(", config = {{off = [{}]}}", step.name()), "");
+            plain += usize::from(text != whole);
+            runs(&func, &new, input);
+        }
+    }
+    assert!(plain >= 20, "only {plain} ways were different");
 }

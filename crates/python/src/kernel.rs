@@ -93,14 +93,17 @@ impl Kernel {
         layouts: &Bound<'_, PyDict>,
         target: Option<&str>,
         profile: usize,
+        off: Vec<String>,
     ) -> PyResult<Compiled> {
         let entries = |(name, all): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
             Ok((name.extract()?, captures_of(all.cast()?)?))
         };
         let layouts = layouts.iter().map(entries).collect::<PyResult<_>>()?;
-        let given = tessera_driver::Given { values: captures_of(values)?, layouts };
+        let values = captures_of(values)?;
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         let inner = enter(py, || {
+            let off = tessera_driver::Off::named(off.iter().map(String::as_str), "`off`")?;
+            let given = tessera_driver::Given { values, layouts, off };
             tessera_driver::Compiled::new(&self.handle, &BACKENDS, &given, target, profile)
         })?;
         warn(py, &self.handle, 2)?;

@@ -21,6 +21,8 @@ pub trait StagedBuild {
     fn select(&mut self, c: Value, a: Value, b: Value) -> Value;
     fn reduce(&mut self, x: Value, op: ReduceOp, axis: usize) -> Result<Value, String>;
     fn convert_layout(&mut self, x: Value, ty: Type) -> Value;
+    /// A block of a tile, of whole atoms of its layout.
+    fn frag_part(&mut self, x: Value, at: &[u32], extent: &[u32]) -> Result<Value, String>;
     fn ring_create(&mut self, ty: Type) -> Value;
     fn acquire(&mut self, ring: Value, i: Value) -> Value;
     fn fill(&mut self, slot: Value, field: &str, src: Value, at: &[Value], extent: &[i64]) -> OpId;
@@ -96,6 +98,12 @@ impl StagedBuild for Builder<'_, Staged> {
             return x;
         }
         self.one(OpSpec::new(StagedOp::ConvertLayout, &[x]), ty)
+    }
+
+    fn frag_part(&mut self, x: Value, at: &[u32], extent: &[u32]) -> Result<Value, String> {
+        let ints = |list: &[u32]| Attr::ints(list.iter().map(|&n| i64::from(n)));
+        let spec = OpSpec::new(StagedOp::FragPart, &[x]).attr("at", ints(at));
+        self.value(spec.attr("extent", ints(extent)))
     }
 
     fn ring_create(&mut self, ty: Type) -> Value {

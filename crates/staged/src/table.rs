@@ -54,6 +54,13 @@ define_ops! {
         results: Some(0), effects: Write, infer: None, verify: Some(smem::verify_store),
         example: "staged.frag_store %m, %t",
     }
+    /// A block of a tile that is made of whole atoms of its layout: each thread keeps what it holds of
+    /// it, and nothing moves.
+    FragPart = 0x214 "frag_part" since "0.3" {
+        operands: [x: Tile], groups: [], attrs: [at: Ints required, extent: Ints required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(smem::infer_part), verify: Some(smem::verify_part),
+        example: "%q = staged.frag_part %t {at = [0, 0], extent = [8, 8]} : LAID",
+    }
     /// A ring: as many slots as its type says, all free. Counter `i` of a ring op speaks of slot
     /// `i mod n`; phases and barriers are found from it where instructions are selected.
     RingCreate = 0x220 "ring_create" since "0.2" {

@@ -87,5 +87,6 @@ fn one(
     let mut func = func.clone();
     let passes = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
     mode.pipeline(passes).run(&mut func, &mut PassContext::default())?;
+    let func = crate::specialise::without(&func, mode.off);
     Ok(Arc::from(choice.backend.compile(&func, options)?))
 }

@@ -78,7 +78,8 @@ impl GraphProgram {
         let choice = backends.to_compile(options.backend.as_deref())?;
         let start = Instant::now();
         let before = kernels::compiled_kernels();
-        let mode = Mode { profile: options.profile, ..Mode::default() };
+        let (profile, off) = (options.profile, crate::knobs::off()?);
+        let mode = Mode { profile, off, ..Mode::default() };
         let code = kernels::compile(&plan.kernels, &choice, mode)?;
         let places = assign(&plan);
         let mut counts = Counts::default();

@@ -49,6 +49,14 @@ impl<'p> Agent<'p> {
                 let value = self.tile(op.operands[0], loc)?;
                 self.set(op.result(), Val::Tile(value));
             }
+            StagedOp::FragPart => {
+                let value = self.tile(op.operands[0], loc)?;
+                let list = |all: Vec<i64>| all.into_iter().map(|n| n as usize).collect::<Vec<_>>();
+                let shape = func.ty(op.operands[0]).static_shape().unwrap_or_default();
+                let (at, extent) = (list(ints(op, "at")), list(ints(op, "extent")));
+                let value = crate::shape::part(&value, &list(shape), &at, &extent);
+                self.set(op.result(), Val::Tile(std::sync::Arc::new(value)));
+            }
             StagedOp::SmemAlloc => {
                 let ty = func.ty(op.result());
                 let mem =

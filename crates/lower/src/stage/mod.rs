@@ -9,6 +9,7 @@ mod hoist;
 mod lanes;
 mod layouts;
 mod open;
+mod passes;
 mod persist;
 mod rings;
 mod scalars;
@@ -18,6 +19,7 @@ mod threads;
 pub use ahead::ahead;
 pub use hoist::hoist;
 pub use open::open;
+pub use passes::{Off, Step};
 pub use rings::{chunk_bytes, neighbour_axis, rings};
 pub use scalars::{divisor, is_from_zero};
 pub use threads::Team;
@@ -96,8 +98,11 @@ pub fn stage(
     slots: u32,
     notes: &mut Diagnostics,
 ) -> Result<StagedFunc, Diagnostics> {
+    let off = Off::of(func);
     if !staging.caps.engine.is_empty() {
-        if let Some(staged) = engine::stage(func, staging, slots, notes)? {
+        if !off.has(Step::Encode)
+            && let Some(staged) = engine::stage(func, staging, slots, notes)?
+        {
             return Ok(staged);
         }
         let caps = StageCaps { engine: Vec::new(), ..staging.caps.clone() };
@@ -108,12 +113,14 @@ pub fn stage(
     let staged = open(func, staging, team, &layouts)?;
     tessera_ir::verify(&staged)?;
     let staged = match persist::persist(&staged, staging) {
-        Some(again) if slots > 1 => again,
+        Some(again) if slots > 1 && !off.has(Step::Persist) => again,
         _ => staged,
     };
-    let staged = hoist(&staged, staging).unwrap_or(staged);
-    let staged = rings(&staged, staging, slots, notes);
-    let staged = ahead::ahead(&staged).unwrap_or(staged);
+    let hoisted = if off.has(Step::Hoist) { None } else { hoist(&staged, staging) };
+    let staged = hoisted.unwrap_or(staged);
+    let staged = if off.has(Step::Rings) { staged } else { rings(&staged, staging, slots, notes) };
+    let early = if off.has(Step::Ahead) { None } else { ahead::ahead(&staged) };
+    let staged = early.unwrap_or(staged);
     tessera_ir::verify(&staged)?;
     Ok(staged)
 }

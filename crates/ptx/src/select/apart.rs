@@ -16,6 +16,7 @@ use crate::inst::*;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, OpId, Type};
 use tessera_layout::{In, Layout, Shared};
+use tessera_lower::stage::{Off, Step};
 use tessera_staged::StagedOp;
 use tessera_staged::ops::roles::RoleInfo;
 
@@ -52,7 +53,8 @@ impl Select<'_> {
         let groups = info.warps as u32 >> IN_GROUP;
         let whole = (info.warps as u32).is_multiple_of(1 << IN_GROUP) && groups.is_power_of_two();
         let wanted = groups * info.replicas as u32;
-        if !whole || groups < 2 || info.one_thread || *next + wanted > BARRIERS {
+        let off = Off::of(self.func).has(Step::Apart);
+        if off || !whole || groups < 2 || info.one_thread || *next + wanted > BARRIERS {
             return;
         }
         let Some(found) = self.stores_apart(role, groups) else { return };
@@ -117,14 +119,22 @@ impl Select<'_> {
         }
         let write = &func.ops[all[2]];
         let (mem, tile) = (write.operands[0], write.operands[1]);
-        let users = |v| func.walk().iter().filter(|&&o| func.ops[o].operands.contains(&v)).count();
+        // Others that go through the same memory, or to the same array, do so in the same way: what is
+        // written by one warpgroup is its own part each time. A thread counts the copies it began.
+        let alike = |o: &OpId| match func.ops[*o].code {
+            FragStore => self.layout(func.ops[*o].operands[1]) == self.layout(tile),
+            code => code == BulkStore,
+        };
+        let users = |v| {
+            let takes = move |o: &OpId| func.ops[*o].operands.contains(&v);
+            func.walk().into_iter().filter(takes).collect::<Vec<_>>()
+        };
         let alone = op.operands[0] == mem
             && func.def(mem).is_some_and(|o| o.code == StagedOp::SmemAlloc)
-            && users(mem) == 2
-            && users(op.operands[1]) == 1;
-        let waits = func.ops[all[0]].attr("keep").and_then(Attr::as_int).unwrap_or(0) == 0;
+            && users(mem).iter().all(alike)
+            && users(op.operands[1]).iter().all(|&o| func.ops[o].code == BulkStore);
         let together = [all[1], all[4]].iter().any(|&o| func.ops[o].attr("all").is_some());
-        if !alone || !waits || together {
+        if !alone || together {
             return None;
         }
         let Type::Smem { layout: shared, .. } = func.ty(mem) else { return None };

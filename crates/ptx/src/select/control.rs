@@ -41,7 +41,7 @@ impl Select<'_> {
     }
 
     /// The same, some of them as words.
-    fn carry_as(&mut self, args: &[Value], inits: &[Value], as_words: &[bool]) -> Vec<Carried> {
+    pub fn carry_as(&mut self, args: &[Value], inits: &[Value], as_words: &[bool]) -> Vec<Carried> {
         let (mut to, mut from) = (Vec::new(), Vec::new());
         let mut out = Vec::new();
         for ((&arg, &init), &words) in args.iter().zip(inits).zip(as_words) {
@@ -167,8 +167,13 @@ impl Select<'_> {
         if let Repr::Packed(words) = self.repr(v) {
             return words.clone();
         }
-        let (dtype, regs) = (self.dtype(v), self.regs(v));
+        let dtype = self.dtype(v);
         let each = 4 / dtype.bytes();
+        if let Repr::Splat(r) = *self.repr(v) {
+            let word = self.scalars().encode_packed(dtype, &vec![r; each]);
+            return vec![word; self.layout(v).regs() as usize / each];
+        }
+        let regs = self.regs(v);
         let mut scalars = self.scalars();
         regs.chunks(each).map(|codes| scalars.encode_packed(dtype, codes)).collect()
     }

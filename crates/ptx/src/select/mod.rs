@@ -16,6 +16,7 @@ mod indexed;
 mod mbar;
 mod memory;
 mod ordered;
+mod part;
 mod place;
 mod print;
 mod product;
@@ -385,6 +386,7 @@ impl<'a> Select<'a> {
         match op.code {
             StagedOp::Tile(code) => self.tile_op(id, code),
             StagedOp::ConvertLayout => self.convert(id),
+            StagedOp::FragPart => self.frag_part(id),
             StagedOp::SmemAlloc => self.smem_alloc(id),
             StagedOp::FragLoad if self.is_lazy(id) => {
                 let m = self.smem(op.operands[0]);

@@ -60,13 +60,15 @@ impl Select<'_> {
     }
 
     /// Whether a tile is used by nothing but what takes words.
-    fn has_packed_uses(&self, v: Value) -> bool {
+    pub fn has_packed_uses(&self, v: Value) -> bool {
         let func = self.func;
         func.walk().iter().map(|&id| &func.ops[id]).filter(|op| op.operands.contains(&v)).all(
             |op| match op.code {
                 StagedOp::FragStore | StagedOp::MmaIssue => true,
                 StagedOp::Tile(TileOp::Mma) => op.operands[2] != v,
-                StagedOp::ConvertLayout => self.has_packed_uses(op.result()),
+                StagedOp::ConvertLayout | StagedOp::FragPart => self.has_packed_uses(op.result()),
+                // What a persistent loop hands to its next group: the words are carried.
+                StagedOp::Tile(TileOp::Yield) => self.hands_on_words(op, v),
                 _ => false,
             },
         )

@@ -197,7 +197,9 @@ impl Select<'_> {
         let body = op.regions[0];
         let args = func.blocks[body].args.clone();
         let (axes, carried_args) = args.split_at(op.group("grid").len());
-        let carried = self.carry(carried_args, op.group("init"));
+        let as_words: Vec<bool> =
+            (0..carried_args.len()).map(|i| self.goes_around_as_words(id, i)).collect();
+        let carried = self.carry_as(carried_args, op.group("init"), &as_words);
         for (&v, carried) in carried_args.iter().zip(&carried) {
             self.bind_carried(v, carried);
         }

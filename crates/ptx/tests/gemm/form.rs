@@ -128,6 +128,8 @@ pub struct Form {
     /// Adds to `c` instead of writing it.
     pub adds: bool,
     pub stages: Option<i64>,
+    /// A pass that is left out.
+    pub off: Option<&'static str>,
 }
 
 impl Form {
@@ -142,14 +144,20 @@ impl Form {
             turned: (false, false),
             adds: false,
             stages: None,
+            off: None,
         }
     }
 
     pub fn text(&self) -> String {
         let Form { a, b, acc, out, tile: (bm, bn, bk), turned, .. } = self;
         let zero = if acc.is_float() { "0.0" } else { "0" };
-        let config =
-            self.stages.map_or(String::new(), |n| format!(", config = {{num_stages = {n}}}"));
+        let stages = self.stages.map(|n| format!("num_stages = {n}"));
+        let off = self.off.map(|name| format!("off = [{name}]"));
+        let said: Vec<String> = stages.into_iter().chain(off).collect();
+        let config = match said.is_empty() {
+            true => String::new(),
+            false => format!(", config = {{{}}}", said.join(", ")),
+        };
         let operand = |name: &str,
                        rows: &str,
                        cols: &str,

@@ -11,6 +11,7 @@ mod judge;
 
 use form::{Form, Lies, Runs, integers, plain};
 use judge::{assembled, tools};
+use tessera_lower::stage::Step;
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
 use tessera_ptx::{PtxCaps, compile, usual_classes};
@@ -141,6 +142,40 @@ fn attention() {
     }
 }
 
+/// Stores that are put off: loops shorter than a tile has pieces, as long, and longer; one group a
+/// block and several; results of 16 bits and of 32, of two, three and four pieces.
+#[test]
+fn results_leave_while_the_next_are_computed() {
+    let all = [
+        ((64, 64, 64), DType::F32),
+        ((64, 128, 64), DType::BF16),
+        ((128, 192, 64), DType::BF16),
+        ((128, 256, 64), DType::BF16),
+        ((128, 128, 32), DType::F32),
+    ];
+    for (tile, out) in all {
+        let form = Form { out, ..Form::new(DType::BF16, tile) };
+        for k in [64, 328] {
+            let staged = check(&form, (5 * tile.0 - 8, tile.1, k), ROWS);
+            assert!(staged.contains("frag_part %before"), "{staged}");
+        }
+    }
+    // The sums of 128x256 leave no room for as many numbers of 32 bits.
+    let form = Form::new(DType::BF16, (128, 256, 64));
+    let staged = check(&form, (130, 264, 64), ROWS);
+    assert!(!staged.contains("frag_part") && is_on_engine(&staged), "{staged}");
+}
+
+/// Without any one pass the code computes the same.
+#[test]
+fn every_pass_can_be_left_out() {
+    for step in Step::ALL {
+        let off = Some(step.name());
+        let form = Form { out: DType::BF16, off, ..Form::new(DType::BF16, (128, 128, 64)) };
+        check(&form, (300, 136, 136), ROWS);
+    }
+}
+
 /// What an assembler says of the largest tiles: nothing is spilled, and no product waits for another
 /// that it does not need.
 #[test]
@@ -148,7 +183,9 @@ fn assembles_without_spills_or_serialised_products() {
     let Some(tools) = tools() else { return };
     let attention = case(include_str!("../../../lower/tests/engine/attention.tir"));
     let gemm = |out| Form { out, ..Form::new(DType::BF16, (128, 256, 64)) }.text();
-    for text in [gemm(DType::BF16), gemm(DType::F32), attention] {
+    let plain =
+        Form { off: Some("defer"), out: DType::BF16, ..Form::new(DType::BF16, (128, 256, 64)) };
+    for text in [gemm(DType::BF16), gemm(DType::F32), plain.text(), attention] {
         let func = form::tile_func(&text);
         let caps = PtxCaps::of(90, true).unwrap();
         let classes = usual_classes(&Frame::new(&func).unwrap());

@@ -124,3 +124,38 @@ pub fn verify_store(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     same(func.ty(op.operands[0]), func.ty(op.operands[1]), errors);
 }
+
+/// The type of a block of a tile: its layout has the same atom, repeated as often as the block needs.
+pub fn infer_part(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
+    let Some(tile @ Type::Frag { dtype, layout, .. }) = c.operands.first() else {
+        return Err("expected a tile with a layout".into());
+    };
+    let [at, extent] = ["at", "extent"].map(|name| part_of(c.attrs.get(name)));
+    let part = at.as_ref().zip(extent.as_ref()).and_then(|(at, e)| layout.part(at, e));
+    let (Some((part, _)), Some(extent)) = (part, extent) else {
+        let atom = layout.box_extents();
+        return Err(format!(
+            "expected a block of whole atoms of {atom:?} inside {tile}, got another"
+        ));
+    };
+    let shape: Vec<i64> = extent.iter().map(|&e| e.into()).collect();
+    Ok(vec![Type::frag(&shape, *dtype, part)])
+}
+
+/// Positions or extents of a block, as layouts count them.
+pub fn part_of(attr: Option<&Attr>) -> Option<Vec<u32>> {
+    attr?.as_ints()?.into_iter().map(|n| u32::try_from(n).ok()).collect()
+}
+
+pub fn verify_part(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let operands = [func.ty(op.operands[0]).clone()];
+    let context = InferContext { operands: &operands, groups: &[], attrs: &op.attrs };
+    match infer_part(&context) {
+        Ok(wanted) if wanted[0] == *func.ty(op.result()) => {}
+        Ok(wanted) => {
+            errors.ty(format!("expected {}, got {}", wanted[0], func.ty(op.result())));
+        }
+        Err(why) => errors.shape(why),
+    }
+}

@@ -161,7 +161,7 @@ fn held(func: &Func<Staged>, v: Value) -> u64 {
     match func.def(v).map(|op| op.code) {
         Some(StagedOp::Tile(Const | Iota)) => 0,
         // These give names to registers that another value holds.
-        Some(StagedOp::Tile(Broadcast | Expand | Reshape | Transpose)) => 0,
+        Some(StagedOp::Tile(Broadcast | Expand | Reshape | Transpose) | StagedOp::FragPart) => 0,
         _ => registers(func.ty(v)),
     }
 }

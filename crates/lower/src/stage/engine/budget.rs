@@ -4,7 +4,7 @@
 use super::super::{MOST_SLOTS, Staging};
 use super::feeds::Plan;
 use super::{GROUP, LANES, Refusal};
-use tessera_ir::{Attr, BlockId, OpId, Type, Value, ValueDef};
+use tessera_ir::{Attr, BlockId, OpId, Type, Value, ValueDef, verify};
 use tessera_staged::{StagedFunc, StagedOp, shared_bytes};
 use tessera_tile::TileOp;
 
@@ -120,6 +120,29 @@ pub fn registers(staging: &Staging<'_>, warps: u32, fields: usize) -> Option<(u3
     let work = left / (warps * LANES) / 8 * 8;
     Some((work.min(MOST_POOL), load))
 }
+
+/// Whether the tiles of all roles leave registers for addresses and numbers.
+pub fn has_room(func: &StagedFunc) -> bool {
+    let mut less = func.clone();
+    for id in func.walk() {
+        let op = &mut less.ops[id];
+        if let (StagedOp::Role, Some(regs)) = (op.code, op.attr("regs").and_then(Attr::as_int)) {
+            op.attrs.set("regs", Attr::Int((regs - OTHERS).max(regs.min(LEAST))));
+        }
+    }
+    // Roles that say nothing of registers have what the target gives every thread.
+    let pools = func.walk().iter().any(|&id| func.ops[id].attr("regs").is_some());
+    if !pools {
+        less.attrs.set("regs", Attr::Int(EVEN - OTHERS));
+    }
+    verify(&less).is_ok()
+}
+
+/// Registers beside those of tiles, and those of a thread where three warpgroups share them evenly.
+const OTHERS: i64 = 40;
+const EVEN: i64 = 168;
+/// The fewest that a role can have; one without tiles needs no more.
+const LEAST: i64 = 24;
 
 /// The most registers of a thread in a pool.
 const MOST_POOL: u32 = 240;

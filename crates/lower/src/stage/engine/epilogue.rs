@@ -5,6 +5,9 @@
 //! while the threads go on; the next group waits until it has been read. A tile whose array takes none,
 //! and whose threads hold it in short pieces of its rows, is read back from there in long ones, and
 //! stored by the threads. Where there is no room for that, tiles are stored from where they are.
+//!
+//! In pieces, a tile goes through memory of one or two of them, which leaves rings more of it; that is
+//! for `defer`, which puts time between one piece and the next.
 
 use super::super::Staging;
 use super::super::seeds::{extents, useful};
@@ -13,8 +16,9 @@ use super::encode::boxed;
 use super::flow::users;
 use super::{Refusal, budget, feeds};
 use std::collections::BTreeMap;
-use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_ir::{Attr, BlockId, Builder, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_layout::{Layout, Shared};
+use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileOp;
@@ -23,19 +27,41 @@ use tessera_tile::TileOp;
 const LEAST: u32 = 4096;
 
 /// How a tile leaves.
-#[derive(Copy, Clone)]
 enum Way<T> {
     /// By the copy engine, from memory of this type (or from this memory).
     Boxes(T),
     /// By the threads, which read it back.
     Rows(T),
+    /// By the copy engine, one piece after another.
+    Pieces(T, Cut),
 }
+
+/// How a tile is cut into pieces.
+#[derive(Copy, Clone)]
+struct Cut {
+    dim: usize,
+    width: u32,
+    count: u32,
+}
+
+impl Cut {
+    /// Pieces that have memory at once: each then waits for the one before the last, over and over.
+    fn buffers(self) -> u32 {
+        if self.count.is_multiple_of(2) { 2 } else { 1 }
+    }
+}
+
+/// Numbers of pieces, the best first: as many turns of the next loop have something to do beside it.
+const PIECES: [u32; 5] = [4, 3, 2, 6, 8];
+/// Bytes of a row of a piece that memory takes without two threads in each other's way.
+const ROW: u32 = 128;
 
 pub fn epilogue(
     func: &StagedFunc,
     staging: &Staging<'_>,
     team: Team,
     most: u32,
+    in_pieces: bool,
 ) -> Result<StagedFunc, Refusal> {
     let plan = feeds::plan(func, staging)?;
     let mut other = budget::other_bytes(func, &plan);
@@ -43,11 +69,22 @@ pub fn epilogue(
     let mut staged: BTreeMap<OpId, Way<Type>> = BTreeMap::new();
     for id in func.walk() {
         let Some(way) = memory_for(func, staging, team, id) else { continue };
-        let (Way::Boxes(Type::Smem { layout, .. }) | Way::Rows(Type::Smem { layout, .. })) = &way
-        else {
-            continue;
+        let way = match (way, in_pieces) {
+            (Way::Boxes(whole), true) => match cut(func, staging, id) {
+                Some((piece, cut)) => Way::Pieces(piece, cut),
+                None => Way::Boxes(whole),
+            },
+            (way, _) => way,
         };
-        let with = other.next_multiple_of(budget::ALIGN) + layout.bytes();
+        let bytes = |ty: &Type| match ty {
+            Type::Smem { layout, .. } => layout.bytes(),
+            _ => 0,
+        };
+        let bytes = match &way {
+            Way::Boxes(ty) | Way::Rows(ty) => bytes(ty),
+            Way::Pieces(ty, cut) => bytes(ty).next_multiple_of(budget::ALIGN) * cut.buffers(),
+        };
+        let with = other.next_multiple_of(budget::ALIGN) + bytes;
         if budget::fit(staging, &plan, with, most) >= slots {
             other = with;
             staged.insert(id, way);
@@ -59,12 +96,16 @@ pub fn epilogue(
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     let mut memory = BTreeMap::new();
-    let by_engine = staged.values().any(|way| matches!(way, Way::Boxes(_)));
+    let by_engine = staged.values().any(|way| !matches!(way, Way::Rows(_)));
     for (id, way) in staged {
         let mut build = rw.builder(body, func.ops[id].loc.clone());
         let way = match way {
-            Way::Boxes(ty) => Way::Boxes(build.smem_alloc(ty)),
-            Way::Rows(ty) => Way::Rows(build.smem_alloc(ty)),
+            Way::Boxes(ty) => Way::Boxes(vec![build.smem_alloc(ty)]),
+            Way::Rows(ty) => Way::Rows(vec![build.smem_alloc(ty)]),
+            Way::Pieces(ty, cut) => {
+                let each = (0..cut.buffers()).map(|_| build.smem_alloc(ty.clone()));
+                Way::Pieces(each.collect(), cut)
+            }
         };
         memory.insert(id, way);
     }
@@ -82,13 +123,13 @@ pub fn epilogue(
 fn emit(
     rw: &mut Rewriter<'_, Staged>,
     on: (&Staging<'_>, Team),
-    memory: &BTreeMap<OpId, Way<Value>>,
+    memory: &BTreeMap<OpId, Way<Vec<Value>>>,
     id: OpId,
     into: BlockId,
 ) {
     let old = rw.old;
     let op = &old.ops[id];
-    let Some(&way) = memory.get(&id) else {
+    let Some(way) = memory.get(&id) else {
         rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, on, memory, inner, block));
         return;
     };
@@ -97,7 +138,12 @@ fn emit(
     let rows = rows(old, on.0, on.1, id);
     let mut build = rw.builder(into, op.loc.clone());
     let mut spec = match (way, rows) {
+        (Way::Pieces(mem, cut), _) => {
+            pieces(rw, id, mem, *cut, into);
+            return;
+        }
         (Way::Rows(mem), Some(rows)) => {
+            let mem = mem[0];
             build.sync(StagedOp::BlockBarrier);
             build.frag_store(mem, tile);
             build.sync(StagedOp::BlockBarrier);
@@ -106,12 +152,8 @@ fn emit(
             OpSpec::new(StagedOp::Tile(TileOp::Store), &[dst, again]).group("at", &at)
         }
         (Way::Boxes(mem) | Way::Rows(mem), _) => {
-            let wait = OpSpec::new(StagedOp::BulkWait, &[]).attr("keep", Attr::Int(0));
-            build.effect(wait.attr("read", Attr::Bool(true)));
-            build.sync(StagedOp::BlockBarrier);
-            build.frag_store(mem, tile);
-            build.sync(StagedOp::FenceAsync);
-            build.sync(StagedOp::BlockBarrier);
+            let mem = mem[0];
+            through(&mut build, mem, tile, 0);
             OpSpec::new(StagedOp::BulkStore, &[mem, dst]).group("at", &at)
         }
     };
@@ -121,6 +163,82 @@ fn emit(
         }
     }
     build.effect(spec);
+}
+
+/// Writes a tile to memory that at most the `keep` newest copies do not read.
+fn through(build: &mut Builder<'_, Staged>, mem: Value, tile: Value, keep: i64) {
+    let wait = OpSpec::new(StagedOp::BulkWait, &[]).attr("keep", Attr::Int(keep));
+    build.effect(wait.attr("read", Attr::Bool(true)));
+    build.sync(StagedOp::BlockBarrier);
+    build.frag_store(mem, tile);
+    build.sync(StagedOp::FenceAsync);
+    build.sync(StagedOp::BlockBarrier);
+}
+
+/// Stores a tile one piece after another.
+fn pieces(rw: &mut Rewriter<'_, Staged>, id: OpId, mem: &[Value], cut: Cut, into: BlockId) {
+    let old = rw.old;
+    let op = &old.ops[id];
+    let (dst, tile) = (rw.get(op.operands[0]), rw.get(op.operands[1]));
+    let at: Vec<Value> = op.group("at").iter().map(|&v| rw.get(v)).collect();
+    let mut extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+    let axis = (0..extent.len()).filter(|&a| extent[a] != 0).nth(cut.dim).unwrap_or(0);
+    extent[axis] = cut.width.into();
+    let mut shape = extents(old.ty(op.operands[1]));
+    shape[cut.dim] = cut.width;
+    for piece in 0..cut.count {
+        let mem = mem[piece as usize % mem.len()];
+        let mut first = vec![0; shape.len()];
+        first[cut.dim] = piece * cut.width;
+        let mut at = at.clone();
+        let mut build = rw.builder(into, op.loc.clone());
+        if piece > 0 {
+            let far = build.index(first[cut.dim].into());
+            at[axis] = build.ew(ScalarFn::Add, &[at[axis], far]);
+        }
+        let part = build.frag_part(tile, &first, &shape).expect("the layout was asked");
+        through(&mut build, mem, part, i64::from(cut.buffers()) - 1);
+        let mut spec = OpSpec::new(StagedOp::BulkStore, &[mem, dst]).group("at", &at);
+        spec = spec.attr("extent", Attr::ints(extent.iter().copied()));
+        if let Some(bounds) = op.attr("bounds") {
+            spec = spec.attr("bounds", bounds.clone());
+        }
+        build.effect(spec);
+    }
+}
+
+/// How a tile that leaves by boxes is cut into pieces, and the memory of one: along the dim in which
+/// each thread holds the most.
+fn cut(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Option<(Type, Cut)> {
+    let op = &func.ops[id];
+    let tile = func.ty(op.operands[1]);
+    let layout = tile.layout()?;
+    let param = func.params().iter().position(|&p| p == op.operands[0])?;
+    let class = staging.classes[param];
+    let dim = (0..layout.rank()).max_by_key(|&d| layout.repeat()[d])?;
+    let shape = extents(tile);
+    let bytes = tile.dtype().bytes() as u32;
+    let fast = fast_dim(func, class, id)?;
+    let fits = |count: &u32| {
+        let width = shape[dim] / count;
+        let rows = dim != fast || (width * bytes).is_multiple_of(ROW);
+        let even = shape[dim].is_multiple_of(*count) && rows;
+        even && (0..*count).all(|n| {
+            let (mut at, mut extent) = (vec![0; shape.len()], shape.clone());
+            (at[dim], extent[dim]) = (n * width, width);
+            layout.part(&at, &extent).is_some()
+        })
+    };
+    let count = PIECES.into_iter().find(|count| fits(count))?;
+    let cut = Cut { dim, width: shape[dim] / count, count };
+    let mut piece = shape.clone();
+    piece[dim] = cut.width;
+    let mut extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+    let axis = (0..extent.len()).filter(|&a| extent[a] != 0).nth(dim)?;
+    extent[axis] = cut.width.into();
+    let shared = boxed(class, &extent, &piece, bytes).ok()?;
+    let piece: Vec<i64> = piece.iter().map(|&n| n.into()).collect();
+    Some((Type::smem(&piece, tile.dtype(), shared), cut))
 }
 
 /// The dim of a stored tile along which its array's elements lie side by side.
@@ -153,8 +271,8 @@ fn memory_for(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) ->
     if op.code != StagedOp::Tile(TileOp::Store) || !func.ty(op.operands[1]).is_tile() {
         return None;
     }
-    let parent = func.blocks[op.block].parent?;
-    let once = func.ops[parent].code == StagedOp::Tiles;
+    let parent = func.blocks[op.block].parent;
+    let once = parent.is_none_or(|p| func.ops[p].code == StagedOp::Tiles);
     if !once || !op.group("mask").is_empty() || op.attr("step").is_some() {
         return None;
     }

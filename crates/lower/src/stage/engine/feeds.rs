@@ -10,7 +10,7 @@ mod plan;
 
 pub use plan::{Plan, plan};
 
-use super::super::Staging;
+use super::super::{Off, Staging, Step};
 use super::{Refusal, budget, flow};
 use plan::Ring;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,9 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
     let mut state = State { plan: &plan, rings, counters };
     state.block(&mut rw, func.body, body);
     let mut new = rw.new;
-    budget::set_raster(&mut new, staging);
+    if !Off::of(func).has(Step::Raster) {
+        budget::set_raster(&mut new, staging);
+    }
     budget::set_order(&mut new);
     Ok(new)
 }

@@ -10,12 +10,14 @@
 //! 5. `rotate`: a product is still under way while the next turn begins;
 //! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
 //!    also where that is the first of another loop;
-//! 7. `roles`: the function is cut along the rings.
+//! 7. `defer`: a finished tile leaves while the next is computed;
+//! 8. `roles`: the function is cut along the rings.
 //!
 //! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
 //! staged for products of warps instead, and a note says why.
 
 mod budget;
+mod defer;
 mod encode;
 mod epilogue;
 mod feeds;
@@ -25,7 +27,7 @@ mod roles;
 mod rotate;
 mod tiles;
 
-use super::{Staging, layouts, open, threads::Team};
+use super::{Off, Staging, Step, layouts, open, threads::Team};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::verify;
 use tessera_layout::Layout;
@@ -82,17 +84,58 @@ pub fn stage(
     Ok(None)
 }
 
+/// With stores put off where that can be and registers allow it.
 fn attempt(func: &TileFunc, staging: &Staging<'_>, slots: u32) -> Result<StagedFunc, Refusal> {
+    if !Off::of(func).has(Step::Defer)
+        && let Ok(Some(staged)) = built(func, staging, slots, true)
+        && budget::has_room(&staged)
+    {
+        return Ok(staged);
+    }
+    let plain = built(func, staging, slots, false)?;
+    Ok(plain.expect("only stores that are put off may be missing"))
+}
+
+/// The function after all steps. With `defer` none where no store is put off.
+fn built(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    slots: u32,
+    defer: bool,
+) -> Result<Option<StagedFunc>, Refusal> {
     let team = encode::team(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
     let opened = open(func, staging, team, &layouts).map_err(told)?;
-    let tiled = sound(tiles::tiles(&opened));
-    let most = budget::most_slots(&tiled, slots);
-    let stored = sound(epilogue::epilogue(&tiled, staging, team, most)?);
-    let fed = sound(feeds::feeds(&stored, staging, most)?);
-    let rotated = sound(pair::pair(&rotate::rotate(&fed, team.warps)));
-    roles::roles(&rotated, staging, team)
+    let off = Off::of(func);
+    let runs = |step: Step| !off.has(step);
+    let mut now = sound(opened);
+    if runs(Step::Tiles) {
+        now = sound(tiles::tiles(&now));
+    }
+    let most = budget::most_slots(&now, slots);
+    if runs(Step::Epilogue) {
+        now = sound(epilogue::epilogue(&now, staging, team, most, defer)?);
+    }
+    // Without rings there is nothing to cut along, and all threads load.
+    if !runs(Step::Feeds) {
+        return Ok((!defer).then_some(now));
+    }
+    now = sound(feeds::feeds(&now, staging, most)?);
+    if runs(Step::Rotate) {
+        now = sound(rotate::rotate(&now, team.warps));
+    }
+    if runs(Step::Pair) {
+        now = sound(pair::pair(&now));
+    }
+    if defer {
+        let Some(deferred) = defer::defer(&now) else { return Ok(None) };
+        now = sound(deferred);
+    }
+    Ok(Some(match runs(Step::Roles) {
+        true => roles::roles(&now, staging, team)?,
+        false => now,
+    }))
 }
 
 /// Steps are checked one by one where mistakes are looked for; the result always is.

@@ -11,7 +11,7 @@
 
 mod slice;
 
-use super::super::{Staging, threads::Team};
+use super::super::{Off, Staging, Step, threads::Team};
 use super::{GROUP, LANES, Refusal, budget};
 use slice::Slice;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
@@ -20,8 +20,11 @@ use tessera_tile::TileOp;
 
 pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<StagedFunc, Refusal> {
     let body = &func.blocks[func.body].ops;
-    let Some(cut) = body.iter().position(|&id| func.ops[id].code == StagedOp::Tiles) else {
-        return Err("there is no loop over groups".into());
+    // What comes first is numbers and memory for both.
+    let first =
+        |id: &OpId| super::tiles::is_once(func, *id) || func.ops[*id].code == StagedOp::RingCreate;
+    let Some(cut) = body.iter().position(|id| !first(id)) else {
+        return Err("there is nothing to do".into());
     };
     let (before, rest) = body.split_at(cut);
     let work = Slice::of(func, rest, |id| has_effects(func, id) && !fills(func, id));
@@ -54,6 +57,7 @@ pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<Sta
     };
     let most = feeders.iter().map(fields).max().unwrap_or(0);
     let pools = budget::registers(staging, team.warps, most);
+    let pools = pools.filter(|_| !Off::of(func).has(Step::Pools));
 
     let spec = OpSpec::new(StagedOp::Roles, &[]);
     let both = rw.builder(top, loc.clone()).effect(spec);
@@ -155,6 +159,7 @@ fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
             TileOp::Const
             | TileOp::Dim
             | TileOp::NumPrograms
+            | TileOp::ProgramId
             | TileOp::Ew(_)
             | TileOp::Cast
             | TileOp::Bitcast

@@ -49,7 +49,7 @@ pub fn tiles(func: &StagedFunc) -> StagedFunc {
 }
 
 /// Whether an op gives the same to every group, as far as its operands do.
-fn is_once(func: &StagedFunc, id: OpId) -> bool {
+pub fn is_once(func: &StagedFunc, id: OpId) -> bool {
     let op = &func.ops[id];
     let scalar = op.results.iter().all(|&v| matches!(func.ty(v), Type::Scalar(_)));
     match op.code {

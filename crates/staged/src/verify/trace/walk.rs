@@ -154,6 +154,7 @@ impl Walker<'_> {
         match op.code {
             StagedOp::Tile(code) => self.tile_op(id, code)?,
             StagedOp::ConvertLayout
+            | StagedOp::FragPart
             | StagedOp::TurnCreate
             | StagedOp::TurnTake
             | StagedOp::TurnGive

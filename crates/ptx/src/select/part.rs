@@ -1,0 +1,76 @@
+//! Blocks of tiles, which are some of their registers, and tiles of 16 bits that a persistent loop
+//! hands to its next group as words.
+
+use super::{Repr, Select};
+use crate::inst::Reg;
+use tessera_diag::Diagnostics;
+use tessera_ir::{Op, OpId, Value, ValueDef};
+use tessera_numerics::DType;
+use tessera_staged::ops::smem::part_of;
+use tessera_staged::{Staged, StagedOp};
+
+impl Select<'_> {
+    pub fn frag_part(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let [at, extent] = ["at", "extent"].map(|name| part_of(op.attr(name)).unwrap_or_default());
+        let Some((_, map)) = self.layout(x).part(&at, &extent) else {
+            return self.unsupported(id, "expected a block of whole atoms of the tile's layout");
+        };
+        let repr = match self.repr(x).clone() {
+            Repr::Splat(r) => Repr::Splat(r),
+            Repr::Packed(words) => match self.some_words(x, &words, &map) {
+                Some(words) => Repr::Packed(words),
+                None => self.some_of(x, &map),
+            },
+            _ => self.some_of(x, &map),
+        };
+        self.set(result, repr);
+        Ok(())
+    }
+
+    /// The same of words, where the elements of each stay together.
+    fn some_words(&self, x: Value, words: &[Reg], map: &[u32]) -> Option<Vec<Reg>> {
+        let each = self.layout(x).regs() as usize / words.len().max(1);
+        let word = |regs: &[u32]| {
+            let first = regs[0] as usize;
+            let together = regs.len() == each
+                && first.is_multiple_of(each)
+                && regs.iter().zip(first..).all(|(&r, wanted)| r as usize == wanted);
+            together.then(|| words[first / each])
+        };
+        map.chunks(each.max(1)).map(word).collect()
+    }
+
+    fn some_of(&mut self, x: Value, map: &[u32]) -> Repr {
+        let regs = self.regs(x);
+        Repr::Tile(map.iter().map(|&r| regs[r as usize]).collect())
+    }
+
+    /// Whether what the end of a persistent loop's turn hands on is taken as words by all of the next
+    /// one, and of what comes after the loop.
+    pub fn hands_on_words(&self, end: &Op<Staged>, v: Value) -> bool {
+        let func = self.func;
+        let Some(around) = func.blocks[end.block].parent else { return false };
+        let op = &func.ops[around];
+        // What is only passed on is not made here.
+        let made = matches!(func.values[v].def, ValueDef::Result(..));
+        if op.code != StagedOp::Tiles || !made {
+            return false;
+        }
+        let places = end.group("values").iter().enumerate().filter(|(_, other)| **other == v);
+        places.into_iter().all(|(i, _)| self.goes_around_as_words(around, i))
+    }
+
+    /// Whether a persistent loop carries its value of this number as words.
+    pub fn goes_around_as_words(&self, tiles: OpId, i: usize) -> bool {
+        let func = self.func;
+        let op = &func.ops[tiles];
+        let arg = func.blocks[op.regions[0]].args[op.group("grid").len() + i];
+        let is_tile = func.ty(arg).layout().is_some();
+        is_tile
+            && matches!(self.dtype(arg), DType::BF16 | DType::F16)
+            && self.layout(arg).regs().is_multiple_of(2)
+            && [arg, op.results[i]].iter().all(|&v| self.has_packed_uses(v))
+    }
+}
