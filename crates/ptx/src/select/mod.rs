@@ -20,6 +20,7 @@ mod place;
 mod print;
 mod product;
 mod reduce;
+mod repair;
 mod ring;
 mod roles;
 mod rotate;
@@ -131,6 +132,8 @@ pub struct Select<'a> {
     /// What the moving part of an address is a multiple of, where that is not very much.
     granules: BTreeMap<Reg, u32>,
     engine: wgmma::Engine,
+    /// Whether conditions of repairs hold anywhere in this warp, in the block where that was asked.
+    votes: BTreeMap<Value, (Reg, BlockId)>,
     turns: ordered::Turns,
     prints: Vec<Printing>,
     /// Loops that are open around the place of emission.
@@ -213,6 +216,7 @@ pub fn select(
         map_addresses: BTreeMap::new(),
         granules: BTreeMap::new(),
         engine: wgmma::Engine::default(),
+        votes: BTreeMap::new(),
         turns: ordered::Turns::of(func, profile),
         prints: Vec::new(),
         depth: 0,
@@ -443,6 +447,7 @@ impl<'a> Select<'a> {
         match code {
             TileOp::For => self.counted(id),
             TileOp::If => self.branch(id),
+            TileOp::Repair => self.repair(id),
             TileOp::While => self.conditional(id),
             TileOp::ProgramId => {
                 let r = self.program_id(grid_axis(op));
