@@ -142,6 +142,8 @@ impl Lowered {
 /// Tunables, or compile-time parameters, that say how the threads of a target share the work; Tile IR
 /// itself does not have them. A parameter of 0 leaves the choice to the compiler.
 const SCHEDULE: [&str; 2] = ["num_warps", "num_stages"];
+/// Those that turn a rewrite off which is on where it is legal.
+const REWRITES: [&str; 1] = ["free_reference"];
 
 /// The function with the schedule that the configuration asks for, where it asks for any.
 fn scheduled<'f>(func: &'f TileFunc, config: &Config) -> Cow<'f, TileFunc> {
@@ -152,6 +154,12 @@ fn scheduled<'f>(func: &'f TileFunc, config: &Config) -> Cow<'f, TileFunc> {
             && *n > 0
         {
             said.set(name, Attr::Int(*n));
+        }
+    }
+    for name in REWRITES {
+        let wanted = config.tunables.get(name).or_else(|| config.consts.get(name));
+        if let Some(Capture::Bool(false) | Capture::Int(0)) = wanted {
+            said.set(name, Attr::Bool(false));
         }
     }
     if said.is_empty() {

@@ -308,7 +308,7 @@ impl Look<'_> {
         }) {
             return Err("the maximum or the weights are carried otherwise".into());
         }
-        let only_top = self.only_top(top, &gone);
+        let only_top = self.only_top(top, s, &gone);
         // What is made otherwise is known by these values; of the rest nothing must be left.
         let handed: BTreeSet<Value> =
             l.iter().map(|&i| self.next[i]).chain(uses.iter().chain(&kept).copied()).collect();
@@ -426,8 +426,8 @@ impl Look<'_> {
         Ok(out)
     }
 
-    /// What nothing but `top` needs.
-    fn only_top(&self, top: Value, gone: &BTreeSet<OpId>) -> Vec<OpId> {
+    /// What nothing but `top` needs; the scores are needed by the weights too.
+    fn only_top(&self, top: Value, s: Value, gone: &BTreeSet<OpId>) -> Vec<OpId> {
         let func = self.func;
         let mut found: BTreeSet<OpId> = BTreeSet::new();
         let mut open = vec![top];
@@ -441,7 +441,7 @@ impl Look<'_> {
                 TileOp::Reduce | TileOp::Ew(_) | TileOp::Broadcast | TileOp::Expand
             );
             let own = |user: &OpId| found.contains(user) || gone.contains(user);
-            if small && self.uses.get(v).iter().all(own) && found.insert(id) {
+            if small && v != s && self.uses.get(v).iter().all(own) && found.insert(id) {
                 open.extend(&op.operands);
             }
         }

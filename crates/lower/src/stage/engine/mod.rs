@@ -18,6 +18,7 @@ mod budget;
 mod encode;
 mod epilogue;
 mod feeds;
+mod first;
 mod flow;
 mod pair;
 mod roles;

@@ -402,7 +402,11 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     for (&arg, &init) in args[1..].iter().zip(&inits) {
         rw.set(arg, init);
     }
-    copy(rw, plan, some, |id| !plan.tail.contains(&id));
+    for &id in &old.blocks[plan.body].ops {
+        if !old.ops[id].is_terminator() && !plan.tail.contains(&id) {
+            super::first::copy(rw, id, some);
+        }
+    }
     let next = yielded(old, plan.body);
     let kept = |i: &usize| *i != plan.sums;
     let carried: Vec<usize> = (0..next.len()).filter(kept).collect();
