@@ -83,7 +83,9 @@ impl Walk<'_> {
                 let last = op.regions[op.regions.len() - 1];
                 for (i, &degree) in inits.iter().enumerate() {
                     if self.get(yields(last)[i]) != degree {
-                        return Err("a loop scales what depends on the maximum in its own way".into());
+                        return Err(
+                            "a loop scales what depends on the maximum in its own way".into()
+                        );
                     }
                     self.set(op.results[i], degree);
                 }
@@ -281,7 +283,12 @@ impl Walk<'_> {
                 Log(_) => None,
             },
             // Signs, zeros and infinities stay what they are.
-            ScalarFn::Eq | ScalarFn::Ne | ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge => {
+            ScalarFn::Eq
+            | ScalarFn::Ne
+            | ScalarFn::Lt
+            | ScalarFn::Le
+            | ScalarFn::Gt
+            | ScalarFn::Ge => {
                 let (n, d) = match (fixed(0), fixed(1)) {
                     (_, Some(n)) => (n, of(0)),
                     (Some(n), None) => (n, of(1)),

@@ -284,7 +284,9 @@ impl Look<'_> {
             }
         }
         if l.is_empty() {
-            return Err("there is no sum of the weights, which would show where they outgrow".into());
+            return Err(
+                "there is no sum of the weights, which would show where they outgrow".into()
+            );
         }
         if sums.iter().any(|sum| !gone.contains(sum)) {
             return Err("a sum of weights is used otherwise".into());
@@ -414,7 +416,9 @@ impl Look<'_> {
                 TileOp::Cast if op.block == self.body => {
                     let to = func.ty(op.result()).dtype();
                     if !has_range(to) {
-                        return Err(format!("weights are rounded to {to}, which has not the range"));
+                        return Err(format!(
+                            "weights are rounded to {to}, which has not the range"
+                        ));
                     }
                     gone.insert(id);
                     out.push(op.result());

@@ -215,8 +215,7 @@ fn turn(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
     let bad = build.ew(ScalarFn::Not, &[fits]);
     build.name(bad, "bad");
     let alpha = all(&mut build, m, 1.0);
-    let inits: Vec<Value> =
-        [m].into_iter().chain(sums).chain(used).chain([alpha]).collect();
+    let inits: Vec<Value> = [m].into_iter().chain(sums).chain(used).chain([alpha]).collect();
     let (repair, region) = open(&mut build, bad, &inits);
 
     // As it was before, for the rows that need it.
@@ -305,4 +304,3 @@ fn rounded(rw: &mut Rw<'_>, cast: Option<OpId>, p: Value, into: BlockId) -> Valu
     let spec = spec.result(old.ty(op.result()).clone());
     rw.builder(into, op.loc.clone()).value(spec).expect("the type is given")
 }
-

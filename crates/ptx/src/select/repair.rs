@@ -112,7 +112,8 @@ impl Select<'_> {
                         whole(&self.layout(inner_op.operands[0]), self.axis(inner))
                     }
                     StagedOp::Tile(TileOp::Reshape) | StagedOp::ConvertLayout => {
-                        let [from, to] = [inner_op.operands[0], inner_op.result()].map(|v| self.layout(v));
+                        let [from, to] =
+                            [inner_op.operands[0], inner_op.result()].map(|v| self.layout(v));
                         let from = match inner_op.code {
                             StagedOp::ConvertLayout => Some((*from).clone()),
                             _ => from.reshape(to.shape()),

@@ -301,9 +301,8 @@ impl Plan {
     /// Whether every part takes only what is there when it runs.
     fn holds(&self, look: &Look<'_>, own: &BTreeSet<usize>) -> bool {
         let func = look.func;
-        let takes = |id: &OpId, given: &dyn Fn(Value) -> bool| {
-            look.takes(*id).into_iter().all(given)
-        };
+        let takes =
+            |id: &OpId, given: &dyn Fn(Value) -> bool| look.takes(*id).into_iter().all(given);
         let outside =
             |v: Value| look.inner(v).is_none() && look.carried(v).is_none() && !look.is_turn(v);
         let part = |v: Value, ops: &Ops| look.inner(v).is_some_and(|def| ops.contains(&def));
