@@ -134,6 +134,8 @@ pub struct Select<'a> {
     engine: wgmma::Engine,
     /// Whether conditions of repairs hold anywhere in this warp, in the block where that was asked.
     votes: BTreeMap<Value, (Reg, BlockId)>,
+    /// What is seldom run.
+    behind: Vec<Stmt>,
     turns: ordered::Turns,
     prints: Vec<Printing>,
     /// Loops that are open around the place of emission.
@@ -217,6 +219,7 @@ pub fn select(
         granules: BTreeMap::new(),
         engine: wgmma::Engine::default(),
         votes: BTreeMap::new(),
+        behind: Vec::new(),
         turns: ordered::Turns::of(func, profile),
         prints: Vec::new(),
         depth: 0,
@@ -238,6 +241,7 @@ pub fn select(
     kernel.body.extend(me.head);
     kernel.body.extend(begin);
     kernel.body.extend(body);
+    kernel.body.extend(me.behind);
     kernel.dynamic_shared = me.sync.bytes();
     let turns = me.turns.is_kept();
     Ok(Selected {

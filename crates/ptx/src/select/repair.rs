@@ -44,9 +44,13 @@ impl Select<'_> {
             let repr = if words { Repr::Packed(own.clone()) } else { Repr::Tile(own.clone()) };
             places.push((result, words, own, repr));
         }
-        let done = self.asm.label();
-        self.asm.when(bad, false, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
+        // The region stands behind the kernel, out of the way of those who do not need it.
+        let [seldom, done] = [self.asm.label(), self.asm.label()];
+        self.asm.when(bad, true, |asm| asm.emit(Inst::Bra { to: seldom, uniform: true }));
+        self.asm.place(done);
+        let here = self.asm.kernel.body.len();
         let before = self.sync_state();
+        self.asm.place(seldom);
         self.block(region)?;
         let (mut to, mut from) = (Vec::new(), Vec::new());
         for ((_, words, own, _), v) in places.iter().zip(self.yielded(region)) {
@@ -54,7 +58,8 @@ impl Select<'_> {
             from.push(if *words { self.words_of(v) } else { self.values_of(v) });
         }
         self.move_together(&to, &from);
-        self.asm.place(done);
+        self.asm.emit(Inst::Bra { to: done, uniform: true });
+        self.behind.extend(self.asm.kernel.body.split_off(here));
         self.join_sync_state(before);
         for (result, _, _, repr) in places {
             self.set(result, repr);
