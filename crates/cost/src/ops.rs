@@ -40,6 +40,8 @@ pub fn count(func: &TileFunc, op: &Op<Tile>, tally: &mut Tally) {
         TileOp::For
         | TileOp::If
         | TileOp::While
+        // Rows seldom need it.
+        | TileOp::Repair
         | TileOp::Yield
         | TileOp::Return
         | TileOp::ProgramId

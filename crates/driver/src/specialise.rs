@@ -143,6 +143,8 @@ impl Lowered {
 /// Tunables, or compile-time parameters, that say how the threads of a target share the work; Tile IR
 /// itself does not have them. A parameter of 0 leaves the choice to the compiler.
 const SCHEDULE: [&str; 2] = ["num_warps", "num_stages"];
+/// Those that turn a rewrite off which is on where it is legal.
+const REWRITES: [&str; 1] = ["free_reference"];
 
 /// The function with the schedule that the configuration asks for, where it asks for any.
 fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
@@ -157,6 +159,12 @@ fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileF
     }
     if let Some(off) = off.attr() {
         said.set("off", off);
+    }
+    for name in REWRITES {
+        let wanted = config.tunables.get(name).or_else(|| config.consts.get(name));
+        if let Some(Capture::Bool(false) | Capture::Int(0)) = wanted {
+            said.set(name, Attr::Bool(false));
+        }
     }
     if said.is_empty() {
         return Cow::Borrowed(func);

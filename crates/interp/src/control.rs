@@ -65,6 +65,19 @@ impl Machine<'_> {
         self.give(inst, results)
     }
 
+    /// All rows at once: those where the condition is false come out as they were.
+    pub(crate) fn repair(&mut self, inst: &Inst, body: usize) -> Outcome<()> {
+        let bad = match self.value(inst, 0)?.bools() {
+            Some(bad) => bad.contains(&true),
+            None => return Err(broken("a condition that is no bool", &inst.loc)),
+        };
+        let results = match bad {
+            true => self.block(body, vec![], &inst.loc)?,
+            false => self.carried(inst, 1)?,
+        };
+        self.give(inst, results)
+    }
+
     pub(crate) fn counted(&mut self, inst: &Inst, body: usize) -> Outcome<()> {
         let positions = |m: &Self, i: usize| match &**m.value(inst, i)? {
             Data::I64(xs) if xs.len() == m.width => Ok(xs.clone()),

@@ -80,6 +80,9 @@ pub(crate) enum Action {
         then: usize,
         otherwise: usize,
     },
+    Repair {
+        body: usize,
+    },
     While {
         cond: usize,
         body: usize,

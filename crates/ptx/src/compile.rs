@@ -122,6 +122,8 @@ pub fn compile(
     let mut told = Diagnostics::new();
     let (selected, staged, shape) = match kind_of(func) {
         Some(KernelKind::Lane) => {
+            let always = tessera_tile::without_repairs(func);
+            let func = always.as_ref().unwrap_or(func);
             let (selected, shape) = crate::lane::select(func, &frame, classes, caps, profile)?;
             (selected, None, shape)
         }

@@ -3,7 +3,8 @@
 //! and loops carry what Tile IR does not have.
 
 use crate::ops::family::{
-    infer_expand, infer_reduce, infer_transpose, verify_for, verify_if, verify_tile, verify_while,
+    infer_expand, infer_reduce, infer_transpose, verify_for, verify_if, verify_repair, verify_tile,
+    verify_while,
 };
 use crate::{Staged, StagedOp};
 use std::collections::BTreeMap;
@@ -72,6 +73,7 @@ fn row(op: TileOp) -> OpInfo<Staged> {
             TileOp::For => verify_for,
             TileOp::If => verify_if,
             TileOp::While => verify_while,
+            TileOp::Repair => verify_repair,
             _ => verify_tile,
         }),
     }
@@ -106,7 +108,12 @@ fn infer(op: TileOp) -> Option<InferFn> {
         // The layout of what comes from memory or from nothing is chosen.
         TileOp::Load | TileOp::Gather | TileOp::Atomic | TileOp::Const | TileOp::Iota => None,
         TileOp::Cast | TileOp::Bitcast | TileOp::Reshape | TileOp::Broadcast => None,
-        TileOp::For | TileOp::If | TileOp::While | TileOp::Yield | TileOp::Return => None,
+        TileOp::For
+        | TileOp::If
+        | TileOp::While
+        | TileOp::Repair
+        | TileOp::Yield
+        | TileOp::Return => None,
         TileOp::Store
         | TileOp::Scatter
         | TileOp::Accumulate

@@ -61,7 +61,12 @@ pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut Op
         TileOp::Transpose | TileOp::Expand | TileOp::Reduce | TileOp::ArgReduce => {}
         // Any layout may be loaded into, and products find their operands in their own way.
         TileOp::Load | TileOp::Const | TileOp::Iota | TileOp::Mma => {}
-        TileOp::For | TileOp::If | TileOp::While | TileOp::Yield | TileOp::Return => {}
+        TileOp::For
+        | TileOp::If
+        | TileOp::While
+        | TileOp::Repair
+        | TileOp::Yield
+        | TileOp::Return => {}
         TileOp::ProgramId
         | TileOp::NumPrograms
         | TileOp::LinearId

@@ -14,12 +14,14 @@
 mod analysis;
 pub mod attrs;
 mod build;
+mod inline;
 mod level;
 pub mod ops;
 mod table;
 
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
 pub use build::TileBuild;
+pub use inline::without_repairs;
 pub use level::{KernelKind, Tile, is_collective, kind_of};
 pub use table::TileOp;
 

@@ -59,6 +59,17 @@ define_ops! {
         results: Some(0), effects: Terminator, infer: None, verify: None,
         example: "tile.return",
     }
+    /// What its region yields, which reads values from outside and only computes. A row of its results, an
+    /// index of their first axis, depends on the same row of what it reads alone, and where the condition
+    /// is false in all of a row it is that row of `init`. So it need not run where the condition is false:
+    /// targets run it for those parts of the rows in which it holds anywhere.
+    Repair = 0x06 "repair" since "0.2" {
+        operands: [bad: Tile],
+        groups: [init: Value [1, usize::MAX]],
+        attrs: [], regions: [body],
+        results: None, effects: Control, infer: None, verify: Some(control::verify_repair),
+        example: "%bad = tile.gt %t, %t : tile<8x2xbool>\n%r = tile.repair %bad init(%t) : tile<8x2xf32> do {\n  %h = tile.add %t, %t : tile<8x2xf32>\n  %f = tile.select %bad, %h, %t : tile<8x2xf32>\n  tile.yield %f\n}",
+    }
     /// The group's coordinate in the launch grid.
     ProgramId = 0x10 "program_id" since "0.1" {
         operands: [], groups: [], attrs: [axis: Int required], regions: [],

@@ -97,6 +97,7 @@ def forward(
     BN: int = 128,
     num_warps: int = 0,
     num_stages: int = 0,
+    free_reference: bool = True,
 ):
     """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
     # The last axis is walked first: groups that run at once read the keys of few heads. Where late queries see more keys,

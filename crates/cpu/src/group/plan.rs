@@ -196,6 +196,7 @@ pub fn is_expression(func: &TileFunc, id: OpId) -> bool {
         TileOp::For
         | TileOp::If
         | TileOp::While
+        | TileOp::Repair
         | TileOp::Yield
         | TileOp::Return
         | TileOp::ProgramId

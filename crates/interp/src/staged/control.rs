@@ -44,6 +44,20 @@ impl<'p> Agent<'p> {
                 self.enter(op.regions[usize::from(!yes)], Kind::Branch { op: id });
                 Ok(Progress::Ran)
             }
+            StagedOp::Tile(TileOp::Repair) => {
+                let bad = self.tile(op.operands[0], &op.loc)?;
+                let Some(bad) = bad.bools().map(|bad| bad.contains(&true)) else {
+                    return Err(broken("a condition that is no bool", &op.loc));
+                };
+                if bad {
+                    self.enter(op.regions[0], Kind::Branch { op: id });
+                } else {
+                    let values: Outcome<Vec<_>> =
+                        op.group("init").iter().map(|&v| self.get(v, &op.loc)).collect();
+                    self.leave(world, id, values?);
+                }
+                Ok(Progress::Ran)
+            }
             StagedOp::Tiles => self.begin_tiles(world, id).map(|()| Progress::Ran),
             StagedOp::Roles => Ok(Progress::Fork(id)),
             _ => {

@@ -46,7 +46,12 @@ pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
             StagedOp::Role => roles.push((id, role_info(func, id))),
             // Blocks, loops and branches are the agents' own.
             StagedOp::Tile(
-                TileOp::For | TileOp::If | TileOp::While | TileOp::Yield | TileOp::Return,
+                TileOp::For
+                | TileOp::If
+                | TileOp::While
+                | TileOp::Repair
+                | TileOp::Yield
+                | TileOp::Return,
             ) => {}
             StagedOp::Tile(_) => {
                 let (alone, at) = tile_alone(func, id).map_err(|why| broken(&why, &op.loc))?;

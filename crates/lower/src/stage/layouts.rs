@@ -55,6 +55,12 @@ pub fn assign(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Layouts {
                     join(arg, op.results[i]);
                 }
             }
+            TileOp::Repair => {
+                for (i, &result) in op.results.iter().enumerate() {
+                    join(result, op.group("init")[i]);
+                    join(result, yields(op.regions[0])[i]);
+                }
+            }
             TileOp::If => {
                 for (i, &result) in op.results.iter().enumerate() {
                     for &region in &op.regions {

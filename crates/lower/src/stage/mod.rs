@@ -108,6 +108,8 @@ pub fn stage(
         let caps = StageCaps { engine: Vec::new(), ..staging.caps.clone() };
         return stage(func, &Staging { caps: &caps, ..staging.clone() }, slots, notes);
     }
+    let always = tessera_tile::without_repairs(func);
+    let func = always.as_ref().unwrap_or(func);
     let team = threads::choose(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let staged = open(func, staging, team, &layouts)?;

@@ -340,6 +340,7 @@ impl<'a> Lanes<'a> {
         match op.code {
             TileOp::For => self.counted(id),
             TileOp::If => self.branch(id),
+            TileOp::Repair => self.unsupported(id, "expected repairs to be made always here"),
             TileOp::While => self.conditional(id),
             TileOp::Load => self.load(id),
             TileOp::Store => self.store(id),

@@ -159,11 +159,11 @@ impl Select<'_> {
     /// loaded would wait for them a turn too early.
     fn carries_words(&self, init: Value, next: Value) -> bool {
         let loaded = self.func.def(next).is_some_and(|op| op.code == StagedOp::Tile(TileOp::Load));
-        loaded && matches!(self.repr(init), Repr::Packed(_))
+        matches!(self.repr(init), Repr::Packed(_)) && (loaded || self.has_packed_uses(init))
     }
 
     /// The words of a tile of narrow elements.
-    fn words_of(&mut self, v: Value) -> Vec<Reg> {
+    pub fn words_of(&mut self, v: Value) -> Vec<Reg> {
         if let Repr::Packed(words) = self.repr(v) {
             return words.clone();
         }

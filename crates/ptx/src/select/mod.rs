@@ -21,6 +21,7 @@ mod place;
 mod print;
 mod product;
 mod reduce;
+mod repair;
 mod ring;
 mod roles;
 mod rotate;
@@ -135,6 +136,10 @@ pub struct Select<'a> {
     /// What the moving part of an address is a multiple of, where that is not very much.
     granules: BTreeMap<Reg, u32>,
     engine: wgmma::Engine,
+    /// Whether conditions of repairs hold anywhere in this warp, in the block where that was asked.
+    votes: BTreeMap<Value, (Reg, BlockId)>,
+    /// What is seldom run.
+    behind: Vec<Stmt>,
     turns: ordered::Turns,
     prints: Vec<Printing>,
     /// Loops that are open around the place of emission.
@@ -218,6 +223,8 @@ pub fn select(
         map_addresses: BTreeMap::new(),
         granules: BTreeMap::new(),
         engine: wgmma::Engine::default(),
+        votes: BTreeMap::new(),
+        behind: Vec::new(),
         turns: ordered::Turns::of(func, profile),
         prints: Vec::new(),
         depth: 0,
@@ -239,6 +246,7 @@ pub fn select(
     kernel.body.extend(me.head);
     kernel.body.extend(begin);
     kernel.body.extend(body);
+    kernel.body.extend(me.behind);
     kernel.dynamic_shared = me.sync.bytes();
     let turns = me.turns.is_kept();
     Ok(Selected {
@@ -455,6 +463,7 @@ impl<'a> Select<'a> {
         match code {
             TileOp::For => self.counted(id),
             TileOp::If => self.branch(id),
+            TileOp::Repair => self.repair(id),
             TileOp::While => self.conditional(id),
             TileOp::ProgramId => {
                 let r = self.program_id(grid_axis(op));

@@ -64,7 +64,7 @@ impl Select<'_> {
             let raw: Vec<Vec<Reg>> = batch
                 .iter()
                 .map(|(_, pieces)| {
-                    pieces.as_ref().map_or_else(Vec::new, |p| self.begin(&view, p, span))
+                    pieces.as_ref().map_or_else(Vec::new, |p| self.begin_pieces(&view, p, span))
                 })
                 .collect();
             for ((unit, pieces), raw) in batch.iter().zip(raw) {
@@ -103,7 +103,7 @@ impl Select<'_> {
         Pieces { at, first, second, tail }
     }
 
-    fn begin(&mut self, view: &View, pieces: &Pieces, span: u32) -> Vec<Reg> {
+    fn begin_pieces(&mut self, view: &View, pieces: &Pieces, span: u32) -> Vec<Reg> {
         let cache = if view.read_only { Cache::ReadOnly } else { Cache::Usual };
         [pieces.first, pieces.second]
             .into_iter()

@@ -7,7 +7,7 @@ use super::sync::Smem;
 use super::{Repr, Select};
 use crate::caps::Feature;
 use crate::inst::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_ir::{OpId, Value};
 use tessera_layout::Layout;
@@ -59,16 +59,52 @@ impl Select<'_> {
         true
     }
 
-    /// Whether a tile is used by nothing but what takes words.
+    /// Whether a tile is used by nothing but what takes words, through loops and repairs.
     pub fn has_packed_uses(&self, v: Value) -> bool {
+        self.packed_uses(v, &mut BTreeSet::new())
+    }
+
+    fn packed_uses(&self, v: Value, asked: &mut BTreeSet<Value>) -> bool {
         let func = self.func;
+        if !asked.insert(v) {
+            return true;
+        }
         func.walk().iter().map(|&id| &func.ops[id]).filter(|op| op.operands.contains(&v)).all(
             |op| match op.code {
                 StagedOp::FragStore | StagedOp::MmaIssue => true,
                 StagedOp::Tile(TileOp::Mma) => op.operands[2] != v,
-                StagedOp::ConvertLayout | StagedOp::FragPart => self.has_packed_uses(op.result()),
+                StagedOp::ConvertLayout | StagedOp::FragPart => {
+                    self.packed_uses(op.result(), asked)
+                }
+                StagedOp::Tile(TileOp::For) => {
+                    let args = &func.blocks[op.regions[0]].args[1..];
+                    let at = op.group("init").iter().zip(args).zip(&op.results);
+                    op.positional().iter().all(|&o| o != v)
+                        && at.filter(|((init, _), _)| **init == v).all(|((_, arg), result)| {
+                            self.packed_uses(*arg, asked) && self.packed_uses(*result, asked)
+                        })
+                }
+                StagedOp::Tile(TileOp::Repair) => {
+                    let at = op.group("init").iter().zip(&op.results);
+                    op.operands[0] != v
+                        && at.filter(|at| *at.0 == v).all(|at| self.packed_uses(*at.1, asked))
+                }
                 // What a persistent loop hands to its next group: the words are carried.
-                StagedOp::Tile(TileOp::Yield) => self.hands_on_words(op, v),
+                StagedOp::Tile(TileOp::Yield) if self.hands_on_words(op, v) => true,
+                StagedOp::Tile(TileOp::Yield) => {
+                    let around = func.blocks[op.block].parent.map(|id| &func.ops[id]);
+                    let Some(around) = around else { return false };
+                    let args = match around.code {
+                        StagedOp::Tile(TileOp::For) => &func.blocks[op.block].args[1..],
+                        StagedOp::Tile(TileOp::Repair) => &[],
+                        _ => return false,
+                    };
+                    let at = (0..op.operands.len()).filter(|&i| op.operands[i] == v);
+                    at.into_iter().all(|i| {
+                        self.packed_uses(around.results[i], asked)
+                            && args.get(i).is_none_or(|&arg| self.packed_uses(arg, asked))
+                    })
+                }
                 _ => false,
             },
         )

@@ -127,7 +127,8 @@ impl Select<'_> {
             ValueDef::Result(id, _) => {
                 let op = &func.ops[id];
                 let code = op.code;
-                let computed = matches!(code, StagedOp::Tile(TileOp::Ew(_) | TileOp::Select));
+                let computed =
+                    matches!(code, StagedOp::Tile(TileOp::Ew(_) | TileOp::Select | TileOp::Repair));
                 op.block == here && (computed || code == StagedOp::MmaRetire)
             }
             ValueDef::Arg(block, _) => {

@@ -51,6 +51,10 @@ pub fn verify_while(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     control::verify_while(func, id, errors);
 }
 
+pub fn verify_repair(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    control::verify_repair(func, id, errors);
+}
+
 pub fn verify_convert(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let (from, to) = (func.ty(op.operands[0]), func.ty(op.result()));

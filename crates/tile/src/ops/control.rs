@@ -1,7 +1,8 @@
 //! Loops and branches: the types that flow into regions and out of them. Staged IR has the same
 //! loops and asks the same of them.
 
-use tessera_ir::{BlockId, Func, Level, OpErrors, OpId, Opcode, Type, Value};
+use tessera_ir::{Attr, BlockId, Effects, Func, Level, OpErrors, OpId, Opcode, Type, Value};
+use tessera_numerics::DType;
 
 fn types<L: Level>(func: &Func<L>, values: &[Value]) -> Vec<Type> {
     values.iter().map(|&v| func.ty(v).clone()).collect()
@@ -61,5 +62,49 @@ pub fn verify_while<L: Level>(func: &Func<L>, id: OpId, errors: &mut OpErrors) {
     }
     if let Some(got) = yielded(func, op.regions[1]) {
         expect(errors, "the loop to yield values", &carried, &got);
+    }
+}
+
+/// A region that is run for some rows only: it must not see others, nor do anything.
+pub fn verify_repair<L: Level>(func: &Func<L>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let wanted = types(func, &op.results);
+    expect(errors, "initial values", &wanted, &types(func, op.group("init")));
+    let region = op.regions[0];
+    expect(errors, "region arguments", &[], &types(func, &func.blocks[region].args));
+    if let Some(got) = yielded(func, region) {
+        expect(errors, "the region to yield values", &wanted, &got);
+    }
+    let bad = func.ty(op.operands[0]);
+    if bad.dtype() != DType::Bool {
+        errors.ty(format!("expected a condition of bool, got {bad}"));
+    }
+    let rows = bad.shape().first().cloned();
+    let has_rows = |ty: &Type| ty.is_tile() && ty.shape().first().cloned() == rows;
+    if let Some(ty) = wanted.iter().find(|ty| !has_rows(ty)) {
+        errors.ty(format!("expected results with the rows of {bad}, got {ty}"));
+    }
+    for &inner in &func.blocks[region].ops {
+        let inner = &func.ops[inner];
+        let (name, info) = (inner.code.mnemonic(), inner.code.info());
+        if !inner.regions.is_empty() || !matches!(info.effects, Effects::Pure | Effects::Terminator)
+        {
+            errors.ty(format!("expected a region that only computes, got `{name}`"));
+        }
+        // Whether all of a tile's rows are one for the first axis of another: then none looks elsewhere.
+        let axis = inner.attr("axis").and_then(Attr::as_int);
+        let across = match name {
+            "reduce" | "argreduce" | "scan" => axis == Some(0),
+            "expand" => axis == Some(0) && inner.operands.iter().any(|&v| has_rows(func.ty(v))),
+            "transpose" => inner.attr("perm").and_then(Attr::as_ints).is_none_or(|p| p[0] != 0),
+            "reshape" => inner.results.iter().any(|&v| !has_rows(func.ty(v))),
+            "mma" => !has_rows(func.ty(inner.operands[0])),
+            _ => false,
+        };
+        if across {
+            errors.ty(format!(
+                "expected rows that do not look at each other, got `{name}` across them"
+            ));
+        }
     }
 }

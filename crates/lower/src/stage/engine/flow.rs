@@ -20,7 +20,10 @@ pub fn users(func: &StagedFunc) -> Users {
 
 /// Whether an op runs regions that hand values on.
 pub fn is_control(code: StagedOp) -> bool {
-    matches!(code, StagedOp::Tile(TileOp::For | TileOp::If | TileOp::While) | StagedOp::Tiles)
+    matches!(
+        code,
+        StagedOp::Tile(TileOp::For | TileOp::If | TileOp::While | TileOp::Repair) | StagedOp::Tiles
+    )
 }
 
 /// Arguments of a control op's regions that come before the carried ones.

@@ -21,6 +21,7 @@ mod defer;
 mod encode;
 mod epilogue;
 mod feeds;
+mod first;
 mod flow;
 mod pair;
 mod roles;
@@ -61,7 +62,10 @@ pub fn stage(
     // `strict` takes none of its products here.
     let func = &match staging.profile {
         Profile::Strict => func.clone(),
-        _ => crate::relax::relax(func),
+        _ => {
+            let (freed, _) = crate::free_reference(func);
+            crate::relax::relax(freed.as_ref().unwrap_or(func))
+        }
     };
     let why = match attempt(func, staging, slots) {
         Ok(staged) => match verify(&staged) {

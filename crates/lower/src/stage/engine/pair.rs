@@ -168,11 +168,29 @@ impl Look<'_> {
         (counters, adds)
     }
 
+    /// What an op takes, and what its regions do.
+    fn takes(&self, id: OpId) -> Vec<Value> {
+        let mut all = self.func.ops[id].operands.clone();
+        for &region in &self.func.ops[id].regions {
+            self.func.walk_block(region, &mut |o| all.extend(&self.func.ops[o].operands));
+        }
+        all
+    }
+
+    /// The op of the loop's own body that an op is, or is in a region of.
+    fn outer(&self, id: OpId) -> Option<OpId> {
+        let mut id = id;
+        while self.func.ops[id].block != self.body {
+            id = self.func.blocks[self.func.ops[id].block].parent?;
+        }
+        Some(id)
+    }
+
     /// The ops and those of the body that give what they take, as far as `follow` says.
     fn closed(&self, mut ops: Ops, follow: impl Fn(OpId, OpId) -> bool) -> Ops {
         let mut work: Vec<OpId> = ops.iter().copied().collect();
         while let Some(id) = work.pop() {
-            for &v in &self.func.ops[id].operands {
+            for v in self.takes(id) {
                 if let Some(def) = self.inner(v)
                     && follow(id, def)
                     && ops.insert(def)
@@ -299,9 +317,8 @@ impl Plan {
     /// Whether every part takes only what is there when it runs.
     fn holds(&self, look: &Look<'_>, own: &BTreeSet<usize>) -> bool {
         let func = look.func;
-        let takes = |id: &OpId, given: &dyn Fn(Value) -> bool| {
-            func.ops[*id].operands.iter().all(|&v| given(v))
-        };
+        let takes =
+            |id: &OpId, given: &dyn Fn(Value) -> bool| look.takes(*id).into_iter().all(given);
         let outside =
             |v: Value| look.inner(v).is_none() && look.carried(v).is_none() && !look.is_turn(v);
         let part = |v: Value, ops: &Ops| look.inner(v).is_some_and(|def| ops.contains(&def));
@@ -330,8 +347,8 @@ impl Plan {
         let pure = self.middle.iter().chain(&self.late).all(|&id| {
             let op = &func.ops[id];
             let effects = Opcode::info(op.code).effects;
-            op.regions.is_empty()
-                && matches!(effects, Effects::Pure | Effects::Read)
+            let repairs = op.code == StagedOp::Tile(TileOp::Repair);
+            (repairs || op.regions.is_empty() && matches!(effects, Effects::Pure | Effects::Read))
                 && takes(&id, &|v| {
                     !part(v, &self.tail) && !part(v, &self.feed) && !counts(v, &self.counters)
                 })
@@ -363,7 +380,8 @@ fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
     let mut work = vec![v];
     while let Some(v) = work.pop() {
         for &(user, _) in look.users.get(&v).map_or(&[][..], |u| u) {
-            if ops.contains(&user) && reached.insert(user) {
+            let user = look.outer(user).filter(|user| ops.contains(user));
+            if let Some(user) = user.filter(|&user| reached.insert(user)) {
                 work.extend(&look.func.ops[user].results);
             }
         }
@@ -440,7 +458,11 @@ fn first_turn(
     for (&arg, &init) in args[1..].iter().zip(inits) {
         rw.set(arg, init);
     }
-    copy(rw, plan, into, |id| !plan.tail.contains(&id));
+    for &id in &old.blocks[plan.body].ops {
+        if !old.ops[id].is_terminator() && !plan.tail.contains(&id) {
+            super::first::copy(rw, id, into);
+        }
+    }
     let next = yielded(old, plan.body);
     let mut begin: Vec<Value> = plan
         .carried(old)

@@ -273,6 +273,11 @@ impl Walker<'_> {
                 let out = self.block(op.regions[usize::from(!cond)])?;
                 self.give(&op.results, out);
             }
+            // It computes tiles, of which nothing is known either way.
+            TileOp::Repair => {
+                let out = self.block(op.regions[0])?;
+                self.give(&op.results, out);
+            }
             _ => {
                 if let [result] = op.results[..] {
                     let known = self.scalar(op, code).map_or(Known::Nothing, Known::Number);

@@ -1,0 +1,306 @@
+//! The reference of a running softmax is free.
+//!
+//! Before: a group kernel after the tile pipeline. After: loops of the form
+//!
+//! ```text
+//! m' = max(m, rowmax s)  alpha = e(m - m')  p = e(s - m')  l' = l·alpha + sum p  acc' = acc·alpha + …p…
+//! ```
+//!
+//! take the maximum only where they must. What a softmax gives does not depend on what is subtracted
+//! from the scores, so a turn keeps the reference `m` that it finds, and weighs by it at once:
+//!
+//! ```text
+//! p = e(s - m)  l' = l + parts of p  bad = not (parts of p <= 2^64)
+//! m', l', p, alpha = repair bad { of rows with bad: m' = max(m, rowmax s + headroom) … as before }
+//! acc' = repair bad { acc·alpha } + …p…
+//! ```
+//!
+//! The first block of scores finds -inf, or something as small, and so is repaired, as is one with
+//! scores that are far above all before it. The headroom lets scores grow before that happens again. Sums
+//! are kept in parts along their rows, and are added up after the loop.
+//!
+//! All that depends on the reference is followed to the kernel's results: these must not. Weights are
+//! used in dtypes with f32's range only: they may be anything from 2^-126 to 2^64 times as large.
+//! A weight below 2^-94 of the largest may become 0, and sums of weighted values overflow 2^64 times
+//! earlier.
+//!
+//! Must not: change what is NaN, or what rows without any score give.
+
+mod degree;
+mod find;
+
+use crate::canonicalise::Canonicalise;
+use find::{Online, Uses, find, follows, number, parts_type};
+use std::collections::BTreeMap;
+use tessera_diag::Loc;
+use tessera_ir::{
+    Attr, BlockId, Builder, Dim, OpId, OpSpec, Pass, PassContext, Rewriter, Type, Value,
+};
+use tessera_numerics::{DType, ReduceOp, ScalarFn};
+use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
+
+/// Sums of a row that are kept apart: as many as neighbouring columns of it that threads share.
+pub const PARTS: i64 = 8;
+/// Weights begin so many powers of two below 1, and are repaired where a part of their sum is above so
+/// many.
+const HEADROOM: f64 = 32.0;
+const MOST: f64 = 64.0;
+
+/// The function with free references, and why loops that look like it were left as they are.
+pub fn free_reference(func: &TileFunc) -> (Option<TileFunc>, Vec<(Loc, String)>) {
+    let config = func.attrs.get("config").and_then(Attr::as_dict);
+    let wanted = config.and_then(|c| c.get("free_reference"));
+    let off = matches!(wanted, Some(Attr::Bool(false) | Attr::Int(0)));
+    if off {
+        return (None, Vec::new());
+    }
+    let mut told = Vec::new();
+    let uses = Uses::of(func);
+    let mut loops: BTreeMap<OpId, Online> = BTreeMap::new();
+    for id in func.walk() {
+        match find(func, &uses, id) {
+            Some(Ok(online)) => {
+                loops.insert(id, online);
+            }
+            Some(Err(why)) => told.push((func.ops[id].loc.clone(), why)),
+            None => {}
+        }
+    }
+    // Loops that go on with the reference of others are one family.
+    let mut family: BTreeMap<OpId, OpId> = BTreeMap::new();
+    for (&id, online) in &loops {
+        let before = follows(func, online);
+        let first = before.filter(|(id, i)| loops.get(id).is_some_and(|o| o.m == *i));
+        let first = first.and_then(|(before, _)| family.get(&before).copied()).unwrap_or(id);
+        family.insert(id, first);
+    }
+    let mut kept: BTreeMap<OpId, Online> = BTreeMap::new();
+    let firsts: std::collections::BTreeSet<OpId> = family.values().copied().collect();
+    for first in firsts {
+        let own: Vec<OpId> = family.iter().filter(|f| *f.1 == first).map(|f| *f.0).collect();
+        let all: Vec<&Online> = own.iter().map(|id| &loops[id]).collect();
+        match degree::holds(func, &all) {
+            Ok(()) => kept.extend(own.iter().filter_map(|id| Some((*id, loops.remove(id)?)))),
+            Err(why) => told.push((func.ops[first].loc.clone(), why)),
+        }
+    }
+    if kept.is_empty() {
+        return (None, told);
+    }
+    let mut rw = Rewriter::new(func);
+    let body = rw.new.body;
+    for &id in &func.blocks[func.body].ops {
+        emit(&mut rw, &kept, id, body);
+    }
+    let mut new = rw.new;
+    // It takes out what has no use now; it has nothing to refuse.
+    let _ = Canonicalise.run(&mut new, &mut PassContext::default());
+    (Some(new), told)
+}
+
+type Rw<'f> = Rewriter<'f, Tile>;
+
+fn emit(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Online>, id: OpId, into: BlockId) {
+    match loops.get(&id) {
+        Some(online) => rewritten(rw, loops, online, into),
+        None => {
+            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, loops, inner, block));
+        }
+    }
+}
+
+fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Online>, online: &Online, into: BlockId) {
+    let old = rw.old;
+    let op = &old.ops[online.id];
+    let mut inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
+    for &i in &online.l {
+        let (l, known) = (inits[i], number(old, op.group("init")[i]));
+        let ty = parts_type(rw.new.ty(l));
+        let mut build = rw.builder(into, op.loc.clone());
+        // Equal parts of a power of two: no bit is lost.
+        inits[i] = if known == Some(0.0) {
+            build.constant(ty, Attr::Float(0.0))
+        } else {
+            let all = columns(&mut build, l, PARTS);
+            let part = build.constant(ty, Attr::Float(1.0 / PARTS as f64));
+            build.ew(ScalarFn::Mul, &[all, part])
+        };
+    }
+    let types: Vec<Type> = inits.iter().map(|&v| rw.new.ty(v).clone()).collect();
+    let bounds: Vec<Value> = op.positional().iter().map(|&v| rw.get(v)).collect();
+    let mut spec = OpSpec::new(TileOp::For, &bounds).group("init", &inits).results(types.clone());
+    spec.attrs = op.attrs.clone();
+    let new = rw.builder(into, op.loc.clone()).op(spec).expect("result types are given");
+    let to = rw.new.ops[new].regions[0];
+    for (i, &arg) in old.blocks[online.body].args.iter().enumerate() {
+        let ty = i.checked_sub(1).map_or(Type::INDEX, |i| types[i].clone());
+        let value = rw.new.add_arg(to, ty, old.name_of(arg));
+        rw.set(arg, value);
+    }
+    for &id in &old.blocks[online.body].ops {
+        if old.ops[id].results.first() == Some(&online.p) {
+            turn(rw, online, to);
+        } else if !online.gone.contains(&id) && !online.only_top.contains(&id) {
+            emit(rw, loops, id, to);
+        }
+    }
+    let results = rw.new.ops[new].results.clone();
+    for (i, (&v, &r)) in op.results.iter().zip(&results).enumerate() {
+        let value = match online.l.contains(&i) {
+            true => rw.builder(into, op.loc.clone()).reduce(r, ReduceOp::Sum, 1),
+            false => r,
+        };
+        rw.new.values[value].name = old.values[v].name.clone();
+        rw.set(v, value);
+    }
+}
+
+/// Row values repeated in so many columns.
+fn columns(build: &mut Builder<'_, Tile>, rows: Value, n: i64) -> Value {
+    let shape = vec![build.func.ty(rows).shape()[0].clone(), n.into()];
+    let column = build.expand(rows, 1);
+    build.broadcast(column, shape)
+}
+
+/// The same number for all elements of a type.
+fn all(build: &mut Builder<'_, Tile>, like: Value, n: f64) -> Value {
+    let ty = build.func.ty(like).clone();
+    build.constant(ty, Attr::Float(n))
+}
+
+/// `e(a - b)`.
+fn power(build: &mut Builder<'_, Tile>, online: &Online, a: Value, b: Value) -> Value {
+    let mut x = build.ew(ScalarFn::Sub, &[a, b]);
+    if online.base.by != 1.0 {
+        let by = all(build, x, online.base.by);
+        x = build.ew(ScalarFn::Mul, &[x, by]);
+    }
+    build.ew(online.base.f, &[x])
+}
+
+/// Weights against a row's reference, and parts of their sums.
+fn weigh(build: &mut Builder<'_, Tile>, online: &Online, s: Value, rows: Value) -> [Value; 2] {
+    let shape = build.func.ty(s).shape().to_vec();
+    let n = shape[1].as_static().unwrap_or(PARTS);
+    let reference = columns(build, rows, n);
+    let p = power(build, online, s, reference);
+    let apart: Vec<Dim> = vec![shape[0].clone(), (n / PARTS).into(), PARTS.into()];
+    let ty = Type::Tile { shape: apart, dtype: DType::F32 };
+    let apart = OpSpec::new(TileOp::Reshape, &[p]).result(ty);
+    let apart = build.value(apart).expect("the type is given");
+    let parts = build.reduce(apart, ReduceOp::Sum, 1);
+    [p, parts]
+}
+
+/// The weights of one turn, its sums, and what is scaled.
+fn turn(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
+    let old = rw.old;
+    let args = &old.blocks[online.body].args[1..];
+    let next = &old.ops[old.terminator(online.body).expect("loops end in a yield")].operands;
+    let loc = old.ops[old.def_id(online.p).expect("it is computed")].loc.clone();
+    let (m, s) = (rw.get(args[online.m]), rw.get(online.s));
+    let l: Vec<Value> = online.l.iter().map(|&i| rw.get(args[i])).collect();
+    // Weights as they are used: the type, and whether they are rounded.
+    let rounding: Vec<Option<OpId>> =
+        online.uses.iter().map(|&v| old.def_id(v).filter(|_| v != online.p)).collect();
+
+    let mut build = rw.builder(to, loc.clone());
+    let [p, parts] = weigh(&mut build, online, s, m);
+    build.name(p, "p");
+    let sums: Vec<Value> = l.iter().map(|&l| build.ew(ScalarFn::Add, &[l, parts])).collect();
+    let used: Vec<Value> = rounding.iter().map(|&id| rounded(rw, id, p, to)).collect();
+    let mut build = rw.builder(to, loc.clone());
+    let most = all(&mut build, parts, MOST.exp2());
+    let fits = build.ew(ScalarFn::Le, &[parts, most]);
+    let bad = build.ew(ScalarFn::Not, &[fits]);
+    build.name(bad, "bad");
+    let alpha = all(&mut build, m, 1.0);
+    let inits: Vec<Value> = [m].into_iter().chain(sums).chain(used).chain([alpha]).collect();
+    let (repair, region) = open(&mut build, bad, &inits);
+
+    // As it was before, for the rows that need it.
+    let mut build = rw.builder(region, loc.clone());
+    let rows = build.reduce(bad, ReduceOp::Or, 1);
+    for &id in &online.only_top {
+        rw.copy_op(id, region);
+    }
+    let top = rw.get(online.top);
+    let mut build = rw.builder(region, loc.clone());
+    let room = all(&mut build, top, online.base.rise(HEADROOM));
+    let top = build.ew(ScalarFn::Add, &[top, room]);
+    let most = build.ew(ScalarFn::Maximum, &[m, top]);
+    let new = build.select(rows, most, m);
+    let mut reference = new;
+    if let Some(n) = online.instead {
+        let low = all(&mut build, new, f64::NEG_INFINITY);
+        let none = build.ew(ScalarFn::Eq, &[new, low]);
+        let instead = all(&mut build, new, n);
+        reference = build.select(none, instead, new);
+    }
+    let factor = power(&mut build, online, m, reference);
+    let factor = build.select(rows, factor, alpha);
+    let [p, parts] = weigh(&mut build, online, s, reference);
+    let many = columns(&mut build, factor, PARTS);
+    let sums: Vec<Value> = l
+        .iter()
+        .map(|&l| {
+            let before = build.ew(ScalarFn::Mul, &[l, many]);
+            build.ew(ScalarFn::Add, &[before, parts])
+        })
+        .collect();
+    let used: Vec<Value> = rounding.iter().map(|&id| rounded(rw, id, p, region)).collect();
+    let ends: Vec<Value> = [new].into_iter().chain(sums).chain(used).chain([factor]).collect();
+    rw.builder(region, loc.clone()).yield_(&ends);
+
+    let results = rw.new.ops[repair].results.clone();
+    let [named, alpha] = [&results[..results.len() - 1], &results[results.len() - 1..]];
+    let stands = [online.new]
+        .into_iter()
+        .chain(online.l.iter().map(|&i| next[i]))
+        .chain(online.uses.iter().copied());
+    for (v, &r) in stands.zip(named) {
+        rw.new.values[r].name = old.values[v].name.clone();
+        rw.set(v, r);
+    }
+    for (&i, &kept) in online.scaled.iter().zip(&online.kept) {
+        let acc = rw.get(args[i]);
+        let mut build = rw.builder(to, loc.clone());
+        let (repair, region) = open(&mut build, bad, &[acc]);
+        let mut build = rw.builder(region, loc.clone());
+        let shape = build.func.ty(acc).shape().to_vec();
+        let factor = match shape.len() {
+            1 => alpha[0],
+            _ => {
+                let mut factor = alpha[0];
+                for axis in 1..shape.len() {
+                    factor = build.expand(factor, axis);
+                }
+                build.broadcast(factor, shape)
+            }
+        };
+        let scaled = build.ew(ScalarFn::Mul, &[acc, factor]);
+        build.yield_(&[scaled]);
+        let result = rw.new.ops[repair].results[0];
+        rw.new.values[result].name = old.values[kept].name.clone();
+        rw.set(kept, result);
+    }
+}
+
+/// A repair and its empty region.
+fn open(build: &mut Builder<'_, Tile>, bad: Value, inits: &[Value]) -> (OpId, BlockId) {
+    let types: Vec<Type> = inits.iter().map(|&v| build.func.ty(v).clone()).collect();
+    let spec = OpSpec::new(TileOp::Repair, &[bad]).group("init", inits).results(types);
+    let id = build.op(spec).expect("result types are given");
+    (id, build.func.ops[id].regions[0])
+}
+
+/// Weights rounded as an op rounds them, or as they are.
+fn rounded(rw: &mut Rw<'_>, cast: Option<OpId>, p: Value, into: BlockId) -> Value {
+    let Some(cast) = cast else { return p };
+    let old = rw.old;
+    let op = &old.ops[cast];
+    let mut spec = OpSpec::new(TileOp::Cast, &[p]);
+    spec.attrs = op.attrs.clone();
+    let spec = spec.result(old.ty(op.result()).clone());
+    rw.builder(into, op.loc.clone()).value(spec).expect("the type is given")
+}

@@ -1,0 +1,127 @@
+//! Repairs that the first turn of a loop always makes.
+//!
+//! A loop may begin with numbers that no weight fits: everything less -inf is +inf, or NaN. Then the
+//! condition of a repair is known to hold everywhere, and what it would repair need not be computed.
+
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Value};
+use tessera_numerics::ScalarFn;
+use tessera_staged::{Staged, StagedFunc, StagedOp};
+use tessera_tile::TileOp;
+
+/// Steps that one question may take.
+const DEPTH: u32 = 24;
+
+/// Copies an op of the first turn: a repair that is always made as what its region does.
+pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
+    let old = rw.old;
+    let op = &old.ops[id];
+    let bad = op.operands.first().map(|&v| (v, rw.get(v)));
+    match bad {
+        Some((was, bad))
+            if op.code == StagedOp::Tile(TileOp::Repair) && holds(&rw.new, bad, DEPTH) =>
+        {
+            let ty = old.ty(was).clone();
+            let spec = OpSpec::new(StagedOp::Tile(TileOp::Const), &[])
+                .attr("value", Attr::Bool(true))
+                .result(ty);
+            let all = rw.builder(into, op.loc.clone()).value(spec).expect("the type is given");
+            rw.set(was, all);
+            for &inner in &old.blocks[op.regions[0]].ops {
+                if old.ops[inner].is_terminator() {
+                    for (&result, &v) in op.results.iter().zip(&old.ops[inner].operands) {
+                        let value = rw.get(v);
+                        rw.set(result, value);
+                    }
+                } else {
+                    rw.copy_op(inner, into);
+                }
+            }
+            // Others may ask for the same condition.
+            rw.set(was, bad);
+        }
+        _ => {
+            rw.copy_op(id, into);
+        }
+    }
+}
+
+/// Whether a condition is true for every element.
+fn holds(func: &StagedFunc, v: Value, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let Some(op) = func.def(v) else { return false };
+    match op.code {
+        StagedOp::Tile(TileOp::Ew(ScalarFn::Not)) => fails(func, op.operands[0], depth),
+        StagedOp::ConvertLayout => holds(func, op.operands[0], depth),
+        _ => false,
+    }
+}
+
+/// Whether a condition is false for every element.
+fn fails(func: &StagedFunc, v: Value, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let Some(op) = func.def(v) else { return false };
+    match op.code {
+        StagedOp::Tile(TileOp::Ew(ScalarFn::Le | ScalarFn::Lt)) => {
+            let most = number(func, op.operands[1], depth);
+            most.is_some_and(|n| n < f64::INFINITY) && is_above_all(func, op.operands[0], depth)
+        }
+        _ => false,
+    }
+}
+
+fn number(func: &StagedFunc, v: Value, depth: u32) -> Option<f64> {
+    let depth = depth.checked_sub(1)?;
+    let op = func.def(v)?;
+    match op.code {
+        StagedOp::Tile(TileOp::Const) => op.attr("value").and_then(Attr::as_float),
+        StagedOp::Tile(TileOp::Broadcast | TileOp::Expand | TileOp::Reshape)
+        | StagedOp::ConvertLayout => number(func, op.operands[0], depth),
+        _ => None,
+    }
+}
+
+/// Whether every element is +inf or NaN.
+fn is_above_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    if number(func, v, depth).is_some_and(|n| n == f64::INFINITY || n.is_nan()) {
+        return true;
+    }
+    let Some(op) = func.def(v) else { return false };
+    let above = |i: usize| is_above_all(func, op.operands[i], depth);
+    let below = |i: usize| is_below_all(func, op.operands[i], depth);
+    match op.code {
+        StagedOp::Tile(code) => match code {
+            TileOp::Broadcast | TileOp::Expand | TileOp::Reshape => above(0),
+            TileOp::Ew(ScalarFn::Exp | ScalarFn::Exp2) => above(0),
+            TileOp::Ew(ScalarFn::Neg) => below(0),
+            // With +inf a sum is +inf or NaN, whatever else is added.
+            TileOp::Ew(ScalarFn::Fma) => above(2),
+            TileOp::Ew(ScalarFn::Sub) => below(1) || above(0),
+            TileOp::Ew(ScalarFn::Add) => above(0) || above(1),
+            TileOp::Reduce => op.attr("op").and_then(Attr::as_word) == Some("sum") && above(0),
+            _ => false,
+        },
+        StagedOp::ConvertLayout => above(0),
+        _ => false,
+    }
+}
+
+/// Whether every element is -inf or NaN.
+fn is_below_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    if number(func, v, depth).is_some_and(|n| n == f64::NEG_INFINITY || n.is_nan()) {
+        return true;
+    }
+    let Some(op) = func.def(v) else { return false };
+    let below = |i: usize| is_below_all(func, op.operands[i], depth);
+    let positive = |i: usize| number(func, op.operands[i], depth).is_some_and(|n| n > 0.0);
+    match op.code {
+        StagedOp::Tile(TileOp::Broadcast | TileOp::Expand | TileOp::Reshape)
+        | StagedOp::ConvertLayout => below(0),
+        StagedOp::Tile(TileOp::Ew(ScalarFn::Neg)) => is_above_all(func, op.operands[0], depth),
+        StagedOp::Tile(TileOp::Ew(ScalarFn::Mul)) => {
+            below(0) && positive(1) || below(1) && positive(0)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,186 @@
+//! Regions that a warp runs only where a condition holds in one of its rows.
+//!
+//! What the region begins with stays where it is, and the region writes over it: a warp that does not
+//! run it does nothing but ask. Where rows are shared between warps the region is always run, which
+//! gives the same.
+
+use super::{Repr, Select};
+use crate::inst::*;
+use std::collections::BTreeSet;
+use tessera_diag::Diagnostics;
+use tessera_ir::{BlockId, OpId, Value, ValueDef};
+use tessera_layout::{In, Layout};
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
+
+impl Select<'_> {
+    pub fn repair(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let region = op.regions[0];
+        if !self.is_of_warps(id) {
+            self.block(region)?;
+            for (&result, v) in op.results.iter().zip(self.yielded(region)) {
+                let repr = self.repr(v).clone();
+                self.set(result, repr);
+            }
+            return Ok(());
+        }
+        let bad = self.any_in_warp(op.operands[0], op.block);
+        let mut places = Vec::new();
+        for (&result, &init) in op.results.iter().zip(op.group("init")) {
+            let (words, regs) = match self.repr(init).clone() {
+                Repr::Packed(words) => (true, words),
+                _ => (false, self.regs(init)),
+            };
+            let own = match self.is_last_use(id, init, &regs) {
+                true => regs,
+                false => {
+                    let own: Vec<Reg> = regs.iter().map(|r| self.asm.reg(r.class)).collect();
+                    self.move_all(&own, &regs);
+                    own
+                }
+            };
+            let repr = if words { Repr::Packed(own.clone()) } else { Repr::Tile(own.clone()) };
+            places.push((result, words, own, repr));
+        }
+        // The region stands behind the kernel, out of the way of those who do not need it.
+        let [seldom, done] = [self.asm.label(), self.asm.label()];
+        self.asm.when(bad, true, |asm| asm.emit(Inst::Bra { to: seldom, uniform: true }));
+        self.asm.place(done);
+        let here = self.asm.kernel.body.len();
+        let before = self.sync_state();
+        self.asm.place(seldom);
+        self.block(region)?;
+        let (mut to, mut from) = (Vec::new(), Vec::new());
+        for ((_, words, own, _), v) in places.iter().zip(self.yielded(region)) {
+            to.push(own.clone());
+            from.push(if *words { self.words_of(v) } else { self.values_of(v) });
+        }
+        self.move_together(&to, &from);
+        self.asm.emit(Inst::Bra { to: done, uniform: true });
+        self.behind.extend(self.asm.kernel.body.split_off(here));
+        self.join_sync_state(before);
+        for (result, _, _, repr) in places {
+            self.set(result, repr);
+        }
+        Ok(())
+    }
+
+    /// Whether a condition holds for any element that this warp has.
+    fn any_in_warp(&mut self, bad: Value, block: BlockId) -> Reg {
+        if let Some(&(vote, at)) = self.votes.get(&bad)
+            && at == block
+        {
+            return vote;
+        }
+        let regs: BTreeSet<Reg> = self.regs(bad).into_iter().collect();
+        let mut regs = regs.into_iter();
+        let mut any = regs.next().expect("a tile has elements");
+        for r in regs {
+            any = self.asm.int(Alu::Or, Ty::Pred, &[any.into(), r.into()]);
+        }
+        let d = self.asm.reg(Class::Pred);
+        let p = Guardless { reg: any, negated: false };
+        self.asm.emit(Inst::Vote { kind: Vote::Any, d, p, mask: Opnd::Int(-1) });
+        self.votes.insert(bad, (d, block));
+        d
+    }
+
+    /// Whether each warp has whole rows, and nothing in the region asks others.
+    fn is_of_warps(&self, id: OpId) -> bool {
+        let func = self.func;
+        let op = &func.ops[id];
+        let whole = |layout: &Layout, axis: usize| {
+            [In::Warp, In::Cta].iter().all(|&i| layout.bases(i).iter().all(|b| b[axis] == 0))
+        };
+        let tiles = op.operands.iter().all(|&v| {
+            let layout = self.layout(v);
+            (1..layout.rank()).all(|axis| whole(&layout, axis))
+        });
+        tiles
+            && func.blocks[op.regions[0]].ops.iter().all(|&inner| {
+                let inner_op = &func.ops[inner];
+                match inner_op.code {
+                    StagedOp::Tile(
+                        TileOp::Ew(_)
+                        | TileOp::Select
+                        | TileOp::Cast
+                        | TileOp::Bitcast
+                        | TileOp::Broadcast
+                        | TileOp::Expand
+                        | TileOp::Const
+                        | TileOp::Iota
+                        | TileOp::Yield,
+                    ) => true,
+                    StagedOp::Tile(TileOp::Reduce) => {
+                        whole(&self.layout(inner_op.operands[0]), self.axis(inner))
+                    }
+                    StagedOp::Tile(TileOp::Reshape) | StagedOp::ConvertLayout => {
+                        let [from, to] =
+                            [inner_op.operands[0], inner_op.result()].map(|v| self.layout(v));
+                        let from = match inner_op.code {
+                            StagedOp::ConvertLayout => Some((*from).clone()),
+                            _ => from.reshape(to.shape()),
+                        };
+                        from.is_some_and(|from| Layout::reg_map(&from, &to).is_some())
+                    }
+                    _ => false,
+                }
+            })
+    }
+
+    /// Whether nothing reads the registers of a tile after an op that may write over them: it is of
+    /// the op's own block, and all its uses, under whatever name, come before or are in the op.
+    fn is_last_use(&self, id: OpId, v: Value, regs: &[Reg]) -> bool {
+        let func = self.func;
+        let block = func.ops[id].block;
+        let own = match func.values[v].def {
+            ValueDef::Result(def, _) => {
+                let made = matches!(
+                    func.ops[def].code,
+                    StagedOp::MmaRetire
+                        | StagedOp::Tile(
+                            TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Repair
+                        )
+                );
+                func.ops[def].block == block && made
+            }
+            ValueDef::Arg(of, _) => {
+                let around = func.blocks[of].parent.map(|id| func.ops[id].code);
+                of == block && around == Some(StagedOp::Tile(TileOp::For))
+            }
+        };
+        let distinct = regs.iter().collect::<BTreeSet<_>>().len() == regs.len();
+        let unknown = regs.iter().all(|&r| self.asm.known(r).is_none());
+        let inits = func.ops[id].operands.iter().filter(|&&o| o == v).count();
+        own && distinct && unknown && inits == 1 && self.is_read_until(id, v)
+    }
+
+    fn is_read_until(&self, id: OpId, v: Value) -> bool {
+        let func = self.func;
+        let ops = &func.blocks[func.ops[id].block].ops;
+        let place = |op: OpId| ops.iter().position(|&o| o == op);
+        func.walk().into_iter().filter(|&user| func.ops[user].operands.contains(&v)).all(|user| {
+            let mut at = user;
+            while func.ops[at].block != func.ops[id].block {
+                match func.blocks[func.ops[at].block].parent {
+                    Some(parent) => at = parent,
+                    None => return false,
+                }
+            }
+            // The same registers by another name.
+            let alias = matches!(
+                func.ops[user].code,
+                StagedOp::ConvertLayout
+                    | StagedOp::Tile(
+                        TileOp::Expand | TileOp::Broadcast | TileOp::Reshape | TileOp::Transpose
+                    )
+            );
+            let ends = func.ops[user].is_terminator() && at == user;
+            place(at) <= place(id)
+                && !ends
+                && (!alias || at != user || self.is_read_until(id, func.ops[user].result()))
+        })
+    }
+}
