@@ -10,6 +10,6 @@ mod program;
 mod run;
 
 pub use kernels::compiled_kernels;
-pub use program::{GraphOptions, GraphProgram, GraphStats, compile_graph};
+pub use program::{GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for};
 pub use run::{GraphKernels, HostKernels};
 pub use tessera_lower::graph::{Plan, PlanOptions, argument_type};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tessera_diag::Diagnostics;
 use tessera_graph::GraphModule;
 use tessera_ir::Type;
-use tessera_lower::graph::{Plan, PlanOptions, Step, plan_graph};
+use tessera_lower::graph::{Fit, Plan, PlanOptions, Step, plan_graph};
 use tessera_numerics::Profile;
 use tessera_support::ForkLock;
 use tessera_target::Artifact;
@@ -58,21 +58,34 @@ pub fn compile_graph(
     backends: &Backends,
     options: &GraphOptions,
 ) -> Result<GraphProgram, Diagnostics> {
+    let choice = backends.to_compile(options.backend.as_deref())?;
+    compile_graph_for(module, func, args, choice, options)
+}
+
+/// The same for a backend that is at hand.
+pub fn compile_graph_for(
+    module: &GraphModule,
+    func: &str,
+    args: &[Type],
+    choice: Choice,
+    options: &GraphOptions,
+) -> Result<GraphProgram, Diagnostics> {
     let start = Instant::now();
     tessera_graph::verify_module(module)?;
-    let plan = plan_graph(module, func, args, &options.plan)?;
+    let fit = if choice.is_cuda() { Fit::Threads } else { Fit::Caches };
+    let asked = PlanOptions { fit, ..options.plan.clone() };
+    let plan = plan_graph(module, func, args, &asked)?;
     let planned = start.elapsed();
-    GraphProgram::from_plan(plan, backends, options, planned)
+    GraphProgram::from_plan(plan, choice, options, planned)
 }
 
 impl GraphProgram {
     fn from_plan(
         plan: Plan,
-        backends: &Backends,
+        choice: Choice,
         options: &GraphOptions,
         planned: Duration,
     ) -> Result<Self, Diagnostics> {
-        let choice = backends.to_compile(options.backend.as_deref())?;
         let start = Instant::now();
         let before = kernels::compiled_kernels();
         let mode = Mode { profile: options.profile, ..Mode::default() };

@@ -10,6 +10,7 @@
 mod class;
 mod emit;
 mod expand;
+mod fit;
 mod flatten;
 mod group;
 mod index;
@@ -20,6 +21,7 @@ mod scatter;
 mod shape;
 mod text;
 
+pub use fit::Fit;
 pub use flatten::flatten;
 pub use plan::{
     Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,

@@ -1,6 +1,7 @@
 //! A function as a list of steps over buffers.
 
 use super::emit::{ArrayUse, Kernel, emit};
+use super::fit::Fit;
 use super::group::{END, Group, Grouping, Kind, group};
 use super::nodes::{memory_of, trace};
 use super::scatter::{in_place, scatter};
@@ -113,6 +114,8 @@ pub struct PlanOptions {
     pub materialise: BTreeSet<String>,
     /// Every value gets memory: no fusion.
     pub separate: bool,
+    /// The kind of machine that kernels are cut for.
+    pub fit: Fit,
 }
 
 pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics> {
@@ -291,7 +294,7 @@ impl Planner<'_> {
         let main = g.product.or(g.outputs.first().map(|o| o.value));
         let loc = main.and_then(|v| func.def(v)).map_or(func.loc.clone(), |op| op.loc.clone());
         let label = label(func, g);
-        let kernel = emit(body, &loc).map_err(|why| internal(&why, &loc))?;
+        let kernel = emit(body, self.options.fit, &loc).map_err(|why| internal(&why, &loc))?;
         self.emitted(kernel, label, &loc, steps)
     }
 
@@ -372,7 +375,7 @@ impl Planner<'_> {
                 steps.push(Step::Cond { pred, then, otherwise });
             }
             GraphOp::Scatter if in_place(func, id) => {
-                let kernel = scatter(func, id, &|v| memory_of(grouping, v));
+                let kernel = scatter(func, id, self.options.fit, &|v| memory_of(grouping, v));
                 self.emitted(kernel, "scatter".into(), loc, steps)?;
             }
             GraphOp::While => self.repeat(grouping, id, steps)?,
@@ -625,6 +628,6 @@ pub fn plan_graph(
     args: &[Type],
     options: &PlanOptions,
 ) -> Result<Plan, Diagnostics> {
-    let flat = super::flatten::flatten(module, func, args)?;
+    let flat = super::flatten::flatten(module, func, args, options.fit)?;
     plan(&flat, options)
 }

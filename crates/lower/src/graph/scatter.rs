@@ -3,6 +3,7 @@
 
 use super::class::{accumulator, axes_of};
 use super::emit::{ArrayUse, Kernel};
+use super::fit::Fit;
 use super::index::dims_of;
 use tessera_graph::{GraphFunc, GraphOp};
 use tessera_ir::{Attr, Builder, Dim, DimExpr, OpId, OpSpec, Privilege, Type, Value};
@@ -25,12 +26,14 @@ fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
     func.ops[id].attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)
 }
 
-/// Elements of one row that a group takes.
-const WIDTH: i64 = 2048;
-
 /// The kernel that puts the updates of a scatter into its result, which holds the old array.
 /// `memory` gives the value whose memory a value has.
-pub fn scatter(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) -> Kernel {
+pub fn scatter(
+    func: &GraphFunc,
+    id: OpId,
+    fit: Fit,
+    memory: &dyn Fn(Value) -> Value,
+) -> Kernel {
     let op = &func.ops[id];
     let (x, indices, updates) = (op.results[0], op.operands[1], op.operands[2]);
     let (dims, lead) = (dims_of(func, x), dims_of(func, indices));
@@ -95,7 +98,8 @@ pub fn scatter(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) -> K
         let ty = Type::View { dims: extents, elem: NumType::plain(one.dtype), privilege };
         params.push(tile.add_arg(body, ty, Some(name)));
     }
-    let form = Form { params, args: &args, lead, axes: axes.len(), batch, row: &row };
+    let width = fit.row_part();
+    let form = Form { params, args: &args, lead, axes: axes.len(), batch, row: &row, width };
     let grid = write(func, id, &mut tile, &form);
     tile.attrs.set("grid", Attr::exprs([DimExpr::Const(grid)]));
     Kernel { func: tile, args, grid: [grid, 1, 1] }
@@ -110,11 +114,13 @@ struct Form<'a> {
     axes: usize,
     batch: usize,
     row: &'a [(i64, i64)],
+    /// Elements of one row that a group takes.
+    width: i64,
 }
 
 /// Writes the body and gives the number of groups.
 fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i64 {
-    let Form { params, args, lead, axes, batch, row } = form;
+    let Form { params, args, lead, axes, batch, row, .. } = form;
     let (axes, batch) = (*axes, *batch);
     let op = &func.ops[id];
     let clamp = op.attr("oob").and_then(Attr::as_word) == Some("clamp");
@@ -123,7 +129,7 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
     let mut b = Builder::at_end(tile, entry, op.loc.clone());
     // One group for each part of a row: the last axis in tiles, the others one position each.
     let last = row.last().map(|r| r.0);
-    let wide = last.map(|n| n.min(WIDTH));
+    let wide = last.map(|n| n.min(form.width));
     let mut starts = Vec::new();
     let mut grid = 1;
     if let (Some(n), Some(wide)) = (last, wide) {

@@ -132,6 +132,6 @@ impl PlanOptions {
                 }
             }
         }
-        Ok(PlanOptions { materialise, separate: false })
+        Ok(PlanOptions { materialise, ..PlanOptions::default() })
     }
 }
