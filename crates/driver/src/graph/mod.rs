@@ -1,9 +1,12 @@
 //! Whole functions of Graph IR, compiled and run.
 //!
 //! [`compile_graph`] plans a function for arguments of given types and compiles its kernels, each
-//! once in the process; [`GraphProgram::run`] runs the plan on arrays in host memory.
+//! once in the process; [`GraphProgram::run`] runs the plan on arrays in host memory,
+//! [`GraphProgram::run_on`] on those of a device, and [`GraphProgram::replay_on`] as one graph of it.
 
 mod arena;
+mod captured;
+mod device;
 mod donate;
 mod kernels;
 mod program;

@@ -179,13 +179,13 @@ impl<'m> Copy<'m> {
             return Ok(vec![operands[0]]);
         }
         let mut site = Site { func: &mut self.dst, block: to, loc: &old.loc };
-        if let Some(made) = expand(&mut site, code, &operands, &attrs, &types) {
-            let value = made.map_err(|why| {
+        if let Some(made) = expand(&mut site, self.fit, code, &operands, &attrs, &types) {
+            let values = made.map_err(|why| {
                 let error =
                     Diagnostic::new(Code::E_UNKNOWN, format!("expected windows, got {why}"));
                 Diagnostics::from(error.at(old.loc.clone()))
             })?;
-            return Ok(vec![value]);
+            return Ok(values);
         }
         let show: Vec<_> = types.iter().map(Type::to_string).collect();
         let key = (code, operands.clone(), format!("{attrs:?} {show:?} {:?}", old.group_lens));

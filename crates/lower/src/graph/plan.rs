@@ -1,5 +1,6 @@
 //! A function as a list of steps over buffers.
 
+use super::class::is_empty;
 use super::emit::{ArrayUse, Kernel, emit};
 use super::fit::Fit;
 use super::group::{END, Group, Grouping, Kind, group};
@@ -81,11 +82,13 @@ pub enum Step {
         pred: Array,
         then: Vec<Step>,
         otherwise: Vec<Step>,
+        loc: Loc,
     },
     While {
         test: Vec<Step>,
         pred: Array,
         body: Vec<Step>,
+        loc: Loc,
     },
     /// `position` is the buffer of the turn's number.
     Loop {
@@ -372,7 +375,7 @@ impl Planner<'_> {
                 }
                 let otherwise = branches.pop().unwrap_or_default();
                 let then = branches.pop().unwrap_or_default();
-                steps.push(Step::Cond { pred, then, otherwise });
+                steps.push(Step::Cond { pred, then, otherwise, loc: loc.clone() });
             }
             GraphOp::Scatter if in_place(func, id) => {
                 let kernel = scatter(func, id, self.options.fit, &|v| memory_of(grouping, v));
@@ -403,6 +406,7 @@ impl Planner<'_> {
                 let config = op.attr("config").and_then(Attr::as_dict).cloned();
                 steps.push(Step::Call { kernel: kernel.into(), config, args, loc: loc.clone() });
             }
+            _ if op.results.iter().all(|&v| is_empty(func, v)) => {}
             _ => {
                 let (inputs, outputs) = (all(self, &op.operands)?, all(self, &op.results)?);
                 let label = op.code.mnemonic().to_string();
@@ -473,7 +477,7 @@ impl Planner<'_> {
         };
         let (mut body, yields) = self.block(op.regions[1])?;
         self.hand_on(&yields, &carried, &mut body);
-        steps.push(Step::While { test, pred, body });
+        steps.push(Step::While { test, pred, body, loc: op.loc.clone() });
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Updates at computed positions: one group for each part of a row takes the updates one after
-//! another, so that what is written twice is joined in order.
+//! another, so that what is written twice is joined in order. Where groups are threads by the
+//! thousand, each update that is folded in has groups of its own; the backend sees to the order where
+//! it shows.
 
 use super::class::{accumulator, axes_of};
 use super::emit::{ArrayUse, Kernel};
@@ -86,6 +88,7 @@ pub fn scatter(
         dtype: func.ty(indices).dtype(),
         writes: false,
     };
+    let folded = operator(func, id).and_then(privilege).filter(|_| fit == Fit::Threads);
     let mut tile = TileFunc::new("scatter");
     tile.loc = op.loc.clone();
     tile.attrs.set("kind", Attr::word("group"));
@@ -94,12 +97,16 @@ pub fn scatter(
     let mut params = Vec::new();
     for (one, name) in args.iter().zip(["at", "updates", "y"]) {
         let extents = one.dims.iter().map(|&d| Dim::Static(d)).collect();
-        let privilege = if one.writes { Privilege::ReadWrite } else { Privilege::Read };
+        let privilege = match (one.writes, folded) {
+            (true, Some(privilege)) => privilege,
+            (true, None) => Privilege::ReadWrite,
+            (false, _) => Privilege::Read,
+        };
         let ty = Type::View { dims: extents, elem: NumType::plain(one.dtype), privilege };
         params.push(tile.add_arg(body, ty, Some(name)));
     }
     let width = fit.row_part();
-    let form = Form { params, args: &args, lead, axes: axes.len(), batch, row: &row, width };
+    let form = Form { params, args: &args, lead, axes: axes.len(), batch, row: &row, width, spread: folded.is_some() };
     let grid = write(func, id, &mut tile, &form);
     tile.attrs.set("grid", Attr::exprs([DimExpr::Const(grid)]));
     Kernel { func: tile, args, grid: [grid, 1, 1] }
@@ -116,6 +123,19 @@ struct Form<'a> {
     row: &'a [(i64, i64)],
     /// Elements of one row that a group takes.
     width: i64,
+    /// Each update has groups of its own.
+    spread: bool,
+}
+
+/// How groups fold into one array.
+fn privilege(op: ReduceOp) -> Option<Privilege> {
+    match op {
+        ReduceOp::Sum => Some(Privilege::ReduceSum),
+        ReduceOp::Prod => Some(Privilege::ReduceProd),
+        ReduceOp::Max => Some(Privilege::ReduceMax),
+        ReduceOp::Min => Some(Privilege::ReduceMin),
+        ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
+    }
 }
 
 /// Writes the body and gives the number of groups.
@@ -132,9 +152,9 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
     let wide = last.map(|n| n.min(form.width));
     let mut starts = Vec::new();
     let mut grid = 1;
+    let pid = OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(0));
+    let pid = b.value(pid.result(Type::INDEX)).expect("the result type is given");
     if let (Some(n), Some(wide)) = (last, wide) {
-        let pid = OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(0));
-        let pid = b.value(pid.result(Type::INDEX)).expect("the result type is given");
         let mut blocks: Vec<i64> = row[..row.len() - 1].iter().map(|r| r.0).collect();
         blocks.push((n + wide - 1) / wide);
         let mut divide: i64 = blocks.iter().product();
@@ -153,12 +173,18 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
             });
         }
     }
-    let (lo, hi, step) = (b.index(0), b.index(rows), b.index(1));
-    let loop_op = b
-        .op(OpSpec::new(TileOp::For, &[lo, hi, step]).results(Vec::new()))
-        .expect("a loop without results");
-    let region = b.func.ops[loop_op].regions[0];
-    let turn = b.func.add_arg(region, Type::INDEX, Some("i"));
+    let (turn, region) = if form.spread {
+        let by = b.index(grid);
+        grid *= rows;
+        (b.ew(ScalarFn::FloorDiv, &[pid, by]), entry)
+    } else {
+        let (lo, hi, step) = (b.index(0), b.index(rows), b.index(1));
+        let loop_op = b
+            .op(OpSpec::new(TileOp::For, &[lo, hi, step]).results(Vec::new()))
+            .expect("a loop without results");
+        let region = b.func.ops[loop_op].regions[0];
+        (b.func.add_arg(region, Type::INDEX, Some("i")), region)
+    };
     b.block = region;
     let mut at = Vec::new();
     for axis in 0..batch {
@@ -214,7 +240,9 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
         spec = spec.group("mask", &[mask]);
     }
     b.op(spec).expect("the op has no results");
-    b.yield_(&[]);
+    if !form.spread {
+        b.yield_(&[]);
+    }
     b.block = entry;
     b.return_();
     grid
