@@ -44,7 +44,13 @@ class Model:
         def w(*shape: int) -> np.ndarray:
             return (0.02 * rng.standard_normal(shape)).astype(np.float32)
 
-        shapes = ts.jit(nn.TransformerBlock(d, self.a.heads).init)(ts.random.key(0))
+        # Only the shapes are needed, of norms the values too: on the device that has code for it.
+        key = ts.random.key(0) if self.a.target else ts.array(np.asarray(ts.random.key(0)), device="cuda:0")
+
+        def made(layer) -> dict:
+            return ts.tree.map(lambda x: x.numpy() if isinstance(x, ts.Array) else x, ts.jit(layer.init)(key))
+
+        shapes = made(nn.TransformerBlock(d, self.a.heads))
 
         def like(x: np.ndarray) -> np.ndarray:
             return w(*x.shape) if x.ndim > 1 else np.array(x)
@@ -52,7 +58,7 @@ class Model:
         return {
             "tokens": {"table": w(self.a.vocabulary, d)}, "places": {"table": w(self.a.length, d)},
             "blocks": [ts.tree.map(like, shapes) for _ in range(self.a.layers)],
-            "norm": ts.tree.map(like, ts.jit(nn.LayerNorm(d).init)(ts.random.key(0))),
+            "norm": ts.tree.map(like, made(nn.LayerNorm(d))),
         }  # fmt: skip
 
     def loss(self, params: dict, tokens, targets):
@@ -131,7 +137,7 @@ def run_torch(a: argparse.Namespace) -> None:
             q, k, v = (y.view(b, t, a.heads, -1).transpose(1, 2) for y in self.qkv(self.n1(x)).split(d, 2))
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
-            return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
+            return x + self.down(F.gelu(self.up(self.n2(x))))
 
     class GPT(torch.nn.Module):
         def __init__(self) -> None:
@@ -174,7 +180,7 @@ def run_torch(a: argparse.Namespace) -> None:
         loss = step(i)
     torch.cuda.synchronize()
     each = (time.perf_counter() - start) / a.steps
-    print(f"torch.compile: {each * 1e3:.2f} ms a step, loss {float(loss):.4f}, {a.batch * a.length / each:.0f} tokens/s", flush=True)
+    print(f"torch.compile: {each * 1e3:.2f} ms a step, loss {loss.item():.4f}, {a.batch * a.length / each:.0f} tokens/s", flush=True)
 
 
 def main() -> None:
