@@ -6,7 +6,9 @@ use super::run::{GraphKernels, buffer_arg, bytes_of};
 use crate::gpu::{self, Memory};
 use crate::launch::Streams;
 use crate::pack::row_major;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attrs, Privilege};
 use tessera_lower::graph::{Array, BufferId, Origin, Step};
@@ -26,6 +28,7 @@ pub struct DeviceRun {
     tasks: Vec<Task>,
     /// How the addresses were aligned that launches were settled for.
     pub(super) aligned: Vec<u8>,
+    loaded: bool,
 }
 
 enum Task {
@@ -208,7 +211,7 @@ impl GraphProgram {
             return Err(not_yet());
         }
         let arena = Memory::new(queue, self.places.bytes.max(1) as u64)?;
-        Ok(DeviceRun { arena, tasks: tasks(&self.plan.steps), aligned: Vec::new() })
+        Ok(DeviceRun { arena, tasks: tasks(&self.plan.steps), aligned: Vec::new(), loaded: false })
     }
 
     /// Runs the function on arrays of a device, each row by row: puts everything on the stream and
@@ -271,16 +274,75 @@ impl GraphProgram {
             run.aligned.clone_from(&aligned);
         }
         let alike = run.aligned == aligned;
+        if !run.loaded && !gpu::is_recording() {
+            self.load(&run.tasks, &bases, queue);
+            run.loaded = true;
+        }
         let mut world =
             World { program: self, kept: &kept, bases, turns: Vec::new(), queue, alike, kernels };
         world.all(&mut run.tasks)
     }
 }
 
+/// The launches of tasks, each kernel once.
+fn launches<'a>(tasks: &'a [Task], out: &mut BTreeMap<usize, (&'a LaunchArgs, &'a [Array])>) {
+    for task in tasks {
+        match task {
+            Task::Launch { kernel, args, arrays, .. } => {
+                out.entry(*kernel).or_insert((args, arrays));
+            }
+            Task::Cond { then, otherwise, .. } => {
+                launches(then, out);
+                launches(otherwise, out);
+            }
+            Task::While { test, body, .. } => {
+                launches(test, out);
+                launches(body, out);
+            }
+            Task::Loop { body, .. } => launches(body, out),
+            Task::Call { .. } | Task::Copy { .. } => {}
+        }
+    }
+}
+
+/// More threads than this gain nothing: the driver assembles code one kernel a thread.
+const LOADERS: usize = 16;
+
+impl GraphProgram {
+    /// Assembles and loads the code of all launches side by side, ahead of the first. What cannot be
+    /// loaded is told when it is launched.
+    fn load(&self, tasks: &[Task], bases: &[u64], queue: Queue) {
+        let mut all = BTreeMap::new();
+        launches(tasks, &mut all);
+        let all: Vec<_> = all.into_iter().collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some((kernel, (args, arrays))) = all.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                let mut args = LaunchArgs::clone(args);
+                for (param, array) in args.params.iter_mut().zip(arrays.iter()) {
+                    if let ArgValue::Buffer(b) = param {
+                        b.data = bases[array.buffer].wrapping_add_signed(array.offset) as *mut u8;
+                    }
+                }
+                let _ = self.kernels[*kernel].settle(&args, queue);
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(LOADERS);
+        std::thread::scope(|scope| {
+            for _ in 1..threads.min(all.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+}
+
 /// What has to be on the device before launches are recorded.
 fn not_yet() -> Diagnostics {
     let message = "a compiled function has no memory on the device yet, and can take none while a graph is recorded";
-    let help = "call the function once, with arrays that lie as these do, before the recording begins";
+    let help =
+        "call the function once, with arrays that lie as these do, before the recording begins";
     Diagnostic::new(Code::E_CAPTURE, message).help(help).into()
 }
 

@@ -63,7 +63,8 @@ fn every_op_has_kernels() {
         if op == GraphOp::KernelCall {
             continue;
         }
-        let wanted = run_graph(&module, &name, &args, &mut NoKernels).unwrap_or_else(|e| panic!("{e}"));
+        let wanted =
+            run_graph(&module, &name, &args, &mut NoKernels).unwrap_or_else(|e| panic!("{e}"));
         let got = program.run(&args).unwrap_or_else(|e| panic!("{op:?}\n{e}"));
         for (g, w) in got.iter().zip(&wanted) {
             agree(g, w, &format!("{op:?}\n{module}"));

@@ -52,8 +52,7 @@ fn deal(m: &Matrix, splits: &[i64]) -> (i64, i64, i64) {
                 continue;
             }
             let rounds = cdiv(count * split, PROCESSORS) as f64;
-            let mut time =
-                rounds * (bm * bn) as f64 * ((m.depth / split) as f64 / speed + AROUND);
+            let mut time = rounds * (bm * bn) as f64 * ((m.depth / split) as f64 / speed + AROUND);
             if split > 1 {
                 // Parts are written and read again.
                 let parts = (m.batch * m.rows * m.columns * (split + 1)) as f64;
@@ -239,7 +238,10 @@ mod tests {
     fn rows_are_taken_whole() {
         assert_eq!(tiles(&[(8192, false, false), (768, true, true)]), [4, 768]);
         assert_eq!(tiles(&[(8, false, false), (768, true, true)]), [1, 768]);
-        assert_eq!(tiles(&[(64, false, false), (128, true, false), (768, false, true)]), [1, 128, 32]);
+        assert_eq!(
+            tiles(&[(64, false, false), (128, true, false), (768, false, true)]),
+            [1, 128, 32]
+        );
     }
 
     #[test]

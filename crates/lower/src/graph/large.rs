@@ -16,13 +16,7 @@ fn dims(list: &[i64]) -> Vec<Dim> {
 }
 
 /// A reduction in several kernels; `None` where one is enough.
-pub fn reduce(
-    site: &mut Site<'_>,
-    fit: Fit,
-    x: Value,
-    attrs: &Attrs,
-    ty: &Type,
-) -> Option<Made> {
+pub fn reduce(site: &mut Site<'_>, fit: Fit, x: Value, attrs: &Attrs, ty: &Type) -> Option<Made> {
     let op = attrs.get("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)?;
     let axes: Vec<usize> = attrs.get("axes")?.as_ints()?.iter().map(|&a| a as usize).collect();
     let from = elem(site.func.ty(x));

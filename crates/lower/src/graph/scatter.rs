@@ -30,12 +30,7 @@ fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
 
 /// The kernel that puts the updates of a scatter into its result, which holds the old array.
 /// `memory` gives the value whose memory a value has.
-pub fn scatter(
-    func: &GraphFunc,
-    id: OpId,
-    fit: Fit,
-    memory: &dyn Fn(Value) -> Value,
-) -> Kernel {
+pub fn scatter(func: &GraphFunc, id: OpId, fit: Fit, memory: &dyn Fn(Value) -> Value) -> Kernel {
     let op = &func.ops[id];
     let (x, indices, updates) = (op.results[0], op.operands[1], op.operands[2]);
     let (dims, lead) = (dims_of(func, x), dims_of(func, indices));
@@ -106,7 +101,16 @@ pub fn scatter(
         params.push(tile.add_arg(body, ty, Some(name)));
     }
     let width = fit.row_part();
-    let form = Form { params, args: &args, lead, axes: axes.len(), batch, row: &row, width, spread: folded.is_some() };
+    let form = Form {
+        params,
+        args: &args,
+        lead,
+        axes: axes.len(),
+        batch,
+        row: &row,
+        width,
+        spread: folded.is_some(),
+    };
     let grid = write(func, id, &mut tile, &form);
     tile.attrs.set("grid", Attr::exprs([DimExpr::Const(grid)]));
     Kernel { func: tile, args, grid: [grid, 1, 1] }

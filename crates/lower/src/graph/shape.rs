@@ -310,7 +310,8 @@ fn matrix(body: &mut Body, fit: Fit, out: &mut Shape) -> Result<(), String> {
     out.matrix = Some((row, column));
     out.depth = depth;
     let extent = |a: Axis| body.space.extents[a];
-    let batch = out.order.iter().filter(|&&a| a != row && a != column).map(|&a| extent(a)).product();
+    let batch =
+        out.order.iter().filter(|&&a| a != row && a != column).map(|&a| extent(a)).product();
     let (bm, bn, bk) = fit.matrix(&Matrix {
         rows: extent(row),
         columns: extent(column),

@@ -29,8 +29,8 @@ pub fn sort(
     let turned: Vec<i64> = perm.iter().map(|&a| dims[a as usize]).collect();
     let mut rows = Vec::new();
     for &x in operands {
-        let spec = OpSpec::new(GraphOp::Transpose, &[x])
-            .attr("perm", Attr::ints(perm.iter().copied()));
+        let spec =
+            OpSpec::new(GraphOp::Transpose, &[x]).attr("perm", Attr::ints(perm.iter().copied()));
         let x = site.op(spec)?;
         rows.push(site.reshape(x, &[count, n])?);
     }
@@ -55,8 +55,7 @@ pub fn sort(
         let mut equal = site.ew(ScalarFn::Eq, &[other, own])?;
         if site.func.ty(key).dtype().is_float() {
             // A NaN is greater than any number, and equal to a NaN.
-            let (a, b) =
-                (site.ew(ScalarFn::IsNan, &[other])?, site.ew(ScalarFn::IsNan, &[own])?);
+            let (a, b) = (site.ew(ScalarFn::IsNan, &[other])?, site.ew(ScalarFn::IsNan, &[own])?);
             let (last, front) = if descending { (b, a) } else { (a, b) };
             let number = site.ew(ScalarFn::Not, &[last])?;
             let ahead = site.ew(ScalarFn::And, &[number, front])?;
@@ -108,8 +107,7 @@ fn total(site: &mut Site<'_>, fit: Fit, flags: Value) -> Made {
 /// Sums along the last axis of a cube.
 fn summed(site: &mut Site<'_>, fit: Fit, x: Value) -> Made {
     let dims = dims_of(site.func, x);
-    let attrs =
-        Attrs::new().with("op", Attr::word("sum")).with("axes", Attr::ints([2]));
+    let attrs = Attrs::new().with("op", Attr::word("sum")).with("axes", Attr::ints([2]));
     let ty = large::shaped(site.func.ty(x), &dims[..2]);
     match large::reduce(site, fit, x, &attrs, &ty) {
         Some(made) => made,
