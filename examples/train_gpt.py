@@ -1,8 +1,9 @@
-"""Trains a small GPT on the characters of a text, on the CPU, in less than three minutes.
+"""Trains a small GPT on the characters of a text, on the CPU in less than three minutes, or on a GPU.
 
     python examples/train_gpt.py                 # 1000 steps; the loss falls below 1.0
     python examples/train_gpt.py --steps 2000 --checkpoint gpt.safetensors
     python examples/train_gpt.py --resume gpt.safetensors
+    python examples/train_gpt.py --device cuda
 
 The model is a function of a tree of arrays; `ts.value_and_grad` differentiates it, `ts.jit` makes one program of the whole
 step. The plot of the loss is written as SVG beside the text form below."""
@@ -36,12 +37,25 @@ def parse() -> argparse.Namespace:
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--text", type=Path, default=TEXT)
     p.add_argument("--dtype", default="f32")
+    p.add_argument("--device", default="cpu", help='where it trains: "cpu", "cuda", "cuda:1"')
+    p.add_argument("--losses", type=Path, default=None, help="where to write the loss of every step, one a line")
     p.add_argument("--goal", type=float, default=1.0, help="exit with 1 if the last losses are above it")
     p.add_argument("--plot", type=Path, default=None, help="where to write the loss as SVG")
     p.add_argument("--checkpoint", type=Path, default=None)
     p.add_argument("--resume", type=Path, default=None)
     p.add_argument("--sample", type=int, default=200, help="characters to write at the end")
     return p.parse_args()
+
+
+def moved(tree, device: str):
+    """The arrays of a tree on a device, or on the host again."""
+
+    def one(x):
+        if device == "cpu":
+            return x.numpy() if isinstance(x, ts.Array) else x
+        return ts.array(x, device=device) if isinstance(x, (np.ndarray, np.generic)) else x
+
+    return ts.tree.map(one, tree)
 
 
 class GPT:
@@ -132,6 +146,8 @@ def main() -> int:
     count = sum(v.size for v in ts.tree.leaves(params))
     print(f"{count} parameters, {tokenizer.size} characters, {len(text)} of them in the text")
 
+    params, state = moved((params, state), args.device)
+
     def loss_of(params, tokens, targets):
         return nn.cross_entropy(model(params, tokens), targets)
 
@@ -146,11 +162,14 @@ def main() -> int:
     for done in range(loader.step, args.steps):
         tokens, targets = next(loader)
         params, state, loss = step(params, state, tokens, targets)
-        losses.append(float(loss))
+        losses.append(float(moved(loss, "cpu")))
         if done == 0:
             print(f"first step, with tracing and compiling: {time.perf_counter() - began:.1f} s")
             start = time.perf_counter()
         bar(done + 1, args.steps, losses[-1], done / max(time.perf_counter() - start, 1e-9))
+    params, state = moved((params, state), "cpu")
+    if args.losses:
+        args.losses.write_text("".join(f"{v!r}\n" for v in losses))
     if args.checkpoint:
         kept = {"params": params, "state": state, "losses": np.asarray(losses), "loader": loader.state()}
         ts.save(args.checkpoint, kept)

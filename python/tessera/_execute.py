@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy
 
-from ._arrays import numpy_dtype
+from ._arrays import _upload as upload, for_result, numpy_dtype
+from ._core import Array
+from ._dtypes import dtype as as_dtype
 from ._profile import current as profile_now
-from ._trace import to_numpy
+from ._trace import fail, to_numpy
 
 #: "compiled" or "oracle"; the second is what every result is judged by.
 _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
@@ -26,27 +28,34 @@ class oracle:
 
 
 class Runner:
-    """A traced function that is ready to run on host arrays."""
+    """A traced function that is ready to run, on host arrays or on those of a device."""
 
     def __init__(
-        self, program: Any, func: str, kernels: dict[str, Any] | None = None, backend: str | None = None, profile: int | None = None
-    ) -> None:
-        self.program, self.func, self.backend, self.profile = program, func, backend, profile
+        self, program: Any, func: str, kernels: dict[str, Any] | None = None, backend: str | None = None,
+        profile: int | None = None, capture: bool = False,
+    ) -> None:  # fmt: skip
+        self.program, self.func, self.backend, self.profile, self.capture = program, func, backend, profile, capture
         params, results = program.signature(func)
         self.params = [(tuple(s), d, numpy_dtype(d)) for s, d in params]
         self.results = [(tuple(s), d, numpy_dtype(d)) for s, d in results]
         self._kernels = _Kernels(kernels) if kernels else None
-        self._compiled: dict[int, Any] = {}
+        self._compiled: dict[tuple[int, int | None], Any] = {}
 
-    def compiled(self) -> Any:
-        """The code for the numeric profile that holds here."""
+    def compiled(self, device: int | None = None) -> Any:
+        """The code for the numeric profile that holds here, and for the device that has the arrays."""
         profile = profile_now() if self.profile is None else self.profile
-        found = self._compiled.get(profile)
+        found = self._compiled.get((profile, device))
         if found is None:
-            found = self._compiled[profile] = self.program.compile(self.func, self.backend, False, profile)
+            found = self.program.compile(self.func, self.backend, False, profile, device)
+            self._compiled[profile, device] = found
         return found
 
-    def __call__(self, arrays: list[numpy.ndarray]) -> list[numpy.ndarray]:
+    def __call__(self, arrays: list[Any], donated: tuple[int, ...] = ()) -> list[Any]:
+        device = device_of(arrays)
+        if device is not None and _mode.get() != "oracle":
+            made = self.compiled(device)
+            if made.on_device:
+                return self._on_device(made, arrays, device, donated)
         ready = [_row_major(a, t) for a, t in zip(arrays, self.params, strict=True)]
         if _mode.get() == "oracle":
             inputs = [((list(a.shape), d), a.tobytes()) for a, (_, d, _) in zip(ready, self.params, strict=True)]
@@ -55,6 +64,59 @@ class Runner:
         outputs = [numpy.empty(s, kind) for s, _, kind in self.results]
         self.compiled().run(ready, outputs, self._kernels)
         return outputs
+
+    def _on_device(self, made: Any, arrays: list[Any], device: int, donated: tuple[int, ...]) -> list[Any]:
+        like = next(a for a in arrays if ordinal_of(a) is not None)
+        ready = [on_device(a, t[2], device) for a, t in zip(arrays, self.params, strict=True)]
+        given = {r: ready[a] for r, a in made.donations if a in donated} if donated else {}
+        outputs = [given[i] if i in given else for_result(s, as_dtype(d), "write", like, device)
+                   for i, (s, d, _) in enumerate(self.results)]  # fmt: skip
+        made.run(ready, outputs, self._kernels, self.capture)
+        return outputs
+
+
+def ordinal_of(x: Any) -> int | None:
+    """The number of the CUDA device that holds an array; ``None`` for the host."""
+    if isinstance(x, (numpy.ndarray, numpy.generic, bool, int, float)):
+        return None
+    kind, number = x.__dlpack_device__()
+    return int(number) if int(kind) == 2 else None
+
+
+def device_of(arrays: list[Any]) -> int | None:
+    """The one device of all arrays that are on one."""
+    found: int | None = None
+    for x in arrays:
+        here = ordinal_of(x)
+        if here is not None and found is not None and here != found:
+            raise fail("E_LAUNCH_DEVICE_MISMATCH", f"expected arrays on one device, got arrays on cuda:{found} and cuda:{here}",
+                       "copy them to one of the devices first")  # fmt: skip
+        found = here if found is None else found
+    return found
+
+
+def on_device(x: Any, kind: numpy.dtype, device: int) -> Any:
+    """An array row by row on the device. Those of the host are copied there."""
+    if ordinal_of(x) is None:
+        host = to_numpy(x)
+        return upload(numpy.ascontiguousarray(host.astype(kind, copy=False)).reshape(host.shape), device)
+    if hasattr(x, "is_contiguous"):
+        x = x.detach() if x.requires_grad else x
+        return x if x.is_contiguous() else x.contiguous()
+    if hasattr(x, "flags") and not getattr(x.flags, "c_contiguous", True):
+        return x.copy(order="C")
+    if isinstance(x, Array) and not _is_dense(x):
+        return upload(numpy.ascontiguousarray(x.numpy()), device)
+    return x
+
+
+def _is_dense(x: Array) -> bool:
+    step = x.itemsize
+    for extent, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        if extent > 1 and stride != step:
+            return False
+        step *= extent
+    return True
 
 
 def _row_major(array: Any, wanted: tuple) -> numpy.ndarray:
@@ -74,3 +136,7 @@ class _Kernels:
         made = [numpy.frombuffer(data, numpy_dtype(dtype)).reshape(shape) for shape, dtype, data in arrays]
         self._kernels[name](made)
         return [a.tobytes() for a in made]
+
+    def on_device(self, name: str, arrays: list) -> None:
+        """The same on arrays of a device, on the stream that is named."""
+        self._kernels[name](arrays)

@@ -12,9 +12,9 @@ import numpy
 
 from . import _core, _tree
 from ._errors import TesseraWarning
-from ._execute import Runner
+from ._execute import Runner, device_of, on_device, ordinal_of
 from ._profile import PROFILES
-from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, to_numpy, tracing
+from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, tracing
 
 #: So many traces of one function are probably not wanted.
 _MANY = 16
@@ -25,7 +25,7 @@ class Traced:
 
     def __init__(
         self, fn: Callable, name: str, leaves: list, form: Any, names: list[str], program: Any = None,
-        backend: str | None = None, profile: int | None = None,
+        backend: str | None = None, profile: int | None = None, capture: bool = False,
     ) -> None:  # fmt: skip
         """``leaves`` are all leaves of ``(args, kwargs)``; those that are arrays become parameters."""
         with tracing(name, program or _core.Program(name)) as frame:
@@ -48,11 +48,27 @@ class Traced:
         self.program, self.func = frame.program, frame.name
         self.captured = [held[1] for held, _ in frame.arrays]
         self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
-        self.runner = Runner(self.program, self.func, self.kernels, backend, profile)
+        self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture)
+        self._there: dict[int, list] = {}
 
-    def run(self, leaves: list) -> Any:
-        arrays = [to_numpy(v) for v in leaves if is_array(v)]
-        return _tree.unflatten(self.form, self.runner(arrays + self.captured))
+    def run(self, leaves: list, donated: set[int] | None = None) -> Any:
+        """``donated`` are the leaves whose memory may be given to results."""
+        arrays, given = [], []
+        for place, v in enumerate(leaves):
+            if is_array(v):
+                if donated and place in donated and not isinstance(v, (bool, int, float, numpy.generic)):
+                    given.append(len(arrays))
+                arrays.append(v)
+        return _tree.unflatten(self.form, self.runner(arrays + self._held(arrays), tuple(given)))
+
+    def _held(self, arrays: list) -> list:
+        """The arrays that the trace holds, brought to the device of the others once."""
+        device = device_of(arrays)
+        if device is None or not self.captured:
+            return self.captured
+        if device not in self._there:
+            self._there[device] = [on_device(a, a.dtype, device) for a in self.captured]
+        return self._there[device]
 
 
 def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
@@ -130,7 +146,8 @@ class Jitted:
             moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
             rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
             found = self._traces[key] = Traced(
-                call, _name(self._fn), leaves, form, _names(self._fn, moving, rest), None, self._options["target"], self._profile()
+                call, _name(self._fn), leaves, form, _names(self._fn, moving, rest), None, self._options["target"], self._profile(),
+                self._options["capture_graph"],
             )
         return found, leaves
 
@@ -169,7 +186,22 @@ class Jitted:
             # Inside of a trace: a part of it.
             return self._fn(*args, **kwargs)
         found, leaves = self._find(args, kwargs)
-        return like(found.run(leaves), leaves)
+        return like(found.run(leaves, self._given(args)), leaves)
+
+    def _given(self, args: tuple) -> set[int] | None:
+        """The leaves of the arguments that are donated."""
+        nums = self._options["donate_argnums"]
+        if not nums:
+            return None
+        wanted = {n % len(args) for n in nums if args}
+        fixed = {n % len(args) for n in self._nums if args}
+        out, at = set(), 0
+        for i, a in enumerate(args):
+            count = 1 if i in fixed else len(_tree.flatten(a)[0])
+            if i in wanted:
+                out |= set(range(at, at + count))
+            at += count
+        return out
 
     def trace(self, *args: Any, **kwargs: Any) -> str:
         """The Graph IR for these arguments."""
@@ -177,11 +209,16 @@ class Jitted:
 
     def host_ops(self, *args: Any, **kwargs: Any) -> list[str]:
         """Ops that have no kernel yet and that the host evaluates by their definition."""
-        return self._find(args, kwargs)[0].runner.compiled().host_ops
+        return self.compiled(*args, **kwargs).host_ops
+
+    def compiled(self, *args: Any, **kwargs: Any) -> Any:
+        """What is compiled for these arguments: ``.plan``, ``.stats``, ``.backend``, ``.graphs`` (how many were recorded)."""
+        found, leaves = self._find(args, kwargs)
+        return found.runner.compiled(device_of([v for v in leaves if is_array(v)]))
 
     def stats(self, *args: Any, **kwargs: Any) -> dict:
         """What compiling took, and how many kernels there are."""
-        return self._find(args, kwargs)[0].runner.compiled().stats
+        return self.compiled(*args, **kwargs).stats
 
     def cache_clear(self) -> None:
         self._traces.clear()
@@ -202,9 +239,12 @@ def _show(sig: Any) -> str:
 
 
 def like(result: Any, leaves: list) -> Any:
-    """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else NumPy."""
-    for leaf in leaves:
+    """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else NumPy, or `ts.Array` on a device."""
+    placed = [v for v in leaves if is_array(v) and ordinal_of(v) is not None]
+    for leaf in placed or leaves:
         kind = type(leaf).__module__.partition(".")[0]
+        if placed:
+            return _on_device_like(result, leaf, kind)
         if kind == "torch":
             import torch
 
@@ -214,6 +254,31 @@ def like(result: Any, leaves: list) -> Any:
 
             return _tree.map(jnp.asarray, result)
     return result
+
+
+def _on_device_like(result: Any, leaf: Any, kind: str) -> Any:
+    """Results of a device as arrays of the library that ``leaf`` is of; those that came to the host are brought back."""
+    device = ordinal_of(leaf)
+    assert device is not None
+
+    def one(a: Any) -> Any:
+        if isinstance(a, numpy.ndarray):
+            a = on_device(a, a.dtype, device)
+        if isinstance(a, _core.Array) and kind == "torch":
+            import torch
+
+            return torch.from_dlpack(a)
+        if isinstance(a, _core.Array) and kind == "cupy":
+            import cupy
+
+            return cupy.from_dlpack(a)
+        if kind in ("jax", "jaxlib"):
+            import jax
+
+            return jax.dlpack.from_dlpack(a)
+        return a
+
+    return _tree.map(one, result)
 
 
 def jit(
@@ -227,17 +292,20 @@ def jit(
     target: str | None = None,
     bindings: dict | None = None,
     numerics: str | None = None,
+    donate_argnums: int | tuple[int, ...] = (),
 ) -> Any:
     """Compiles a function of arrays. The function is called with tracers, once for each form, shapes and dtypes of its
     arguments; what it does to them is what runs.
 
     ``numerics`` is a profile (``"default"``, ``"deterministic"``, ``"strict"``), ``deterministic=True`` the second of them;
-    ``target`` names a backend. Launches are recorded at the first call and replayed: ``capture_graph`` asks for what
-    functions on the host do in any case. Random numbers come from keys (`ts.random`), so that there is no ``seed`` to set."""
+    ``target`` names a backend. Arrays on a CUDA device make the function run there, on their library's current stream.
+    ``capture_graph`` records the launches into a CUDA graph and replays it where arrays come again at the same addresses; on the
+    host launches are recorded and replayed in any case. Arrays of ``donate_argnums`` may be written over by results. Random numbers come from keys (`ts.random`), so that there is no ``seed`` to set."""
     if fn is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames, capture_graph=capture_graph,
             deterministic=deterministic, seed=seed, target=target, bindings=bindings, numerics=numerics,
+            donate_argnums=donate_argnums,
         )  # fmt: skip
     if not callable(fn):
         raise fail("E_ARGUMENT", f"expected a function, got {type(fn).__name__}", "write `@ts.jit` above a function")
@@ -251,7 +319,7 @@ def jit(
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     options = {
         "capture_graph": capture_graph, "deterministic": deterministic, "seed": seed, "target": target, "bindings": bindings,
-        "numerics": numerics,
+        "numerics": numerics, "donate_argnums": (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums),
     }  # fmt: skip
     return Jitted(fn, nums, names, options)
 

@@ -147,7 +147,7 @@ def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any
     scalars = {q[0] for q in kernel.spec.params if q[1] in ("scalar", "any")}
 
     def run(arrays: list) -> None:
-        given = {n: a[()] if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True)}
+        given = {n: _number(a) if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True)}
         kernel.launch(**given, **fixed, grid=grid)
 
     key = (kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid))
@@ -160,6 +160,11 @@ def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any
         label = f"{kernel.name}_{number}"
     root.kernels[label] = (key, run)
     return label
+
+
+def _number(x: Any) -> Any:
+    """An array without axes as a number; one of a device is waited for."""
+    return x[()] if isinstance(x, numpy.ndarray) else x.numpy()[()]
 
 
 def takes_part(args: tuple, kwargs: dict) -> bool:

@@ -249,7 +249,18 @@ def to_numpy(x: Any) -> numpy.ndarray:
         return numpy.asarray(x)
     if hasattr(x, "detach"):
         x = x.detach().cpu()
+        if str(x.dtype) == "torch.bfloat16":
+            return x.view(_torch_i16(x)).numpy().view(numpy_dtype("bf16"))
+    if type(x).__module__.partition(".")[0] == "cupy":
+        return x.get()
     return numpy.asarray(x)
+
+
+def _torch_i16(x: Any) -> Any:
+    """NumPy has no bf16 of its own: PyTorch hands over the bits."""
+    import torch
+
+    return torch.int16
 
 
 def aval(x: Any) -> tuple[tuple, str, bool]:
@@ -262,6 +273,11 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
         return (), "i64", True
     if isinstance(x, float) and not isinstance(x, numpy.generic):
         return (), "f64", True
+    if not isinstance(x, (numpy.ndarray, numpy.generic)):
+        # Arrays of other libraries say what they are; `torch.float32` is a name behind a dot.
+        name = str(x.dtype).rpartition(".")[2]
+        if _core.is_dtype_name(name):
+            return tuple(x.shape), str(as_dtype(name)), False
     array = to_numpy(x)
     return array.shape, str(as_dtype(array.dtype)), False
 

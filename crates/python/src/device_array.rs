@@ -47,6 +47,17 @@ impl DeviceArray {
         Ok(Self { memory: Arc::new(memory), buffer, elem })
     }
 
+    /// A view of memory that somebody else keeps, for work in the order of the queue.
+    pub fn lent(buffer: &BufferArg, queue: Queue) -> Self {
+        let bytes = packed_bytes(buffer) as u64;
+        let memory = gpu::Memory::lent(buffer.data as u64, bytes, queue);
+        Self {
+            memory: Arc::new(memory),
+            buffer: buffer.clone(),
+            elem: NumType::plain(buffer.dtype),
+        }
+    }
+
     /// The array as an argument of a call.
     pub fn argument(&self, found: &mut Found) -> Arg {
         found.made(self.memory.last());

@@ -97,25 +97,42 @@ pub fn ptxas(packages: &[PathBuf]) -> Result<String, Diagnostics> {
     Ok(format!("{}, {}", found.path.display(), found.build))
 }
 
-/// Memory of a device's pool.
+/// Memory of a device's pool, or a part of it that somebody else keeps.
 pub struct Memory {
-    buffer: cuda::DeviceBuffer,
+    held: Held,
     /// The stream of the last work on it.
     last: AtomicU64,
+}
+
+enum Held {
+    Own(cuda::DeviceBuffer),
+    Lent { address: u64, device: u32, bytes: u64 },
 }
 
 impl Memory {
     pub fn new(queue: Queue, bytes: u64) -> Result<Self, Diagnostics> {
         let buffer = device(queue.device)?.pool().alloc(bytes, stream(queue.stream))?;
-        Ok(Self { buffer, last: AtomicU64::new(queue.stream) })
+        Ok(Self { held: Held::Own(buffer), last: AtomicU64::new(queue.stream) })
+    }
+
+    /// Memory whose owner keeps it, and what is done with it in the order of the queue.
+    pub fn lent(address: u64, bytes: u64, queue: Queue) -> Self {
+        let held = Held::Lent { address, device: queue.device, bytes };
+        Self { held, last: AtomicU64::new(queue.stream) }
     }
 
     pub fn address(&self) -> u64 {
-        self.buffer.address()
+        match &self.held {
+            Held::Own(buffer) => buffer.address(),
+            Held::Lent { address, .. } => *address,
+        }
     }
 
     pub fn device(&self) -> u32 {
-        self.buffer.device().ordinal()
+        match &self.held {
+            Held::Own(buffer) => buffer.device().ordinal(),
+            Held::Lent { device, .. } => *device,
+        }
     }
 
     /// The stream whose work so far must be over before another uses it.
@@ -125,15 +142,24 @@ impl Memory {
 
     /// Says that work on this stream uses it.
     pub fn used_on(&self, on: u64) {
-        if self.last.swap(on, Ordering::AcqRel) != on {
-            self.buffer.used_on(stream(on));
+        if self.last.swap(on, Ordering::AcqRel) != on
+            && let Held::Own(buffer) = &self.held
+        {
+            buffer.used_on(stream(on));
         }
     }
 
     /// Sets every byte.
     pub fn fill(&self, value: u8, on: u64) -> Result<(), Diagnostics> {
         self.used_on(on);
-        Ok(self.buffer.set(0, self.buffer.len(), value, stream(on))?)
+        match &self.held {
+            Held::Own(buffer) => Ok(buffer.set(0, buffer.len(), value, stream(on))?),
+            Held::Lent { address, device: ordinal, bytes } => {
+                let all = vec![value; *bytes as usize];
+                // SAFETY: the owner lends so many bytes.
+                Ok(unsafe { device(*ordinal)?.copy_in(*address, &all, stream(on)) }?)
+            }
+        }
     }
 }
 

@@ -83,12 +83,12 @@ fn walk(steps: &[Step], clock: &mut usize, live: &mut Vec<Option<Live>>) {
                 touch(from, begin, live);
                 touch(to, begin, live);
             }
-            Step::Cond { pred, then, otherwise } => {
+            Step::Cond { pred, then, otherwise, .. } => {
                 touch(pred, begin, live);
                 walk(then, clock, live);
                 walk(otherwise, clock, live);
             }
-            Step::While { test, pred, body } => {
+            Step::While { test, pred, body, .. } => {
                 walk(test, clock, live);
                 *clock += 1;
                 touch(pred, *clock, live);

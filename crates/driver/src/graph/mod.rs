@@ -1,15 +1,18 @@
 //! Whole functions of Graph IR, compiled and run.
 //!
 //! [`compile_graph`] plans a function for arguments of given types and compiles its kernels, each
-//! once in the process; [`GraphProgram::run`] runs the plan on arrays in host memory.
+//! once in the process; [`GraphProgram::run`] runs the plan on arrays in host memory,
+//! [`GraphProgram::run_on`] on those of a device, and [`GraphProgram::replay_on`] as one graph of it.
 
 mod arena;
+mod captured;
+mod device;
 mod donate;
 mod kernels;
 mod program;
 mod run;
 
 pub use kernels::compiled_kernels;
-pub use program::{GraphOptions, GraphProgram, GraphStats, compile_graph};
+pub use program::{GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for};
 pub use run::{GraphKernels, HostKernels};
 pub use tessera_lower::graph::{Plan, PlanOptions, argument_type};

@@ -1,18 +1,21 @@
 //! A function that was compiled for arguments of given types.
 
 use super::arena::{Places, assign};
+use super::captured::Captured;
+use super::device::{DeviceRun, Kept};
 use super::kernels;
 use super::run::Recorded;
 use crate::backends::{Backends, Choice};
+use crate::location::Location;
 use crate::mode::Mode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_cost::Work;
-use tessera_diag::Diagnostics;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::GraphModule;
 use tessera_ir::{PassContext, PassOptions, Type};
-use tessera_lower::graph::{Plan, PlanOptions, Step, plan_graph};
+use tessera_lower::graph::{Fit, Plan, PlanOptions, Step, plan_graph};
 use tessera_numerics::Profile;
 use tessera_support::ForkLock;
 use tessera_target::Artifact;
@@ -20,8 +23,10 @@ use tessera_target::Artifact;
 /// How a function is compiled.
 #[derive(Clone, Debug, Default)]
 pub struct GraphOptions {
-    /// The backend's name; the process's choice for arrays in host memory where not given.
+    /// The backend's name; the process's choice for arrays that are there where not given.
     pub backend: Option<String>,
+    /// The device that holds the arrays; none is the host.
+    pub device: Option<u32>,
     pub profile: Profile,
     pub plan: PlanOptions,
 }
@@ -51,6 +56,9 @@ pub struct GraphProgram {
     pub(super) idle: ForkLock<Vec<Recorded>>,
     /// The work of kernels by their grid, as far as a profile asked for it.
     counted: ForkLock<BTreeMap<(usize, [i64; 3]), Option<Work>>>,
+    pub(super) idle_on_device: ForkLock<Vec<DeviceRun>>,
+    pub(super) kept: ForkLock<Option<Arc<Kept>>>,
+    pub(super) captured: ForkLock<Captured>,
 }
 
 /// Compiles a function of a module for arguments of these types (tensors with known extents).
@@ -61,21 +69,41 @@ pub fn compile_graph(
     backends: &Backends,
     options: &GraphOptions,
 ) -> Result<GraphProgram, Diagnostics> {
+    let pinned = options.backend.as_deref();
+    let choice = match options.device {
+        None => backends.to_compile(pinned)?,
+        Some(device) => backends.to_launch(pinned, Location::Cuda(device))?,
+    };
+    compile_graph_for(module, func, args, choice, options)
+}
+
+/// The same for a backend that is at hand.
+pub fn compile_graph_for(
+    module: &GraphModule,
+    func: &str,
+    args: &[Type],
+    choice: Choice,
+    options: &GraphOptions,
+) -> Result<GraphProgram, Diagnostics> {
     let start = Instant::now();
     tessera_graph::verify_module(module)?;
-    let plan = plan_graph(module, func, args, &options.plan)?;
+    let fit = if choice.is_cuda() { Fit::Threads } else { Fit::Caches };
+    let asked = PlanOptions { fit, ..options.plan.clone() };
+    let plan = plan_graph(module, func, args, &asked)?;
+    if choice.is_cuda() {
+        on_host(&plan.steps)?;
+    }
     let planned = start.elapsed();
-    GraphProgram::from_plan(plan, backends, options, planned)
+    GraphProgram::from_plan(plan, choice, options, planned)
 }
 
 impl GraphProgram {
     fn from_plan(
         plan: Plan,
-        backends: &Backends,
+        choice: Choice,
         options: &GraphOptions,
         planned: Duration,
     ) -> Result<Self, Diagnostics> {
-        let choice = backends.to_compile(options.backend.as_deref())?;
         let start = Instant::now();
         let before = kernels::compiled_kernels();
         let (profile, off) = (options.profile, crate::knobs::off()?);
@@ -94,9 +122,18 @@ impl GraphProgram {
             scratch_bytes: places.bytes,
             unshared_bytes: places.unshared,
         };
-        let idle = ForkLock::new(Vec::new());
-        let counted = ForkLock::new(BTreeMap::new());
-        Ok(Self { plan, places, kernels: code, choice, stats, idle, counted })
+        Ok(Self {
+            plan,
+            places,
+            kernels: code,
+            choice,
+            stats,
+            idle: ForkLock::default(),
+            idle_on_device: ForkLock::default(),
+            kept: ForkLock::default(),
+            captured: ForkLock::default(),
+            counted: ForkLock::default(),
+        })
     }
 
     pub fn stats(&self) -> &GraphStats {
@@ -137,6 +174,11 @@ impl GraphProgram {
         super::donate::donations(&self.plan)
     }
 
+    /// Whether its arrays are on a device.
+    pub fn is_on_device(&self) -> bool {
+        self.choice.is_cuda()
+    }
+
     /// The backend that kernels run on.
     pub fn backend(&self) -> &'static str {
         self.choice.backend.name()
@@ -158,6 +200,33 @@ impl GraphProgram {
         let names: BTreeSet<String> = counts.host.into_iter().collect();
         names.into_iter().collect()
     }
+}
+
+/// A device has no host beside it that knows every op.
+fn on_host(steps: &[Step]) -> Result<(), Diagnostics> {
+    for step in steps {
+        match step {
+            Step::Host { op, label, .. } => {
+                let loc = op.walk().first().map_or(&op.loc, |&id| &op.ops[id].loc);
+                let message =
+                    format!("expected ops that have kernels for this device, got `graph.{label}`");
+                let help = "run this part on arrays in host memory, or write it with other ops";
+                let error = Diagnostic::new(Code::E_UNSUPPORTED, message);
+                return Err(error.at(loc.clone()).help(help).into());
+            }
+            Step::Cond { then, otherwise, .. } => {
+                on_host(then)?;
+                on_host(otherwise)?;
+            }
+            Step::While { test, body, .. } => {
+                on_host(test)?;
+                on_host(body)?;
+            }
+            Step::Loop { body, .. } => on_host(body)?,
+            Step::Launch { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+        }
+    }
+    Ok(())
 }
 
 #[derive(Default)]

@@ -12,10 +12,11 @@ use tessera_interp::{HostArray, KernelCall, Kernels, NoKernels, run_graph};
 use tessera_ir::{Attrs, Privilege};
 use tessera_lower::graph::{Array, Origin, Step};
 use tessera_numerics::DType;
-use tessera_target::{ArgValue, BufferArg, LaunchArgs};
+use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue};
 use tessera_tile::TileFunc;
 
-/// Runs the kernels that a function calls: writes into the arrays it is handed.
+/// Runs the kernels that a function calls: writes into the arrays it is handed, or puts that on a queue
+/// of the device that they are on.
 pub trait GraphKernels {
     fn call(
         &mut self,
@@ -23,6 +24,7 @@ pub trait GraphKernels {
         config: Option<&Attrs>,
         privileges: &[Privilege],
         args: &[BufferArg],
+        queue: Option<Queue>,
         loc: &Loc,
     ) -> Result<(), Diagnostics>;
 }
@@ -37,6 +39,7 @@ impl GraphKernels for HostKernels<'_> {
         config: Option<&Attrs>,
         privileges: &[Privilege],
         args: &[BufferArg],
+        _queue: Option<Queue>,
         loc: &Loc,
     ) -> Result<(), Diagnostics> {
         let mut arrays: Vec<HostArray> = args
@@ -65,7 +68,7 @@ impl GraphKernels for HostKernels<'_> {
     }
 }
 
-fn bytes_of(dims: &[i64], dtype: DType) -> usize {
+pub(super) fn bytes_of(dims: &[i64], dtype: DType) -> usize {
     dims.iter().product::<i64>().max(0) as usize * dtype.bytes()
 }
 
@@ -86,7 +89,7 @@ enum Ready {
     Loop { id: usize, trip: i64, reverse: bool, position: Array, body: Vec<Ready> },
 }
 
-fn buffer_arg(array: &Array) -> BufferArg {
+pub(super) fn buffer_arg(array: &Array) -> BufferArg {
     BufferArg {
         data: std::ptr::null_mut(),
         dims: array.dims.clone(),
@@ -123,10 +126,10 @@ fn ready(steps: &[Step]) -> Vec<Ready> {
             loc: loc.clone(),
         },
         Step::Copy { from, to } => Ready::Copy { from: from.clone(), to: to.clone() },
-        Step::Cond { pred, then, otherwise } => {
+        Step::Cond { pred, then, otherwise, .. } => {
             Ready::Cond { pred: pred.clone(), then: ready(then), otherwise: ready(otherwise) }
         }
-        Step::While { test, pred, body } => {
+        Step::While { test, pred, body, .. } => {
             Ready::While { test: ready(test), pred: pred.clone(), body: ready(body) }
         }
         Step::Loop { id, trip, reverse, position, body } => Ready::Loop {
@@ -263,8 +266,7 @@ impl GraphProgram {
         kernels: &mut dyn GraphKernels,
         clock: Option<Clock<'_>>,
     ) -> Result<(), Diagnostics> {
-        self.check(inputs, &self.arguments(), "argument")?;
-        self.check(outputs, &self.results(), "result")?;
+        self.check_arrays(inputs, outputs)?;
         let mut recorded = match self.idle.lock().pop() {
             Some(recorded) => recorded,
             None => self.record()?,
@@ -309,6 +311,15 @@ impl GraphProgram {
             self.run_timed(inputs, &mut HostKernels(&mut NoKernels), Some(&mut clock))?;
         }
         Ok(out)
+    }
+
+    pub(super) fn check_arrays(
+        &self,
+        inputs: &[BufferArg],
+        outputs: &[BufferArg],
+    ) -> Result<(), Diagnostics> {
+        self.check(inputs, &self.arguments(), "argument")?;
+        self.check(outputs, &self.results(), "result")
     }
 
     fn check(
@@ -439,7 +450,7 @@ impl World<'_> {
                         ..buffer_arg(a)
                     })
                     .collect();
-                self.kernels.call(kernel, config.as_ref(), &privileges, &arrays, loc)
+                self.kernels.call(kernel, config.as_ref(), &privileges, &arrays, None, loc)
             }
             Ready::Copy { from, to } => {
                 let bytes = bytes_of(&to.dims, to.dtype);

@@ -1,13 +1,16 @@
 //! Runs a function both ways and compares.
 
-use tessera_driver::Backends;
+use std::sync::Arc;
 use tessera_driver::graph::{
-    GraphOptions, GraphProgram, PlanOptions, argument_type, compile_graph,
+    GraphOptions, GraphProgram, PlanOptions, argument_type, compile_graph, compile_graph_for,
 };
+use tessera_driver::{Backends, Choice};
 use tessera_graph::{Graph, GraphModule};
 use tessera_interp::{HostArray, NoKernels, run_graph};
 use tessera_ir::{Type, parse_module};
 use tessera_numerics::DType;
+use tessera_ptx::PtxCaps;
+use tessera_ptx::emulate::Emulated;
 
 /// Numbers that differ, small enough that sums of them stay exact for longer.
 pub fn noise(dims: &[i64], dtype: DType, seed: i64) -> HostArray {
@@ -89,6 +92,7 @@ pub fn check_args(text: &str, args: &[HostArray]) -> Vec<GraphProgram> {
     let wanted =
         run_graph(&module, &name, args, &mut NoKernels).unwrap_or_else(|e| panic!("{e}\n{module}"));
     let mut out = Vec::new();
+    check_emulated(text, args);
     for separate in [false, true] {
         let plan = PlanOptions { separate, ..PlanOptions::default() };
         let program = compile(&module, args, plan);
@@ -105,6 +109,34 @@ pub fn check_args(text: &str, args: &[HostArray]) -> Vec<GraphProgram> {
         out.push(program);
     }
     out
+}
+
+/// The same on a GPU in software.
+pub fn emulated(module: &GraphModule, args: &[HostArray], plan: PlanOptions) -> GraphProgram {
+    let types: Vec<Type> = args.iter().map(|a| argument_type(&a.dims, a.dtype)).collect();
+    let caps = PtxCaps::of(90, true).expect("sm_90a").clone();
+    let backend = Arc::new(Emulated::new(caps));
+    let choice = Choice { backend, why: "the test" };
+    let options = GraphOptions { plan, ..GraphOptions::default() };
+    let name = module.funcs[0].name.clone();
+    compile_graph_for(module, &name, &types, choice, &options)
+        .unwrap_or_else(|e| panic!("{e}\n{module}"))
+}
+
+pub fn check_emulated(text: &str, args: &[HostArray]) -> GraphProgram {
+    let module = module(text);
+    let name = module.funcs[0].name.clone();
+    let wanted =
+        run_graph(&module, &name, args, &mut NoKernels).unwrap_or_else(|e| panic!("{e}\n{module}"));
+    let program = emulated(&module, args, PlanOptions::default());
+    if std::env::var("SHOW_PLAN").is_ok() {
+        println!("{}", show(&program));
+    }
+    let got = program.run(args).unwrap_or_else(|e| panic!("{e}\n{module}\n{}", show(&program)));
+    for (i, (g, w)) in got.iter().zip(&wanted).enumerate() {
+        agree(g, w, &format!("result {i}, on a GPU\n{module}"));
+    }
+    program
 }
 
 pub fn check(text: &str) -> Vec<GraphProgram> {

@@ -2,6 +2,7 @@
 
 mod cases;
 mod check;
+mod device;
 mod plans;
 mod random;
 mod speed;

@@ -1,5 +1,6 @@
 //! One Tile IR function for what a kernel computes.
 
+use super::fit::Fit;
 use super::index::Axis;
 use super::nodes::{Access, Body, Node, NodeId, plain};
 use super::shape::{Shape, shape};
@@ -46,8 +47,8 @@ struct Emitter<'b> {
     sums: Option<Held>,
 }
 
-pub fn emit(mut body: Body, loc: &Loc) -> Result<Kernel, String> {
-    let shape = shape(&mut body)?;
+pub fn emit(mut body: Body, fit: Fit, loc: &Loc) -> Result<Kernel, String> {
+    let shape = shape(&mut body, fit)?;
     let mut func = TileFunc::new("kernel");
     func.loc = loc.clone();
     func.attrs.set("kind", Attr::word("group"));

@@ -3,7 +3,12 @@
 //! windows is a chain of elementwise ops on them, which becomes one kernel.
 
 use super::class::is_empty;
+use super::fit::Fit;
 use super::index::dims_of;
+use super::large;
+use super::nothing::nothing;
+use super::sort::sort;
+use super::words::words;
 use tessera_diag::Loc;
 use tessera_graph::{Graph, GraphFunc, GraphOp, elem, tensor};
 use tessera_ir::{Attr, Attrs, BlockId, Dim, OpSpec, Type, Value};
@@ -45,17 +50,17 @@ fn positions(window: &[i64]) -> Vec<Vec<i64>> {
 }
 
 impl Site<'_> {
-    fn op(&mut self, spec: OpSpec<Graph>) -> Made {
+    pub(super) fn op(&mut self, spec: OpSpec<Graph>) -> Made {
         let place = self.func.blocks[self.block].ops.len();
         let id = self.func.insert(self.block, place, spec, self.loc.clone())?;
         Ok(self.func.ops[id].results[0])
     }
 
-    fn ew(&mut self, f: ScalarFn, args: &[Value]) -> Made {
+    pub(super) fn ew(&mut self, f: ScalarFn, args: &[Value]) -> Made {
         self.op(OpSpec::new(GraphOp::Ew(f), args))
     }
 
-    fn splat(&mut self, value: Scalar, shape: &[i64], dtype: DType) -> Made {
+    pub(super) fn splat(&mut self, value: Scalar, shape: &[i64], dtype: DType) -> Made {
         let value = match value {
             Scalar::Bool(v) => Attr::Bool(v),
             Scalar::I32(v) => Attr::Int(v.into()),
@@ -69,12 +74,12 @@ impl Site<'_> {
         self.op(OpSpec::new(GraphOp::Const, &[]).attr("value", value).result(ty))
     }
 
-    fn reshape(&mut self, x: Value, shape: &[i64]) -> Made {
+    pub(super) fn reshape(&mut self, x: Value, shape: &[i64]) -> Made {
         let ty = tensor(dims(shape), elem(self.func.ty(x)));
         self.op(OpSpec::new(GraphOp::Reshape, &[x]).result(ty))
     }
 
-    fn cast(&mut self, x: Value, to: NumType, saturate: Option<bool>) -> Made {
+    pub(super) fn cast(&mut self, x: Value, to: NumType, saturate: Option<bool>) -> Made {
         if self.func.ty(x).dtype() == to.storage {
             return Ok(x);
         }
@@ -114,37 +119,92 @@ impl Site<'_> {
 /// Other ops that give the results of this one; `None` where it is to stay.
 pub fn expand(
     site: &mut Site<'_>,
+    fit: Fit,
     code: GraphOp,
     operands: &[Value],
     attrs: &Attrs,
     types: &[Type],
-) -> Option<Result<Value, String>> {
+) -> Option<Result<Vec<Value>, String>> {
+    let one = |made: Made| made.map(|v| vec![v]);
+    // A device has no host that could take more.
+    let most = if fit == Fit::Threads { i64::MAX } else { MOST };
     let empty = operands.iter().any(|&v| is_empty(site.func, v))
         || types.iter().any(|t| t.static_shape().is_none_or(|s| s.contains(&0)));
     if empty {
-        return None;
+        return match fit {
+            Fit::Caches => None,
+            Fit::Threads => nothing(site, code, operands, attrs, types).map(one),
+        };
+    }
+    if fit == Fit::Threads
+        && let Some(made) = for_threads(site, fit, code, operands, attrs, types)
+    {
+        return Some(made);
     }
     match code {
         GraphOp::Conv => {
             let window: i64 = dims_of(site.func, operands[1])[2..].iter().product();
-            (window <= MOST).then(|| conv(site, operands, attrs, &types[0]))
+            (window <= most).then(|| conv(site, operands, attrs, &types[0])).map(one)
         }
         GraphOp::WindowReduce | GraphOp::WindowArgReduce => {
             let rank = site.func.ty(operands[0]).rank();
             let window: i64 = ints(attrs, "window", rank, 1).iter().product();
             let x = elem(site.func.ty(operands[0]));
             let op = attrs.get("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)?;
-            if window > MOST {
+            if window > most {
                 return None;
             }
             if code == GraphOp::WindowArgReduce {
-                return Some(pick(site, operands[0], op, attrs, &types[0]));
+                return Some(pick(site, operands[0], op, attrs, &types[0])).map(one);
             }
             let accum = match op {
                 ReduceOp::Sum | ReduceOp::Prod => x.accumulator().dtype(),
                 _ => x.storage.carrier(),
             };
-            (accum == accum.carrier()).then(|| fold(site, operands[0], op, accum, attrs, &types[0]))
+            let folds = accum == accum.carrier();
+            folds.then(|| fold(site, operands[0], op, accum, attrs, &types[0])).map(one)
+        }
+        _ => None,
+    }
+}
+
+/// Ops that machines of many threads have no kernels for as they are.
+fn for_threads(
+    site: &mut Site<'_>,
+    fit: Fit,
+    code: GraphOp,
+    operands: &[Value],
+    attrs: &Attrs,
+    types: &[Type],
+) -> Option<Result<Vec<Value>, String>> {
+    let one = |made: Made| made.map(|v| vec![v]);
+    match code {
+        GraphOp::Reduce => large::reduce(site, fit, operands[0], attrs, &types[0]).map(one),
+        GraphOp::Dot => large::dot(site, fit, operands, attrs, &types[0]).map(one),
+        GraphOp::Sort => Some(sort(site, fit, operands, attrs)),
+        GraphOp::Philox if site.func.ty(operands[0]).rank() > 0 => {
+            Some(one(words(site, operands, attrs)))
+        }
+        GraphOp::Scatter => {
+            // Sums of narrow numbers are kept in wider ones, and stored once.
+            let x = elem(site.func.ty(operands[0]));
+            let op = attrs.get("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)?;
+            let accum = x.accumulator().dtype();
+            let sums = matches!(op, ReduceOp::Sum | ReduceOp::Prod);
+            if !sums || accum == x.storage || accum != accum.carrier() {
+                return None;
+            }
+            let wide = |site: &mut Site<'_>| -> Made {
+                let to = NumType::plain(accum);
+                let (x, u) = (site.cast(operands[0], to, None)?, site.cast(operands[2], to, None)?);
+                let mut spec = OpSpec::new(GraphOp::Scatter, &[x, operands[1], u]);
+                for (name, value) in attrs.iter() {
+                    spec = spec.attr(name, value.clone());
+                }
+                let sum = site.op(spec)?;
+                site.cast(sum, elem(&types[0]), None)
+            };
+            Some(one(wide(site)))
         }
         _ => None,
     }

@@ -2,6 +2,7 @@
 //! parameters have. Equal ops become one, and what nobody uses goes.
 
 use super::expand::{Site, expand};
+use super::fit::Fit;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::dims::{Symbols, bind, substitute, substitute_attrs, substitute_type};
@@ -12,7 +13,12 @@ use tessera_ir::{
 use tessera_support::SideTable;
 
 /// The function on arguments of these types; every extent of the result is a number.
-pub fn flatten(module: &GraphModule, func: &str, args: &[Type]) -> Result<GraphFunc, Diagnostics> {
+pub fn flatten(
+    module: &GraphModule,
+    func: &str,
+    args: &[Type],
+    fit: Fit,
+) -> Result<GraphFunc, Diagnostics> {
     let Some(source) = module.func(func) else {
         let why = format!("expected a function of the module, got @{func}");
         return Err(Diagnostic::new(Code::E_NAME, why).into());
@@ -25,7 +31,7 @@ pub fn flatten(module: &GraphModule, func: &str, args: &[Type]) -> Result<GraphF
     dst.loc = source.loc.clone();
     let params: Vec<_> = source.params().iter().map(|&p| source.ty(p).clone()).collect();
     let symbols = bound(source, &params, args, &source.loc)?;
-    let mut copy = Copy { module, dst, seen: Vec::new() };
+    let mut copy = Copy { module, dst, fit, seen: Vec::new() };
     let mut frame = Frame { source, map: SideTable::new(None), symbols };
     let body = copy.dst.body;
     for &param in source.params() {
@@ -93,6 +99,7 @@ type Key = (GraphOp, Vec<Value>, String);
 struct Copy<'m> {
     module: &'m GraphModule,
     dst: GraphFunc,
+    fit: Fit,
     /// Pure ops that were copied, for each open block.
     seen: Vec<BTreeMap<Key, Vec<Value>>>,
 }
@@ -172,13 +179,13 @@ impl<'m> Copy<'m> {
             return Ok(vec![operands[0]]);
         }
         let mut site = Site { func: &mut self.dst, block: to, loc: &old.loc };
-        if let Some(made) = expand(&mut site, code, &operands, &attrs, &types) {
-            let value = made.map_err(|why| {
+        if let Some(made) = expand(&mut site, self.fit, code, &operands, &attrs, &types) {
+            let values = made.map_err(|why| {
                 let error =
                     Diagnostic::new(Code::E_UNKNOWN, format!("expected windows, got {why}"));
                 Diagnostics::from(error.at(old.loc.clone()))
             })?;
-            return Ok(vec![value]);
+            return Ok(values);
         }
         let show: Vec<_> = types.iter().map(Type::to_string).collect();
         let key = (code, operands.clone(), format!("{attrs:?} {show:?} {:?}", old.group_lens));

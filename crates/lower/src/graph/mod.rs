@@ -6,20 +6,28 @@
 //! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
 //! - `plan`: steps and buffers; `text`: a plan to read, change and ask for.
 //! - `join`, `expand`: sums that are joins, windows that are parts; `scatter`: a kernel of its own.
+//! - `fit`: how kernels are cut for a kind of machine; for one of many threads, `large` (sums in parts),
+//!   `sort`, `words` and `nothing` write ops with others that have kernels.
 
 mod class;
 mod emit;
 mod expand;
+mod fit;
 mod flatten;
 mod group;
 mod index;
 mod join;
+mod large;
 mod nodes;
+mod nothing;
 mod plan;
 mod scatter;
 mod shape;
+mod sort;
 mod text;
+mod words;
 
+pub use fit::Fit;
 pub use flatten::flatten;
 pub use plan::{
     Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,

@@ -1,6 +1,8 @@
 //! A function as a list of steps over buffers.
 
+use super::class::is_empty;
 use super::emit::{ArrayUse, Kernel, emit};
+use super::fit::Fit;
 use super::group::{END, Group, Grouping, Kind, group};
 use super::nodes::{memory_of, trace};
 use super::scatter::{in_place, scatter};
@@ -80,11 +82,13 @@ pub enum Step {
         pred: Array,
         then: Vec<Step>,
         otherwise: Vec<Step>,
+        loc: Loc,
     },
     While {
         test: Vec<Step>,
         pred: Array,
         body: Vec<Step>,
+        loc: Loc,
     },
     /// `position` is the buffer of the turn's number.
     Loop {
@@ -113,6 +117,8 @@ pub struct PlanOptions {
     pub materialise: BTreeSet<String>,
     /// Every value gets memory: no fusion.
     pub separate: bool,
+    /// The kind of machine that kernels are cut for.
+    pub fit: Fit,
 }
 
 pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics> {
@@ -291,7 +297,7 @@ impl Planner<'_> {
         let main = g.product.or(g.outputs.first().map(|o| o.value));
         let loc = main.and_then(|v| func.def(v)).map_or(func.loc.clone(), |op| op.loc.clone());
         let label = label(func, g);
-        let kernel = emit(body, &loc).map_err(|why| internal(&why, &loc))?;
+        let kernel = emit(body, self.options.fit, &loc).map_err(|why| internal(&why, &loc))?;
         self.emitted(kernel, label, &loc, steps)
     }
 
@@ -369,10 +375,10 @@ impl Planner<'_> {
                 }
                 let otherwise = branches.pop().unwrap_or_default();
                 let then = branches.pop().unwrap_or_default();
-                steps.push(Step::Cond { pred, then, otherwise });
+                steps.push(Step::Cond { pred, then, otherwise, loc: loc.clone() });
             }
             GraphOp::Scatter if in_place(func, id) => {
-                let kernel = scatter(func, id, &|v| memory_of(grouping, v));
+                let kernel = scatter(func, id, self.options.fit, &|v| memory_of(grouping, v));
                 self.emitted(kernel, "scatter".into(), loc, steps)?;
             }
             GraphOp::While => self.repeat(grouping, id, steps)?,
@@ -400,6 +406,7 @@ impl Planner<'_> {
                 let config = op.attr("config").and_then(Attr::as_dict).cloned();
                 steps.push(Step::Call { kernel: kernel.into(), config, args, loc: loc.clone() });
             }
+            _ if op.results.iter().all(|&v| is_empty(func, v)) => {}
             _ => {
                 let (inputs, outputs) = (all(self, &op.operands)?, all(self, &op.results)?);
                 let label = op.code.mnemonic().to_string();
@@ -470,7 +477,7 @@ impl Planner<'_> {
         };
         let (mut body, yields) = self.block(op.regions[1])?;
         self.hand_on(&yields, &carried, &mut body);
-        steps.push(Step::While { test, pred, body });
+        steps.push(Step::While { test, pred, body, loc: op.loc.clone() });
         Ok(())
     }
 
@@ -625,6 +632,6 @@ pub fn plan_graph(
     args: &[Type],
     options: &PlanOptions,
 ) -> Result<Plan, Diagnostics> {
-    let flat = super::flatten::flatten(module, func, args)?;
+    let flat = super::flatten::flatten(module, func, args, options.fit)?;
     plan(&flat, options)
 }

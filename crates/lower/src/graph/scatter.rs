@@ -1,8 +1,11 @@
 //! Updates at computed positions: one group for each part of a row takes the updates one after
-//! another, so that what is written twice is joined in order.
+//! another, so that what is written twice is joined in order. Where groups are threads by the
+//! thousand, each update that is folded in has groups of its own; the backend sees to the order where
+//! it shows.
 
 use super::class::{accumulator, axes_of};
 use super::emit::{ArrayUse, Kernel};
+use super::fit::Fit;
 use super::index::dims_of;
 use tessera_graph::{GraphFunc, GraphOp};
 use tessera_ir::{Attr, Builder, Dim, DimExpr, OpId, OpSpec, Privilege, Type, Value};
@@ -25,12 +28,9 @@ fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
     func.ops[id].attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)
 }
 
-/// Elements of one row that a group takes.
-const WIDTH: i64 = 2048;
-
 /// The kernel that puts the updates of a scatter into its result, which holds the old array.
 /// `memory` gives the value whose memory a value has.
-pub fn scatter(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) -> Kernel {
+pub fn scatter(func: &GraphFunc, id: OpId, fit: Fit, memory: &dyn Fn(Value) -> Value) -> Kernel {
     let op = &func.ops[id];
     let (x, indices, updates) = (op.results[0], op.operands[1], op.operands[2]);
     let (dims, lead) = (dims_of(func, x), dims_of(func, indices));
@@ -83,6 +83,7 @@ pub fn scatter(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) -> K
         dtype: func.ty(indices).dtype(),
         writes: false,
     };
+    let folded = operator(func, id).and_then(privilege).filter(|_| fit == Fit::Threads);
     let mut tile = TileFunc::new("scatter");
     tile.loc = op.loc.clone();
     tile.attrs.set("kind", Attr::word("group"));
@@ -91,11 +92,25 @@ pub fn scatter(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) -> K
     let mut params = Vec::new();
     for (one, name) in args.iter().zip(["at", "updates", "y"]) {
         let extents = one.dims.iter().map(|&d| Dim::Static(d)).collect();
-        let privilege = if one.writes { Privilege::ReadWrite } else { Privilege::Read };
+        let privilege = match (one.writes, folded) {
+            (true, Some(privilege)) => privilege,
+            (true, None) => Privilege::ReadWrite,
+            (false, _) => Privilege::Read,
+        };
         let ty = Type::View { dims: extents, elem: NumType::plain(one.dtype), privilege };
         params.push(tile.add_arg(body, ty, Some(name)));
     }
-    let form = Form { params, args: &args, lead, axes: axes.len(), batch, row: &row };
+    let width = fit.row_part();
+    let form = Form {
+        params,
+        args: &args,
+        lead,
+        axes: axes.len(),
+        batch,
+        row: &row,
+        width,
+        spread: folded.is_some(),
+    };
     let grid = write(func, id, &mut tile, &form);
     tile.attrs.set("grid", Attr::exprs([DimExpr::Const(grid)]));
     Kernel { func: tile, args, grid: [grid, 1, 1] }
@@ -110,11 +125,26 @@ struct Form<'a> {
     axes: usize,
     batch: usize,
     row: &'a [(i64, i64)],
+    /// Elements of one row that a group takes.
+    width: i64,
+    /// Each update has groups of its own.
+    spread: bool,
+}
+
+/// How groups fold into one array.
+fn privilege(op: ReduceOp) -> Option<Privilege> {
+    match op {
+        ReduceOp::Sum => Some(Privilege::ReduceSum),
+        ReduceOp::Prod => Some(Privilege::ReduceProd),
+        ReduceOp::Max => Some(Privilege::ReduceMax),
+        ReduceOp::Min => Some(Privilege::ReduceMin),
+        ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
+    }
 }
 
 /// Writes the body and gives the number of groups.
 fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i64 {
-    let Form { params, args, lead, axes, batch, row } = form;
+    let Form { params, args, lead, axes, batch, row, .. } = form;
     let (axes, batch) = (*axes, *batch);
     let op = &func.ops[id];
     let clamp = op.attr("oob").and_then(Attr::as_word) == Some("clamp");
@@ -123,12 +153,12 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
     let mut b = Builder::at_end(tile, entry, op.loc.clone());
     // One group for each part of a row: the last axis in tiles, the others one position each.
     let last = row.last().map(|r| r.0);
-    let wide = last.map(|n| n.min(WIDTH));
+    let wide = last.map(|n| n.min(form.width));
     let mut starts = Vec::new();
     let mut grid = 1;
+    let pid = OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(0));
+    let pid = b.value(pid.result(Type::INDEX)).expect("the result type is given");
     if let (Some(n), Some(wide)) = (last, wide) {
-        let pid = OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(0));
-        let pid = b.value(pid.result(Type::INDEX)).expect("the result type is given");
         let mut blocks: Vec<i64> = row[..row.len() - 1].iter().map(|r| r.0).collect();
         blocks.push((n + wide - 1) / wide);
         let mut divide: i64 = blocks.iter().product();
@@ -147,12 +177,18 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
             });
         }
     }
-    let (lo, hi, step) = (b.index(0), b.index(rows), b.index(1));
-    let loop_op = b
-        .op(OpSpec::new(TileOp::For, &[lo, hi, step]).results(Vec::new()))
-        .expect("a loop without results");
-    let region = b.func.ops[loop_op].regions[0];
-    let turn = b.func.add_arg(region, Type::INDEX, Some("i"));
+    let (turn, region) = if form.spread {
+        let by = b.index(grid);
+        grid *= rows;
+        (b.ew(ScalarFn::FloorDiv, &[pid, by]), entry)
+    } else {
+        let (lo, hi, step) = (b.index(0), b.index(rows), b.index(1));
+        let loop_op = b
+            .op(OpSpec::new(TileOp::For, &[lo, hi, step]).results(Vec::new()))
+            .expect("a loop without results");
+        let region = b.func.ops[loop_op].regions[0];
+        (b.func.add_arg(region, Type::INDEX, Some("i")), region)
+    };
     b.block = region;
     let mut at = Vec::new();
     for axis in 0..batch {
@@ -208,7 +244,9 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
         spec = spec.group("mask", &[mask]);
     }
     b.op(spec).expect("the op has no results");
-    b.yield_(&[]);
+    if !form.spread {
+        b.yield_(&[]);
+    }
     b.block = entry;
     b.return_();
     grid

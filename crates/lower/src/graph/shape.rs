@@ -1,6 +1,7 @@
 //! How a kernel goes through its iteration space: which axes become one, which are tiles and which
 //! are groups of the grid.
 
+use super::fit::{Fit, Matrix, Side, threads};
 use super::index::Axis;
 use super::nodes::{Access, Body, Node};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,14 +36,14 @@ const TILE: i64 = 4096;
 /// As many neighbours at least, where rows are combined into one.
 const WIDE: i64 = 256;
 
-pub fn shape(body: &mut Body) -> Result<Shape, String> {
+pub fn shape(body: &mut Body, fit: Fit) -> Result<Shape, String> {
     let mut out = Shape { grid: [1; 3], ..Shape::default() };
     let order = order(body);
     let order = collapse(body, order);
     out.order = order;
     match body.product.is_some() {
-        true => matrix(body, &mut out)?,
-        false => nest(body, &mut out),
+        true => matrix(body, fit, &mut out)?,
+        false => nest(body, fit, &mut out),
     }
     Ok(out)
 }
@@ -184,18 +185,50 @@ fn divisor(n: i64, most: i64) -> i64 {
     (1..=most.min(n)).rev().find(|d| n % d == 0).unwrap_or(1)
 }
 
-fn nest(body: &Body, out: &mut Shape) {
+fn nest(body: &Body, fit: Fit, out: &mut Shape) {
+    let extent = |a: Axis| body.space.extents[a];
+    let tiles = match fit {
+        Fit::Caches => in_caches(body, &out.order),
+        Fit::Threads => in_threads(body, &out.order),
+    };
+    out.tiled = out.order.iter().filter_map(|a| tiles.get(a).map(|&t| (*a, t))).collect();
+    let blocks: Vec<(Axis, i64)> = out
+        .order
+        .iter()
+        .rev()
+        .filter(|a| !body.full.contains(a))
+        .map(|&a| (a, (extent(a) + tiles.get(&a).unwrap_or(&1) - 1) / tiles.get(&a).unwrap_or(&1)))
+        .filter(|(_, n)| *n > 1)
+        .collect();
+    spread(out, &blocks, 0);
+}
+
+fn in_threads(body: &Body, order: &[Axis]) -> BTreeMap<Axis, i64> {
+    let near = |a: Axis| accesses(body).iter().any(|x| of(&x.strides, a).abs() == 1);
+    let sides: Vec<Side> = order
+        .iter()
+        .map(|&a| Side {
+            extent: body.space.extents[a],
+            full: body.full.contains(&a),
+            neighbours: near(a),
+        })
+        .collect();
+    let tiles = order.iter().copied().zip(threads(&sides));
+    tiles.filter(|(a, t)| *t > 1 || body.full.contains(a)).collect()
+}
+
+fn in_caches(body: &Body, order: &[Axis]) -> BTreeMap<Axis, i64> {
     let extent = |a: Axis| body.space.extents[a];
     let mut tiles: BTreeMap<Axis, i64> = BTreeMap::new();
     let mut size = 1;
-    for &axis in &out.order {
+    for &axis in order {
         if body.full.contains(&axis) {
             tiles.insert(axis, extent(axis));
             size *= extent(axis);
         }
     }
-    let innermost = out.order.last().copied();
-    for &axis in out.order.iter().rev() {
+    let innermost = order.last().copied();
+    for &axis in order.iter().rev() {
         if body.full.contains(&axis) {
             continue;
         }
@@ -216,16 +249,7 @@ fn nest(body: &Body, out: &mut Shape) {
         }
         break;
     }
-    out.tiled = out.order.iter().filter_map(|a| tiles.get(a).map(|&t| (*a, t))).collect();
-    let blocks: Vec<(Axis, i64)> = out
-        .order
-        .iter()
-        .rev()
-        .filter(|a| !body.full.contains(a))
-        .map(|&a| (a, (extent(a) + tiles.get(&a).unwrap_or(&1) - 1) / tiles.get(&a).unwrap_or(&1)))
-        .filter(|(_, n)| *n > 1)
-        .collect();
-    spread(out, &blocks, 0);
+    tiles
 }
 
 /// Gives axes their parts of the grid from `first` on; more than there are share the last.
@@ -266,7 +290,7 @@ fn turn(body: &mut Body, order: &[Axis]) {
 }
 
 /// Tiles of a product. How it is cut does not change what it is; the target blocks it anew.
-fn matrix(body: &mut Body, out: &mut Shape) -> Result<(), String> {
+fn matrix(body: &mut Body, fit: Fit, out: &mut Shape) -> Result<(), String> {
     turn(body, &out.order);
     let Some(product) = body.product.clone() else { return Ok(()) };
     // The innermost in the kernel's order; one that is not there has one position.
@@ -286,11 +310,16 @@ fn matrix(body: &mut Body, out: &mut Shape) -> Result<(), String> {
     out.matrix = Some((row, column));
     out.depth = depth;
     let extent = |a: Axis| body.space.extents[a];
-    let fit = |n: i64, most: i64| {
-        if n >= most { most } else { (n.max(2) as u64).next_power_of_two() as i64 }
-    };
-    let (bm, bn) = (fit(extent(row), 64), fit(extent(column), 64));
-    out.depth_tile = fit(extent(depth), 32);
+    let batch =
+        out.order.iter().filter(|&&a| a != row && a != column).map(|&a| extent(a)).product();
+    let (bm, bn, bk) = fit.matrix(&Matrix {
+        rows: extent(row),
+        columns: extent(column),
+        depth: extent(depth),
+        batch,
+        bytes: product.types[0].bytes() as i64,
+    });
+    out.depth_tile = bk;
     out.tiled = vec![(row, bm), (column, bn)];
     let cdiv = |a: i64, b: i64| (a + b - 1) / b;
     let mut blocks = vec![(row, cdiv(extent(row), bm)), (column, cdiv(extent(column), bn))];

@@ -47,13 +47,13 @@ fn steps(f: &mut Formatter<'_>, plan: &Plan, list: &[Step], depth: usize) -> fmt
                 let both = [from.clone(), to.clone()];
                 writeln!(f, "{pad}copy {}", Views(plan, &both))?;
             }
-            Step::Cond { pred, then, otherwise } => {
+            Step::Cond { pred, then, otherwise, .. } => {
                 writeln!(f, "{pad}if {}", Views(plan, std::slice::from_ref(pred)))?;
                 steps(f, plan, then, depth + 1)?;
                 writeln!(f, "{pad}else")?;
                 steps(f, plan, otherwise, depth + 1)?;
             }
-            Step::While { test, pred, body } => {
+            Step::While { test, pred, body, .. } => {
                 writeln!(f, "{pad}while")?;
                 steps(f, plan, test, depth + 1)?;
                 writeln!(f, "{pad}holds {}", Views(plan, std::slice::from_ref(pred)))?;
@@ -132,6 +132,6 @@ impl PlanOptions {
                 }
             }
         }
-        Ok(PlanOptions { materialise, separate: false })
+        Ok(PlanOptions { materialise, ..PlanOptions::default() })
     }
 }

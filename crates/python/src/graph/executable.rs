@@ -1,15 +1,18 @@
 //! A function that was compiled for arguments of given types.
 
+use super::on_device::OnDevice;
 use super::run::Called;
 use crate::arrays::argument;
+use crate::device_array::DeviceArray;
 use crate::enter::{enter, exception};
+use crate::holding;
 use crate::kernel::BACKENDS;
 use crate::streams::Found;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tessera_diag::{Code, Diagnostic};
 use tessera_driver::graph::{GraphOptions, GraphProgram, HostKernels, PlanOptions, compile_graph};
-use tessera_driver::{Arg, BufferArg, NoKernels, Place};
+use tessera_driver::{Arg, BufferArg, NoKernels, Place, Queue, gpu};
 use tessera_graph::GraphModule;
 use tessera_numerics::Profile;
 
@@ -23,6 +26,7 @@ pub fn compile(
     backend: Option<String>,
     separate: bool,
     profile: usize,
+    device: Option<u32>,
 ) -> PyResult<Executable> {
     enter(py, || {
         let types = match module.func(func) {
@@ -31,50 +35,129 @@ pub fn compile(
         };
         let plan = PlanOptions { separate, ..PlanOptions::default() };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
-        let options = GraphOptions { backend, profile, plan };
+        let options = GraphOptions { backend, device, profile, plan };
         compile_graph(module, func, &types, &BACKENDS, &options)
     })
     .map(Executable)
 }
 
-fn buffers(py: Python<'_>, arrays: &[Bound<'_, PyAny>], what: &str) -> PyResult<Vec<BufferArg>> {
-    let mut keep = Vec::new();
-    let mut found = Found::default();
-    arrays
-        .iter()
-        .map(|array| match argument(array, &mut keep, &mut found)? {
-            Arg::Array(a) if matches!(a.place, Place::Host) => Ok(a.buffer),
-            _ => {
-                let got = array.get_type().name()?;
-                let why = format!("expected {what} to be arrays in host memory, got {got}");
-                Err(exception(py, &Diagnostic::new(Code::E_ARGUMENT, why).into()))
+/// The arrays of a run: where they are, and what of them must be kept.
+struct Arrays<'py> {
+    buffers: Vec<BufferArg>,
+    place: Option<Place>,
+    keep: Vec<Bound<'py, PyAny>>,
+    found: Found,
+}
+
+impl<'py> Arrays<'py> {
+    fn new() -> Self {
+        Self { buffers: Vec::new(), place: None, keep: Vec::new(), found: Found::default() }
+    }
+
+    fn add(&mut self, array: &Bound<'py, PyAny>) -> PyResult<()> {
+        let got = match argument(array, &mut self.keep, &mut self.found)? {
+            Arg::Array(a) => {
+                let place = self.place.get_or_insert_with(|| a.place.clone());
+                if *place == a.place {
+                    self.buffers.push(a.buffer);
+                    return Ok(());
+                }
+                format!("arrays {place} and {}", a.place)
             }
-        })
-        .collect()
+            _ => array.get_type().name()?.to_string(),
+        };
+        let why = format!("expected arrays in one place, got {got}");
+        let error = Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, why);
+        Err(exception(array.py(), &error.into()))
+    }
 }
 
 #[pymethods]
 impl Executable {
-    /// Runs on NumPy arrays that lie row by row; results are written into `outputs`.
-    #[pyo3(signature = (inputs, outputs, kernels=None))]
-    fn run(
+    /// Runs on arrays that lie row by row, all of them on the host or all on the device that it was
+    /// compiled for; results are written into `outputs`. On a device everything is put on the
+    /// libraries' current stream; `capture` records it and does it again as one.
+    #[pyo3(signature = (inputs, outputs, kernels=None, capture=false))]
+    fn run<'py>(
         &self,
-        py: Python<'_>,
-        inputs: Vec<Bound<'_, PyAny>>,
-        outputs: Vec<Bound<'_, PyAny>>,
+        py: Python<'py>,
+        inputs: Vec<Bound<'py, PyAny>>,
+        outputs: Vec<Bound<'py, PyAny>>,
         kernels: Option<Py<PyAny>>,
+        capture: bool,
     ) -> PyResult<()> {
-        let ins = buffers(py, &inputs, "arguments")?;
-        let outs = buffers(py, &outputs, "results")?;
-        let called = kernels.map(Called::new);
-        let answer = enter(py, || match &called {
-            Some(called) => self.0.run_into(&ins, &outs, &mut HostKernels(&mut &*called)),
-            None => self.0.run_into(&ins, &outs, &mut HostKernels(&mut NoKernels)),
-        });
-        if let Some(error) = called.and_then(Called::raised) {
-            return Err(error);
+        let mut arrays = Arrays::new();
+        inputs.iter().chain(&outputs).try_for_each(|a| arrays.add(a))?;
+        let Arrays { buffers, place, keep, found } = arrays;
+        let (ins, outs) = buffers.split_at(inputs.len());
+        match (&place, self.0.is_on_device()) {
+            (Some(Place::Cuda(device)), true) => {
+                let (device, streams) = (*device, found.settle());
+                let queue = Queue { device, stream: streams.on };
+                let mut called = OnDevice::new(kernels);
+                let answer = enter(py, || match capture {
+                    true => self.0.replay_on(ins, outs, device, &streams, &mut called),
+                    false => self.0.run_on(ins, outs, device, &streams, &mut called),
+                });
+                if let Some(error) = called.raised() {
+                    return Err(error);
+                }
+                answer?;
+                for array in inputs.iter().chain(&outputs) {
+                    if let Ok(array) = array.cast::<DeviceArray>() {
+                        array.get().memory.used_on(queue.stream);
+                    }
+                }
+                if !gpu::is_recording() {
+                    holding::hold(py, keep, queue);
+                }
+                Ok(())
+            }
+            (Some(Place::Host) | None, false) => {
+                let called = kernels.map(Called::new);
+                let answer = enter(py, || match &called {
+                    Some(called) => self.0.run_into(ins, outs, &mut HostKernels(&mut &*called)),
+                    None => self.0.run_into(ins, outs, &mut HostKernels(&mut NoKernels)),
+                });
+                if let Some(error) = called.and_then(Called::raised) {
+                    return Err(error);
+                }
+                answer
+            }
+            (place, _) => {
+                let got = place.as_ref().map_or("none".into(), ToString::to_string);
+                let why = format!(
+                    "expected arrays where the function was compiled for, with `{}`, got arrays {got}",
+                    self.0.backend()
+                );
+                let error = Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, why);
+                Err(exception(py, &error.into()))
+            }
         }
-        answer
+    }
+
+    /// Whether its arrays are on a device.
+    #[getter]
+    fn on_device(&self) -> bool {
+        self.0.is_on_device()
+    }
+
+    /// How many graphs of the device were recorded.
+    #[getter]
+    fn graphs(&self) -> usize {
+        self.0.graphs()
+    }
+
+    /// Results that may be written over arguments: pairs of a result's and an argument's place.
+    #[getter]
+    fn donations(&self) -> Vec<(usize, usize)> {
+        self.0.donations()
+    }
+
+    /// What has memory, and which kernels run on what.
+    #[getter]
+    fn plan(&self) -> String {
+        self.0.plan_text()
     }
 
     #[getter]

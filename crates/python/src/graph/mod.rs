@@ -5,6 +5,7 @@ mod attrs;
 mod builder;
 mod checkpoint;
 mod executable;
+mod on_device;
 mod place;
 mod program;
 mod run;

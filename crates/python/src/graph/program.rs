@@ -125,7 +125,8 @@ impl Program {
     }
 
     /// Compiles a function, whose parameters have known extents. `separate`: without fusion.
-    #[pyo3(signature = (func, backend=None, separate=false, profile=0))]
+    /// `device` holds the arrays; none is the host.
+    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None))]
     fn compile(
         &self,
         py: Python<'_>,
@@ -133,9 +134,10 @@ impl Program {
         backend: Option<String>,
         separate: bool,
         profile: usize,
+        device: Option<u32>,
     ) -> PyResult<Executable> {
         let module = self.lock().clone();
-        executable::compile(py, &module, func, backend, separate, profile)
+        executable::compile(py, &module, func, backend, separate, profile, device)
     }
 
     /// Evaluates a function on host arrays, op by op. `inputs` are (extents, dtype, bytes);
