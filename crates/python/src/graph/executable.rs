@@ -37,7 +37,11 @@ pub fn compile(
     .map(Executable)
 }
 
-fn buffers(py: Python<'_>, arrays: &[Bound<'_, PyAny>], what: &str) -> PyResult<Vec<BufferArg>> {
+pub fn buffers(
+    py: Python<'_>,
+    arrays: &[Bound<'_, PyAny>],
+    what: &str,
+) -> PyResult<Vec<BufferArg>> {
     let mut keep = Vec::new();
     let mut found = Found::default();
     arrays
