@@ -86,12 +86,20 @@ impl Context<'_> {
         let base = format!("{}.vjp", call.name);
         let made = adjoint(&call.def.func, &wrt, &seeded, &base).map_err(|e| call.placed(e))?;
         let ct_of = |param: usize| call.result_of(call.def.args[param]).and_then(|r| cts[r]);
-        for &param in &made.passed {
-            if let Some(ct) = ct_of(param) {
-                a.give(op.operands[call.def.args[param]], Some(ct));
+        let (mut outs, mut between) = (Vec::new(), None);
+        for made in made {
+            for &param in &made.passed {
+                if let Some(ct) = ct_of(param) {
+                    a.give(op.operands[call.def.args[param]], Some(ct));
+                }
+            }
+            for (arg, value) in self.launch(a, &call, made, &base, &ct_of, between)? {
+                match arg {
+                    Arg::Between { .. } => between = Some(value),
+                    _ => outs.push((arg, value)),
+                }
             }
         }
-        let outs = self.launch(a, &call, made, &base, &ct_of)?;
         for (arg, value) in outs {
             let (Arg::Seed { of, .. } | Arg::Grad { of, .. }) = arg else { continue };
             let old = op.operands[call.def.args[of]];
@@ -113,10 +121,11 @@ impl Context<'_> {
         made: Made,
         base: &str,
         ct_of: &dyn Fn(usize) -> Option<Value>,
+        between: Option<Value>,
     ) -> Result<Vec<(Arg, Value)>, Diagnostic> {
         let operands = a.new_values(&call.op.operands);
         let mut values = Vec::new();
-        for arg in &made.args {
+        for (place, arg) in made.args.iter().enumerate() {
             values.push(match *arg {
                 Arg::Primal(param) => operands[call.def.args[param]],
                 Arg::Seed { of, written } => {
@@ -131,9 +140,15 @@ impl Context<'_> {
                     let dtype = elem(ty).storage.carrier();
                     a.em.zeros(&tensor(dims, NumType::plain(dtype)))?
                 }
-                Arg::Between { .. } => {
-                    return Err(super::weave::internal("a value between", &a.em.loc));
-                }
+                Arg::Between { of, .. } => match between {
+                    Some(value) => value,
+                    None => {
+                        let old = call.op.operands[call.def.args[of]];
+                        let dims = a.source.ty(old).shape().to_vec();
+                        let dtype = made.func.ty(made.func.params()[place]).dtype();
+                        a.em.zeros(&tensor(dims, NumType::plain(dtype)))?
+                    }
+                },
             });
         }
         let name = self.kernels.add(made.func, base);

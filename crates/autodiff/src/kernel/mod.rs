@@ -13,6 +13,7 @@
 
 mod calls;
 mod class;
+mod contract;
 mod reverse;
 mod rules;
 mod study;

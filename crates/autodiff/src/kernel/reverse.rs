@@ -6,6 +6,7 @@
 //! group's alone it is read and written in place, so that groups stay independent.
 
 use super::class::{Direction, judge};
+use super::contract;
 use super::study::Study;
 use super::tidy;
 use super::weave::{Weave, moves, wide};
@@ -26,7 +27,8 @@ pub enum Arg {
     Seed { of: usize, written: bool },
     /// Zeros that the derivative by a parameter is added to; `scalar`: one element for a number.
     Grad { of: usize, scalar: bool },
-    /// An intermediate that another kernel wrote, or that this one writes over zeros.
+    /// The cotangent of a sum, which has the extents of this parameter: one kernel writes it over
+    /// zeros, others read it.
     Between { of: usize, written: bool },
 }
 
@@ -45,8 +47,6 @@ pub enum Target {
     Memory(Value),
     /// To the loop that adds it up.
     Register,
-    /// Nobody asks.
-    Nowhere,
 }
 
 pub struct Reverse<'a, 's> {
@@ -58,6 +58,8 @@ pub struct Reverse<'a, 's> {
     pub targets: BTreeMap<Value, Target>,
     /// What went to registers.
     pub registers: Vec<Value>,
+    /// A loop that other kernels answer: its store, and where the cotangent of its sum goes.
+    cut: Option<(OpId, OpId, Value)>,
     /// Whether stores may leave their arrays, so that there are numbers nobody asked for.
     pub ragged: bool,
 }
@@ -78,6 +80,7 @@ impl<'a, 's> Reverse<'a, 's> {
             seeds: BTreeMap::new(),
             targets: BTreeMap::new(),
             registers: Vec::new(),
+            cut: None,
             ragged,
         }
     }
@@ -199,7 +202,7 @@ impl<'a, 's> Reverse<'a, 's> {
                 self.w.op(spec.attr("op", Attr::word("sum")))?;
             }
             Some(Target::Register) => self.registers.push(ct),
-            Some(Target::Nowhere) | None => {}
+            None => {}
         }
         Ok(())
     }
@@ -273,6 +276,14 @@ impl<'a, 's> Reverse<'a, 's> {
                 self.give(init, ct);
             }
         }
+        if let Some((_, store, mem)) = self.cut.filter(|(cut, ..)| *cut == id) {
+            if let Some(ct) = cts[0] {
+                let mut spec = self.access(TileOp::Store, store, mem, Some(ct));
+                spec.attrs.remove("step");
+                self.w.op(spec)?;
+            }
+            return Ok(());
+        }
         if cts.iter().all(Option::is_none) && !self.touches(&op.regions) {
             return Ok(());
         }
@@ -338,15 +349,17 @@ impl<'a, 's> Reverse<'a, 's> {
     }
 }
 
-/// The adjoint of a kernel by the parameters `wrt`, given cotangents of the written ones in `seeded`.
+/// The adjoint of a kernel by the parameters `wrt`, given cotangents of the written ones in `seeded`:
+/// kernels to be called one after another.
 pub fn adjoint(
     source: &TileFunc,
     wrt: &[bool],
     seeded: &[bool],
     name: &str,
-) -> Result<Made, Diagnostic> {
+) -> Result<Vec<Made>, Diagnostic> {
     let study = Study::new(source, wrt);
     judge(&study, Direction::Reverse)?;
+    let contraction = contract::find(&study, wrt, seeded);
     let mut r = Reverse::new(Weave::reading(source, name), &study);
     let params = source.params();
     let mut args: Vec<Arg> = (0..params.len()).map(Arg::Primal).collect();
@@ -376,12 +389,24 @@ pub fn adjoint(
             r.targets.insert(p, Target::Memory(seed));
         }
     }
-    add_targets(&mut r, wrt, &mut args, &|_| true);
+    let apart = |p: usize| contraction.as_ref().is_some_and(|c| c.inputs.iter().any(|i| i.0 == p));
+    add_targets(&mut r, wrt, &mut args, &|p| !apart(p));
+    if let Some(c) = &contraction {
+        let mem = contract::between(&mut r, c, Privilege::ReadWrite);
+        r.cut = Some((c.id, c.store, mem));
+        args.push(Arg::Between { of: c.out, written: true });
+    }
     r.w.again(source.body);
     r.answer(source.body)?;
     scalars(&mut r, wrt, &args)?;
     r.w.b().return_();
-    Ok(finish(r.w.rw.new, args, passed))
+    let mut made = vec![finish(r.w.rw.new, args, passed)];
+    if let Some(c) = &contraction {
+        for &place in &c.inputs {
+            made.push(contract::input(&study, c, place, name)?);
+        }
+    }
+    Ok(made)
 }
 
 /// Parameters for the cotangents of what is read, where `asked` for.
