@@ -1,14 +1,16 @@
 """Every op of the table: its value against NumPy, on the compiler and on the oracle; its derivatives, first and second, forward
 and reverse, against differences in f64 and against each other."""
 
-import functools
+import contextlib
+import re
+from pathlib import Path
 
 import graph_ops
 import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import xp
+from tessera import nn, xp
 from tessera._execute import oracle
 
 CASES = [pytest.param(op, shapes, id=f"{op.name}-{'x'.join(str(list(s)) for s in shapes)}") for op in graph_ops.OPS for shapes in op.shapes]
@@ -43,41 +45,80 @@ def scalar(op, args, rng):
     return call, [args[k] for k in floats]
 
 
+WAYS = pytest.mark.parametrize("way", [oracle, contextlib.nullcontext], ids=["oracle", "compiled"])
+
+
+@WAYS
 @pytest.mark.parametrize(("op", "shapes"), SMOOTH)
-def test_derivatives(op, shapes):
+def test_derivatives(op, shapes, way):
     rng = np.random.default_rng(7)
     f, x = scalar(op, graph_ops.arguments(op, shapes), rng)
-    v = [np.asarray(rng.standard_normal(a.shape)) for a in x]
-    numbers = tuple(range(len(x)))
-    with oracle():
-        value = functools.partial(ts.jit(f))
+    v = tuple(np.asarray(rng.standard_normal(a.shape)) for a in x)
+    numbers, eps = tuple(range(len(x))), 1e-6
 
-        def moved(step):
-            return float(value(*(a + step * d for a, d in zip(x, v, strict=True))))
+    @ts.jit
+    def everything(x, v):
+        up, down = (f(*(a + s * d for a, d in zip(x, v, strict=True))) for s in (eps, -eps))
+        return up, down, ts.grad(f, argnums=numbers)(*x), ts.jvp(f, x, v)[1]
 
-        eps = 1e-6
-        slope = (moved(eps) - moved(-eps)) / (2 * eps)
-        grads = ts.grad(f, argnums=numbers)(*x)
-        reverse = sum(float((g * d).sum()) for g, d in zip(grads, v, strict=True))
-        forward = float(ts.jvp(f, tuple(x), tuple(v))[1])
-        scale = max(1.0, abs(slope))
-        assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
-        assert reverse == pytest.approx(slope, rel=1e-5, abs=2e-7 * scale)
-        assert all(g.shape == a.shape and g.dtype == a.dtype for g, a in zip(grads, x, strict=True))
+    with way():
+        up, down, grads, forward = everything(tuple(x), v)
+    slope = (float(up) - float(down)) / (2 * eps)
+    reverse = sum(float((g * d).sum()) for g, d in zip(grads, v, strict=True))
+    scale = max(1.0, abs(slope))
+    assert reverse == pytest.approx(float(forward), rel=1e-9, abs=1e-9)
+    assert reverse == pytest.approx(slope, rel=1e-5, abs=2e-7 * scale)
+    assert all(g.shape == a.shape and g.dtype == a.dtype for g, a in zip(grads, x, strict=True))
 
 
+@WAYS
 @pytest.mark.parametrize(("op", "shapes"), [p for p in SMOOTH if p.values[1] == p.values[0].shapes[0]])
-def test_second_derivatives(op, shapes):
-    """Forward over reverse against differences of gradients."""
+def test_second_derivatives(op, shapes, way):
+    """Forward over reverse, and reverse over reverse, against differences of gradients."""
     rng = np.random.default_rng(8)
     f, x = scalar(op, graph_ops.arguments(op, shapes), rng)
-    v = [np.asarray(rng.standard_normal(a.shape)) for a in x]
-    numbers = tuple(range(len(x)))
+    v = tuple(np.asarray(rng.standard_normal(a.shape)) for a in x)
+    numbers, eps = tuple(range(len(x))), 1e-5
     gradient = ts.grad(f, argnums=numbers)
-    with oracle():
-        got = ts.hvp(f, tuple(x), tuple(v))
-        got = got if isinstance(got, tuple) else (got,)
-        eps = 1e-5
+
+    def along(x, v):
+        return sum(xp.sum(g * d) for g, d in zip(gradient(*x), v, strict=True))
+
+    @ts.jit
+    def everything(x, v):
         up, down = (gradient(*(a + s * d for a, d in zip(x, v, strict=True))) for s in (eps, -eps))
-        for h, a, b in zip(got, up, down, strict=True):
-            np.testing.assert_allclose(h, (a - b) / (2 * eps), rtol=2e-4, atol=2e-5)
+        got = ts.hvp(f, x, v)
+        return up, down, got if isinstance(got, tuple) else (got,), ts.grad(along)(x, v)
+
+    with way():
+        up, down, forward, reverse = everything(tuple(x), v)
+    for h, r, a, b in zip(forward, reverse, up, down, strict=True):
+        np.testing.assert_allclose(h, (a - b) / (2 * eps), rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(r, h, rtol=1e-8, atol=1e-9)
+
+
+def test_no_function_is_left_out_without_a_reason():
+    rows = Path(graph_ops.__file__).read_text()
+    for space in (xp, nn):
+        for name in dir(space):
+            value = getattr(space, name)
+            if name.startswith("_") or not callable(value) or isinstance(value, type):
+                continue
+            has_row = re.search(rf'\b(xp|nn)\.{name}\b|"{name}"', rows.partition("LEFT_OUT")[0])
+            assert has_row or name in graph_ops.LEFT_OUT, f"{space.__name__}.{name} has no row in graph_ops.OPS and no reason"
+
+
+def test_no_primitive_is_left_out_without_a_reason():
+    crates = Path(__file__).parents[2] / "crates"
+    table = (crates / "graph/src/table.rs").read_text()
+    scalars = (crates / "numerics/src/scalar_fn.rs").read_text()
+    known = set(re.findall(r'= 0x[0-9A-F]+ "(\w+)"', table)) | set(re.findall(r'^    \w+ = "(\w+)", \d,', scalars, re.M))
+    assert len(known) > 80
+    used = set()
+    for op in graph_ops.OPS:
+        used |= set(re.findall(r"graph\.(\w+)", ts.jit(op.fn).trace(*graph_ops.arguments(op, op.shapes[0]))))
+    assert used <= known
+    left = known - used - set(graph_ops.LEFT_OUT_PRIMITIVES)
+    assert not left, f"primitives without a row in graph_ops.OPS and without a reason: {sorted(left)}"
+    stale = used & set(graph_ops.LEFT_OUT_PRIMITIVES)
+    assert not stale, f"primitives that have a row now: {sorted(stale)}"
