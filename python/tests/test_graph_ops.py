@@ -122,3 +122,27 @@ def test_no_primitive_is_left_out_without_a_reason():
     assert not left, f"primitives without a row in graph_ops.OPS and without a reason: {sorted(left)}"
     stale = used & set(graph_ops.LEFT_OUT_PRIMITIVES)
     assert not stale, f"primitives that have a row now: {sorted(stale)}"
+
+
+def test_derivatives_against_jax():
+    """First and second derivatives of the functions that JAX has by the same name."""
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    compared = 0
+    for op in graph_ops.OPS:
+        theirs = getattr(jax.numpy, op.name, None)
+        if not op.smooth or theirs is None or op.ints:
+            continue
+        x = graph_ops.arguments(op, op.shapes[0])
+        weights = np.random.default_rng(3).standard_normal(np.asarray(op.reference(*x)).shape)
+        numbers = tuple(range(len(x)))
+        ours = ts.grad(lambda *a, op=op, w=weights: xp.sum(op.fn(*a) * w), argnums=numbers)
+        wanted = jax.grad(lambda *a, f=theirs, w=weights: (f(*a) * w).sum(), argnums=numbers)
+        for g, h in zip(ours(*x), wanted(*x), strict=True):
+            np.testing.assert_allclose(g, np.asarray(h), rtol=1e-9, atol=1e-11, err_msg=op.name)
+        along = tuple(np.ones_like(a) for a in x)
+        second = ts.jvp(lambda *a, g=ours: g(*a), tuple(x), along)[1]
+        for g, h in zip(second, jax.jvp(wanted, tuple(x), along)[1], strict=True):
+            np.testing.assert_allclose(g, np.asarray(h), rtol=1e-8, atol=1e-10, err_msg=op.name)
+        compared += 1
+    assert compared > 30, compared

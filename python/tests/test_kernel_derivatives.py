@@ -195,3 +195,44 @@ def test_kernels_keep_their_privileges_and_returns_under_jit():
     x, y = np.arange(5.0), np.ones(5)
     np.testing.assert_allclose(ts.jit(lambda x, y: scaled(x, 2.0, y))(x, y), 2 * x * x + 1)
     assert "privileges = [read, read, read_write]" in ts.jit(lambda x, y: scaled(x, 2.0, y)).trace(x, y)
+
+
+@ts.kernel.autotune(space=dict(B=[4, 8]))
+def tuned(x: ts.Tensor["n", ts.f64], y: ts.Out["n", ts.f64]):
+    p = ts.tile.program_id(0)
+    B = ts.tile.context().B
+    y[p * B : p * B + B] = ts.tile.sin(x[p * B : p * B + B])
+    return y
+
+
+def test_candidates_and_grids_of_the_caller():
+    x = RNG.uniform(0.3, 1.3, 10)
+    np.testing.assert_allclose(ts.jit(ts.grad(lambda x: tuned(x).sum()))(x), np.cos(x), rtol=1e-12)
+    w = RNG.uniform(0.3, 1.3, 5)
+    rows = RNG.uniform(0.3, 1.3, (6, 5))
+    # Rows that no group takes have no gradient.
+    got = ts.jit(ts.grad(lambda x, w: norm[1](x, w).sum()))(rows, w)
+    np.testing.assert_allclose(got[:4], ts.grad(lambda x, w: norm(x, w).sum())(rows, w)[:4], rtol=1e-12)
+    assert not got[4:].any()
+
+
+@pytest.mark.parametrize("profile", ["strict", "deterministic"])
+def test_profiles(profile):
+    args = arrays((6, 5), (5,))
+    loss = lambda x, w: norm(x, w).sum()  # noqa: E731
+    wanted = ts.grad(loss, argnums=(0, 1))(*args)
+    run = ts.jit(ts.grad(loss, argnums=(0, 1)), numerics=profile)
+    first, again = run(*args), run(*args)
+    for g, h, w in zip(first, again, wanted, strict=True):
+        assert (g == h).all()
+        np.testing.assert_allclose(g, w, rtol=1e-12)
+
+
+def test_inside_of_loops_and_checkpoints():
+    c, xs = RNG.uniform(0.5, 1.5, 4), RNG.uniform(0.5, 1.5, (3, 4))
+    loss = lambda c, xs: ts.scan(lambda c, x: (gate(c, x), c.sum()), c, xs)[0].sum()  # noqa: E731
+    got = ts.jit(ts.grad(loss, argnums=(0, 1)))(c, xs)
+    for g, w in zip(got, differences(ts.jit(loss), [c, xs]), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-6, atol=1e-8)
+    kept = ts.jit(ts.grad(ts.checkpoint(lambda c: gate(c, c).sum())))(c)
+    np.testing.assert_allclose(kept, ts.grad(lambda c: gate(c, c).sum())(c), rtol=1e-12)

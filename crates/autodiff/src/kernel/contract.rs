@@ -73,7 +73,7 @@ fn parts(key: &Key, axes: &[Axis], turn: Value, step: i64) -> bool {
         };
         key.iter().any(|(at, extent, each)| {
             let move_by = at.terms.get(&atom).copied().unwrap_or(0).saturating_mul(by);
-            at.terms.len() == 1 && move_by > 0 && move_by >= (extent.max(&1) - 1) * each + 1
+            at.terms.len() == 1 && move_by > 0 && move_by > (extent.max(&1) - 1) * each
         })
     })
 }

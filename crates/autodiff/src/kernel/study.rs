@@ -117,8 +117,8 @@ impl<'s> Study<'s> {
         for (&p, &moves) in func.params().iter().zip(wrt) {
             this.active.set(p, moves && func.ty(p).dtype().is_float());
         }
-        while order.iter().fold(false, |any, &id| this.step(id) || any) {}
-        while order.iter().fold(false, |any, &id| this.stray(id) || any) {}
+        while order.iter().filter(|&&id| this.step(id)).count() > 0 {}
+        while order.iter().filter(|&&id| this.stray(id)).count() > 0 {}
         this
     }
 
