@@ -98,14 +98,17 @@ def test_second_derivatives(op, shapes, way):
 
 
 def test_no_function_is_left_out_without_a_reason():
-    rows = Path(graph_ops.__file__).read_text()
+    rows = Path(graph_ops.__file__).read_text().partition("LEFT_OUT")[0]
+    bare = []
     for space in (xp, nn):
-        for name in dir(space):
-            value = getattr(space, name)
-            if name.startswith("_") or not callable(value) or isinstance(value, type):
-                continue
-            has_row = re.search(rf'\b(xp|nn)\.{name}\b|"{name}"', rows.partition("LEFT_OUT")[0])
-            assert has_row or name in graph_ops.LEFT_OUT, f"{space.__name__}.{name} has no row in graph_ops.OPS and no reason"
+        public = {n: v for n, v in vars(space).items() if not n.startswith("_") and callable(v) and not isinstance(v, type)}
+        for name, value in public.items():
+            # Other names of one function share its row.
+            names = [n for n, v in public.items() if v is value]
+            has_row = any(re.search(rf'\b(xp|nn)\.{n}\b|"{n}"', rows) for n in names)
+            if not has_row and not any(n in graph_ops.LEFT_OUT for n in names):
+                bare.append(f"{space.__name__}.{name}")
+    assert not bare, f"functions without a row in graph_ops.OPS and without a reason: {bare}"
 
 
 def test_no_primitive_is_left_out_without_a_reason():
