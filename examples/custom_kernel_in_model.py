@@ -1,5 +1,6 @@
-"""A kernel of one's own inside of a model: a gated activation, `silu(a) * b`, forward and backward written in the tile
-language, joined by `ts.custom_vjp`, trained under `ts.jit` and compared with the same model made of library functions.
+"""A kernel of one's own inside of a model: a gated activation, `silu(a) * b`, written in the tile language, trained under
+`ts.jit` and compared with the same model made of library functions. Its gradient is derived from the kernel; where a better
+one is known, `ts.custom_vjp` takes it, as here a backward kernel that is written by hand.
 
     python examples/custom_kernel_in_model.py
 """
@@ -36,9 +37,13 @@ def gate_backward(
     return da, db
 
 
-@ts.custom_vjp
 def gate(a, b):
     return gate_forward(a.reshape(-1), b.reshape(-1)).reshape(a.shape)
+
+
+@ts.custom_vjp
+def gate_by_hand(a, b):
+    return gate(a, b)
 
 
 def gate_fwd(a, b):
@@ -51,7 +56,7 @@ def gate_bwd(kept, dy):
     return da.reshape(a.shape), db.reshape(b.shape)
 
 
-gate.defvjp(gate_fwd, gate_bwd)
+gate_by_hand.defvjp(gate_fwd, gate_bwd)
 
 
 def train(activation, steps: int = 60) -> list[float]:
@@ -84,13 +89,13 @@ def train(activation, steps: int = 60) -> list[float]:
 
 
 def main() -> int:
-    mine = train(gate)
+    derived, by_hand = train(gate), train(gate_by_hand)
     library = train(lambda a, b: nn.silu(a) * b)
-    worst = max(abs(a - b) / b for a, b in zip(mine, library, strict=True))
-    print(f"with the kernel:  loss {mine[0]:.4f} -> {mine[-1]:.4f}")
-    print(f"with the library: loss {library[0]:.4f} -> {library[-1]:.4f}")
+    worst = max(abs(a - b) / b for mine in (derived, by_hand) for a, b in zip(mine, library, strict=True))
+    for name, losses in (("the kernel", derived), ("custom_vjp", by_hand), ("the library", library)):
+        print(f"with {name + ':':13} loss {losses[0]:.4f} -> {losses[-1]:.4f}")
     print(f"largest relative difference over all steps: {worst:.1e}")
-    return 0 if worst < 1e-3 and mine[-1] < mine[0] / 2 else 1
+    return 0 if worst < 1e-3 and derived[-1] < derived[0] / 2 else 1
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Runner:
         params, results = program.signature(func)
         self.params = [(tuple(s), d, numpy_dtype(d)) for s, d in params]
         self.results = [(tuple(s), d, numpy_dtype(d)) for s, d in results]
-        self._kernels = _Kernels(kernels) if kernels else None
+        self._kernels = _Kernels(kernels, self) if kernels else None
         self._compiled: dict[tuple[int, int | None], Any] = {}
 
     def compiled(self, device: int | None = None) -> Any:
@@ -129,14 +129,27 @@ def _row_major(array: Any, wanted: tuple) -> numpy.ndarray:
 class _Kernels:
     """Runs the kernels that a function calls."""
 
-    def __init__(self, kernels: dict[str, Any]) -> None:
-        self._kernels = kernels
+    def __init__(self, kernels: dict[str, Any], runner: Runner) -> None:
+        self._kernels, self._runner = kernels, runner
 
     def __call__(self, name: str, config: str | None, privileges: list[str], arrays: list) -> list[bytes]:
         made = [numpy.frombuffer(data, numpy_dtype(dtype)).reshape(shape) for shape, dtype, data in arrays]
-        self._kernels[name](made)
+        if name in self._kernels:
+            self._kernels[name](made)
+        else:
+            # One that a transform made of them.
+            runner = self._runner
+            profile = profile_now() if runner.profile is None else runner.profile
+            backend = "interp" if _mode.get() == "oracle" else runner.backend
+            runner.program.run_kernel(name, made, backend, profile)
         return [a.tobytes() for a in made]
 
     def on_device(self, name: str, arrays: list) -> None:
         """The same on arrays of a device, on the stream that is named."""
+        if name not in self._kernels:
+            raise fail(
+                "E_UNSUPPORTED",
+                f"`{name}` is the derivative of a kernel, which runs on arrays in host memory only so far",
+                "give the kernel a rule of its own with `ts.custom_vjp`, or call the function on NumPy arrays",
+            )
         self._kernels[name](arrays)

@@ -3,19 +3,16 @@ the old ones may not be used again (LANGUAGE 5)."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy
 
 from . import _prim as p
+from ._capture import capture
 from ._dtypes import dtype as as_dtype
 from ._place import here
+from ._profile import current as profile_now
 from ._trace import Frame, Tracer, as_tracer, current, emit, fail, is_array, splat
-
-_PRIVILEGES = re.compile(r"privileges = \[([^\]]*)\]")
-_RETURNED = re.compile(r"graph\.return ?(.*)")
-_PARAMS = re.compile(r"func @\S+?\((.*)\) \{")
 
 
 def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
@@ -88,6 +85,9 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any) -> Any:
                 raise fail("E_TYPE", f"expected `{name}` of `{kernel.name}` to be known while tracing, got {given!r}",
                            "compile-time parameters are plain Python values")  # fmt: skip
             values[name] = p.cast(given, info) if kind == "scalar" else as_tracer(given)
+        elif kind == "scalar" and name in bound:
+            # A number that the kernel gets when it runs: it may be differentiated, and stays the same for all calls.
+            values[name] = p.cast(as_tracer(given), info)
         elif name in bound:
             fixed[name] = given
         elif not default:
@@ -95,16 +95,17 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any) -> Any:
     for name, info in late:
         shape = tuple(_extent(d, dims, kernel) for d in info[0] or ())
         values[name] = splat(_identity(info[2], info[1]), shape, str(info[1]))
-    written, returned = _effects(kernel, dims, fixed)
+    traced = _traced(kernel, dims, fixed, grid)
+    written = {n: w for n, w in traced.params if w != "read"}
     order = [q[0] for q in kernel.spec.params if q[0] in values]
     privileges = [written.get(n, "read") for n in order]
-    label = _register(_root(frame), kernel, order, fixed, grid)
+    label = _register(_root(frame), kernel, order, fixed, grid, traced)
     operands = [frame.lift(values[n]) for n in order]
     made = emit("kernel_call", [], {"kernel": label, "privileges": privileges}, groups={"values": operands})
     new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], made, strict=True))
     for n in new:
         frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())
-    out = [new.get(n, values.get(n, fixed.get(n))) for n in returned]
+    out = [new.get(n, values.get(n, fixed.get(n))) for n in traced.returns]
     return None if not out else out[0] if len(out) == 1 else tuple(out)
 
 
@@ -114,35 +115,18 @@ def _identity(privilege: str | None, dtype: Any) -> Any:
     return start(privilege or "write", dtype) or 0
 
 
-def _effects(kernel: Any, dims: dict[str, int], fixed: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """Which parameters the kernel writes, with their privileges, and which it returns."""
-    constants = {n: v for n, v in fixed.items() if _is_constant(kernel, n)}
-    text = kernel.jit(**dims, **constants).inspect_ir("graph")
-    params = [part.split(":")[0].strip().lstrip("%") for part in _split(_PARAMS.search(text).group(1))]  # type: ignore[union-attr]
-    words = [w.strip() for w in _PRIVILEGES.search(text).group(1).split(",")]  # type: ignore[union-attr]
-    back = _RETURNED.search(text).group(1)  # type: ignore[union-attr]
-    returned = [v.strip().lstrip("%").partition(".")[0] for v in back.split(",") if v.strip()]
-    return {n: w for n, w in zip(params, words, strict=True) if w != "read"}, returned
+def _traced(kernel: Any, dims: dict[str, int], fixed: dict[str, Any], grid: Any) -> Any:
+    """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns."""
+    constants = {n: capture(v) for n, v in fixed.items() if _is_constant(kernel, n)}
+    extents = None if grid is None else [int(g) for g in (grid if isinstance(grid, (tuple, list)) else (grid,))]
+    return kernel._kernel.traced({**dims, **constants}, extents, profile_now())
 
 
 def _is_constant(kernel: Any, name: str) -> bool:
     return any(q[0] == name and q[1] in ("const", "function") for q in kernel.spec.params)
 
 
-def _split(text: str) -> list[str]:
-    """Parts between commas that stand in no brackets."""
-    out, depth, part = [], 0, ""
-    for c in text:
-        depth += (c in "<[(") - (c in ">])")
-        if c == "," and not depth:
-            out.append(part)
-            part = ""
-        else:
-            part += c
-    return out + [part] if part.strip() else out
-
-
-def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any) -> str:
+def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any, traced: Any) -> str:
     """A name for the kernel with what is fixed of this call."""
     scalars = {q[0] for q in kernel.spec.params if q[1] in ("scalar", "any")}
 
@@ -150,7 +134,8 @@ def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any
         given = {n: _number(a) if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True)}
         kernel.launch(**given, **fixed, grid=grid)
 
-    key = (kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid))
+    # The sizes belong to it: its derivatives are made for them.
+    key = (kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid), traced.ir)
     for label, (known, _) in root.kernels.items():
         if known == key:
             return label
@@ -159,6 +144,7 @@ def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any
         number += 1
         label = f"{kernel.name}_{number}"
     root.kernels[label] = (key, run)
+    root.program.add_kernel(label, traced, order)
     return label
 
 

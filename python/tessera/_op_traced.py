@@ -11,7 +11,7 @@ from ._trace import Tracer, current
 
 
 def _forms() -> dict[str, Callable]:
-    from . import _functional as F, _prim as p, xp
+    from . import _functional as F, _op_products as products, _prim as p, xp
 
     def to(x: Any, out_dtype: Any) -> Any:
         return x if out_dtype is None else p.cast(x, out_dtype)
@@ -53,6 +53,7 @@ def _forms() -> dict[str, Callable]:
         "max": reduction(xp.max), "min": reduction(xp.min), "prod": reduction(xp.prod), "argmax": xp.argmax, "argmin": xp.argmin,
         "transpose": xp.permute_dims, "softmax_safe": lambda x, axis=-1: F.softmax(x, axis, safe=True),
         "logsumexp_safe": F.logsumexp, "layernorm_safe": F.layernorm, "rmsnorm_safe": F.rmsnorm, "gelu_safe": F.gelu,
+        "matmul": products.matmul, "gemm": products.gemm, "flash_attention": products.flash_attention,
         "saxpy": lambda alpha, x, y, *, out_dtype=None: to(xp.add(xp.multiply(x, alpha), y), out_dtype),
     }  # fmt: skip
 
@@ -66,7 +67,7 @@ def _table() -> dict[str, Callable]:
 NAMES = (
     "softmax", "log_softmax", "layernorm", "rmsnorm", "gelu", "cross_entropy", "bias_activation", "sum", "mean", "max", "min",
     "prod", "argmax", "argmin", "transpose", "softmax_safe", "logsumexp_safe", "layernorm_safe", "rmsnorm_safe", "gelu_safe",
-    "saxpy",
+    "saxpy", "matmul", "gemm", "flash_attention",
 )  # fmt: skip
 
 
@@ -75,7 +76,7 @@ def traceable(fn: Callable) -> Callable:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if current() is None and not any(isinstance(a, Tracer) for a in args):
+        if current() is None and not any(isinstance(a, Tracer) for a in (*args, *kwargs.values())):
             return fn(*args, **kwargs)
         kept = {k: v for k, v in kwargs.items() if k not in ("rows", "block")}
         return _table()[fn.__name__](*args, **kept)

@@ -22,7 +22,9 @@ def _user_frame() -> FrameType | None:
         known = _inside.get(code)
         if known is None:
             name = code.co_filename
-            known = _inside[code] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py")
+            # What `dataclass` writes has no file; it belongs to the module of the class.
+            written = name == "<string>" and str(frame.f_globals.get("__name__", "")).partition(".")[0] == __package__
+            known = _inside[code] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py") or written
         if not known:
             return frame
         frame = frame.f_back  # type: ignore[assignment]

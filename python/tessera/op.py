@@ -66,6 +66,9 @@ def matmul(
     the dtype of ``a``, for integers of the sums.
     ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``.
     ``ts.op.matmul.explain(a, b)`` says what is chosen, and which matrices are copied first.
+
+    Inside of ``ts.jit`` and the transforms it is a product of Graph IR with the rest behind it; ``epilogue`` and
+    ``block_scales`` are refused there.
     """
     gemm = _kernels("gemm")
     if epilogue is None:
@@ -148,6 +151,9 @@ def flash_attention(
     ``window`` is ``(left, right)``: how many keys to each side it sees; an int w means the last w keys when causal, else those
     less than w away. ``score_mod(score, b, h, q, k)`` is a ``@ts.func`` on tiles of scores and of absolute positions, and
     ``mask_mod(b, h, q, k)`` one that says which keys are seen; ``ts.bind(f, bias=array)`` hands them arrays.
+
+    Inside of ``ts.jit`` and the transforms it is the composition of products and a softmax that it stands for, whose scores are
+    stored; so is its gradient. ``score_mod`` and ``mask_mod`` are refused there.
 
     A row that sees nothing gives zeros. With ``return_lse`` the logarithm of each row's sum of exponentials comes too, in f32:
     ``-inf`` where nothing is seen.

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from tessera import nn, xp
+from tessera import _prim as _p, nn, xp
 
 # No shape is left out: empty, of extent one, stretched, without axes.
 ONE = [((3, 4),), ((),), ((0, 3),), ((1, 1),), ((5,),)]
@@ -124,6 +124,12 @@ OPS = [
     Op("tile", lambda x: xp.tile(x, (2, 3)), lambda x: np.tile(x, (2, 3)), [((2, 3),), ((3,),)]),
     Op("repeat", lambda x: xp.repeat(x, 3, 0), lambda x: np.repeat(x, 3, 0), [((2, 3),)]),
     Op("pad", lambda x: xp.pad(x, [(1, 0), (2, 1)]), lambda x: np.pad(x, [(1, 0), (2, 1)]), [((2, 3),), ((1, 0),)]),
+    Op("matrix_transpose", xp.matrix_transpose, lambda x: np.swapaxes(x, -1, -2), [((2, 3, 4),), ((1, 0),)]),
+    Op("broadcast_arrays", lambda x, y: xp.broadcast_arrays(x, y)[0] * y, lambda x, y: np.broadcast_arrays(x, y)[0] * y, TWO),
+    Op("unstack", lambda x: xp.unstack(x, 1)[2], lambda x: x[:, 2], [((3, 4),)]),
+    Op("meshgrid", lambda x, y: xp.meshgrid(x, y)[0] * xp.meshgrid(x, y)[1], lambda x, y: np.meshgrid(x, y)[0] * np.meshgrid(x, y)[1], [((3,), (4,))]),
+    Op("astype", lambda x: xp.astype(x * x, "f64") + x, lambda x: x * x + x, ONE),
+    Op("dynamic_slice", lambda x, i: _p.dynamic_slice(x, [i, i], (2, 2)), lambda x, i: _part(x, i), [((4, 3), ())], ints=(1,)),
     Op("tril", xp.tril, np.tril, [((4, 4),), ((2, 3, 5),)]), Op("triu", xp.triu, np.triu, [((4, 4),)]),
     # Indexing.
     Op("x[1]", lambda x: x[1], lambda x: x[1], [((3, 4),)]),
@@ -167,9 +173,43 @@ OPS = [
     Op("embedding", nn.embedding, lambda t, i: t[i], [((4, 3), (2, 5))], ints=(1,)),
     Op("attention", lambda q, k, v: nn.attention(q, k, v, causal=True), _attention, [((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3))]),
     Op("conv2d", nn.conv2d, _conv2d, [((2, 3, 5, 6), (4, 3, 3, 2)), ((1, 1, 3, 3), (1, 1, 3, 3))]),
+    Op("conv1d", nn.conv1d, lambda x, w: _conv2d(x[:, :, None], w[:, :, None])[:, :, 0], [((2, 3, 6), (4, 3, 2))]),
+    Op("conv3d", nn.conv3d, lambda x, w: _conv2d(x[:, :, 0], w[:, :, 0])[:, :, None], [((1, 2, 1, 4, 3), (2, 2, 1, 2, 2))]),
     Op("max_pool", lambda x: nn.max_pool(x, 2), lambda x: _pool(x, np.max), [((2, 3, 4, 6),)]),
     Op("avg_pool", lambda x: nn.avg_pool(x, 2), lambda x: _pool(x, np.mean), [((2, 3, 4, 6),)]),
 ]  # fmt: skip
+
+
+#: Functions of arrays that have no row, and why.
+LEFT_OUT = {
+    **dict.fromkeys(("arange", "eye", "linspace", "full", "full_like", "ones_like", "zeros_like", "empty_like", "ones", "zeros",
+                     "empty", "asarray", "one_hot"), "makes an array of numbers that are not arguments"),
+    **dict.fromkeys(("bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+                     "searchsorted"), "gives integers of integers or positions: no derivative; values in test_array_api.py"),
+    **dict.fromkeys(("can_cast", "finfo", "iinfo", "isdtype", "result_type", "from_dlpack"), "tells of dtypes, or brings an array in"),
+    "getitem": "is what `x[...]` does, which has rows",
+    "put_along_axis": "is the reverse of take_along_axis, whose second derivatives go through it",
+    "dropout": "draws from a key: test_training.py",
+    "tanh": "is xp.tanh", "sigmoid": "is xp.sigmoid",
+}  # fmt: skip
+
+#: Primitives that no row uses, and why.
+LEFT_OUT_PRIMITIVES = {
+    "kernel_call": "test_kernel_derivatives.py",
+    **dict.fromkeys(("cond", "while", "loop", "yield", "call"), "control flow and calls: test_control_flow.py, test_transforms.py"),
+    "dim": "extents are known where a function is traced; crates/autodiff tests symbols",
+    "bitcast": "has no derivative: crates/autodiff says so at its line",
+    "opt_barrier": "is made by transforms: the identity, in crates/autodiff",
+    "window_argreduce": "gives positions; made by the derivative of max_pool",
+    "philox": "gives random integers: test_training.py",
+    **dict.fromkeys(("clamp", "shl", "shr"), "made by no function of arrays: crates/autodiff has its rule, or integers have none"),
+}  # fmt: skip
+
+
+def _part(x, i):
+    # Where the part would leave the array it is moved inside.
+    a, b = (min(int(i), n - 2) for n in x.shape)
+    return x[a : a + 2, b : b + 2]
 
 
 def _huber(d):

@@ -1,14 +1,16 @@
 """Every op of the table: its value against NumPy, on the compiler and on the oracle; its derivatives, first and second, forward
 and reverse, against differences in f64 and against each other."""
 
-import functools
+import contextlib
+import re
+from pathlib import Path
 
 import graph_ops
 import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import xp
+from tessera import nn, xp
 from tessera._execute import oracle
 
 CASES = [pytest.param(op, shapes, id=f"{op.name}-{'x'.join(str(list(s)) for s in shapes)}") for op in graph_ops.OPS for shapes in op.shapes]
@@ -43,41 +45,107 @@ def scalar(op, args, rng):
     return call, [args[k] for k in floats]
 
 
+WAYS = pytest.mark.parametrize("way", [oracle, contextlib.nullcontext], ids=["oracle", "compiled"])
+
+
+@WAYS
 @pytest.mark.parametrize(("op", "shapes"), SMOOTH)
-def test_derivatives(op, shapes):
+def test_derivatives(op, shapes, way):
     rng = np.random.default_rng(7)
     f, x = scalar(op, graph_ops.arguments(op, shapes), rng)
-    v = [np.asarray(rng.standard_normal(a.shape)) for a in x]
-    numbers = tuple(range(len(x)))
-    with oracle():
-        value = functools.partial(ts.jit(f))
+    v = tuple(np.asarray(rng.standard_normal(a.shape)) for a in x)
+    numbers, eps = tuple(range(len(x))), 1e-6
 
-        def moved(step):
-            return float(value(*(a + step * d for a, d in zip(x, v, strict=True))))
+    @ts.jit
+    def everything(x, v):
+        up, down = (f(*(a + s * d for a, d in zip(x, v, strict=True))) for s in (eps, -eps))
+        return up, down, ts.grad(f, argnums=numbers)(*x), ts.jvp(f, x, v)[1]
 
-        eps = 1e-6
-        slope = (moved(eps) - moved(-eps)) / (2 * eps)
-        grads = ts.grad(f, argnums=numbers)(*x)
-        reverse = sum(float((g * d).sum()) for g, d in zip(grads, v, strict=True))
-        forward = float(ts.jvp(f, tuple(x), tuple(v))[1])
-        scale = max(1.0, abs(slope))
-        assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
-        assert reverse == pytest.approx(slope, rel=1e-5, abs=2e-7 * scale)
-        assert all(g.shape == a.shape and g.dtype == a.dtype for g, a in zip(grads, x, strict=True))
+    with way():
+        up, down, grads, forward = everything(tuple(x), v)
+    slope = (float(up) - float(down)) / (2 * eps)
+    reverse = sum(float((g * d).sum()) for g, d in zip(grads, v, strict=True))
+    scale = max(1.0, abs(slope))
+    assert reverse == pytest.approx(float(forward), rel=1e-9, abs=1e-9)
+    assert reverse == pytest.approx(slope, rel=1e-5, abs=2e-7 * scale)
+    assert all(g.shape == a.shape and g.dtype == a.dtype for g, a in zip(grads, x, strict=True))
 
 
+@WAYS
 @pytest.mark.parametrize(("op", "shapes"), [p for p in SMOOTH if p.values[1] == p.values[0].shapes[0]])
-def test_second_derivatives(op, shapes):
-    """Forward over reverse against differences of gradients."""
+def test_second_derivatives(op, shapes, way):
+    """Forward over reverse, and reverse over reverse, against differences of gradients."""
     rng = np.random.default_rng(8)
     f, x = scalar(op, graph_ops.arguments(op, shapes), rng)
-    v = [np.asarray(rng.standard_normal(a.shape)) for a in x]
-    numbers = tuple(range(len(x)))
+    v = tuple(np.asarray(rng.standard_normal(a.shape)) for a in x)
+    numbers, eps = tuple(range(len(x))), 1e-5
     gradient = ts.grad(f, argnums=numbers)
-    with oracle():
-        got = ts.hvp(f, tuple(x), tuple(v))
-        got = got if isinstance(got, tuple) else (got,)
-        eps = 1e-5
+
+    def along(x, v):
+        return sum(xp.sum(g * d) for g, d in zip(gradient(*x), v, strict=True))
+
+    @ts.jit
+    def everything(x, v):
         up, down = (gradient(*(a + s * d for a, d in zip(x, v, strict=True))) for s in (eps, -eps))
-        for h, a, b in zip(got, up, down, strict=True):
-            np.testing.assert_allclose(h, (a - b) / (2 * eps), rtol=2e-4, atol=2e-5)
+        got = ts.hvp(f, x, v)
+        return up, down, got if isinstance(got, tuple) else (got,), ts.grad(along)(x, v)
+
+    with way():
+        up, down, forward, reverse = everything(tuple(x), v)
+    for h, r, a, b in zip(forward, reverse, up, down, strict=True):
+        np.testing.assert_allclose(h, (a - b) / (2 * eps), rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(r, h, rtol=1e-8, atol=1e-9)
+
+
+def test_no_function_is_left_out_without_a_reason():
+    rows = Path(graph_ops.__file__).read_text().partition("LEFT_OUT")[0]
+    bare = []
+    for space in (xp, nn):
+        public = {n: v for n, v in vars(space).items() if not n.startswith("_") and callable(v) and not isinstance(v, type)}
+        for name, value in public.items():
+            # Other names of one function share its row.
+            names = [n for n, v in public.items() if v is value]
+            has_row = any(re.search(rf'\b(xp|nn)\.{n}\b|"{n}"', rows) for n in names)
+            if not has_row and not any(n in graph_ops.LEFT_OUT for n in names):
+                bare.append(f"{space.__name__}.{name}")
+    assert not bare, f"functions without a row in graph_ops.OPS and without a reason: {bare}"
+
+
+def test_no_primitive_is_left_out_without_a_reason():
+    crates = Path(__file__).parents[2] / "crates"
+    table = (crates / "graph/src/table.rs").read_text()
+    scalars = (crates / "numerics/src/scalar_fn.rs").read_text()
+    known = set(re.findall(r'= 0x[0-9A-F]+ "(\w+)"', table)) | set(re.findall(r'^    \w+ = "(\w+)", \d,', scalars, re.M))
+    assert len(known) > 80
+    used = set()
+    for op in graph_ops.OPS:
+        used |= set(re.findall(r"graph\.(\w+)", ts.jit(op.fn).trace(*graph_ops.arguments(op, op.shapes[0]))))
+    assert used <= known
+    left = known - used - set(graph_ops.LEFT_OUT_PRIMITIVES)
+    assert not left, f"primitives without a row in graph_ops.OPS and without a reason: {sorted(left)}"
+    stale = used & set(graph_ops.LEFT_OUT_PRIMITIVES)
+    assert not stale, f"primitives that have a row now: {sorted(stale)}"
+
+
+def test_derivatives_against_jax():
+    """First and second derivatives of the functions that JAX has by the same name."""
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    compared = 0
+    for op in graph_ops.OPS:
+        theirs = getattr(jax.numpy, op.name, None)
+        if not op.smooth or theirs is None or op.ints:
+            continue
+        x = graph_ops.arguments(op, op.shapes[0])
+        weights = np.random.default_rng(3).standard_normal(np.asarray(op.reference(*x)).shape)
+        numbers = tuple(range(len(x)))
+        ours = ts.grad(lambda *a, op=op, w=weights: xp.sum(op.fn(*a) * w), argnums=numbers)
+        wanted = jax.grad(lambda *a, f=theirs, w=weights: (f(*a) * w).sum(), argnums=numbers)
+        for g, h in zip(ours(*x), wanted(*x), strict=True):
+            np.testing.assert_allclose(g, np.asarray(h), rtol=1e-9, atol=1e-11, err_msg=op.name)
+        along = tuple(np.ones_like(a) for a in x)
+        second = ts.jvp(lambda *a, g=ours: g(*a), tuple(x), along)[1]
+        for g, h in zip(second, jax.jvp(wanted, tuple(x), along)[1], strict=True):
+            np.testing.assert_allclose(g, np.asarray(h), rtol=1e-8, atol=1e-10, err_msg=op.name)
+        compared += 1
+    assert compared > 30, compared

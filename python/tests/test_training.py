@@ -271,3 +271,35 @@ def test_loaders():
     assert tokenizer.decode(tokenizer.encode("hole")) == "hole"
     with pytest.raises(ts.TesseraError, match="'z'"):
         tokenizer.encode("z")
+
+
+@pytest.mark.parametrize(
+    "make,text",
+    [
+        (lambda: optim.Adam(lr="a"), "Adam: expected `lr` to be a number"),
+        (lambda: optim.SGD(lr=-1.0), "SGD: expected `lr` to be a number of at least 0"),
+        (lambda: optim.AdamW(lr=float("nan")), "AdamW: expected `lr`"),
+        (lambda: optim.Lion(lr=None), "Lion: expected `lr`"),
+        (lambda: optim.Adam(lr=np.ones(3)), "Adam: expected `lr`"),
+        (lambda: optim.Adam(b1=1.0), "expected `b1` to be a number of at least 0 and below 1"),
+        (lambda: optim.AdamW(b2="b"), "AdamW: expected `b2`"),
+        (lambda: optim.Lion(b2=-0.1), "Lion: expected `b2`"),
+        (lambda: optim.Adam(eps=-1e-8), "Adam: expected `eps`"),
+        (lambda: optim.AdamW(weight_decay="x"), "AdamW: expected `weight_decay`"),
+        (lambda: optim.SGD(momentum=2), "SGD: expected `momentum`"),
+        (lambda: optim.SGD(nesterov=1), "SGD: expected `nesterov` to be True or False"),
+        (lambda: optim.SGD(nesterov=True), "SGD: expected a momentum above 0"),
+        (lambda: optim.Adam(master="yes"), "Adam: expected `master`"),
+        (lambda: optim.LossScaler(backoff=1.5), "LossScaler: expected `backoff`"),
+        (lambda: optim.LossScaler(interval=0.5), "LossScaler: expected `interval`"),
+        (lambda: optim.cosine("a", 10), "cosine: expected `start`"),
+        (lambda: optim.linear(0.0, 1.0, 0), "linear: expected `steps`"),
+        (lambda: optim.exponential(1.0, 0.0), "exponential: expected `factor`"),
+        (lambda: optim.warmup_cosine(1.0, 4, 2.5), "warmup_cosine: expected `steps`"),
+    ],
+)
+def test_hyperparameters_are_refused_where_they_are_given(make, text):
+    with pytest.raises(ts.TesseraError) as raised:
+        make()
+    assert text in raised.value.message
+    assert raised.value.file == __file__ and raised.value.help

@@ -5,7 +5,7 @@ use crate::emit::Emit;
 use crate::flow::Flow;
 use crate::forward::Forward;
 use crate::split::Halves;
-use crate::{Jvp, Vjp, is_float};
+use crate::{Jvp, KernelSet, Vjp, is_float};
 use std::collections::BTreeMap;
 use tessera_diag::{Diagnostic, Loc};
 use tessera_graph::walk::{dce, fresh_name, pure_functions, returned};
@@ -21,6 +21,8 @@ type Spread = (String, Vec<bool>, bool, String);
 
 pub struct Context<'m> {
     pub module: &'m mut GraphModule,
+    /// The kernels that its functions call.
+    pub kernels: &'m mut KernelSet,
     jvps: BTreeMap<(String, Vec<bool>), Found>,
     vjps: BTreeMap<Used, Named>,
     /// Callees with their answers, for checkpoints.
@@ -38,9 +40,10 @@ pub struct Named {
 }
 
 impl<'m> Context<'m> {
-    pub fn new(module: &'m mut GraphModule) -> Self {
+    pub fn new(module: &'m mut GraphModule, kernels: &'m mut KernelSet) -> Self {
         Self {
             module,
+            kernels,
             jvps: BTreeMap::new(),
             vjps: BTreeMap::new(),
             agains: BTreeMap::new(),

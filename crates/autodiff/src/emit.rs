@@ -1,5 +1,6 @@
 //! Adding ops at the place of the op that is being answered, without the ones that would do nothing.
 
+use crate::scalar::Scalars;
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_graph::dims::{expr_of, same_shape};
 use tessera_graph::{Graph, GraphBuilder, GraphOp, elem, tensor};
@@ -107,6 +108,32 @@ pub fn is_empty(ty: &Type) -> bool {
     ty.shape().iter().any(|d| d.as_static() == Some(0))
 }
 
+impl Scalars for Emit {
+    fn ew(&mut self, f: ScalarFn, args: &[Value]) -> Out {
+        let loc = self.loc.clone();
+        self.b.ew(f, args, &loc)
+    }
+
+    fn like(&mut self, value: f64, v: Value) -> Out {
+        let ty = self.ty(v);
+        self.splat(value, &ty)
+    }
+
+    fn select(&mut self, c: Value, a: Value, b: Value) -> Out {
+        let loc = self.loc.clone();
+        self.b.select(c, a, b, &loc)
+    }
+
+    fn splat_of(&self, v: Value) -> Option<f64> {
+        let op = self.b.func().def(v)?;
+        match (op.code, op.attr("value")?) {
+            (GraphOp::Const, Attr::Float(x)) => Some(*x),
+            (GraphOp::Const, Attr::Int(x)) => Some(*x as f64),
+            _ => None,
+        }
+    }
+}
+
 impl Emit {
     pub fn new(name: &str) -> Self {
         Self { b: GraphBuilder::new(name), loc: Loc::unknown() }
@@ -142,11 +169,6 @@ impl Emit {
         self.b.push(spec, loc)
     }
 
-    pub fn ew(&mut self, f: ScalarFn, args: &[Value]) -> Out {
-        let loc = self.loc.clone();
-        self.b.ew(f, args, &loc)
-    }
-
     pub fn splat(&mut self, value: f64, ty: &Type) -> Out {
         let loc = self.loc.clone();
         let plain = tensor(ty.shape().to_vec(), elem(ty));
@@ -155,21 +177,6 @@ impl Emit {
 
     pub fn zeros(&mut self, ty: &Type) -> Out {
         self.splat(0.0, ty)
-    }
-
-    pub fn like(&mut self, value: f64, v: Value) -> Out {
-        let ty = self.ty(v);
-        self.splat(value, &ty)
-    }
-
-    /// The number that every element of a constant is.
-    pub fn splat_of(&self, v: Value) -> Option<f64> {
-        let op = self.b.func().def(v)?;
-        match (op.code, op.attr("value")?) {
-            (GraphOp::Const, Attr::Float(x)) => Some(*x),
-            (GraphOp::Const, Attr::Int(x)) => Some(*x as f64),
-            _ => None,
-        }
     }
 
     /// A float constant of one number under another shape; nothing where it is none.
@@ -181,41 +188,6 @@ impl Emit {
             }
             _ => Ok(None),
         }
-    }
-
-    pub fn add(&mut self, a: Value, b: Value) -> Out {
-        self.ew(ScalarFn::Add, &[a, b])
-    }
-
-    pub fn sub(&mut self, a: Value, b: Value) -> Out {
-        self.ew(ScalarFn::Sub, &[a, b])
-    }
-
-    pub fn mul(&mut self, a: Value, b: Value) -> Out {
-        match (self.splat_of(a), self.splat_of(b)) {
-            (Some(1.0), _) => Ok(b),
-            (_, Some(1.0)) => Ok(a),
-            _ => self.ew(ScalarFn::Mul, &[a, b]),
-        }
-    }
-
-    pub fn neg(&mut self, a: Value) -> Out {
-        if let Some(value) = self.splat_of(a) {
-            return self.like(-value, a);
-        }
-        self.ew(ScalarFn::Neg, &[a])
-    }
-
-    pub fn scale(&mut self, by: f64, v: Value) -> Out {
-        let by = self.like(by, v)?;
-        self.mul(by, v)
-    }
-
-    pub fn sum_of(&mut self, a: Option<Value>, b: Option<Value>) -> Outs1 {
-        Ok(match (a, b) {
-            (Some(a), Some(b)) => Some(self.add(a, b)?),
-            (a, b) => a.or(b),
-        })
     }
 
     /// Adds values of one type, in the carrier where the dtype is stored narrower, and stores once.
@@ -245,11 +217,6 @@ impl Emit {
         }
         let to = tensor(self.shape(v), elem(ty));
         self.op(OpSpec::new(GraphOp::Cast, &[v]).result(to))
-    }
-
-    pub fn select(&mut self, c: Value, a: Value, b: Value) -> Out {
-        let loc = self.loc.clone();
-        self.b.select(c, a, b, &loc)
     }
 
     pub fn broadcast(&mut self, v: Value, dims: &[Dim], axes: &[i64]) -> Out {

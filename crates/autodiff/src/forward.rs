@@ -110,6 +110,7 @@ impl Context<'_> {
             GraphOp::While => self.while_jvp(t, id),
             GraphOp::Cond => self.cond_jvp(t, id),
             GraphOp::Call => self.call_jvp(t, id),
+            GraphOp::KernelCall => self.kernel_jvp(t, id),
             _ => {
                 let along: Vec<_> = op.operands.iter().map(|&v| t.get(v)).collect();
                 let mut view = View {

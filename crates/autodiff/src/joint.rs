@@ -262,6 +262,7 @@ impl Context<'_> {
             None if op.code == GraphOp::Call && call_kind(op) == "checkpoint" => {
                 self.answer_checkpoint(a, id, &cts)
             }
+            _ if op.code == GraphOp::KernelCall => self.answer_kernel(a, id, &cts),
             kept => {
                 let extra = match kept {
                     Some(Tape::Kept(kept)) => kept.extra,

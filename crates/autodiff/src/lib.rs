@@ -47,6 +47,7 @@ mod emit;
 mod flow;
 mod forward;
 mod joint;
+mod kernel;
 mod region;
 mod reverse_control;
 mod rules;
@@ -55,6 +56,7 @@ mod split;
 mod vmap;
 
 pub use custom::{check_custom_jvp, check_custom_vjp};
+pub use kernel::{KernelDef, KernelSet};
 
 use context::Context;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -97,9 +99,19 @@ pub struct Vmap {
 ///
 /// The new function is added to the module; so are derivatives of functions it calls.
 pub fn jvp(module: &mut GraphModule, func: &str, wrt: &[usize]) -> Result<Jvp, Diagnostics> {
+    jvp_with(module, &mut KernelSet::default(), func, wrt)
+}
+
+/// [`jvp`] where functions call kernels: derivatives of those are added to them.
+pub fn jvp_with(
+    module: &mut GraphModule,
+    kernels: &mut KernelSet,
+    func: &str,
+    wrt: &[usize],
+) -> Result<Jvp, Diagnostics> {
     let source = source(module, func)?;
     check_wrt(&source, wrt)?;
-    Ok(Context::new(module).public_jvp(&source, wrt)?)
+    Ok(Context::new(module, kernels).public_jvp(&source, wrt)?)
 }
 
 /// Reverse mode: the results and what is needed from them on (`forward`), and a linear function
@@ -108,15 +120,35 @@ pub fn jvp(module: &mut GraphModule, func: &str, wrt: &[usize]) -> Result<Jvp, D
 /// Called one after the other, or inlined into one function, the two compute a gradient; what the
 /// pullback does not use is not returned by the forward function.
 pub fn vjp(module: &mut GraphModule, func: &str, wrt: &[usize]) -> Result<Vjp, Diagnostics> {
+    vjp_with(module, &mut KernelSet::default(), func, wrt)
+}
+
+/// [`vjp`] where functions call kernels: derivatives of those are added to them.
+pub fn vjp_with(
+    module: &mut GraphModule,
+    kernels: &mut KernelSet,
+    func: &str,
+    wrt: &[usize],
+) -> Result<Vjp, Diagnostics> {
     let source = source(module, func)?;
     check_wrt(&source, wrt)?;
-    Ok(Context::new(module).public_vjp(&source, wrt)?)
+    Ok(Context::new(module, kernels).public_vjp(&source, wrt)?)
 }
 
 /// One function from the arguments to the results and then the derivatives of the first result, a
 /// float without axes, by each argument of `wrt`: `value_and_grad` in one piece. Gives its name.
 pub fn gradient(
     module: &mut GraphModule,
+    func: &str,
+    wrt: &[usize],
+) -> Result<String, Diagnostics> {
+    gradient_with(module, &mut KernelSet::default(), func, wrt)
+}
+
+/// [`gradient`] where functions call kernels: derivatives of those are added to them.
+pub fn gradient_with(
+    module: &mut GraphModule,
+    kernels: &mut KernelSet,
     func: &str,
     wrt: &[usize],
 ) -> Result<String, Diagnostics> {
@@ -134,7 +166,7 @@ pub fn gradient(
             .help("reduce the result to one number (a sum or a mean), or use vjp with a cotangent")
             .into());
     }
-    Ok(Context::new(module).public_gradient(&source, wrt)?)
+    Ok(Context::new(module, kernels).public_gradient(&source, wrt)?)
 }
 
 /// One more axis of extent `size` through the whole function: argument `i` has it at `in_axes[i]`
@@ -148,7 +180,8 @@ pub fn vmap(
     size: &Dim,
 ) -> Result<Vmap, Diagnostics> {
     let source = source(module, func)?;
-    Ok(Context::new(module).public_vmap(&source, in_axes, out_axes, size)?)
+    Ok(Context::new(module, &mut KernelSet::default())
+        .public_vmap(&source, in_axes, out_axes, size)?)
 }
 
 /// Whether values of the type have derivatives.

@@ -7,6 +7,7 @@ use crate::control::pick;
 use crate::emit::Emit;
 use crate::flow::{call_kind, callee_name, own_rule_args};
 use crate::joint::{Adjoint, Tape};
+use crate::scalar::Scalars;
 use crate::split::{Halves, Residual};
 use tessera_diag::Diagnostic;
 use tessera_graph::walk::returned;

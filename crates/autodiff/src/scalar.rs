@@ -2,7 +2,7 @@
 //! along. Forward mode multiplies tangents by the factors and adds; reverse mode multiplies the
 //! cotangent by each.
 
-use crate::emit::{Emit, Out, Outs1};
+use crate::emit::{Out, Outs1};
 use std::f64::consts::{LN_2, LOG2_E};
 use tessera_diag::Diagnostic;
 use tessera_ir::Value;
@@ -34,9 +34,52 @@ pub fn moves(f: ScalarFn) -> bool {
     }
 }
 
-impl Emit {
+/// What the rows need of whoever emits: Graph IR and Tile IR have the same scalar functions.
+pub trait Scalars {
+    fn ew(&mut self, f: ScalarFn, args: &[Value]) -> Out;
+    /// A constant of the type of `v`.
+    fn like(&mut self, value: f64, v: Value) -> Out;
+    fn select(&mut self, c: Value, a: Value, b: Value) -> Out;
+    /// The number that every element of a constant is.
+    fn splat_of(&self, v: Value) -> Option<f64>;
+
+    fn add(&mut self, a: Value, b: Value) -> Out {
+        self.ew(ScalarFn::Add, &[a, b])
+    }
+
+    fn sub(&mut self, a: Value, b: Value) -> Out {
+        self.ew(ScalarFn::Sub, &[a, b])
+    }
+
+    fn mul(&mut self, a: Value, b: Value) -> Out {
+        match (self.splat_of(a), self.splat_of(b)) {
+            (Some(1.0), _) => Ok(b),
+            (_, Some(1.0)) => Ok(a),
+            _ => self.ew(ScalarFn::Mul, &[a, b]),
+        }
+    }
+
+    fn neg(&mut self, a: Value) -> Out {
+        if let Some(value) = self.splat_of(a) {
+            return self.like(-value, a);
+        }
+        self.ew(ScalarFn::Neg, &[a])
+    }
+
+    fn scale(&mut self, by: f64, v: Value) -> Out {
+        let by = self.like(by, v)?;
+        self.mul(by, v)
+    }
+
+    fn sum_of(&mut self, a: Option<Value>, b: Option<Value>) -> Outs1 {
+        Ok(match (a, b) {
+            (Some(a), Some(b)) => Some(self.add(a, b)?),
+            (a, b) => a.or(b),
+        })
+    }
+
     /// The derivative of `r = f(x)` by operand `by`.
-    pub fn factor(
+    fn factor(
         &mut self,
         f: ScalarFn,
         x: &[Value],
@@ -205,17 +248,14 @@ impl Emit {
         self.select(wins, one, rest)
     }
 
-    fn both(
-        &mut self,
-        (f, a, b): (ScalarFn, Value, Value),
-        (g, c, d): (ScalarFn, Value, Value),
-    ) -> Out {
+    fn both(&mut self, one: (ScalarFn, Value, Value), other: (ScalarFn, Value, Value)) -> Out {
+        let ((f, a, b), (g, c, d)) = (one, other);
         let (x, y) = (self.ew(f, &[a, b])?, self.ew(g, &[c, d])?);
         self.ew(ScalarFn::And, &[x, y])
     }
 
     /// What comes along, times the factor; nothing where that is zero.
-    pub fn along(&mut self, what: Value, factor: Factor) -> Outs1 {
+    fn along(&mut self, what: Value, factor: Factor) -> Outs1 {
         Ok(match factor {
             Factor::Zero => None,
             Factor::One => Some(what),

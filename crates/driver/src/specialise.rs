@@ -107,6 +107,11 @@ pub fn lower(
 }
 
 impl Lowered {
+    /// The function, which of the kernel's parameters it has, and which are returned.
+    pub fn parts(self) -> (TileFunc, Vec<usize>, Vec<usize>) {
+        (self.func, self.params, self.returns)
+    }
+
     pub fn compile(
         self,
         config: &Config,

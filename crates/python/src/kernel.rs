@@ -3,6 +3,7 @@
 use crate::call::{Given, warn};
 use crate::declare::{Spec, declare};
 use crate::enter::{enter, exception};
+use crate::graph::TracedKernel;
 use crate::observe::{self, Report};
 use crate::tuning;
 use crate::values::{captures_of, show};
@@ -108,6 +109,21 @@ impl Kernel {
         })?;
         warn(py, &self.handle, 2)?;
         Ok(Compiled { inner, allocate: self.allocate.clone_ref(py) })
+    }
+
+    /// The kernel for dims and constants, as traced functions call it; `grid` is the caller's.
+    fn traced(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyDict>,
+        grid: Option<Vec<i64>>,
+        profile: usize,
+    ) -> PyResult<TracedKernel> {
+        let given =
+            tessera_driver::Given { values: captures_of(values)?, layouts: Default::default() };
+        let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
+        enter(py, || self.handle.traced(&BACKENDS, &given, grid.as_deref(), profile))
+            .map(TracedKernel)
     }
 
     fn inspect_ir(&self, py: Python<'_>, level: &str, locs: bool) -> PyResult<String> {

@@ -9,6 +9,7 @@ from typing import Any
 from .. import _prim as p, _tree, xp
 from .._jit import eager
 from .._trace import as_tracer, aval, fail
+from . import _checks as check
 
 _NARROW = {"f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"}
 
@@ -34,6 +35,16 @@ class _Optimiser:
     master: bool = True
 
     _moments = ()
+
+    def __post_init__(self) -> None:
+        what = type(self).__name__
+        check.rate(what, self.lr)
+        check.number(what, "weight_decay", self.weight_decay)
+        check.flag(what, "master", self.master)
+        self._check(what)
+
+    def _check(self, what: str) -> None:
+        """What an optimiser has beside the common ones."""
 
     def init(self, params: Any) -> dict:
         """The state before the first step."""
@@ -93,6 +104,13 @@ class SGD(_Optimiser):
     momentum: float = 0.0
     nesterov: bool = False
 
+    def _check(self, what: str) -> None:
+        check.number(what, "momentum", self.momentum, 0.0, 1.0)
+        check.flag(what, "nesterov", self.nesterov)
+        if self.nesterov and not self.momentum:
+            raise fail("E_ARGUMENT", f"{what}: expected a momentum above 0 with `nesterov=True`, got {self.momentum!r}",
+                       "write `momentum=0.9`")  # fmt: skip
+
     @property
     def _moments(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("m",) if self.momentum else ()
@@ -117,6 +135,11 @@ class Adam(_Optimiser):
 
     _moments = ("m", "v")
     _decoupled = False
+
+    def _check(self, what: str) -> None:
+        check.number(what, "b1", self.b1, 0.0, 1.0)
+        check.number(what, "b2", self.b2, 0.0, 1.0)
+        check.number(what, "eps", self.eps)
 
     def _rule(self, w: Any, g: Any, lr: Any, step: Any, moments: list) -> tuple[Any, list]:
         if self.weight_decay and not self._decoupled:
@@ -149,6 +172,10 @@ class Lion(_Optimiser):
     b2: float = 0.99
 
     _moments = ("m",)
+
+    def _check(self, what: str) -> None:
+        check.number(what, "b1", self.b1, 0.0, 1.0)
+        check.number(what, "b2", self.b2, 0.0, 1.0)
 
     def _rule(self, w: Any, g: Any, lr: Any, step: Any, moments: list) -> tuple[Any, list]:
         move = xp.sign(moments[0] * self.b1 + g * (1.0 - self.b1))

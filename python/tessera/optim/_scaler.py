@@ -12,6 +12,7 @@ import numpy
 from .. import _prim as p, _tree, xp
 from .._jit import eager
 from .._trace import aval
+from . import _checks as check
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ class LossScaler:
     growth: float = 2.0
     backoff: float = 0.5
     interval: int = 2000
+
+    def __post_init__(self) -> None:
+        check.number("LossScaler", "start", self.start, 0.0, open_low=True)
+        check.number("LossScaler", "growth", self.growth, 1.0)
+        check.number("LossScaler", "backoff", self.backoff, 0.0, 1.0, open_low=True)
+        check.count("LossScaler", "interval", self.interval)
 
     def init(self) -> dict:
         return {"scale": numpy.asarray(self.start, numpy.float32), "good": numpy.asarray(0, numpy.int64)}

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _prim as p, xp
 from .._jit import eager
+from . import _checks as check
 
 
 def _at(step: Any) -> Any:
@@ -16,11 +17,15 @@ def _at(step: Any) -> Any:
 
 def constant(value: float) -> Callable:
     """The same rate always."""
+    check.number("constant", "value", value)
     return lambda step: value
 
 
 def linear(start: float, end: float, steps: int) -> Callable:
     """From one rate to another in so many steps, then there."""
+    check.number("linear", "start", start)
+    check.number("linear", "end", end)
+    check.count("linear", "steps", steps)
 
     @eager
     def schedule(step: Any) -> Any:
@@ -31,6 +36,9 @@ def linear(start: float, end: float, steps: int) -> Callable:
 
 def exponential(start: float, factor: float, every: int = 1) -> Callable:
     """Multiplied by a factor every so many steps, smoothly."""
+    check.number("exponential", "start", start)
+    check.number("exponential", "factor", factor, open_low=True)
+    check.count("exponential", "every", every)
 
     @eager
     def schedule(step: Any) -> Any:
@@ -41,6 +49,9 @@ def exponential(start: float, factor: float, every: int = 1) -> Callable:
 
 def cosine(start: float, steps: int, end: float = 0.0) -> Callable:
     """Half a cosine from one rate to another."""
+    check.number("cosine", "start", start)
+    check.count("cosine", "steps", steps)
+    check.number("cosine", "end", end)
 
     @eager
     def schedule(step: Any) -> Any:
@@ -52,6 +63,10 @@ def cosine(start: float, steps: int, end: float = 0.0) -> Callable:
 
 def warmup_cosine(peak: float, warmup: int, steps: int, end: float = 0.0) -> Callable:
     """Up in a straight line, then down by half a cosine."""
+    check.number("warmup_cosine", "peak", peak)
+    check.count("warmup_cosine", "warmup", warmup, 0)
+    check.count("warmup_cosine", "steps", steps)
+    check.number("warmup_cosine", "end", end)
     fall = cosine(peak, max(steps - warmup, 1), end)
 
     @eager

@@ -12,6 +12,11 @@ from .._trace import Tracer, as_tracer, fail
 @eager
 def matmul(x1: Any, x2: Any) -> Any:
     """Product of matrices, for each position of the axes before, which are stretched to each other."""
+    return product(x1, x2)
+
+
+def product(x1: Any, x2: Any, out: str | None = None) -> Any:
+    """As `matmul`; ``out`` is the dtype of the result, where it is not that of the arrays."""
     a, b = as_tracer(x1), as_tracer(x2)
     if not a.ndim or not b.ndim:
         raise fail("E_SHAPE_MISMATCH", f"expected arrays with axes, got {p.show(a.shape)} and {p.show(b.shape)}",
@@ -26,18 +31,18 @@ def matmul(x1: Any, x2: Any) -> Any:
         )
     if a.ndim == 1 or b.ndim <= 2:
         if a.ndim == 1 and b.ndim > 2:
-            return _drop(matmul(p.expand_dims(a, 0), b), -2)
-        return p.dot(a, b, ([a.ndim - 1], [b.ndim - 2 if b.ndim > 1 else 0]))
+            return _drop(product(p.expand_dims(a, 0), b, out), -2)
+        return p.dot(a, b, ([a.ndim - 1], [b.ndim - 2 if b.ndim > 1 else 0]), out=out)
     if a.ndim == 2:
         # The matrix is the same for all: its rows end up before the columns.
-        out = p.dot(b, a, ([b.ndim - 2], [1]))
-        rank = out.ndim
-        return p.transpose(out, [*range(rank - 2), rank - 1, rank - 2])
+        made = p.dot(b, a, ([b.ndim - 2], [1]), out=out)
+        rank = made.ndim
+        return p.transpose(made, [*range(rank - 2), rank - 1, rank - 2])
     lead = p.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = p.broadcast_to(a, (*lead, *a.shape[-2:]))
     b = p.broadcast_to(b, (*lead, *b.shape[-2:]))
     batch = list(range(len(lead)))
-    return p.dot(a, b, ([a.ndim - 1], [b.ndim - 2]), (batch, batch))
+    return p.dot(a, b, ([a.ndim - 1], [b.ndim - 2]), (batch, batch), out=out)
 
 
 def _drop(x: Tracer, axis: int) -> Tracer:

@@ -6,6 +6,7 @@
 
 use crate::emit::{Emit, Out, Outs, View, ints, is_empty};
 use crate::rules::one;
+use crate::scalar::Scalars;
 use tessera_graph::dims::compute;
 use tessera_graph::ops::shape::spread;
 use tessera_graph::{Graph, GraphOp, extents};

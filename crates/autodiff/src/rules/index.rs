@@ -3,6 +3,7 @@
 
 use crate::emit::{Emit, Outs, View};
 use crate::rules::one;
+use crate::scalar::Scalars;
 use tessera_graph::{GraphOp, extents};
 use tessera_ir::{Attr, OpSpec, Value};
 

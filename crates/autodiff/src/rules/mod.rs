@@ -64,6 +64,7 @@ pub fn differentiable(code: GraphOp) -> bool {
 pub fn primal(em: &mut Emit, v: &View<'_>) -> Result<Option<Kept>, Diagnostic> {
     match v.op.code {
         GraphOp::Sort => reduce::sort_primal(em, v).map(Some),
+        GraphOp::KernelCall => crate::kernel::primal_call(em, v).map(Some),
         _ => Ok(None),
     }
 }
@@ -104,8 +105,8 @@ pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
         GraphOp::Sort => reduce::sort_jvp(em, v, t),
         GraphOp::Dot | GraphOp::Conv => dot::jvp(em, v, t),
         GraphOp::WindowReduce => window::jvp(em, v, t),
-        GraphOp::KernelCall => kernel(em, v),
-        GraphOp::Cond
+        GraphOp::KernelCall
+        | GraphOp::Cond
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
@@ -146,22 +147,14 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
         GraphOp::Dot => dot::dot_vjp(em, v, ct, wanted),
         GraphOp::Conv => dot::conv_vjp(em, v, ct, wanted),
         GraphOp::WindowReduce => window::vjp(em, v, ct),
-        GraphOp::KernelCall => kernel(em, v),
-        GraphOp::Cond
+        GraphOp::KernelCall
+        | GraphOp::Cond
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
         | GraphOp::Return
         | GraphOp::Yield => elsewhere(em, v),
     }
-}
-
-fn kernel(em: &mut Emit, v: &View<'_>) -> Outs {
-    let name = v.op.attr("kernel").and_then(tessera_ir::Attr::as_ref_name).unwrap_or("kernel");
-    em.refuse(
-        format!("kernel @{name} has no derivative: it is called on values that are differentiated"),
-        "wrap the call in custom_vjp (or custom_jvp), or in stop_gradient where no gradient is meant",
-    )
 }
 
 /// Drivers answer for these before rules are asked.

@@ -7,6 +7,7 @@
 
 use crate::emit::{Emit, Out, Outs, View, expr};
 use crate::rules::{Kept, one};
+use crate::scalar::Scalars;
 use tessera_diag::Diagnostic;
 use tessera_graph::dims::count;
 use tessera_graph::{GraphOp, tensor};

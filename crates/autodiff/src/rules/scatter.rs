@@ -5,6 +5,7 @@
 use crate::emit::{Emit, Out, Outs, View};
 use crate::rules::index::{at_same, clamps};
 use crate::rules::one;
+use crate::scalar::Scalars;
 use tessera_graph::ops::index::scatter_op;
 use tessera_graph::{GraphOp, tensor};
 use tessera_ir::{Attr, Type, Value};

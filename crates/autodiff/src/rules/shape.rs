@@ -3,6 +3,7 @@
 
 use crate::emit::{Emit, Outs, View};
 use crate::rules::one;
+use crate::scalar::Scalars;
 use tessera_graph::GraphOp;
 use tessera_graph::dims::{compute, same};
 use tessera_graph::ops::shape::spread;

@@ -2,6 +2,7 @@
 
 use crate::emit::{Emit, Outs, View};
 use crate::rules::one;
+use crate::scalar::Scalars;
 use tessera_graph::GraphOp;
 use tessera_ir::{OpSpec, Value};
 use tessera_numerics::ScalarFn;

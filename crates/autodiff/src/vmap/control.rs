@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::emit::Emit;
 use crate::flow::{call_kind, callee_name, own_rule_args};
 use crate::region::outline_all;
+use crate::scalar::Scalars;
 use tessera_diag::Diagnostic;
 use tessera_graph::{GraphFunc, GraphOp, call_results};
 use tessera_ir::{Attr, OpId, OpSpec, Type, Value};

@@ -4,6 +4,7 @@
 use super::Batched;
 use super::rules::shifted;
 use crate::emit::{View, ints};
+use crate::scalar::Scalars;
 use tessera_diag::Diagnostic;
 use tessera_graph::dims::{compute, same};
 use tessera_graph::{GraphOp, extents, scalar, tensor};

@@ -3,6 +3,7 @@
 use super::Batched;
 use crate::context::Context;
 use crate::emit::{Emit, View, expr, ints};
+use crate::scalar::Scalars;
 use tessera_diag::Diagnostic;
 use tessera_graph::{Graph, GraphOp, tensor};
 use tessera_ir::{Attr, Dim, DimExpr, OpId, OpSpec, Value};

@@ -1,10 +1,11 @@
 //! Running functions of a module, and comparing derivatives with differences.
 
-use tessera_autodiff::{Vjp, is_float, jvp, vjp};
+use crate::kernels::Interpreted;
+use tessera_autodiff::{KernelSet, Vjp, is_float, jvp_with, vjp_with};
 use tessera_diag::Loc;
 use tessera_graph::walk::returned;
 use tessera_graph::{Graph, GraphBuilder, GraphModule};
-use tessera_interp::{HostArray, NoKernels, run_graph};
+use tessera_interp::{HostArray, run_graph};
 use tessera_ir::{Dim, Type, parse_module};
 
 pub fn module(text: &str) -> GraphModule {
@@ -18,7 +19,16 @@ pub fn func(params: &str, body: &str) -> String {
 }
 
 pub fn run(module: &GraphModule, name: &str, args: &[HostArray]) -> Vec<HostArray> {
-    run_graph(module, name, args, &mut NoKernels)
+    run_in(module, &KernelSet::default(), name, args)
+}
+
+pub fn run_in(
+    module: &GraphModule,
+    kernels: &KernelSet,
+    name: &str,
+    args: &[HostArray],
+) -> Vec<HostArray> {
+    run_graph(module, name, args, &mut Interpreted(kernels))
         .unwrap_or_else(|e| panic!("{e}\n{}", module.func(name).unwrap()))
 }
 
@@ -89,13 +99,22 @@ pub fn close(a: f64, b: f64, bound: f64, what: &str) {
 /// Forward mode against differences, and reverse mode against forward mode, by every float
 /// argument. Gives the reverse functions.
 pub fn first_order(module: &mut GraphModule, name: &str, args: &[HostArray]) -> Vjp {
+    first_order_in(module, &mut KernelSet::default(), name, args)
+}
+
+pub fn first_order_in(
+    module: &mut GraphModule,
+    kernels: &mut KernelSet,
+    name: &str,
+    args: &[HostArray],
+) -> Vjp {
     let wrt = floats(module, name);
     let source = module.func(name).unwrap().clone();
-    let made = jvp(module, name, &wrt).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    let made = jvp_with(module, kernels, name, &wrt).unwrap_or_else(|e| panic!("{e}\n{source}"));
     let mut numbers = Numbers(17);
     let tangents: Vec<_> = wrt.iter().map(|&i| like(&args[i], &mut numbers)).collect();
-    let results = run(module, name, args);
-    let out = run(module, &made.func, &[args, &tangents].concat());
+    let results = run_in(module, kernels, name, args);
+    let out = run_in(module, kernels, &made.func, &[args, &tangents].concat());
     assert_eq!(&out[..results.len()], &results[..], "the results stay what they are\n{source}");
     let moves = &out[results.len()..];
     let float_results: Vec<_> =
@@ -107,7 +126,7 @@ pub fn first_order(module: &mut GraphModule, name: &str, args: &[HostArray]) -> 
         for (&i, t) in wrt.iter().zip(&tangents) {
             args[i] = moved(&args[i], t, sign * step);
         }
-        run(module, name, &args)
+        run_in(module, kernels, name, &args)
     };
     let (up, down) = (at(1.0), at(-1.0));
     let ups = up.iter().zip(&down).zip(&made.tangents).filter(|(_, f)| **f);
@@ -122,13 +141,13 @@ pub fn first_order(module: &mut GraphModule, name: &str, args: &[HostArray]) -> 
             );
         }
     }
-    let back = vjp(module, name, &wrt).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    let back = vjp_with(module, kernels, name, &wrt).unwrap_or_else(|e| panic!("{e}\n{source}"));
     let cotangents: Vec<_> = float_results.iter().map(|r| like(r, &mut numbers)).collect();
-    let kept = run(module, &back.forward, args);
+    let kept = run_in(module, kernels, &back.forward, args);
     assert_eq!(&kept[..results.len()], &results[..], "the results stay what they are\n{source}");
     assert_eq!(kept.len(), results.len() + back.residuals);
     let inner_args = [&kept[results.len()..], &cotangents].concat();
-    let grads = run(module, &back.pullback, &inner_args);
+    let grads = run_in(module, kernels, &back.pullback, &inner_args);
     for (grad, &i) in grads.iter().zip(&wrt) {
         assert_eq!((&grad.dims, grad.dtype), (&args[i].dims, args[i].dtype));
     }
@@ -248,15 +267,19 @@ pub fn batch(m: &mut GraphModule, name: &str, range: (f64, f64), mask: &[bool], 
 }
 
 pub fn check_with(m: &mut GraphModule, args: &[HostArray]) {
-    let back = first_order(m, "f", args);
+    check_in(m, &mut KernelSet::default(), args);
+}
+
+pub fn check_in(m: &mut GraphModule, kernels: &mut KernelSet, args: &[HostArray]) {
+    let back = first_order_in(m, kernels, "f", args);
     let second = both(m, "f", &back);
-    let results: Vec<HostArray> = run(m, "f", args);
+    let results: Vec<HostArray> = run_in(m, kernels, "f", args);
     let mut numbers = Numbers(5);
     let mut all = args.to_vec();
     for (r, _) in results.iter().zip(&back.cotangents).filter(|(_, c)| **c) {
         all.push(like(r, &mut numbers));
     }
-    first_order(m, &second, &all);
+    first_order_in(m, kernels, &second, &all);
 }
 
 pub fn returned_count(m: &GraphModule, name: &str) -> usize {

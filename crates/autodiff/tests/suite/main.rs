@@ -4,6 +4,8 @@ mod calls;
 mod common;
 mod control;
 mod elementwise;
+mod kernel_cases;
+mod kernels;
 mod programs;
 mod rules;
 mod text;

@@ -41,6 +41,27 @@ pub fn compile(
     .map(Executable)
 }
 
+/// Arrays in host memory alone.
+pub fn buffers(
+    py: Python<'_>,
+    arrays: &[Bound<'_, PyAny>],
+    what: &str,
+) -> PyResult<Vec<BufferArg>> {
+    let mut keep = Vec::new();
+    let mut found = Found::default();
+    arrays
+        .iter()
+        .map(|array| match argument(array, &mut keep, &mut found)? {
+            Arg::Array(a) if matches!(a.place, Place::Host) => Ok(a.buffer),
+            _ => {
+                let got = array.get_type().name()?;
+                let why = format!("expected {what} to be arrays in host memory, got {got}");
+                Err(exception(py, &Diagnostic::new(Code::E_ARGUMENT, why).into()))
+            }
+        })
+        .collect()
+}
+
 /// The arrays of a run: where they are, and what of them must be kept.
 struct Arrays<'py> {
     buffers: Vec<BufferArg>,

@@ -2,12 +2,14 @@
 
 use super::attrs::{Aval, aval};
 use super::executable::{self, Executable};
+use super::kernels::{self, TracedKernel};
 use super::run::{self, Answer};
 use super::transform;
 use crate::enter::{enter, exception};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tessera_autodiff::KernelSet;
 use tessera_diag::{Code, Diagnostic};
 use tessera_graph::{Graph, GraphFunc, GraphModule, verify_module, walk};
 use tessera_ir::{Type, parse_module};
@@ -16,11 +18,16 @@ type Signature<'py> = Vec<(Bound<'py, PyTuple>, String)>;
 
 /// Functions of Graph IR, with their transforms.
 #[pyclass(frozen, module = "tessera._core")]
-pub struct Program(Mutex<GraphModule>);
+pub struct Program(Mutex<GraphModule>, Mutex<KernelSet>);
 
 impl Program {
     pub fn lock(&self) -> MutexGuard<'_, GraphModule> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernels that its functions call.
+    pub fn kernels(&self) -> MutexGuard<'_, KernelSet> {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn add(&self, func: GraphFunc) {
@@ -39,13 +46,13 @@ impl Program {
 impl Program {
     #[new]
     fn new(name: &str) -> Self {
-        Self(Mutex::new(GraphModule::new(name)))
+        Self(Mutex::new(GraphModule::new(name)), Mutex::default())
     }
 
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
         let module = enter(py, || parse_module::<Graph>(text, "<ir>"))?;
-        Ok(Self(Mutex::new(module)))
+        Ok(Self(Mutex::new(module), Mutex::default()))
     }
 
     /// A name that no function has yet.
@@ -138,6 +145,29 @@ impl Program {
     ) -> PyResult<Executable> {
         let module = self.lock().clone();
         executable::compile(py, &module, func, backend, separate, profile, device)
+    }
+
+    /// Says what the kernel is that functions call by this name; `order` are the parameters that
+    /// calls have arguments for. A kernel that has others is known by its name only.
+    fn add_kernel(&self, label: &str, kernel: &TracedKernel, order: Vec<String>) {
+        kernels::add(self, label, kernel, &order);
+    }
+
+    /// The Tile IR of a kernel that functions call, made or given.
+    fn kernel_ir(&self, label: &str) -> Option<String> {
+        self.kernels().get(label).map(|def| def.func.to_string())
+    }
+
+    /// Runs a kernel that was made by a transform on NumPy arrays.
+    fn run_kernel(
+        &self,
+        py: Python<'_>,
+        label: &str,
+        arrays: Vec<Bound<'_, PyAny>>,
+        backend: Option<&str>,
+        profile: usize,
+    ) -> PyResult<()> {
+        kernels::run(py, self, label, &arrays, backend, profile)
     }
 
     /// Evaluates a function on host arrays, op by op. `inputs` are (extents, dtype, bytes);

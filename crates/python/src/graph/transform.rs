@@ -3,6 +3,7 @@
 use super::program::Program;
 use crate::enter::enter;
 use pyo3::prelude::*;
+use tessera_autodiff::KernelSet;
 use tessera_diag::Diagnostics;
 use tessera_graph::GraphModule;
 use tessera_ir::{Dim, DimExpr};
@@ -11,9 +12,9 @@ use tessera_ir::{Dim, DimExpr};
 fn change<T: Send>(
     py: Python<'_>,
     program: &Program,
-    work: impl FnOnce(&mut GraphModule) -> Result<T, Diagnostics> + Send,
+    work: impl FnOnce(&mut GraphModule, &mut KernelSet) -> Result<T, Diagnostics> + Send,
 ) -> PyResult<T> {
-    enter(py, || work(&mut program.lock()))
+    enter(py, || work(&mut program.lock(), &mut program.kernels()))
 }
 
 pub fn jvp(
@@ -22,7 +23,7 @@ pub fn jvp(
     func: &str,
     wrt: &[usize],
 ) -> PyResult<(String, Vec<bool>)> {
-    let made = change(py, program, |m| tessera_autodiff::jvp(m, func, wrt))?;
+    let made = change(py, program, |m, k| tessera_autodiff::jvp_with(m, k, func, wrt))?;
     Ok((made.func, made.tangents))
 }
 
@@ -32,12 +33,12 @@ pub fn vjp(
     func: &str,
     wrt: &[usize],
 ) -> PyResult<(String, String, usize, Vec<bool>)> {
-    let made = change(py, program, |m| tessera_autodiff::vjp(m, func, wrt))?;
+    let made = change(py, program, |m, k| tessera_autodiff::vjp_with(m, k, func, wrt))?;
     Ok((made.forward, made.pullback, made.residuals, made.cotangents))
 }
 
 pub fn gradient(py: Python<'_>, program: &Program, func: &str, wrt: &[usize]) -> PyResult<String> {
-    change(py, program, |m| tessera_autodiff::gradient(m, func, wrt))
+    change(py, program, |m, k| tessera_autodiff::gradient_with(m, k, func, wrt))
 }
 
 pub fn vmap(
@@ -49,6 +50,7 @@ pub fn vmap(
     size: &DimExpr,
 ) -> PyResult<(String, Vec<bool>)> {
     let size = Dim::from(size.clone());
-    let made = change(py, program, |m| tessera_autodiff::vmap(m, func, in_axes, out_axes, &size))?;
+    let made =
+        change(py, program, |m, _| tessera_autodiff::vmap(m, func, in_axes, out_axes, &size))?;
     Ok((made.func, made.batched))
 }

@@ -1,0 +1,221 @@
+//! Kernels without a Python function: what a trace keeps of a kernel that it calls, and the kernels
+//! that derivatives make of it.
+
+use crate::backends::Backends;
+use crate::dims::Sizes;
+use crate::kernel::KernelHandle;
+use crate::mode::{GridFrom, Mode};
+use crate::request::Given;
+use crate::specialise::{DEFAULT_LANES, is_passed_over, lower};
+use crate::{cache, knobs};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_ir::{Attr, DimExpr, PassContext, PassManager, PassOptions, Privilege, Type};
+use tessera_lower::{Bounds, Canonicalise};
+use tessera_numerics::{DType, Profile, Scalar};
+use tessera_support::{ForkLock, StableHasher};
+use tessera_target::{ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs};
+use tessera_tile::{KernelKind, TileFunc, kind_of};
+
+/// A kernel as a trace knows it: lowered for sizes, not compiled.
+pub struct TracedKernel {
+    pub func: TileFunc,
+    /// The names of its parameters, as the kernel has them.
+    pub params: Vec<String>,
+    /// Which parameters the kernel returns.
+    pub returns: Vec<String>,
+}
+
+impl TracedKernel {
+    /// What the kernel may do with each of `params`.
+    pub fn privileges(&self) -> Vec<Privilege> {
+        self.func.params().iter().map(|&p| privilege(self.func.ty(p))).collect()
+    }
+}
+
+fn privilege(ty: &Type) -> Privilege {
+    match ty {
+        Type::View { privilege, .. } => *privilege,
+        _ => Privilege::Read,
+    }
+}
+
+impl KernelHandle {
+    /// The kernel for these sizes and constants, by the first candidate that is legal.
+    pub fn traced(
+        &self,
+        backends: &Backends,
+        given: &Given,
+        grid: Option<&[i64]>,
+        profile: Profile,
+    ) -> Result<TracedKernel, Diagnostics> {
+        let request = crate::request::read(&self.kernel, &self.params, given)?;
+        self.require(&request.sizes)?;
+        let choice = backends.to_compile(self.target())?;
+        let mode = Mode { profile, grid: GridFrom::caller(grid), ..Mode::default() };
+        let mut candidates = self.candidate_list();
+        if candidates.is_empty() {
+            candidates.push(BTreeMap::new());
+        }
+        let mut first = None;
+        for candidate in candidates {
+            let mut config = request.config.clone();
+            config.tunables = candidate;
+            config.tunables.extend(request.tunables.clone());
+            let made = match lower(&self.kernel, &config, &choice, mode) {
+                Ok(made) => made,
+                Err(errors) if is_passed_over(&errors) => {
+                    first.get_or_insert(errors);
+                    continue;
+                }
+                Err(errors) => return Err(errors),
+            };
+            let (mut func, places, returned) = made.parts();
+            if let Some(grid) = grid {
+                set_grid(&mut func, grid);
+            }
+            let name = |&i: &usize| self.params.items[i].name.clone();
+            let params = places.iter().map(name).collect();
+            let returns = returned.iter().map(name).collect();
+            return Ok(TracedKernel { func, params, returns });
+        }
+        Err(first.unwrap_or_default())
+    }
+}
+
+/// Puts the caller's grid where the kernel's own would be.
+fn set_grid(func: &mut TileFunc, grid: &[i64]) {
+    if kind_of(func) == Some(KernelKind::Lane) {
+        let total = grid.iter().fold(1i64, |a, &b| a.saturating_mul(b));
+        func.attrs.set("domain", DimExpr::Const(total).into());
+    } else {
+        func.attrs.set("grid", Attr::exprs(grid.iter().map(|&n| DimExpr::Const(n))));
+    }
+}
+
+static COMPILED: ForkLock<BTreeMap<String, Arc<dyn Artifact>>> = ForkLock::new(BTreeMap::new());
+
+/// Runs a made kernel on arrays in host memory, one for each parameter; a number is an array of one
+/// element. It is compiled the first time.
+pub fn launch_made(
+    func: &TileFunc,
+    args: &[BufferArg],
+    backends: &Backends,
+    backend: Option<&str>,
+    profile: Profile,
+) -> Result<(), Diagnostics> {
+    let choice = backends.to_compile(backend)?;
+    choice.caps()?;
+    let mut h = StableHasher::new();
+    h.write_str(&func.hash().to_string());
+    h.write_str(choice.backend.name());
+    h.write_str(&choice.backend.caps().arch);
+    h.write_u64(profile as u64);
+    let key = h.finish().to_string();
+    let found = COMPILED.lock().get(&key).cloned();
+    let artifact = match found {
+        Some(artifact) => artifact,
+        None => {
+            let mut func = func.clone();
+            // What would be refused in a user's kernel was settled when this one was made.
+            let options =
+                PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
+            let passes = PassManager::new(options).with(Bounds).with(Canonicalise);
+            passes.run(&mut func, &mut PassContext::default())?;
+            let (store, arrays) = (cache::store()?, Default::default());
+            let options = CompileOptions { profile, store, arrays };
+            let made: Arc<dyn Artifact> = Arc::from(choice.backend.compile(&func, &options)?);
+            COMPILED.lock().insert(key, made.clone());
+            made
+        }
+    };
+    let launch = arguments(func, args)?;
+    if launch.grid.contains(&0) {
+        return Ok(());
+    }
+    artifact.launch(&launch)
+}
+
+fn arguments(func: &TileFunc, args: &[BufferArg]) -> Result<LaunchArgs, Diagnostics> {
+    let mut sizes = Sizes::default();
+    let mut params = Vec::with_capacity(args.len());
+    for (&p, arg) in func.params().iter().zip(args) {
+        let ty = func.ty(p);
+        if !matches!(ty, Type::View { .. }) {
+            params.push(ArgValue::Scalar(number(arg)));
+            continue;
+        }
+        for (dim, &extent) in ty.shape().iter().zip(&arg.dims) {
+            if dim.as_static().is_none() {
+                sizes.known.insert(dim.to_string(), extent);
+            }
+        }
+        let writable = privilege(ty).writes();
+        params.push(ArgValue::Buffer(BufferArg { writable, ..arg.clone() }));
+    }
+    let known = |e: &DimExpr| {
+        sizes.eval(e).map_err(|why| {
+            let why = format!("the launch grid of @{} cannot be computed: {why}", func.name);
+            Diagnostics::from(Diagnostic::new(Code::E_LAUNCH_GEOMETRY, why))
+        })
+    };
+    let lanes = func.attrs.get("lanes").and_then(Attr::as_int).unwrap_or(DEFAULT_LANES);
+    let mut grid = [1i64; 3];
+    let mut domain = 0;
+    if kind_of(func) == Some(KernelKind::Lane) {
+        if let Some(e) = func.attrs.get("domain").and_then(Attr::as_expr) {
+            domain = known(&e)?;
+        }
+        grid[0] = domain / lanes + i64::from(domain % lanes != 0);
+    } else {
+        let exprs = func.attrs.get("grid").and_then(Attr::as_exprs).unwrap_or_default();
+        for (to, e) in grid.iter_mut().zip(&exprs) {
+            *to = known(e)?;
+        }
+    }
+    Ok(LaunchArgs { params, dims: sizes.known, grid, domain, lanes })
+}
+
+fn number(arg: &BufferArg) -> Scalar {
+    // SAFETY: the caller's arrays are whole and alive, and this one has an element.
+    let bytes = unsafe { std::slice::from_raw_parts(arg.data, arg.dtype.bytes()) };
+    let host = tessera_interp::HostArray { dims: vec![1], dtype: arg.dtype, bytes: bytes.to_vec() };
+    host.scalars().first().copied().unwrap_or(Scalar::zero(DType::F32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_kernel_runs_by_its_own_grid() {
+        let func = tessera_tile::parse(
+            "func @k(%x: view<[n], f32, read>, %s: f32, %y: view<[n], f32, reduce_sum>) {kind = lane, domain = n} {
+  %i = tile.linear_id : i64
+  %v = tile.load %x at(%i) {extent = [0]} : f32
+  %w = tile.mul %v, %s : f32
+  tile.accumulate %y, %w at(%i) {op = sum, extent = [0]}
+  tile.return
+}",
+        )
+        .unwrap();
+        let array =
+            |values: &[f64], dims: &[i64]| tessera_interp::HostArray::new(dims, DType::F32, values);
+        let mut arrays =
+            [array(&[1., 2., 3.], &[3]), array(&[2.], &[]), array(&[1., 1., 1.], &[3])];
+        let args: Vec<BufferArg> = arrays
+            .iter_mut()
+            .map(|a| BufferArg {
+                data: a.bytes.as_mut_ptr(),
+                dims: a.dims.clone(),
+                strides: a.strides(),
+                dtype: a.dtype,
+                writable: true,
+            })
+            .collect();
+        launch_made(&func, &args, &Backends::default(), Some("interp"), Profile::Default)
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(arrays[2].values(), [3., 5., 7.]);
+    }
+}
