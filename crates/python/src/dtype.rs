@@ -127,7 +127,9 @@ impl DType {
             Storage::U8 | Storage::U16 | Storage::U32 | Storage::U64 => true,
             Storage::F64 | Storage::F32 | Storage::F16 => true,
             // NumPy learns of these from `ml_dtypes`, or has none.
-            Storage::I4 | Storage::Tf32 | Storage::BF16 | Storage::Fp8E4M3 | Storage::Fp8E5M2 => false,
+            Storage::I4 | Storage::Tf32 | Storage::BF16 | Storage::Fp8E4M3 | Storage::Fp8E5M2 => {
+                false
+            }
             Storage::Fp6E3M2 | Storage::Fp6E2M3 | Storage::Fp4E2M1 | Storage::E8M0 => false,
         };
         if !own || !self.0.is_plain() {
@@ -136,7 +138,9 @@ impl DType {
         static MADE: [PyOnceLock<Py<PyAny>>; 32] = [const { PyOnceLock::new() }; 32];
         let place = MADE.get(self.0.storage as usize)?;
         let make = || {
-            Ok::<_, PyErr>(py.import("numpy")?.getattr("dtype")?.call1((self.numpy_name(),))?.unbind())
+            Ok::<_, PyErr>(
+                py.import("numpy")?.getattr("dtype")?.call1((self.numpy_name(),))?.unbind(),
+            )
         };
         place.get_or_try_init(py, make).ok().map(|made| made.bind(py).clone())
     }

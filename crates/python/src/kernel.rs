@@ -119,8 +119,11 @@ impl Kernel {
         grid: Option<Vec<i64>>,
         profile: usize,
     ) -> PyResult<TracedKernel> {
-        let given =
-            tessera_driver::Given { values: captures_of(values)?, layouts: Default::default() };
+        let given = tessera_driver::Given {
+            values: captures_of(values)?,
+            layouts: Default::default(),
+            off: Default::default(),
+        };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         enter(py, || self.handle.traced(&BACKENDS, &given, grid.as_deref(), profile))
             .map(TracedKernel)

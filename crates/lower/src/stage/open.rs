@@ -247,7 +247,9 @@ impl<'a> Open<'a> {
         let func = self.func;
         let op = &func.ops[id];
         match op.code {
-            TileOp::For | TileOp::If | TileOp::While | TileOp::Repair => return self.control(id, block),
+            TileOp::For | TileOp::If | TileOp::While | TileOp::Repair => {
+                return self.control(id, block);
+            }
             TileOp::Yield => return self.yields(id, block),
             TileOp::Mma if !self.staging.caps.engine.is_empty() => {
                 return self.engine_product(id, block);

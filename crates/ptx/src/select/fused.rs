@@ -159,7 +159,8 @@ impl Select<'_> {
         let after = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(step.into())]);
         let more = self.asm.setp(Cmp::Lt, Ty::U32, after, Opnd::Int(k.into()));
         let after = self.asm.selp(Ty::B32, more, after, Opnd::Int(0));
-        work = Work { held: held.clone(), group: group.clone(), sums: sums.clone(), at: Vec::new() };
+        work =
+            Work { held: held.clone(), group: group.clone(), sums: sums.clone(), at: Vec::new() };
         for first in [turn, after] {
             let at = [&f.held, &f.comes].map(|side| self.at_turn(side, first));
             work.at.push(at);
