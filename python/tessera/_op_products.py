@@ -77,6 +77,7 @@ def gemm(
 def flash_attention(
     q: Any, k: Any, v: Any, causal: Any = False, scale: float | None = None, window: Any = None, score_mod: Any = None,
     mask_mod: Any = None, return_lse: bool = False, *, is_causal: Any = None, layout: str = "bhsd", tile: Any = None,
+    free_reference: bool | None = None,
 ) -> Any:  # fmt: skip
     instead = "use `ts.nn.attention` with `mask=` and `bias=`, which are arrays"
     _tile_function("score_mod", score_mod, instead)

@@ -140,6 +140,7 @@ def flash_attention(
     is_causal: Any = None,
     layout: str = "bhsd",
     tile: Any = None,
+    free_reference: bool | None = None,
 ) -> Any:
     """``softmax(scale * q @ k^T) @ v`` for every head, without storing the scores.
 
@@ -157,9 +158,13 @@ def flash_attention(
 
     A row that sees nothing gives zeros. With ``return_lse`` the logarithm of each row's sum of exponentials comes too, in f32:
     ``-inf`` where nothing is seen.
+
+    ``free_reference=False`` keeps the running maximum of each row as the reference of its exponentials, where compilers for
+    matrix engines take the first block's and repair rows that outgrow it: the same sums, faster but for scores that move by
+    2^96 within a row.
     """
     causal = causal if is_causal is None else is_causal
-    return _kernels("attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile)
+    return _kernels("attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile, free_reference)
 
 
 # Softmax

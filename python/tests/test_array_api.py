@@ -68,3 +68,28 @@ def test_integers():
     np.testing.assert_array_equal(xp.bitwise_invert(x), ~x)
     np.testing.assert_array_equal(xp.meshgrid(x, x[:2])[1], np.meshgrid(x, x[:2])[1])
     assert xp.sum(x).dtype == np.int64
+
+
+def test_results_as_large_as_values_say():
+    x = np.array([[3, 0], [3, 1]])
+    assert [a.tolist() for a in xp.nonzero(x)] == [[0, 1, 1], [0, 0, 1]]
+    values, first, inverse, counts = xp.unique_all(x)
+    assert (values.tolist(), first.tolist(), inverse.tolist(), counts.tolist()) == ([0, 1, 3], [1, 3, 0], [[2, 0], [2, 1]], [1, 1, 2])
+    assert xp.unique_values(x).tolist() == [0, 1, 3] and xp.unique_counts(x).counts.tolist() == [1, 1, 2]
+    assert xp.unique_inverse(x).inverse_indices.tolist() == [[2, 0], [2, 1]]
+    for name in ("nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"):
+        with pytest.raises(ts.TesseraError, match=f"expected `{name}` outside of a traced function"):
+            ts.jit(getattr(xp, name))(x)
+
+
+def test_numpy_dtypes_are_ours():
+    assert ts.f32 == np.dtype("float32") and np.dtype("int8") == ts.i8 and hash(ts.i64) == hash(np.dtype("int64"))
+    assert ts.f32 != np.dtype("float64") and ts.bf16 != np.dtype("float32") and ts.tf32 != np.dtype("float32") and ts.f32 != "f32"
+    assert (ts.f32 @ ts.accum(ts.f32)) != np.dtype("float32")
+
+
+def test_the_namespace_tells_of_itself():
+    info = xp.__array_namespace_info__()
+    assert info.default_dtypes()["real floating"] == xp.float32 and "complex64" not in info.dtypes()
+    assert set(info.dtypes(kind="signed integer")) == {"int8", "int16", "int32", "int64"}
+    assert xp.finfo(xp.float32).eps == 2.0**-23 and xp.iinfo(np.int8(3)).max == 127

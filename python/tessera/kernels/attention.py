@@ -193,17 +193,19 @@ def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
     return function, [arrays.given(x, name) for x in given]
 
 
-def tiles(Sq: int, D: int, DV: int, on_device: bool) -> tuple[int, int]:
-    """Queries and keys of a block: so many that the sums of a group fit in registers."""
+def tiles(Sq: int, D: int, DV: int, itemsize: int, on_device: bool) -> tuple[int, int]:
+    """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory."""
     if not on_device:
         return (64, 64) if Sq > 16 else (16, 64)
+    if itemsize > 2:
+        return (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 else (32, 32)
     rows = 128 if Sq > 64 else 64
     return (rows, 128) if max(D, DV) <= 128 else (rows, 64)
 
 
 def attend(
     q: Any, k: Any, v: Any, causal: Any, scale: Any, window: Any, score_mod: Any, mask_mod: Any, return_lse: bool, layout: str,
-    tile: Any,
+    tile: Any, free: bool | None,
 ) -> Any:  # fmt: skip
     q, k, v = (checks.floating(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     checks.word(layout, ("bhsd", "bshd"), "layout")
@@ -237,7 +239,7 @@ def attend(
     o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
     lse = arrays.empty((B, H, Sq) if return_lse else (1, 1, 1), ts.f32, q)
     lse = arrays.expand(lse, (B, H, Sq)) if not return_lse and arrays.size(o) else lse
-    BM, BN = checks.pair(tile, "tile") or tiles(Sq, D, DV, arrays.on_device(q))
+    BM, BN = checks.pair(tile, "tile") or tiles(Sq, D, DV, of.itemsize, arrays.on_device(q))
     if arrays.size(out):
         if Sk == 0:
             raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {shapes}")
@@ -246,7 +248,7 @@ def attend(
         forward(
             q, k, v, o, lse, *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
             len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse,
-            wanted > 0, BM, BN,
+            wanted > 0, BM, BN, 0, 0, True if free is None else bool(free),
         )  # fmt: skip
     if rank == 3:
         out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:])

@@ -1,0 +1,166 @@
+"""Attention beside the best of PyTorch's cuDNN and FlashAttention backends, in one process. See docs/perf/attention.md.
+
+    PYTHONPATH=build/gpu python3 gpu/attention_bench.py --rounds 12
+    PYTHONPATH=build/gpu python3 gpu/attention_bench.py --only "hd128 causal" --free off
+
+Single launches alternate in random order with the second-level cache flushed before each (flush), then each runs back to
+back for some milliseconds (burst). Results are held against float64 before anything is timed. Of variants that no peer has,
+the peer is what the line says.
+"""
+
+import argparse
+import random
+import re
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import tessera as ts
+
+
+@ts.func
+def soft_cap(s, b, h, q, k):
+    return 30.0 * ts.tile.tanh(s / 30.0)
+
+
+def works():
+    """Name, (batch, heads, heads of keys, queries, keys, head dim), causal, more, and what is asked."""
+    for d in (128, 64):
+        for causal in (False, True):
+            for s in (1024, 4096, 16384):
+                if d == 128 or s > 1024:
+                    name = f"hd{d} {'causal' if causal else 'full'} {s // 1024}k"
+                    yield name, (16384 // s, 2048 // d, 2048 // d, s, s, d), causal, {}, 1.15 if causal and d == 128 else 1.1
+    yield "hd256 full 4k", (4, 8, 8, 4096, 4096, 256), False, {}, 1.0
+    yield "hd96 full 4k", (4, 16, 16, 4096, 4096, 96), False, {}, 1.0
+    yield "GQA 8:1 causal 4k", (4, 32, 4, 4096, 4096, 128), True, {}, 1.0
+    yield "Sq 1k Sk 8k", (4, 16, 16, 1024, 8192, 128), False, {}, 1.0
+    yield "window 1024 at 16k (peer: dense causal)", (1, 16, 16, 16384, 16384, 128), True, {"window": 1024}, 2.0
+    yield "soft cap 4k (peer: our plain kernel)", (4, 16, 16, 4096, 4096, 128), False, {"score_mod": soft_cap}, 0.85
+    yield "std 16 hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"std": 16.0}, 0.85
+    yield "ramp hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"ramp": True}, 0.85
+
+
+def inputs(shape, more):
+    b, h, hk, sq, sk, d = shape
+    made = [torch.randn(*s, device="cuda", dtype=torch.bfloat16) for s in ((b, h, sq, d), (b, hk, sk, d), (b, hk, sk, d))]
+    if std := more.get("std"):
+        made[0], made[1] = made[0] * std**0.5, made[1] * std**0.5
+    if more.get("ramp"):
+        # Scores that grow by 2**41 with each block of 128 keys, alike for all queries.
+        step = 41 * 0.6931 * d**0.5 / 4
+        made[0][..., 0] = 4.0
+        made[1][..., 0] = (torch.arange(sk, device="cuda") // 128 * step).to(torch.bfloat16)
+    return made
+
+
+def reference(q, k, v, causal, more):
+    """The first head in float64."""
+    q, k, v = (x[:1, :1].double() for x in (q, k, v))
+    s = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    if "score_mod" in more:
+        s = 30 * torch.tanh(s / 30)
+    at = torch.arange(k.shape[2], device="cuda")[None] - torch.arange(q.shape[2], device="cuda")[:, None] - (k.shape[2] - q.shape[2])
+    if causal:
+        s = s.masked_fill(at > 0, float("-inf"))
+    if "window" in more:
+        s = s.masked_fill(at <= -more["window"], float("-inf"))
+    return s.softmax(-1) @ v
+
+
+def library(kind, q, k, v, causal):
+    def call():
+        with sdpa_kernel(kind):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+
+    return call
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def once(call):
+    begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+    begin.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end)
+
+
+def many(call, milliseconds):
+    count = max(1, int(20 / milliseconds))
+    return once(lambda: [call() for _ in range(count)]) / count
+
+
+def run(name, shape, causal, more, asked, options, flush):
+    q, k, v = inputs(shape, more)
+    keywords = {n: more[n] for n in ("window", "score_mod") if n in more}
+    calls = {}
+    for free in options.free:
+        given = None if free == "auto" else free == "on"
+        calls["ours" if free == options.free[0] else f"ours ({free})"] = lambda g=given: ts.op.flash_attention(
+            q, k, v, causal=causal, free_reference=g, **keywords
+        )
+    if "score_mod" in more:
+        calls["plain"] = lambda: ts.op.flash_attention(q, k, v, causal=causal)
+    else:
+        for peer, kind in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
+            calls[peer] = library(kind, q, k, v, causal)
+    right = reference(q, k, v, causal, more)
+    errors = {}
+    for what in list(calls):
+        try:
+            out = calls[what]()[:1, :1].double()
+            errors[what] = ((out - right).norm() / right.norm()).item()
+        except Exception as error:  # a backend that does not take the shape
+            if what.startswith("ours"):
+                raise
+            print(f"  {what}: {str(error).splitlines()[0][:100]}")
+            del calls[what]
+    del right
+    if not errors["ours"] < 6e-3 and "score_mod" not in more:
+        print(f"{name}: WRONG, relative error {errors['ours']:.2e}")
+        return
+    times = {what: [] for what in calls}
+    for _ in range(options.rounds):
+        for what in random.sample(list(calls), len(calls)):
+            flush.zero_()
+            times[what].append(once(calls[what]))
+    alone = {what: median(t) for what, t in times.items()}
+    burst = {what: many(calls[what], alone[what]) for what in calls}
+    peers = [what for what in calls if not what.startswith("ours")]
+    pairs = sorted(min(times[p][i] for p in peers) / times["ours"][i] for i in range(options.rounds))
+    low, high = pairs[len(pairs) // 8], pairs[-1 - len(pairs) // 8]
+    b, h, _, sq, sk, d = shape
+    flops = 4 * b * h * sq * sk * d * (0.5 if causal else 1.0)
+    ratio = [min(t[p] for p in peers) / t["ours"] for t in (alone, burst)]
+    shown = "  ".join(f"{what} {flops / alone[what] / 1e9:.0f}/{flops / burst[what] / 1e9:.0f}" for what in calls)
+    print(f"{name:40s} {ratio[0]:.3f} [{low:.3f}, {high:.3f}] burst {ratio[1]:.3f} asked {asked}  TFLOP/s {shown}  err {errors['ours']:.1e}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--free", default="auto", help="auto, on, off, with commas between: the reference of the softmax")
+    options = parser.parse_args()
+    options.free = options.free.split(",")
+    random.seed(1)
+    torch.manual_seed(1)
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    print(torch.cuda.get_device_name())
+    for work in works():
+        if re.search(options.only, work[0]):
+            run(*work, options, flush)
+
+
+if __name__ == "__main__":
+    main()
