@@ -156,7 +156,7 @@ impl Span {
             _ => None,
         };
         let device = self.queue.map(|q| q.device);
-        let held = || device.and_then(|d| gpu::memory_stats(d).ok()).map(|m| m.in_use as u64);
+        let held = || device.and_then(|d| gpu::memory_stats(d).ok()).map(|m| m.in_use);
         let memory = memory.or_else(held);
         let mut session = SESSION.lock();
         let Some(session) = session.as_mut() else { return };

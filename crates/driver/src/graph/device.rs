@@ -6,6 +6,7 @@ use super::run::{GraphKernels, buffer_arg, bytes_of};
 use crate::gpu::{self, Memory};
 use crate::launch::Streams;
 use crate::pack::row_major;
+use crate::profile::Span;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +40,8 @@ enum Task {
         settled: Option<Arc<dyn Settled>>,
         /// Turns of loops do not change how its addresses are aligned.
         steady: bool,
+        label: String,
+        loc: Loc,
     },
     Call {
         kernel: String,
@@ -80,7 +83,9 @@ fn tasks(steps: &[Step]) -> Vec<Task> {
 
 fn task(step: &Step) -> Option<Task> {
     Some(match step {
-        Step::Launch { kernel, args, grid, .. } => Task::Launch {
+        Step::Launch { kernel, args, grid, label, loc } => Task::Launch {
+            label: label.clone(),
+            loc: loc.clone(),
             kernel: *kernel,
             args: Box::new(LaunchArgs {
                 params: args.iter().map(|a| ArgValue::Buffer(buffer_arg(a))).collect(),
@@ -367,8 +372,21 @@ impl World<'_> {
     }
 
     fn one(&mut self, task: &mut Task) -> Result<(), Diagnostics> {
+        let span = match task {
+            Task::Launch { .. } => Span::open(Some(self.queue)),
+            _ => None,
+        };
+        self.put(task)?;
+        if let (Some(span), Task::Launch { kernel, args, label, loc, .. }) = (span, task) {
+            let work = self.program.work(*kernel, args.grid);
+            span.step(("group", label), self.program.backend(), loc, work, None);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, task: &mut Task) -> Result<(), Diagnostics> {
         match task {
-            Task::Launch { kernel, args, arrays, settled, steady } => {
+            Task::Launch { kernel, args, arrays, settled, steady, .. } => {
                 if let Some(settled) = settled.as_ref().filter(|_| self.alike && *steady) {
                     let addresses: Vec<u64> = arrays.iter().map(|a| self.at(a)).collect();
                     return settled.launch(&addresses, &[], self.queue.stream);

@@ -46,6 +46,9 @@ pub struct GraphStats {
     pub unshared_bytes: usize,
 }
 
+/// The work of kernels by their number and grid.
+type Counted = BTreeMap<(usize, [i64; 3]), Option<Work>>;
+
 pub struct GraphProgram {
     pub(super) plan: Plan,
     pub(super) places: Places,
@@ -54,8 +57,8 @@ pub struct GraphProgram {
     pub(super) stats: GraphStats,
     /// Launches with all but addresses filled in, for a run at a time.
     pub(super) idle: ForkLock<Vec<Recorded>>,
-    /// The work of kernels by their grid, as far as a profile asked for it.
-    counted: ForkLock<BTreeMap<(usize, [i64; 3]), Option<Work>>>,
+    /// As far as a profile asked for it.
+    counted: ForkLock<Counted>,
     pub(super) idle_on_device: ForkLock<Vec<DeviceRun>>,
     pub(super) kept: ForkLock<Option<Arc<Kept>>>,
     pub(super) captured: ForkLock<Captured>,

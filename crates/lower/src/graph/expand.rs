@@ -155,7 +155,7 @@ pub fn expand(
                 return None;
             }
             if code == GraphOp::WindowArgReduce {
-                return Some(pick(site, operands[0], op, attrs, &types[0])).map(one);
+                return Some(one(pick(site, operands[0], op, attrs, &types[0])));
             }
             let accum = match op {
                 ReduceOp::Sum | ReduceOp::Prod => x.accumulator().dtype(),
