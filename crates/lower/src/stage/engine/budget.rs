@@ -7,6 +7,7 @@ use super::{GROUP, LANES, Refusal};
 use tessera_ir::{Attr, BlockId, OpId, Type, Value, ValueDef, verify};
 use tessera_staged::{StagedFunc, StagedOp, shared_bytes};
 use tessera_tile::TileOp;
+use tessera_tile::ops::mma::is_promoted;
 
 /// Slots begin at multiples of this many bytes.
 pub const ALIGN: u32 = 1024;
@@ -124,20 +125,27 @@ pub fn registers(staging: &Staging<'_>, warps: u32, fields: usize) -> Option<(u3
 /// Whether the tiles of all roles leave registers for addresses and numbers.
 pub fn has_room(func: &StagedFunc) -> bool {
     let mut less = func.clone();
+    let pieces = func.walk().iter().map(|&id| &func.ops[id]).any(|op| {
+        let class = op.attr("class").and_then(Attr::as_word);
+        op.code == StagedOp::MmaIssue && is_promoted(func.ty(op.operands[0]).dtype(), class)
+    });
+    let others = OTHERS + if pieces { PIECE } else { 0 };
     for id in func.walk() {
         let op = &mut less.ops[id];
         if let (StagedOp::Role, Some(regs)) = (op.code, op.attr("regs").and_then(Attr::as_int)) {
-            op.attrs.set("regs", Attr::Int((regs - OTHERS).max(regs.min(LEAST))));
+            op.attrs.set("regs", Attr::Int((regs - others).max(regs.min(LEAST))));
         }
     }
     // Roles that say nothing of registers have what the target gives every thread.
     let pools = func.walk().iter().any(|&id| func.ops[id].attr("regs").is_some());
     if !pools {
-        less.attrs.set("regs", Attr::Int(EVEN - OTHERS));
+        less.attrs.set("regs", Attr::Int(EVEN - others));
     }
     verify(&less).is_ok()
 }
 
+/// Sums between two promotions: those of a piece of the product, beside the tile of all.
+const PIECE: i64 = 64;
 /// Registers beside those of tiles, and those of a thread where three warpgroups share them evenly.
 const OTHERS: i64 = 40;
 const EVEN: i64 = 168;
