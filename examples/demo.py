@@ -1,4 +1,5 @@
-"""A short tour: three kernels, a comparison with NumPy, what a kernel is compiled to, and what a mistake looks like.
+"""A short tour: three kernels, a comparison with NumPy, what a kernel is compiled to, a model that is trained, and what a
+mistake looks like.
 
     make demo
 """
@@ -96,6 +97,37 @@ def show_levels():
         print(excerpt(gemm.inspect_ir(level), wanted, lines))
 
 
+def show_training():
+    heading("A model, differentiated, compiled into one program and trained: is a point inside of a ring?")
+    nn = ts.nn
+    model = nn.Sequential(nn.Linear(2, 64), nn.gelu, nn.Linear(64, 64), nn.gelu, nn.Linear(64, 2))
+    optimiser = ts.optim.AdamW(lr=1e-2)
+
+    @ts.jit
+    def step(params, state, x, labels):
+        loss, grads = ts.value_and_grad(lambda p: nn.cross_entropy(model(p, x), labels))(params)
+        params, state = optimiser.update(params, grads, state)
+        return params, state, loss
+
+    @ts.jit
+    def accuracy(params, x, labels):
+        return (model(params, x).argmax(-1) == labels).astype("f32").mean()
+
+    def points(count, seed):
+        x = np.random.default_rng(seed).uniform(-1, 1, (count, 2)).astype(np.float32)
+        radius = np.hypot(*x.T)
+        return x, ((radius > 0.4) & (radius < 0.8)).astype(np.int32)
+
+    params = ts.jit(model.init)(ts.random.key(0))
+    state = optimiser.init(params)
+    unseen, start = points(2000, 10**6), time.perf_counter()
+    for i in range(300):
+        params, state, loss = step(params, state, *points(256, i))
+        if i in (0, 30, 100, 299):
+            print(f"  step {i + 1:3d}  loss {float(loss):.3f}  {float(accuracy(params, *unseen)):.1%} of unseen points are right")
+    print(f"  {time.perf_counter() - start:.1f} s with compiling; examples/train_gpt.py trains a language model")
+
+
 def show_mistake():
     heading("A mistake: the maximum of a slice that may leave the array")
     try:
@@ -116,6 +148,7 @@ def show_next():
     heading("What to try next")
     for command, what in (
         ("python examples/softmax_rows.py", "row kernels: softmax, layer norm, RMS norm"),
+        ("python examples/train_gpt.py", "a GPT over characters, trained in under three minutes"),
         ("docs/language.md", "the language, rule by rule, with examples that run"),
         ("TESSERA_DEBUG_IR=tile,target", "set it to print the IR of what is compiled"),
         ("make test", "everything that is checked"),
@@ -131,5 +164,6 @@ if __name__ == "__main__":
     show_runs()
     show_comparison()
     show_levels()
+    show_training()
     show_mistake()
     show_next()
