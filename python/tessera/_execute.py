@@ -32,8 +32,9 @@ class Runner:
 
     def __init__(
         self, program: Any, func: str, kernels: dict[str, Any] | None = None, backend: str | None = None,
-        profile: int | None = None, capture: bool = False,
+        profile: int | None = None, capture: bool = False, plan: str | None = None,
     ) -> None:  # fmt: skip
+        self.plan = plan
         self.program, self.func, self.backend, self.profile, self.capture = program, func, backend, profile, capture
         params, results = program.signature(func)
         self.params = [(tuple(s), d, numpy_dtype(d)) for s, d in params]
@@ -46,7 +47,7 @@ class Runner:
         profile = profile_now() if self.profile is None else self.profile
         found = self._compiled.get((profile, device))
         if found is None:
-            found = self.program.compile(self.func, self.backend, False, profile, device)
+            found = self.program.compile(self.func, self.backend, False, profile, device, self.plan)
             self._compiled[profile, device] = found
         return found
 

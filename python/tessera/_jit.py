@@ -25,7 +25,7 @@ class Traced:
 
     def __init__(
         self, fn: Callable, name: str, leaves: list, form: Any, names: list[str], program: Any = None,
-        backend: str | None = None, profile: int | None = None, capture: bool = False,
+        backend: str | None = None, profile: int | None = None, capture: bool = False, plan: str | None = None,
     ) -> None:  # fmt: skip
         """``leaves`` are all leaves of ``(args, kwargs)``; those that are arrays become parameters."""
         with tracing(name, program or _core.Program(name)) as frame:
@@ -48,7 +48,7 @@ class Traced:
         self.program, self.func = frame.program, frame.name
         self.captured = [held[1] for held, _ in frame.arrays]
         self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
-        self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture)
+        self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan)
         self._there: dict[int, list] = {}
 
     def run(self, leaves: list, donated: set[int] | None = None) -> Any:
@@ -147,7 +147,7 @@ class Jitted:
             rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
             found = self._traces[key] = Traced(
                 call, _name(self._fn), leaves, form, _names(self._fn, moving, rest), None, self._options["target"], self._profile(),
-                self._options["capture_graph"],
+                self._options["capture_graph"], self._options["plan"],
             )
         return found, leaves
 
@@ -293,6 +293,7 @@ def jit(
     bindings: dict | None = None,
     numerics: str | None = None,
     donate_argnums: int | tuple[int, ...] = (),
+    plan: str | None = None,
 ) -> Any:
     """Compiles a function of arrays. The function is called with tracers, once for each form, shapes and dtypes of its
     arguments; what it does to them is what runs.
@@ -300,12 +301,16 @@ def jit(
     ``numerics`` is a profile (``"default"``, ``"deterministic"``, ``"strict"``), ``deterministic=True`` the second of them;
     ``target`` names a backend. Arrays on a CUDA device make the function run there, on their library's current stream.
     ``capture_graph`` records the launches into a CUDA graph and replays it where arrays come again at the same addresses; on the
-    host launches are recorded and replayed in any case. Arrays of ``donate_argnums`` may be written over by results. Random numbers come from keys (`ts.random`), so that there is no ``seed`` to set."""
+    host launches are recorded and replayed in any case. Arrays of ``donate_argnums`` may be written over by results. Random
+    numbers come from keys (`ts.random`), so that there is no ``seed`` to set.
+
+    ``f.compiled(*args).plan`` is the plan as text: which values have memory (``store``), which are parts of kernels (``fused``), and
+    which kernels run on what. Change ``fused`` to ``store``, or the other way round, and hand the text back as ``plan``."""
     if fn is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames, capture_graph=capture_graph,
             deterministic=deterministic, seed=seed, target=target, bindings=bindings, numerics=numerics,
-            donate_argnums=donate_argnums,
+            donate_argnums=donate_argnums, plan=plan,
         )  # fmt: skip
     if not callable(fn):
         raise fail("E_ARGUMENT", f"expected a function, got {type(fn).__name__}", "write `@ts.jit` above a function")
@@ -319,7 +324,7 @@ def jit(
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     options = {
         "capture_graph": capture_graph, "deterministic": deterministic, "seed": seed, "target": target, "bindings": bindings,
-        "numerics": numerics, "donate_argnums": (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums),
+        "numerics": numerics, "plan": plan, "donate_argnums": (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums),
     }  # fmt: skip
     return Jitted(fn, nums, names, options)
 

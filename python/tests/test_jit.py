@@ -207,3 +207,22 @@ def test_a_kernel_says_what_does_not_fit():
         ts.jit(lambda x: saxpy(x, x, 1.0))(np.ones(3))
     with pytest.raises(ts.ShapeError, match="extent n = 3"):
         ts.jit(lambda x, y: saxpy(x, y, 1.0))(np.ones(3, np.float32), np.ones(4, np.float32))
+
+
+def test_a_plan_is_read_changed_and_fed_back():
+    def f(x):
+        y = ts.xp.exp(x) + 1.0
+        return ts.xp.sum(y * 2.0)
+
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) / 8
+    first = ts.jit(f)
+    text = first.compiled(x).plan
+    assert text.startswith("plan @f") and " ; " in text
+    # The exponentials get memory of their own.
+    line = next(line for line in text.splitlines() if line.strip().startswith("fused %") and line.endswith("; exp"))
+    second = ts.jit(f, plan=text.replace(line, line.replace("fused", "store")))
+    name = line.split()[1]
+    assert f"store {name} " in second.compiled(x).plan and f"store {name} " not in text
+    np.testing.assert_allclose(second(x), first(x), rtol=1e-6)
+    with pytest.raises(ts.TesseraError, match="expected a line of a plan, got `nonsense`"):
+        ts.jit(f, plan=text + "\nnonsense")(x)

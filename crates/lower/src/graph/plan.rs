@@ -109,6 +109,8 @@ pub struct Plan {
     pub params: Vec<BufferId>,
     /// Where results are, and their types.
     pub results: Vec<(BufferId, Type)>,
+    /// Values without memory, which are parts of kernels: name, type, and what makes them.
+    pub fused: Vec<(String, Type, &'static str)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -132,6 +134,7 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
             steps: Vec::new(),
             params: Vec::new(),
             results: Vec::new(),
+            fused: Vec::new(),
         },
         known: BTreeMap::new(),
         at: BTreeMap::new(),
@@ -244,6 +247,15 @@ impl Planner<'_> {
             let buffer = self.buffer(v, origin);
             let array = self.whole(buffer, v);
             self.at.insert(v, array);
+        }
+        for &id in &func.blocks[block].ops {
+            let op = &func.ops[id];
+            for &v in op.results.iter().filter(|_| op.code != GraphOp::Const) {
+                if !self.at.contains_key(&memory_of(&grouping, v)) {
+                    let name = func.name_of(v).map_or_else(|| v.to_string(), str::to_string);
+                    self.plan.fused.push((name, func.ty(v).clone(), op.code.mnemonic()));
+                }
+            }
         }
         let mut steps = Vec::new();
         for place in in_order(&grouping.groups) {

@@ -1,8 +1,9 @@
 //! A plan as text: what has memory, which kernels run in which order on what.
 //!
-//! Lines that begin with `store` say that a value has memory of its own. [`PlanOptions::from_text`] reads them back,
-//! so that a plan can be printed, changed there and asked for: a value that is not listed may become
-//! part of a kernel, one that is listed never does.
+//! Lines that begin with `store` say that a value has memory of its own, those that begin with `fused`
+//! that it is a part of kernels alone. [`PlanOptions::from_text`] reads the first back, so that a plan can be
+//! printed, changed there and asked for: a value that is listed gets memory, one that is not may become a
+//! part of a kernel.
 
 use super::plan::{Array, Origin, Plan, PlanOptions, Step};
 use std::collections::BTreeSet;
@@ -22,6 +23,9 @@ impl Display for Plan {
             };
             let word = if buffer.origin == Origin::Scratch { "store" } else { "given" };
             writeln!(f, "  {word} %{} : {} ; b{i}, {what}", buffer.name, buffer.ty)?;
+        }
+        for (name, ty, op) in &self.fused {
+            writeln!(f, "  fused %{name} : {ty} ; {op}")?;
         }
         steps(f, self, &self.steps, 1)
     }
@@ -110,9 +114,9 @@ impl PlanOptions {
             }
             None => return Err(error(0, "expected a plan, got no text".into())),
         }
-        const WORDS: [&str; 12] = [
-            "given", "launch", "host", "call", "copy", "if", "else", "while", "holds", "loop",
-            "plan", ";",
+        const WORDS: [&str; 13] = [
+            "given", "fused", "launch", "host", "call", "copy", "if", "else", "while", "holds",
+            "loop", "plan", ";",
         ];
         let mut materialise = BTreeSet::new();
         for (i, line) in lines {

@@ -19,21 +19,32 @@ use tessera_numerics::Profile;
 #[pyclass(frozen, module = "tessera._core")]
 pub struct Executable(GraphProgram);
 
+/// How a function is compiled, as Python says it.
+pub struct Asked {
+    pub backend: Option<String>,
+    pub separate: bool,
+    pub profile: usize,
+    pub device: Option<u32>,
+    /// The text of a plan, as printed or changed.
+    pub plan: Option<String>,
+}
+
 pub fn compile(
     py: Python<'_>,
     module: &GraphModule,
     func: &str,
-    backend: Option<String>,
-    separate: bool,
-    profile: usize,
-    device: Option<u32>,
+    asked: Asked,
 ) -> PyResult<Executable> {
+    let Asked { backend, separate, profile, device, plan } = asked;
     enter(py, || {
         let types = match module.func(func) {
             Some(f) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
             None => Vec::new(),
         };
-        let plan = PlanOptions { separate, ..PlanOptions::default() };
+        let plan = match plan {
+            Some(text) => PlanOptions::from_text(&text)?,
+            None => PlanOptions { separate, ..PlanOptions::default() },
+        };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         let options = GraphOptions { backend, device, profile, plan };
         compile_graph(module, func, &types, &BACKENDS, &options)

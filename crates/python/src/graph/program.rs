@@ -132,8 +132,9 @@ impl Program {
     }
 
     /// Compiles a function, whose parameters have known extents. `separate`: without fusion.
-    /// `device` holds the arrays; none is the host.
-    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None))]
+    /// `device` holds the arrays; none is the host. `plan` is the text of a plan to follow.
+    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None))]
+    #[expect(clippy::too_many_arguments, reason = "names of Python's")]
     fn compile(
         &self,
         py: Python<'_>,
@@ -142,9 +143,11 @@ impl Program {
         separate: bool,
         profile: usize,
         device: Option<u32>,
+        plan: Option<String>,
     ) -> PyResult<Executable> {
         let module = self.lock().clone();
-        executable::compile(py, &module, func, backend, separate, profile, device)
+        let asked = executable::Asked { backend, separate, profile, device, plan };
+        executable::compile(py, &module, func, asked)
     }
 
     /// Says what the kernel is that functions call by this name; `order` are the parameters that
