@@ -43,7 +43,9 @@ def works():
     yield "Sq 1k Sk 8k", (4, 16, 16, 1024, 8192, 128), False, {}, 1.0
     yield "window 1024 at 16k (peer: dense causal)", (1, 16, 16, 16384, 16384, 128), True, {"window": 1024}, 2.0
     yield "soft cap 4k (peer: our plain kernel)", (4, 16, 16, 4096, 4096, 128), False, {"score_mod": soft_cap}, 0.85
-    yield "std 16 hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"std": 16.0}, 0.85
+    # Scores of standard deviation 16, and of 256: inputs of 4 and of 16.
+    yield "inputs of std 4, hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"std": 4.0}, 0.85
+    yield "inputs of std 16, hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"std": 16.0}, 0.85
     yield "ramp hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"ramp": True}, 0.85
 
 
@@ -51,7 +53,7 @@ def inputs(shape, more):
     b, h, hk, sq, sk, d = shape
     made = [torch.randn(*s, device="cuda", dtype=torch.bfloat16) for s in ((b, h, sq, d), (b, hk, sk, d), (b, hk, sk, d))]
     if std := more.get("std"):
-        made[0], made[1] = made[0] * std**0.5, made[1] * std**0.5
+        made[0], made[1] = made[0] * std, made[1] * std
     if more.get("ramp"):
         # Scores that grow by 2**41 with each block of 128 keys, alike for all queries.
         step = 41 * 0.6931 * d**0.5 / 4
