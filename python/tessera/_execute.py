@@ -48,6 +48,8 @@ class Runner:
         found = self._compiled.get((profile, device))
         if found is None:
             found = self.program.compile(self.func, self.backend, False, profile, device, self.plan)
+            if self.plan is not None:
+                _known(self.plan, found.plan)
             self._compiled[profile, device] = found
         return found
 
@@ -118,6 +120,15 @@ def _is_dense(x: Array) -> bool:
             return False
         step *= extent
     return True
+
+
+def _known(given: str, made: str) -> None:
+    """A plan that names what the function does not have is a mistake, and not a wish."""
+    names = [line.split()[1] for line in given.splitlines() if line.split()[:1] == ["store"]]
+    there = set(made.split())
+    if missing := [name for name in names if name not in there]:
+        raise fail("E_ARGUMENT", f"expected values of the function in its plan, got {', '.join(missing)}",
+                   "names are those that `f.compiled(*args).plan` prints for these arguments")  # fmt: skip
 
 
 def _row_major(array: Any, wanted: tuple) -> numpy.ndarray:

@@ -193,6 +193,8 @@ class Jitted:
         nums = self._options["donate_argnums"]
         if not nums:
             return None
+        if bad := [n for n in nums if not -len(args) <= n < len(args)]:
+            raise fail("E_ARGUMENT", f"expected `donate_argnums` to be places of the {len(args)} arguments, got {bad[0]}")
         wanted = {n % len(args) for n in nums if args}
         fixed = {n % len(args) for n in self._nums if args}
         out, at = set(), 0
@@ -320,11 +322,18 @@ def jit(
                        "pass a key to the function and use `ts.random`" if name == "seed" else "pass arguments to the function")  # fmt: skip
     if numerics is not None and numerics not in PROFILES:
         raise fail("E_ARGUMENT", f"expected a profile (one of {', '.join(PROFILES)}), got {numerics!r}")
+    if plan is not None and not isinstance(plan, str):
+        raise fail("E_ARGUMENT", f"expected `plan` to be the text of a plan, got {type(plan).__name__}",
+                   "start from `f.compiled(*args).plan`")  # fmt: skip
+    donated = (donate_argnums,) if isinstance(donate_argnums, int) else donate_argnums
+    if not isinstance(donated, (tuple, list)) or not all(isinstance(n, int) for n in donated):
+        raise fail("E_ARGUMENT", f"expected `donate_argnums` to be places of arguments, got {donate_argnums!r}",
+                   "write such as `donate_argnums=(0, 1)`")  # fmt: skip
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     options = {
         "capture_graph": capture_graph, "deterministic": deterministic, "seed": seed, "target": target, "bindings": bindings,
-        "numerics": numerics, "plan": plan, "donate_argnums": (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums),
+        "numerics": numerics, "plan": plan, "donate_argnums": tuple(donated),
     }  # fmt: skip
     return Jitted(fn, nums, names, options)
 

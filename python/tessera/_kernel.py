@@ -159,7 +159,7 @@ class KernelFn:
         no pass has is refused with the list of them. ``TESSERA_OFF`` does so for every kernel.
         """
         given = {name: capture(value) for name, value in values.items()}
-        passes = [off] if isinstance(off, str) else list(off)
+        passes = [off] if isinstance(off, str) else list(off) if isinstance(off, (list, tuple, set, frozenset)) else [str(off)]
         return Compiled(self, self._kernel.jit(given, _layouts(layouts or {}), target, profile_now(), passes))
 
     def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:

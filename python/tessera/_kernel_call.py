@@ -105,7 +105,9 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any) -> Any:
     new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], made, strict=True))
     for n in new:
         frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())
-    out = [new.get(n, values.get(n, fixed.get(n))) for n in traced.returns]
+    # As outside of a trace: what the kernel returns, and what was left to us.
+    returned = [*traced.returns, *(n for n, _ in late if n not in traced.returns)]
+    out = [new.get(n, values.get(n, fixed.get(n))) for n in returned]
     return None if not out else out[0] if len(out) == 1 else tuple(out)
 
 

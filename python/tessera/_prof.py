@@ -79,6 +79,8 @@ class Profile:
     @contextmanager
     def range(self, name: str) -> Iterator[None]:
         """Names a part of the block; it stands in the trace above what runs in it. The host's time."""
+        if not isinstance(name, str):
+            raise _core.error("E_TYPE", f"expected the name of a range, got {name!r}", 'write `with p.range("forward"):`')
         begin = time.perf_counter()
         try:
             yield
@@ -172,7 +174,7 @@ class Profile:
     def save(self, path: Any) -> None:
         """Writes the trace; the file appears whole or not at all."""
         target = Path(path)
-        part = target.with_name(f".{target.name}.part")
+        part = target.parent / f".{target.name}.part"
         try:
             part.write_text(json.dumps(self.trace()), encoding="utf-8")
             part.replace(target)

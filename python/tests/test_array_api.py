@@ -93,3 +93,7 @@ def test_the_namespace_tells_of_itself():
     assert info.default_dtypes()["real floating"] == xp.float32 and "complex64" not in info.dtypes()
     assert set(info.dtypes(kind="signed integer")) == {"int8", "int16", "int32", "int64"}
     assert xp.finfo(xp.float32).eps == 2.0**-23 and xp.iinfo(np.int8(3)).max == 127
+    for call, words in ((lambda: xp.finfo(xp.int32), "real floating"), (lambda: xp.iinfo(xp.float32), "integral"),
+                        (lambda: info.dtypes(kind="nope"), "expected a kind of dtypes")):  # fmt: skip
+        with pytest.raises(ts.TesseraError, match=words):
+            call()

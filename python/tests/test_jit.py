@@ -224,5 +224,29 @@ def test_a_plan_is_read_changed_and_fed_back():
     name = line.split()[1]
     assert f"store {name} " in second.compiled(x).plan and f"store {name} " not in text
     np.testing.assert_allclose(second(x), first(x), rtol=1e-6)
+    with pytest.raises(ts.TesseraError, match="expected values of the function in its plan, got %nothing"):
+        ts.jit(f, plan=text + "\n  store %nothing")(x)
+    with pytest.raises(ts.TesseraError, match="expected `plan` to be the text of a plan, got int"):
+        ts.jit(f, plan=3)
     with pytest.raises(ts.TesseraError, match="expected a line of a plan, got `nonsense`"):
         ts.jit(f, plan=text + "\nnonsense")(x)
+
+
+def test_places_of_donated_arguments():
+    with pytest.raises(ts.TesseraError, match="expected `donate_argnums` to be places of arguments, got 'x'"):
+        ts.jit(lambda x: x, donate_argnums="x")
+    with pytest.raises(ts.TesseraError, match="places of the 1 arguments, got 5"):
+        ts.jit(lambda x: x * 2, donate_argnums=5)(np.ones(3, np.float32))
+
+
+@ts.kernel
+def picked(x: ts.Tensor["n", ts.f32], i: ts.Tensor["n", ts.i32], y: ts.Out["n", ts.f32]):
+    j = ts.tile.linear_id()
+    y[j] = x[i[j]]
+
+
+def test_arrays_that_are_left_to_a_kernel_come_back_from_a_trace_too():
+    x, i = np.arange(4, dtype=np.float32), np.array([2, 0, 3, 1], np.int32)
+    assert ts.jit(lambda x: picked(x, i) + 1.0)(x).tolist() == (picked(x, i) + 1.0).tolist() == [3.0, 1.0, 4.0, 2.0]
+    w = np.array([1.0, 2.0, 4.0, 8.0], np.float32)
+    assert ts.grad(lambda x: ts.xp.sum(picked(x, i) * w))(x).tolist() == [2.0, 8.0, 1.0, 4.0]

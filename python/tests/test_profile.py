@@ -105,6 +105,11 @@ def test_a_trace_that_cannot_be_written_is_told(tmp_path):
         pass
     with pytest.raises(ts.TesseraError, match="the trace cannot be written"):
         p.save(tmp_path / "none" / "trace.json")
+    with pytest.raises(ts.TesseraError, match="the trace cannot be written"):
+        p.save("/")
+    with pytest.raises(ts.TesseraError, match="expected the name of a range, got 3"):
+        with p.range(3):
+            pass
 
 
 def test_the_command_runs_a_program(tmp_path):

@@ -230,6 +230,8 @@ def attend(
     if not HK or H % HK:
         help = "each head of k and v serves as many heads of q"
         raise _core.error("E_SHAPE_MISMATCH", f"expected heads of q in multiples of {HK}, the heads of k, got {H}", help)
+    if free is not None and not isinstance(free, bool):
+        raise _core.error("E_TYPE", f"expected `free_reference` to be True, False or None, got {free!r}", "leave it out")
     seen = sight(causal, window, Sq, Sk)
     scores, extra = bound(score_mod, "score_mod") if score_mod is not None else (any_score, [])
     mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
@@ -248,7 +250,7 @@ def attend(
         forward(
             q, k, v, o, lse, *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
             len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse,
-            wanted > 0, BM, BN, 0, 0, True if free is None else bool(free),
+            wanted > 0, BM, BN, 0, 0, free is not False,
         )  # fmt: skip
     if rank == 3:
         out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._trace import fail
 from . import _types
 
 _KINDS = {
@@ -33,6 +34,8 @@ class Info:
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
         wanted = ("bool", "numeric") if kind is None else kind if isinstance(kind, tuple) else (kind,)
+        if unknown := [one for one in wanted if one not in _KINDS]:
+            raise fail("E_ARGUMENT", f"expected a kind of dtypes (one of {', '.join(_KINDS)}), got {unknown[0]!r}")
         return {name: getattr(_types, name) for one in wanted for name in _KINDS[one]}
 
 

@@ -13,7 +13,7 @@ from .._dtypes import bf16 as bfloat16, bool_ as bool, dtype as as_dtype, f16 as
 from .._dtypes import i8 as int8, i16 as int16, i32 as int32, i64 as int64, u8 as uint8, u16 as uint16, u32 as uint32
 from .._dtypes import u64 as uint64
 from .._promote import kind as kind_of, meet
-from .._trace import aval, is_array
+from .._trace import aval, fail, is_array
 
 __all__ = [
     "bfloat16", "bool", "can_cast", "e", "finfo", "float16", "float32", "float64", "iinfo", "inf", "int8", "int16", "int32",
@@ -45,11 +45,18 @@ class FloatLimits:
     dtype: Any
 
 
+def _of_kind(type: Any, kind: str, name: str) -> Any:
+    given = as_dtype(getattr(type, "dtype", type))
+    if not isdtype(given, kind):
+        raise fail("E_TYPE", f"expected a dtype of kind {kind!r} for `{name}`, got {given}")
+    return given
+
+
 def finfo(type: Any, /) -> FloatLimits:
     """Limits of a float dtype, or of that of an array."""
     import ml_dtypes
 
-    given = as_dtype(getattr(type, "dtype", type))
+    given = _of_kind(type, "real floating", "finfo")
     wanted = numpy_dtype(given)
     found = numpy.finfo(wanted) if wanted.kind == "f" else ml_dtypes.finfo(wanted)
     normal = getattr(found, "smallest_normal", None) or found.tiny
@@ -58,7 +65,7 @@ def finfo(type: Any, /) -> FloatLimits:
 
 def iinfo(type: Any, /) -> Limits:
     """Limits of an integer dtype, or of that of an array."""
-    given = as_dtype(getattr(type, "dtype", type))
+    given = _of_kind(type, "integral", "iinfo")
     found = numpy.iinfo(numpy_dtype(given))
     return Limits(int(found.bits), int(found.max), int(found.min), given)
 
