@@ -27,6 +27,13 @@ def saxpy(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32):
 
 
 @ts.kernel
+def saxpy_one(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.program_id(0) * 64
+    y[i : i + 64] = x[i : i + 64] + y[i : i + 64]
+    return y
+
+
+@ts.kernel
 def doubled(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):
     i = ts.tile.program_id(0) * 64
     y[i : i + 64] = 2.0 * x[i : i + 64]
@@ -455,6 +462,29 @@ def test_launches_are_recorded_and_done_again(log):
     with ts.runtime.capture_graph():
         saxpy(y, there_before, 1.0)
     assert log()[before:] == [], "nothing waits in a recording"
+
+
+def test_a_compiled_function_is_one_graph_from_its_second_call_on(log):
+    """Line 5 of the acceptance list: `@jit(capture_graph=True)` replays, with equal results."""
+
+    def twice(x, y):
+        return saxpy_one(x, saxpy_one(x, y))
+
+    plain, captured = ts.jit(twice), ts.jit(twice, capture_graph=True)
+    x, y = there(f32(8)), there(f32(8) + 1)
+    want = plain(x, y).numpy()
+    assert (want == 3 * f32(8) + 1).all()
+    assert (captured(x, y).numpy() == want).all(), "the first call loads the code"
+    for turn in range(3):
+        before, graphs = len(log()), CUDA.fake_graph_launches()
+        result = captured(x, y)
+        lines = [line for line in log()[before:] if line.startswith(("launch", "replay"))]
+        assert CUDA.fake_graph_launches() == graphs + 1, turn
+        assert len(lines) > 1 and all(line.startswith("replay") for line in lines), lines
+        assert (result.numpy() == want).all()
+        assert (y.numpy() == f32(8) + 1).all(), "an argument is no result"
+        del result
+    assert captured.compiled(x, y).graphs >= 1 and plain.compiled(x, y).graphs == 0
 
 
 def test_what_cannot_be_recorded_is_said():

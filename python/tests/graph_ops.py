@@ -26,6 +26,8 @@ class Op:
     smooth: bool = True
     ints: tuple[int, ...] = ()
     bound: float = 1e-12
+    #: Whether the function takes arrays of any extents above one, as long as equal ones stay equal.
+    any_extent: bool = True
 
 
 _erf = np.vectorize(math.erf, otypes=[float])
@@ -68,6 +70,31 @@ def _cross_entropy(x, labels):
     return -np.take_along_axis(log_p, labels[..., None], -1).mean()
 
 
+def _drawn(op: Op) -> tuple:
+    """Shapes by chance: any rank for functions of elements, else the first shapes with other extents."""
+    # The name is the seed: a new row leaves the others as they are.
+    rng = np.random.default_rng(list(op.name.encode()))
+    if op.shapes is ONE:
+        return (tuple(int(d) for d in rng.integers(1, 6, rng.integers(0, 5))),)
+    if op.shapes is TWO:
+        full = [int(d) for d in rng.integers(1, 6, rng.integers(1, 5))]
+        cut = [full[int(rng.integers(0, len(full) + 1)) :], full]
+        # Every extent is there in one of the two at least.
+        parts = [tuple(1 if rng.random() < 0.25 else d for d in cut[0]), tuple(cut[1])]
+        return tuple(parts[:: int(rng.choice([-1, 1]))])
+    names = {d: int(rng.integers(2, 7)) for shape in op.shapes[0] for d in shape if d > 1}
+    return tuple(tuple(names.get(d, d) for d in shape) for shape in op.shapes[0])
+
+
+def cases() -> list[tuple[Op, tuple]]:
+    """Every row with every shape: those that are written, and one by chance where any extents will do."""
+    out = []
+    for op in OPS:
+        shapes = [*op.shapes, *([_drawn(op)] if op.any_extent else [])]
+        out += [(op, s) for s in dict.fromkeys(shapes)]
+    return out
+
+
 def unary(name: str, reference: Any, low: float = -2.0, high: float = 2.0, smooth: bool = True) -> Op:
     return Op(name, getattr(xp, name), reference, ONE, (low, high), smooth)
 
@@ -104,21 +131,21 @@ OPS = [
       for n in ("argmax", "argmin", "any", "all", "argsort", "count_nonzero")),
     Op("sort", lambda x: xp.sort(x, 0), lambda x: np.sort(x, 0), [((5, 3),), ((1, 2),), ((0, 2),)]),
     Op("sort, descending", lambda x: xp.sort(x, descending=True), lambda x: -np.sort(-x), [((3, 5),)]),
-    Op("top_k", lambda x: xp.top_k(x, 2)[0], lambda x: -np.sort(-x)[..., :2], [((3, 5),)]),
+    Op("top_k", lambda x: xp.top_k(x, 2)[0], lambda x: -np.sort(-x)[..., :2], [((3, 5),)], any_extent=False),
     Op("cumulative_sum", lambda x: xp.cumulative_sum(x, -1), lambda x: np.cumsum(x, -1), [((3, 4),), ((1,),), ((2, 0),)]),
     Op("cumulative_prod", lambda x: xp.cumulative_prod(x, 0), lambda x: np.cumprod(x, 0), [((3, 4),), ((1,),)], (0.5, 2.0)),
     Op("logsumexp", lambda x: xp.logsumexp(x, -1), lambda x: np.log(np.exp(x).sum(-1)), [((3, 4),), ((1, 1),)]),
     # Shapes.
-    Op("reshape", lambda x: xp.reshape(x, (-1, 2)), lambda x: x.reshape(-1, 2), [((3, 4),), ((1, 2),)]),
+    Op("reshape", lambda x: xp.reshape(x, (-1, 2)), lambda x: x.reshape(-1, 2), [((3, 4),), ((1, 2),)], any_extent=False),
     Op("permute_dims", lambda x: xp.permute_dims(x, (2, 0, 1)), lambda x: x.transpose(2, 0, 1), [((2, 3, 4),), ((1, 0, 2),)]),
     Op("swapaxes", lambda x: xp.swapaxes(x, 0, -1), lambda x: np.swapaxes(x, 0, -1), [((2, 3, 4),)]),
     Op("moveaxis", lambda x: xp.moveaxis(x, 0, -1), lambda x: np.moveaxis(x, 0, -1), [((2, 3, 4),)]),
     Op("expand_dims", lambda x: xp.expand_dims(x, 1), lambda x: np.expand_dims(x, 1), [((3, 4),)]),
     Op("squeeze", lambda x: xp.squeeze(x, 1), lambda x: np.squeeze(x, 1), [((3, 1, 2),)]),
-    Op("broadcast_to", lambda x: xp.broadcast_to(x, (2, 3, 4)), lambda x: np.broadcast_to(x, (2, 3, 4)), [((3, 1),), ((),), ((4,),)]),
+    Op("broadcast_to", lambda x: xp.broadcast_to(x, (2, 3, 4)), lambda x: np.broadcast_to(x, (2, 3, 4)), [((3, 1),), ((),), ((4,),)], any_extent=False),
     Op("concat", lambda x, y: xp.concat([x, y], 1), lambda x, y: np.concatenate([x, y], 1), [((3, 2), (3, 4)), ((3, 0), (3, 1))]),
     Op("stack", lambda x, y: xp.stack([x, y], -1), lambda x, y: np.stack([x, y], -1), [((3, 2), (3, 2)), ((), ())]),
-    Op("split", lambda x: xp.split(x, 2, 1)[1], lambda x: np.split(x, 2, 1)[1], [((3, 4),)]),
+    Op("split", lambda x: xp.split(x, 2, 1)[1], lambda x: np.split(x, 2, 1)[1], [((3, 4),)], any_extent=False),
     Op("flip", lambda x: xp.flip(x, 0), lambda x: np.flip(x, 0), [((3, 4),), ((0,),)]),
     Op("roll", lambda x: xp.roll(x, 2, 1), lambda x: np.roll(x, 2, 1), [((3, 5),)]),
     Op("tile", lambda x: xp.tile(x, (2, 3)), lambda x: np.tile(x, (2, 3)), [((2, 3),), ((3,),)]),
@@ -126,22 +153,22 @@ OPS = [
     Op("pad", lambda x: xp.pad(x, [(1, 0), (2, 1)]), lambda x: np.pad(x, [(1, 0), (2, 1)]), [((2, 3),), ((1, 0),)]),
     Op("matrix_transpose", xp.matrix_transpose, lambda x: np.swapaxes(x, -1, -2), [((2, 3, 4),), ((1, 0),)]),
     Op("broadcast_arrays", lambda x, y: xp.broadcast_arrays(x, y)[0] * y, lambda x, y: np.broadcast_arrays(x, y)[0] * y, TWO),
-    Op("unstack", lambda x: xp.unstack(x, axis=1)[2], lambda x: x[:, 2], [((3, 4),)]),
+    Op("unstack", lambda x: xp.unstack(x, axis=1)[2], lambda x: x[:, 2], [((3, 4),)], any_extent=False),
     Op("meshgrid", lambda x, y: xp.meshgrid(x, y)[0] * xp.meshgrid(x, y)[1], lambda x, y: np.meshgrid(x, y)[0] * np.meshgrid(x, y)[1], [((3,), (4,))]),
     Op("astype", lambda x: xp.astype(x * x, "f64") + x, lambda x: x * x + x, ONE),
-    Op("dynamic_slice", lambda x, i: _p.dynamic_slice(x, [i, i], (2, 2)), lambda x, i: _part(x, i), [((4, 3), ())], ints=(1,)),
+    Op("dynamic_slice", lambda x, i: _p.dynamic_slice(x, [i, i], (2, 2)), lambda x, i: _part(x, i), [((4, 3), ())], ints=(1,), any_extent=False),
     Op("tril", xp.tril, np.tril, [((4, 4),), ((2, 3, 5),)]), Op("triu", xp.triu, np.triu, [((4, 4),)]),
     # Indexing.
-    Op("x[1]", lambda x: x[1], lambda x: x[1], [((3, 4),)]),
+    Op("x[1]", lambda x: x[1], lambda x: x[1], [((3, 4),)], any_extent=False),
     Op("x[..., None, ::2]", lambda x: x[..., None, ::2], lambda x: x[..., None, ::2], [((3, 5),), ((2, 3, 1),)]),
-    Op("x[::-2, 1:-1]", lambda x: x[::-2, 1:-1], lambda x: x[::-2, 1:-1], [((5, 4),), ((1, 2),)]),
+    Op("x[::-2, 1:-1]", lambda x: x[::-2, 1:-1], lambda x: x[::-2, 1:-1], [((5, 4),), ((1, 2),)], any_extent=False),
     Op("x[i]", lambda x, i: x[i], lambda x, i: x[i], [((4, 3), (5,)), ((4, 3), (2, 2))], ints=(1,)),
     Op("x[:, i]", lambda x, i: x[:, i], lambda x, i: x[:, i], [((2, 4, 3), (5,))], ints=(1,)),
     Op("x[i, :, i]", lambda x, i: x[i, :, i], lambda x, i: x[i, :, i], [((4, 3, 4), (5,))], ints=(1,)),
     Op("take", lambda x, i: xp.take(x, i, 1), lambda x, i: np.take(x, i, 1), [((3, 4), (2, 2))], ints=(1,)),
     Op("take_along_axis", xp.take_along_axis, lambda x, i: np.take_along_axis(x, i, -1), [((3, 4), (3, 2)), ((4,), (7,))], ints=(1,)),
     Op("at.add", lambda x, i: xp.at(x)[i].add(2.0 * x[0]), lambda x, i: _added(x, i, 2.0 * x[0]), [((4, 3), (5,))], ints=(1,)),
-    Op("at.set", lambda x: xp.at(x)[1:, 0].set(7.0), lambda x: _set(x), [((3, 2),)]),
+    Op("at.set", lambda x: xp.at(x)[1:, 0].set(7.0), lambda x: _set(x), [((3, 2),)], any_extent=False),
     # Products.
     Op("matmul", xp.matmul, np.matmul, [((3, 4), (4, 5)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((4,), (4, 5)),
                                         ((3, 4), (4,)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((0, 4), (4, 2)), ((2, 0), (0, 3))]),
@@ -156,7 +183,7 @@ OPS = [
     Op("log_softmax", nn.log_softmax, lambda x: np.log(_softmax(x)), [((3, 4),)]),
     Op("layernorm", nn.layernorm, _layernorm, [((3, 4),), ((3, 4), (4,), (4,)), ((2, 3, 5), (5,))]),
     Op("rmsnorm", nn.rmsnorm, lambda x, w=1.0: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w, [((3, 4),), ((3, 4), (4,))]),
-    Op("groupnorm", lambda x: nn.groupnorm(x, 2), lambda x: _layernorm(x.reshape(x.shape[0], 2, -1)).reshape(x.shape), [((2, 4, 3),)]),
+    Op("groupnorm", lambda x: nn.groupnorm(x, 2), lambda x: _layernorm(x.reshape(x.shape[0], 2, -1)).reshape(x.shape), [((2, 4, 3),)], any_extent=False),
     Op("gelu", nn.gelu, lambda x: x * 0.5 * (1 + _erf(x / math.sqrt(2))), ONE),
     Op("gelu, tanh", lambda x: nn.gelu(x, True), lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))), ONE),
     Op("silu", nn.silu, lambda x: x / (1 + np.exp(-x))), Op("relu", nn.relu, lambda x: np.maximum(x, 0)),
@@ -171,12 +198,12 @@ OPS = [
     Op("nll_loss", nn.nll_loss, lambda x, i: -np.take_along_axis(x, i[..., None], -1).mean(), [((3, 4), (3,))], ints=(1,)),
     Op("kl_div", nn.kl_div, lambda x, t: (t * (np.log(t) - x)).mean(), [((3, 4), (3, 4))], (0.2, 1.5)),
     Op("embedding", nn.embedding, lambda t, i: t[i], [((4, 3), (2, 5))], ints=(1,)),
-    Op("attention", lambda q, k, v: nn.attention(q, k, v, causal=True), _attention, [((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3))]),
-    Op("conv2d", nn.conv2d, _conv2d, [((2, 3, 5, 6), (4, 3, 3, 2)), ((1, 1, 3, 3), (1, 1, 3, 3))]),
-    Op("conv1d", nn.conv1d, lambda x, w: _conv2d(x[:, :, None], w[:, :, None])[:, :, 0], [((2, 3, 6), (4, 3, 2))]),
-    Op("conv3d", nn.conv3d, lambda x, w: _conv2d(x[:, :, 0], w[:, :, 0])[:, :, None], [((1, 2, 1, 4, 3), (2, 2, 1, 2, 2))]),
-    Op("max_pool", lambda x: nn.max_pool(x, 2), lambda x: _pool(x, np.max), [((2, 3, 4, 6),)]),
-    Op("avg_pool", lambda x: nn.avg_pool(x, 2), lambda x: _pool(x, np.mean), [((2, 3, 4, 6),)]),
+    Op("attention", lambda q, k, v: nn.attention(q, k, v, causal=True), _attention, [((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3))], any_extent=False),
+    Op("conv2d", nn.conv2d, _conv2d, [((2, 3, 5, 6), (4, 3, 3, 2)), ((1, 1, 3, 3), (1, 1, 3, 3))], any_extent=False),
+    Op("conv1d", nn.conv1d, lambda x, w: _conv2d(x[:, :, None], w[:, :, None])[:, :, 0], [((2, 3, 6), (4, 3, 2))], any_extent=False),
+    Op("conv3d", nn.conv3d, lambda x, w: _conv2d(x[:, :, 0], w[:, :, 0])[:, :, None], [((1, 2, 1, 4, 3), (2, 2, 1, 2, 2))], any_extent=False),
+    Op("max_pool", lambda x: nn.max_pool(x, 2), lambda x: _pool(x, np.max), [((2, 3, 4, 6),)], any_extent=False),
+    Op("avg_pool", lambda x: nn.avg_pool(x, 2), lambda x: _pool(x, np.mean), [((2, 3, 4, 6),)], any_extent=False),
 ]  # fmt: skip
 
 
@@ -228,6 +255,18 @@ def _set(x):
     out = x.copy()
     out[1:, 0] = 7.0
     return out
+
+
+def floats(op: Op, args: list) -> list:
+    """Those of the arguments that derivatives are taken by."""
+    return [a for k, a in enumerate(args) if k not in op.ints]
+
+
+def question(op: Op, shapes: tuple) -> tuple[list, np.ndarray, tuple]:
+    """What is asked about a row: arguments, weights that make one number of its results, and a direction."""
+    args, rng = arguments(op, shapes), np.random.default_rng(7)
+    weights = np.asarray(rng.standard_normal(np.shape(op.reference(*args))))
+    return args, weights, tuple(np.asarray(rng.standard_normal(a.shape)) for a in floats(op, args))
 
 
 def arguments(op: Op, shapes: tuple, seed: int = 0) -> list[np.ndarray]:

@@ -114,3 +114,26 @@ def test_the_line_that_verifies_an_installation_needs_no_gpu():
     script = "import tessera; print(tessera.__version__)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT / "python")
     assert (done.returncode, done.stdout.strip()) == (0, ts.__version__), done.stderr
+
+
+def test_a_captured_function_gives_equal_results_when_it_is_called_again():
+    """Line 5 on the host, where launches are recorded and done again; on a device `cuda_cases.py` counts graph launches."""
+
+    def step(x, w):
+        return ts.nn.gelu(x @ w) + x
+
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((5, 7)), rng.standard_normal((7, 7))
+    captured = ts.jit(step, capture_graph=True)
+    want = ts.jit(step)(x, w)
+    for _ in range(3):
+        assert captured(x, w).tobytes() == want.tobytes()
+    other = rng.standard_normal((5, 7))
+    assert captured(other, w).tobytes() == ts.jit(step)(other, w).tobytes(), "new arrays, not the recorded ones"
+    assert captured.retraces == []
+
+
+def test_the_derivative_that_is_printed():
+    """Line 24: the value and the derivative of `x*x + 2x` at 3."""
+    y, pull = ts.vjp(lambda x: x * x + 2 * x, 3.0)
+    assert (float(y), float(pull(1.0))) == (15.0, 8.0)
