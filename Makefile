@@ -32,7 +32,7 @@ bless: ## Rewrite the expectations in tests and documentation from what the code
 	@TESSERA_BLESS=1 cargo test --workspace
 	@scripts/build-extension.sh
 	@TESSERA_BLESS=1 .venv/bin/python -m pytest -q python/tests/test_docs.py python/tests/test_error_pages.py \
-		python/tests/test_ledger.py python/tests/test_graph_ops.py
+		python/tests/test_ledger.py python/tests/test_graph_ops.py::test_every_row_is_in_the_page
 
 clean: ## Remove everything that was built or installed here
 	rm -rf target build dist .venv .pytest_cache python/tessera/*.so

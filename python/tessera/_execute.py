@@ -8,10 +8,10 @@ from typing import Any
 import numpy
 
 from ._arrays import _upload as upload, for_result, numpy_dtype
-from ._core import Array
+from ._core import Array, dim_value
 from ._dtypes import dtype as as_dtype
 from ._profile import current as profile_now
-from ._trace import fail, to_numpy
+from ._trace import aval, fail, to_numpy
 
 #: "compiled" or "oracle"; the second is what every result is judged by.
 _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
@@ -40,40 +40,67 @@ class Runner:
         self.params = [(tuple(s), d, numpy_dtype(d)) for s, d in params]
         self.results = [(tuple(s), d, numpy_dtype(d)) for s, d in results]
         self._kernels = _Kernels(kernels, self) if kernels else None
-        self._compiled: dict[tuple[int, int | None], Any] = {}
+        #: Whether extents are left open: code is then made for each size that comes.
+        self.is_open = any(isinstance(d, str) for shape, _, _ in self.params for d in shape)
+        self._shapes: dict[tuple, list[tuple]] = {}
+        self._compiled: dict[tuple[int, int | None, tuple | None], Any] = {}
 
-    def compiled(self, device: int | None = None) -> Any:
-        """The code for the numeric profile that holds here, and for the device that has the arrays."""
+    def compiled(self, device: int | None = None, sizes: tuple | None = None) -> Any:
+        """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
+        shapes where extents are left open."""
         profile = profile_now() if self.profile is None else self.profile
-        found = self._compiled.get((profile, device))
+        found = self._compiled.get((profile, device, sizes))
         if found is None:
-            found = self.program.compile(self.func, self.backend, False, profile, device, self.plan)
+            args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
+            found = self.program.compile(self.func, self.backend, False, profile, device, self.plan, args)
             if self.plan is not None:
                 _known(self.plan, found.plan)
-            self._compiled[profile, device] = found
+            self._compiled[profile, device, sizes] = found
+        return found
+
+    def made(self) -> list[tuple[int | None, tuple | None]]:
+        """The devices and shapes that there is code for."""
+        return list(dict.fromkeys((device, sizes) for _, device, sizes in self._compiled))
+
+    def sizes(self, arrays: list[Any]) -> tuple | None:
+        """The shapes that code is made for: none where the function says all of them."""
+        return tuple(tuple(aval(a)[0]) for a in arrays) if self.is_open else None
+
+    def shapes(self, sizes: tuple | None) -> list[tuple]:
+        """The results for arguments of these shapes."""
+        if sizes is None:
+            return self.results
+        found = self._shapes.get(sizes)
+        if found is None:
+            values = {d: n for (shape, _, _), given in zip(self.params, sizes, strict=True)
+                      for d, n in zip(shape, given, strict=True) if isinstance(d, str) and d.isidentifier()}  # fmt: skip
+            found = self._shapes[sizes] = [
+                (tuple(dim_value(d, values) if isinstance(d, str) else d for d in shape), dtype, kind) for shape, dtype, kind in self.results
+            ]
         return found
 
     def __call__(self, arrays: list[Any], donated: tuple[int, ...] = ()) -> list[Any]:
         device = device_of(arrays)
+        sizes = self.sizes(arrays)
         if device is not None and _mode.get() != "oracle":
-            made = self.compiled(device)
+            made = self.compiled(device, sizes)
             if made.on_device:
-                return self._on_device(made, arrays, device, donated)
+                return self._on_device(made, arrays, device, donated, self.shapes(sizes))
         ready = [_row_major(a, t) for a, t in zip(arrays, self.params, strict=True)]
         if _mode.get() == "oracle":
             inputs = [((list(a.shape), d), a.tobytes()) for a, (_, d, _) in zip(ready, self.params, strict=True)]
             made = self.program.evaluate(self.func, inputs, self._kernels)
             return [numpy.frombuffer(b, numpy_dtype(d)).reshape(s) for s, d, b in made]
-        outputs = [numpy.empty(s, kind) for s, _, kind in self.results]
-        self.compiled().run(ready, outputs, self._kernels)
+        outputs = [numpy.empty(s, kind) for s, _, kind in self.shapes(sizes)]
+        self.compiled(None, sizes).run(ready, outputs, self._kernels)
         return outputs
 
-    def _on_device(self, made: Any, arrays: list[Any], device: int, donated: tuple[int, ...]) -> list[Any]:
+    def _on_device(self, made: Any, arrays: list[Any], device: int, donated: tuple[int, ...], results: list[tuple]) -> list[Any]:
         like = next(a for a in arrays if ordinal_of(a) is not None)
         ready = [on_device(a, t[2], device) for a, t in zip(arrays, self.params, strict=True)]
         given = {r: ready[a] for r, a in made.donations if a in donated} if donated else {}
         outputs = [given[i] if i in given else for_result(s, as_dtype(d), "write", like, device)
-                   for i, (s, d, _) in enumerate(self.results)]  # fmt: skip
+                   for i, (s, d, _) in enumerate(results)]  # fmt: skip
         made.run(ready, outputs, self._kernels, self.capture)
         return outputs
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy
 
 from . import _core, _tree
+from ._declared import annotations_of, extents, types_of
+from ._dims import Sizes, bare
 from ._errors import TesseraWarning
 from ._execute import Runner, device_of, on_device, ordinal_of
 from ._profile import PROFILES
@@ -26,12 +28,19 @@ class Traced:
     def __init__(
         self, fn: Callable, name: str, leaves: list, form: Any, names: list[str], program: Any = None,
         backend: str | None = None, profile: int | None = None, capture: bool = False, plan: str | None = None,
+        shapes: list | None = None, sizes: dict[str, int] | None = None,
     ) -> None:  # fmt: skip
-        """``leaves`` are all leaves of ``(args, kwargs)``; those that are arrays become parameters."""
-        with tracing(name, program or _core.Program(name)) as frame:
+        """``leaves`` are all leaves of ``(args, kwargs)``; those that are arrays become parameters. ``shapes`` are theirs where
+        extents have names, whose ``sizes`` are those of the call at hand."""
+        self.sizes = Sizes(sizes)
+        with tracing(name, program or _core.Program(name), self.sizes) as frame:
             given = []
-            for leaf, path in zip(leaves, names, strict=True):
-                given.append(frame.param(path, *aval(leaf)) if is_array(leaf) else leaf)
+            for at, (leaf, path) in enumerate(zip(leaves, names, strict=True)):
+                if is_array(leaf):
+                    shape, dtype, weak = aval(leaf)
+                    given.append(frame.param(path, shape if shapes is None else shapes[at], dtype, weak))
+                else:
+                    given.append(leaf)
             args, kwargs = _tree.unflatten(form, given)
             result = fn(*args, **kwargs)
             out, self.form = _tree.flatten(result)
@@ -108,7 +117,11 @@ class Jitted:
     def __init__(self, fn: Callable, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...], options: dict) -> None:
         functools.update_wrapper(self, fn)
         self._fn, self._nums, self._names, self._options = fn, static_argnums, static_argnames, options
+        #: By the arguments' own shapes, and by those with names in them, which several traces may share.
         self._traces: dict[Any, Traced] = {}
+        self._forms: dict[Any, list[Traced]] = {}
+        self._declared = annotations_of(fn)
+        self._bindings: dict[str, int] = options["bindings"] or {}
         self._why: list[str] = []
 
     def __get__(self, owner: Any, _kind: type | None = None) -> Any:
@@ -137,31 +150,54 @@ class Jitted:
         key, leaves, form, (fixed_args, fixed_names) = self._split(args, kwargs)
         found = self._traces.get(key)
         if found is None:
-            self._explain(key)
+            moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
+            rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
+            paths = _names(self._fn, moving, rest)
+            shapes, sizes = self._open(key, moving, rest, paths)
+            if shapes is not None:
+                marks = tuple(s if s[0] == "static" else (shape, *s[1:]) for s, shape in zip(key[1], shapes, strict=True))
+                form_key = (key[0], marks, key[2])
+                found = next((t for t in self._forms.get(form_key, ()) if t.sizes.broken(sizes) is None), None)
+            else:
+                form_key = key
+        if found is None:
+            self._explain(form_key, sizes)
 
             def call(*moving: Any, **rest: Any) -> Any:
                 full = [fixed_args.get(i, a) for i, a in enumerate(moving)]
                 return self._fn(*full, **rest, **fixed_names)
 
-            moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
-            rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
-            found = self._traces[key] = Traced(
-                call, _name(self._fn), leaves, form, _names(self._fn, moving, rest), None, self._options["target"], self._profile(),
-                self._options["capture_graph"], self._options["plan"],
+            found = Traced(
+                call, _name(self._fn), leaves, form, paths, None, self._options["target"], self._profile(),
+                self._options["capture_graph"], self._options["plan"], shapes, sizes,
             )
+            self._forms.setdefault(form_key, []).append(found)
+        self._traces[key] = found
         return found, leaves
+
+    def _open(self, key: Any, moving: tuple, rest: dict, paths: list[str]) -> tuple[list | None, dict[str, int]]:
+        """The shapes of the arguments with the names that annotations give extents, and what the names are."""
+        if not self._declared:
+            return None, {}
+        types = types_of(self._fn, self._declared, moving, rest)
+        avals = [None if s[0] == "static" else s for s in key[1]]
+        return extents(types, avals, paths, self._bindings)
 
     def _profile(self) -> int | None:
         """The number of the profile that was asked for; ``None`` is the one that holds where the function is called."""
         name = self._options["numerics"] or ("deterministic" if self._options["deterministic"] else None)
         return None if name is None else PROFILES.index(name)
 
-    def _explain(self, key: Any) -> None:
+    def _explain(self, key: Any, sizes: dict[str, int]) -> None:
         """Says why a function is traced again."""
-        if not self._traces:
+        if not self._forms:
             return
-        last = next(reversed(self._traces))
-        if last[0] != key[0]:
+        last = next(reversed(self._forms))
+        if key in self._forms:
+            broken = self._forms[key][-1].sizes.broken(sizes)
+            shown = ", ".join(f"{n} = {v}" for n, v in sizes.items())
+            why = f"`{broken}`, which {broken.place} asked for, does not hold with {shown}" if broken else "it was asked for"
+        elif last[0] != key[0]:
             why = f"the arguments have another form: {last[0]} and {key[0]}"
         elif last[1] != key[1]:
             pairs = [(a, b) for a, b in zip(last[1], key[1], strict=True) if a != b]
@@ -169,7 +205,7 @@ class Jitted:
         else:
             why = "a static argument changed"
         self._why.append(why)
-        if len(self._traces) == _MANY:
+        if sum(map(len, self._forms.values())) == _MANY:
             warnings.warn(
                 f"W_RESPECIALISE: `{_name(self._fn)}` is traced for the {_MANY + 1}th time; the last time because {why}",
                 TesseraWarning,
@@ -205,8 +241,23 @@ class Jitted:
             at += count
         return out
 
+    def explain(self) -> str:
+        """What was traced, with which extents left open, what each trace takes for granted and which line asked for it, what
+        was compiled, and why the function was traced again."""
+        lines = [f"{_name(self._fn)}: traced {_times(sum(map(len, self._forms.values())))}"]
+        for (_, marks, _), traces in self._forms.items():
+            for t in traces:
+                args = ", ".join(_show(m) for m in marks)
+                lines.append(f"  for {args}")
+                lines += [f"    while {g} ({g.place})" for g in t.sizes.guards]
+                for device, sizes in t.runner.made():
+                    where = "" if device is None else f" on cuda:{device}"
+                    lines.append(f"    compiled{where}" + ("" if sizes is None else f" for {', '.join(_shape(s) for s in sizes)}"))
+        lines += [f"  traced again because {why}" for why in self._why]
+        return "\n".join(lines)
+
     def trace(self, *args: Any, **kwargs: Any) -> str:
-        """The Graph IR for these arguments."""
+        """The Graph IR for these arguments: extents that annotations name are symbols."""
         return str(self._find(args, kwargs)[0].program)
 
     def host_ops(self, *args: Any, **kwargs: Any) -> list[str]:
@@ -216,7 +267,9 @@ class Jitted:
     def compiled(self, *args: Any, **kwargs: Any) -> Any:
         """What is compiled for these arguments: ``.plan``, ``.stats``, ``.backend``, ``.graphs`` (how many were recorded)."""
         found, leaves = self._find(args, kwargs)
-        return found.runner.compiled(device_of([v for v in leaves if is_array(v)]))
+        arrays = [v for v in leaves if is_array(v)]
+        device = device_of(arrays)
+        return found.runner.compiled(device, found.runner.sizes(arrays + found._held(arrays)))
 
     def stats(self, *args: Any, **kwargs: Any) -> dict:
         """What compiling took, and how many kernels there are."""
@@ -224,6 +277,7 @@ class Jitted:
 
     def cache_clear(self) -> None:
         self._traces.clear()
+        self._forms.clear()
 
 
 def _unhashable(v: Any) -> bool:
@@ -237,7 +291,15 @@ def _unhashable(v: Any) -> bool:
 def _show(sig: Any) -> str:
     if sig[0] == "static":
         return repr(sig[1])
-    return f"[{', '.join(map(str, sig[0]))}] {sig[1]}"
+    return f"{_shape(sig[0])} {sig[1]}"
+
+
+def _shape(shape: Any) -> str:
+    return f"[{', '.join(bare(str(d)) for d in shape)}]"
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
 
 
 def like(result: Any, leaves: list) -> Any:
@@ -306,6 +368,10 @@ def jit(
     host launches are recorded and replayed in any case. Arrays of ``donate_argnums`` may be written over by results. Random
     numbers come from keys (`ts.random`), so that there is no ``seed`` to set.
 
+    Annotations may leave extents open: ``def f(x: ts.Tensor["B", 16], p: {"w": ts.Tensor[16, "H"]})`` is traced once for all sizes
+    of ``B`` and ``H``, checked for all of them, and compiled for each size that comes; ``bindings={"H": 4}`` says a size once and for
+    all. Where Python needs to know a size (``if``, ``range``), the trace is for those sizes that answer alike: `.explain()` says so.
+
     ``f.compiled(*args).plan`` is the plan as text: which values have memory (``store``), which are parts of kernels (``fused``), and
     which kernels run on what. Change ``fused`` to ``store``, or the other way round, and hand the text back as ``plan``."""
     if fn is None:
@@ -316,10 +382,12 @@ def jit(
         )  # fmt: skip
     if not callable(fn):
         raise fail("E_ARGUMENT", f"expected a function, got {type(fn).__name__}", "write `@ts.jit` above a function")
-    for name, value in (("seed", seed), ("bindings", bindings)):
-        if value is not None:
-            raise fail("E_UNSUPPORTED", f"expected no `{name}` for jit",
-                       "pass a key to the function and use `ts.random`" if name == "seed" else "pass arguments to the function")  # fmt: skip
+    if seed is not None:
+        raise fail("E_UNSUPPORTED", "expected no `seed` for jit", "pass a key to the function and use `ts.random`")
+    if bindings is not None and not (
+        isinstance(bindings, dict) and all(isinstance(k, str) and isinstance(v, int) and not isinstance(v, bool) for k, v in bindings.items())
+    ):
+        raise fail("E_ARGUMENT", f"expected `bindings` to be sizes of named extents, got {bindings!r}", 'write such as `bindings={"T": 256}`')
     if numerics is not None and numerics not in PROFILES:
         raise fail("E_ARGUMENT", f"expected a profile (one of {', '.join(PROFILES)}), got {numerics!r}")
     if plan is not None and not isinstance(plan, str):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ._dims import Dim
 from ._dtypes import dtype as as_dtype
 from ._promote import is_float, kind, meet
 from ._trace import Tracer, as_tracer, aval, emit, fail, one, splat
@@ -118,7 +119,7 @@ def axes_of(axis: Any, rank: int) -> list[int]:
 
 def reshape(x: Any, shape: Any) -> Tracer:
     x = as_tracer(x)
-    dims = [shape] if isinstance(shape, int) else list(shape)
+    dims = [shape] if isinstance(shape, (int, Dim)) else list(shape)
     if -1 in dims:
         rest = math.prod(d for d in dims if d != -1)
         if dims.count(-1) > 1 or (x.size % rest if rest else x.size):

@@ -6,6 +6,7 @@ of the outermost function, held as they were when the function was traced."""
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ import numpy
 
 from . import _core
 from ._arrays import numpy_dtype
+from ._dims import Dim, Sizes
 from ._dtypes import DType, dtype as as_dtype
 from ._place import here
 from ._promote import kind
@@ -39,7 +41,7 @@ def fail(code: str, message: str, help: str | None = None) -> Exception:
 class Frame:
     """A function that is being traced."""
 
-    def __init__(self, name: str, program: Any, parent: Frame | None) -> None:
+    def __init__(self, name: str, program: Any, parent: Frame | None, sizes: Sizes | None = None) -> None:
         # The functions around this one are not in the program yet.
         taken = {f.name for f in _stack.frames if f.program is program}
         self.name, number = program.fresh(name), 0
@@ -48,6 +50,8 @@ class Frame:
             self.name = program.fresh(f"{name}_{number}")
         self.program = program
         self.parent = parent
+        #: The extents that the trace leaves open: one for all frames of it.
+        self.sizes: Sizes = sizes if sizes is not None else parent.sizes if parent is not None else Sizes()
         self.builder = _core.GraphBuilder(self.name)
         self.open = True
         #: What stands here for values of the parent: (theirs, ours), in the order of the parameters.
@@ -120,12 +124,12 @@ def current() -> Frame | None:
 
 
 @contextmanager
-def tracing(name: str, program: Any = None):
+def tracing(name: str, program: Any = None, sizes: Sizes | None = None):
     """A frame around what is done inside of it: nested in the current one unless a program is given."""
     parent = current() if program is None else None
     if parent is None and program is None:
         program = _core.Program(name)
-    frame = Frame(name, program if program is not None else parent.program, parent)  # type: ignore[union-attr]
+    frame = Frame(name, program if program is not None else parent.program, parent, sizes)  # type: ignore[union-attr]
     _stack.frames.append(frame)
     try:
         yield frame
@@ -142,7 +146,9 @@ class Tracer:
     __array_ufunc__ = None
 
     def __init__(self, frame: Frame, value: int, shape: tuple, dtype: str, weak: bool = False, place: Any = None) -> None:
-        self._frame, self._value, self.shape = frame, value, tuple(shape)
+        self._frame, self._value = frame, value
+        # Graph IR gives open extents as text.
+        self.shape = tuple(frame.sizes.dim(d) if type(d) is str else d for d in shape)
         self._dtype, self._weak = dtype, weak
         self._place = place if place is not None else here()
 
@@ -156,7 +162,7 @@ class Tracer:
 
     @property
     def size(self) -> int:
-        return int(numpy.prod(self.shape, dtype=numpy.int64))
+        return math.prod(self.shape)
 
     @property
     def device(self) -> str:
@@ -236,7 +242,7 @@ def one(op: str, operands: list[Tracer], attrs: dict | None = None, **more: Any)
 
 def is_array(x: Any) -> bool:
     """Whether something is an array or a number that a trace may take."""
-    return isinstance(x, (Tracer, numpy.ndarray, *_NUMBERS)) or hasattr(x, "__dlpack__") or isinstance(x, _core.Array)
+    return isinstance(x, (Tracer, numpy.ndarray, *_NUMBERS, Dim)) or hasattr(x, "__dlpack__") or isinstance(x, _core.Array)
 
 
 def to_numpy(x: Any) -> numpy.ndarray:
@@ -269,7 +275,7 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
         return x.shape, x._dtype, x._weak
     if isinstance(x, bool):
         return (), "bool", True
-    if isinstance(x, int):
+    if isinstance(x, (int, Dim)):
         return (), "i64", True
     if isinstance(x, float) and not isinstance(x, numpy.generic):
         return (), "f64", True
@@ -309,6 +315,9 @@ def as_tracer(x: Any, dtype: str | None = None) -> Tracer:
     if isinstance(x, (bool, int, float)) and not isinstance(x, numpy.generic):
         _, natural, _ = aval(x)
         return splat(x, (), dtype or natural, weak=dtype is None)
+    if isinstance(x, Dim):
+        made = one("dim", [], {"name": x}, results=[([], "i64")], weak=True)
+        return made if dtype in (None, "i64") else one("cast", [made], results=[([], dtype)])
     if not is_array(x) and not isinstance(x, (list, tuple)):
         raise fail("E_TYPE", f"expected an array or a number, got {type(x).__name__}")
     if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _flat(x)):

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from . import _prim as p, xp
+from ._dims import Dim
 from ._jit import eager
 from ._promote import is_float
 from ._trace import Tracer, fail, one
@@ -23,7 +24,7 @@ def key(seed: int) -> Any:
 
 
 def _shape(shape: Any) -> tuple:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    return (shape,) if isinstance(shape, (int, Dim)) else tuple(shape)
 
 
 def _counter(shape: tuple) -> Tracer:

@@ -69,6 +69,25 @@ impl Sum {
         whole.plus(&rest, 1)
     }
 
+    /// The quotient by one product that divides every product of the sum without rest: `6 * n * m` by
+    /// `2 * n`. An extent that is divided by is not 0.
+    fn quotient(&self, by: &Sum) -> Option<Sum> {
+        let mut terms = by.0.iter();
+        let (Some((divisor, &size)), None) = (terms.next(), terms.next()) else { return None };
+        let mut out = Sum::default();
+        for (key, &v) in &self.0 {
+            let mut rest = key.clone();
+            for factor in divisor {
+                rest.remove(rest.iter().position(|f| f == factor)?);
+            }
+            if v % size != 0 {
+                return None;
+            }
+            out = out.plus(&Sum(BTreeMap::from([(rest, v / size)])), 1)?;
+        }
+        Some(out)
+    }
+
     /// Whether it is 0 or more whatever the extents are: symbols stand for extents.
     fn is_natural(&self) -> bool {
         let factor = |e: &DimExpr| match e {
@@ -98,6 +117,10 @@ impl Sum {
                     (DimOp::FloorDiv | DimOp::CeilDiv, DimExpr::Const(by)) if by > 0 => {
                         a.divide(*op, by)
                     }
+                    (DimOp::FloorDiv | DimOp::CeilDiv, _) if a.quotient(&b).is_some() => {
+                        a.quotient(&b)
+                    }
+                    (DimOp::Mod, _) if a.quotient(&b).is_some() => Some(Sum::default()),
                     (DimOp::Max, DimExpr::Const(..=0)) if a.is_natural() => Some(a),
                     (
                         DimOp::FloorDiv | DimOp::CeilDiv | DimOp::Mod | DimOp::Min | DimOp::Max,
@@ -289,10 +312,17 @@ mod tests {
         let half = compute(DimOp::CeilDiv, &compute(DimOp::Add, &twice, &3.into()), &2.into());
         assert_eq!(half.to_string(), "(n + 2)");
         let m = Dim::Expr(DimExpr::sym("m"));
-        assert!(same(&count(&[n(), 2.into(), m.clone()]), &count(&[m, n(), 2.into()])));
+        assert!(same(&count(&[n(), 2.into(), m.clone()]), &count(&[m.clone(), n(), 2.into()])));
         let less = compute(DimOp::Sub, &4.into(), &n());
         assert_eq!(less.to_string(), "((-1 * n) + 4)");
         assert_eq!(compute(DimOp::Max, &half, &0.into()), half);
+        let many = count(&[n(), 6.into(), m.clone()]);
+        let few = count(&[n(), 2.into()]);
+        assert!(same(&compute(DimOp::FloorDiv, &many, &few), &count(&[3.into(), m.clone()])));
+        assert_eq!(compute(DimOp::Mod, &many, &few), 0.into());
+        assert_eq!(compute(DimOp::Mod, &n(), &m).as_static(), None);
+        // Nothing is divided by 0.
+        assert_eq!(compute(DimOp::FloorDiv, &n(), &0.into()).as_static(), None);
         assert_eq!(compute(DimOp::Max, &less, &0.into()).to_string(), "max(((-1 * n) + 4), 0)");
     }
 

@@ -8,6 +8,7 @@ import numpy
 
 from .. import _prim as p
 from .._arrays import numpy_dtype
+from .._dims import Dim
 from .._dtypes import dtype as as_dtype
 from .._jit import eager
 from .._trace import as_tracer, aval, current
@@ -16,7 +17,7 @@ _FLOAT = "f32"
 
 
 def _shape(shape: Any) -> tuple:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    return (shape,) if isinstance(shape, (int, Dim)) else tuple(shape)
 
 
 def _natural(value: Any) -> str:

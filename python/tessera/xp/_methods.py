@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _elementwise as e, _index, _linalg, _manipulate as m, _reduce as r
+from .._dims import Dim
 from .._trace import Tracer, is_array
 
 
@@ -38,7 +39,7 @@ Tracer.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ig
 
 def _variadic(fn: Any) -> Any:
     def method(self: Tracer, *shape: Any) -> Any:
-        return fn(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        return fn(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, Dim)) else shape)
 
     return method
 

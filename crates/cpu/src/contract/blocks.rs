@@ -74,6 +74,14 @@ impl Frame<'_> {
     pub fn is(&self, a: Val, how: IntCmp, b: Val) -> Val {
         self.ir.icmp(how, a, b)
     }
+    /// Bytes from an element of a left panel in registers to that of the next depth.
+    pub fn left_step(&self) -> i64 {
+        let across = match (&self.c.a, self.c.a_along_m) {
+            (Left::Computed(_), Some(_)) => self.shape.across(),
+            _ => 1,
+        };
+        i64::from(across * self.shape.operand)
+    }
     /// Bytes of one panel of the packed right operand.
     pub fn panel_bytes(&self, pass: &Pass) -> Val {
         let depth = self.round_up(pass.depth, self.shape.step.into());
@@ -180,7 +188,12 @@ fn panels_of_rows(f: &Frame, pass: &Pass, single: Val) {
 fn left(f: &Frame, pass: &Pass, m: Val, live: Val) -> Panel {
     let (ir, shape) = (f.ir, f.shape);
     let (base, row_bytes) = match f.c.a {
-        Left::Computed(a) => return pack::left(f, pass, m, live, a),
+        Left::Computed(a) => {
+            return match f.c.a_along_m {
+                Some(a) if !shape.is_tiles() => pack::left_across(f, pass, m, live, a),
+                _ => pack::left(f, pass, m, live, a),
+            };
+        }
         Left::InPlace { base, row_bytes } => (base, row_bytes),
     };
     let size = i64::from(shape.operand);

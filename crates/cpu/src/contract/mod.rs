@@ -67,6 +67,9 @@ pub struct Contraction<'a> {
     pub cols: Val,
     pub depth: Val,
     pub a: Left<'a>,
+    /// Element `(m + lane, k)`, indices in this order: given where the left operand is computed and lies
+    /// transposed, so that columns follow one another in memory and rows do not. Tiles do not take it.
+    pub a_along_m: Option<&'a Elements<'a>>,
     /// Element `(k, n + lane)` of the right operand, in the operand type: i16 for the bits of bf16.
     pub b: &'a Elements<'a>,
     /// Element `(k + lane, n)`, indices in this order: given where the right operand lies

@@ -55,11 +55,20 @@ fn plain(f: &Frame, pass: &Pass, b: &Elements) {
     });
 }
 
-/// Reads along the depth, and turns squares of as many elements as a vector has lanes.
+/// Reads along the depth, and turns squares of as many elements as a vector has lanes. Columns that the
+/// matrix does not have are zero at first: what happened to be in memory could be numbers that
+/// processors multiply a hundred times as slowly.
 fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
     let (lanes, size) = (f.shape.lanes, f.shape.operand);
     let ty = f.ir.vec(f.shape.operand_type(f.ir), lanes);
     let square = f.ir.alloca(f.ir.array(ty, lanes.into()), 64);
+    for j in 0..lanes {
+        f.ir.store(
+            f.ir.zero(ty),
+            f.ir.offset_const(square, i64::from(j * lanes * size)),
+            lanes * size,
+        );
+    }
     strips(f, pass, i64::from(lanes * size), |ir, n, there, at| {
         let there = ir.smin(there, f.c64(lanes));
         ir.for_range(f.c64(0), pass.depth, lanes.into(), &[at], |ir, k, at| {
@@ -119,4 +128,28 @@ pub(super) fn left(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> P
         vec![ir.offset(row[0], row_bytes)]
     });
     Panel { base: f.left, row_bytes, step_bytes: f.c64(size), live, m }
+}
+
+/// The same for an operand that lies transposed: in the panel the rows of a block are side by side for
+/// each element of the depth, as they are in memory.
+pub(super) fn left_across(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> Panel {
+    let (ir, shape) = (f.ir, f.shape);
+    let across = shape.across();
+    let bytes = i64::from(across * shape.operand);
+    let each = |mask: Option<Val>| {
+        ir.for_range(f.c64(0), pass.depth, 1, &[f.left], |ir, k, at| {
+            let v = a(ir, m, ir.add(pass.k0, k), across, mask);
+            ir.store(v, at[0], shape.operand);
+            vec![ir.offset_const(at[0], bytes)]
+        });
+        Vec::new()
+    };
+    if across == shape.rows {
+        let whole = f.is(live, IntCmp::LLVMIntEQ, f.c64(shape.rows));
+        ir.if_else(whole, |_| each(None), |_| each(Some(ir.first_lanes(live, across))));
+    } else {
+        each(Some(ir.first_lanes(live, across)));
+    }
+    let row_bytes = f.c64(shape.operand);
+    Panel { base: f.left, row_bytes, step_bytes: f.c64(bytes), live, m }
 }

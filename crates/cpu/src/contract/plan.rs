@@ -62,6 +62,10 @@ impl Shape {
     pub fn block_bytes(self) -> i64 {
         i64::from(self.rows) * self.row_bytes()
     }
+    /// Rows that a left panel holds side by side where the operand lies transposed: whole vectors.
+    pub fn across(self) -> u32 {
+        self.rows.next_power_of_two()
+    }
     /// Bytes of the right operand's panel of one block for each element of the depth.
     pub fn panel_bytes(self) -> i64 {
         i64::from(self.columns() * self.operand)
@@ -122,7 +126,7 @@ impl Budget {
         // Rows of the left panel are padded to a vector and one more; whole vectors are transposed
         // into the right one, past its end.
         let vector = i64::from(shape.lanes.max(64 / shape.operand));
-        let left = i64::from(shape.rows * shape.operand) * (self.depth + 2 * vector);
+        let left = i64::from(shape.across() * shape.operand) * (self.depth + 2 * vector);
         let right = self.right.max(shape.panel_bytes() * self.depth) + shape.panel_bytes() * vector;
         let left_at = up(self.sums.max(shape.block_bytes()));
         let right_at = left_at + up(left);

@@ -74,7 +74,7 @@ fn products(f: &Frame, pass: &Pass, block: &Block, count: u32, sums: Vec<Val>) -
             let mut sums = carried[2..].to_vec();
             for _ in 0..unroll {
                 one_step(ir, shape, left, block.panel.row_bytes, right, &mut sums);
-                left = ir.offset_const(left, shape.operand.into());
+                left = ir.offset_const(left, f.left_step());
                 right = ir.offset_const(right, shape.panel_bytes());
             }
             [vec![left, right], sums].concat()

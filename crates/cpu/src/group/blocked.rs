@@ -161,7 +161,8 @@ impl<'a> Group<'a> {
         let (a, b) = (product.operands[0], product.operands[1]);
         let from_zero = self.is_zero(whole.init);
         let in_place = self.left_in_place(whole, kind, a, r);
-        let transposed = self.is_transposed(whole, b);
+        let transposed = self.is_transposed(whole, b, DEPTH, COL);
+        let left_transposed = self.is_transposed(whole, a, ROW, DEPTH);
         let sum_type = func.ty(whole.sums).dtype();
         let zero = ir.c64(0);
         let group = RefCell::new(self);
@@ -172,6 +173,9 @@ impl<'a> Group<'a> {
         };
         let left = |_: &Ir, m: Val, k: Val, lanes: u32, mask: Option<Val>| {
             operand(a, [m, k], [r.row, zero], 1, lanes, mask)
+        };
+        let left_down = |_: &Ir, m: Val, k: Val, lanes: u32, mask: Option<Val>| {
+            operand(a, [m, k], [r.row, zero], 0, lanes, mask)
         };
         let right = |_: &Ir, k: Val, n: Val, lanes: u32, mask: Option<Val>| {
             operand(b, [k, n], [zero, r.col], 1, lanes, mask)
@@ -217,6 +221,7 @@ impl<'a> Group<'a> {
                     Some((base, row_bytes)) => Left::InPlace { base, row_bytes },
                     None => Left::Computed(&left),
                 },
+                a_along_m: if left_transposed { Some(&left_down) } else { None },
                 b: &right,
                 b_along_k: if transposed { Some(&right_down) } else { None },
                 start: if from_zero { None } else { Some(&start) },
@@ -296,9 +301,10 @@ impl<'a> Group<'a> {
         Some((base, mem.strides[row]))
     }
 
-    /// Whether the right operand's rows, and not its columns, follow one another in memory.
-    fn is_transposed(&self, whole: &Whole, b: Value) -> bool {
-        let (mut list, mut found) = (vec![b], false);
+    /// Whether an operand's elements along the one axis of the product, and not along the other, follow
+    /// one another in memory.
+    fn is_transposed(&self, whole: &Whole, v: Value, along: u8, other: u8) -> bool {
+        let (mut list, mut found) = (vec![v], false);
         while let Some(v) = list.pop() {
             let Some(id) = self.func.def_id(v) else { continue };
             let op = &self.func.ops[id];
@@ -309,7 +315,7 @@ impl<'a> Group<'a> {
                 let unit = |label: u8| {
                     follows.iter().position(|&l| l == Some(label)).is_some_and(|a| mem.unit[a])
                 };
-                found |= unit(DEPTH) && !unit(COL);
+                found |= unit(along) && !unit(other);
             } else if self.func.ty(v).rank() > 0 {
                 list.extend(&op.operands);
             }

@@ -144,7 +144,8 @@ pub fn expand(
     match code {
         GraphOp::Conv => {
             let window: i64 = dims_of(site.func, operands[1])[2..].iter().product();
-            (window <= most).then(|| conv(site, operands, attrs, &types[0])).map(one)
+            let places: i64 = types[0].static_shape()?[2..].iter().product();
+            (window.min(places) <= most).then(|| conv(site, operands, attrs, &types[0])).map(one)
         }
         GraphOp::WindowReduce | GraphOp::WindowArgReduce => {
             let rank = site.func.ty(operands[0]).rank();
@@ -226,32 +227,43 @@ fn conv(site: &mut Site<'_>, operands: &[Value], attrs: &Attrs, ty: &Type) -> Ma
     let (batch, channels) = (of_x[0], of_x[1]);
     let count: i64 = of_w[2..].iter().product();
     let places: i64 = out[2..].iter().product();
+    // The elements that products need are copied side by side, for each position in the windows or for
+    // each window, whichever are fewer: in the derivative by weights the windows are as large as pictures.
+    let by_window = places < count;
+    let around = |list: &[i64]| [&[batch, channels], list].concat();
+    let (cuts, each, extents, steps) = match by_window {
+        false => (&of_w[2..], &dilate_w, around(&out[2..]), &strides),
+        true => (&out[2..], &strides, around(&of_w[2..]), &dilate_w),
+    };
+    let cut = if by_window { [batch, 1, channels, count] } else { [batch, channels, 1, places] };
     let mut parts = Vec::new();
-    for q in positions(&of_w[2..]) {
+    for q in positions(cuts) {
         let start: Vec<i64> =
-            [0, 0].into_iter().chain(q.iter().zip(&dilate_w).map(|(q, d)| q * d)).collect();
-        let extents: Vec<i64> =
-            [batch, channels].into_iter().chain(out[2..].iter().copied()).collect();
-        let steps = [vec![1, 1], strides.clone()].concat();
-        let part = site.part(padded, &start, &extents, &steps)?;
-        parts.push(site.reshape(part, &[batch, channels, 1, places])?);
+            [0, 0].into_iter().chain(q.iter().zip(each).map(|(q, d)| q * d)).collect();
+        let part = site.part(padded, &start, &extents, &[&[1, 1], &steps[..]].concat())?;
+        parts.push(site.reshape(part, &cut)?);
     }
     let windows = match parts[..] {
         [one] => one,
         _ => {
+            let axis = if by_window { 1 } else { 2 };
             let spec = OpSpec::new(GraphOp::Concat, &[]).group("values", &parts);
-            site.op(spec.attr("axis", Attr::Int(2)))?
+            site.op(spec.attr("axis", Attr::Int(axis)))?
         }
     };
     let depth = channels / groups * count;
-    let windows = site.reshape(windows, &[batch, groups, depth, places])?;
+    let (shape, group_axis, depth_axis) = match by_window {
+        false => ([batch, groups, depth, places], 1, 2),
+        true => ([batch, places, groups, depth], 2, 3),
+    };
+    let windows = site.reshape(windows, &shape)?;
     let weights = site.reshape(w, &[groups, of_w[0] / groups, depth])?;
     let one = |v: i64| Attr::ints([v]);
     let mut dot = OpSpec::new(GraphOp::Dot, &[weights, windows])
         .attr("batch_a", one(0))
-        .attr("batch_b", one(1))
+        .attr("batch_b", one(group_axis))
         .attr("contract_a", one(2))
-        .attr("contract_b", one(2));
+        .attr("contract_b", one(depth_axis));
     for name in ["accum", "class"] {
         if let Some(value) = attrs.get(name) {
             dot = dot.attr(name, value.clone());

@@ -70,6 +70,10 @@ fn plain(value: &Bound<'_, PyAny>) -> PyResult<Attr> {
         let items = value.try_iter()?.map(|v| plain(&v?)).collect::<PyResult<_>>()?;
         return Ok(Attr::List(items));
     }
+    if value.hasattr("text")? {
+        // A symbolic extent where the op takes numbers alone: Python says which it is, and notes it.
+        return Ok(Attr::Int(value.call_method0("__index__")?.extract()?));
+    }
     if let Ok(dict) = value.cast::<PyDict>() {
         let mut out = Attrs::new();
         for (name, value) in dict.iter() {
@@ -85,7 +89,11 @@ pub fn expr(value: &Bound<'_, PyAny>) -> PyResult<DimExpr> {
     if value.is_instance_of::<PyInt>() {
         return Ok(DimExpr::Const(value.extract()?));
     }
-    let text: String = value.extract()?;
+    // Symbolic extents of Python's hold their text.
+    let text: String = match value.getattr_opt("text")? {
+        Some(text) => text.extract()?,
+        None => value.extract()?,
+    };
     let ty = parse_type(value.py(), &format!("tensor<[{text}], f32>"))?;
     match ty.shape() {
         [Dim::Expr(e)] => Ok(e.clone()),

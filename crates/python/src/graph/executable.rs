@@ -14,6 +14,7 @@ use tessera_diag::{Code, Diagnostic};
 use tessera_driver::graph::{GraphOptions, GraphProgram, HostKernels, PlanOptions, compile_graph};
 use tessera_driver::{Arg, BufferArg, NoKernels, Place, Queue, gpu};
 use tessera_graph::GraphModule;
+use tessera_ir::Type;
 use tessera_numerics::Profile;
 
 #[pyclass(frozen, module = "tessera._core")]
@@ -27,6 +28,8 @@ pub struct Asked {
     pub device: Option<u32>,
     /// The text of a plan, as printed or changed.
     pub plan: Option<String>,
+    /// The types of the arguments where the function's own have symbols.
+    pub args: Option<Vec<Type>>,
 }
 
 pub fn compile(
@@ -35,11 +38,12 @@ pub fn compile(
     func: &str,
     asked: Asked,
 ) -> PyResult<Executable> {
-    let Asked { backend, separate, profile, device, plan } = asked;
+    let Asked { backend, separate, profile, device, plan, args } = asked;
     enter(py, || {
-        let types = match module.func(func) {
-            Some(f) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
-            None => Vec::new(),
+        let types = match (args, module.func(func)) {
+            (Some(types), _) => types,
+            (None, Some(f)) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
+            (None, None) => Vec::new(),
         };
         let plan = match plan {
             Some(text) => PlanOptions::from_text(&text)?,

@@ -1,6 +1,6 @@
 //! The module that holds what was traced.
 
-use super::attrs::{Aval, aval};
+use super::attrs::{Aval, aval, type_of};
 use super::executable::{self, Executable};
 use super::kernels::{self, TracedKernel};
 use super::run::{self, Answer};
@@ -131,22 +131,27 @@ impl Program {
         transform::vmap(py, self, func, &in_axes, &out_axes, &super::attrs::expr(&size)?)
     }
 
-    /// Compiles a function, whose parameters have known extents. `separate`: without fusion.
-    /// `device` holds the arrays; none is the host. `plan` is the text of a plan to follow.
-    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None))]
+    /// Compiles a function for parameters of known extents: its own, or those of `args` where its own
+    /// are symbols. `separate`: without fusion. `device` holds the arrays; none is the host. `plan` is
+    /// the text of a plan to follow.
+    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None, args=None))]
     #[expect(clippy::too_many_arguments, reason = "names of Python's")]
-    fn compile(
+    fn compile<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         func: &str,
         backend: Option<String>,
         separate: bool,
         profile: usize,
         device: Option<u32>,
         plan: Option<String>,
+        args: Option<Vec<Aval<'py>>>,
     ) -> PyResult<Executable> {
         let module = self.lock().clone();
-        let asked = executable::Asked { backend, separate, profile, device, plan };
+        let args = args
+            .map(|list| list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>())
+            .transpose()?;
+        let asked = executable::Asked { backend, separate, profile, device, plan, args };
         executable::compile(py, &module, func, asked)
     }
 

@@ -114,10 +114,11 @@ fn check<T: Numbers>(gemm: &Compiled, way: Way, size: [usize; 3], room: &mut Ali
     let [m, n, k] = size;
     let mut random = Random((m * 1_000_003 + n * 1009 + k) as u64);
     // Rows are longer than the matrix, and nothing behind the last row may be read.
-    let (lda, ldc) = (k + 3, n + BORDER);
+    let lda = if way.transposed_left { m } else { k } + 3;
+    let ldc = n + BORDER;
     let (brows, bcols) = if way.transposed_right { (n, k) } else { (k, n) };
     let ldb = bcols + 1;
-    let a = random.fill(lda * m, T::left);
+    let a = random.fill(lda * if way.transposed_left { k } else { m }, T::left);
     let b = random.fill(ldb * brows, T::right);
     let mut c = random.fill(ldc * (m + 2), T::sum);
     let mut want = c.clone();
@@ -129,7 +130,8 @@ fn check<T: Numbers>(gemm: &Compiled, way: Way, size: [usize; 3], room: &mut Ali
         for p in 0..k {
             for (j, sum) in row.iter_mut().enumerate() {
                 let y = if way.transposed_right { b[j * ldb + p] } else { b[p * ldb + j] };
-                *sum = T::add(a[i * lda + p], y, *sum);
+                let x = if way.transposed_left { a[p * lda + i] } else { a[i * lda + p] };
+                *sum = T::add(x, y, *sum);
             }
         }
     }
@@ -217,7 +219,8 @@ fn i32_odd_shapes_equal_plain_loops() {
 
 #[test]
 fn matrix_unit_odd_shapes_equal_plain_loops() {
-    odd_shapes::<Bf16Amx>(&Way::ALL);
+    let in_rows: Vec<Way> = Way::ALL.into_iter().filter(|w| !w.transposed_left).collect();
+    odd_shapes::<Bf16Amx>(&in_rows);
     odd_shapes::<I8Amx>(&[Way::PLAIN, Way::EVERYTHING]);
     odd_shapes::<U8Amx>(&[Way::PLAIN]);
     odd_shapes::<I8U8Amx>(&[Way::PLAIN]);

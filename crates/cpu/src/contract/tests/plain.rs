@@ -10,6 +10,7 @@ use crate::llvm::{Ir, Loaded, Machine, Ty, Val};
 #[derive(Copy, Clone, Debug)]
 pub struct Way {
     pub computed_left: bool,
+    pub transposed_left: bool,
     pub transposed_right: bool,
     pub start: bool,
     /// Many instructions that change nothing, so that they are not repeated for every register.
@@ -32,13 +33,25 @@ pub struct Compiled {
 }
 
 impl Way {
-    pub const PLAIN: Way =
-        Way { computed_left: false, transposed_right: false, start: false, long_finish: false };
-    pub const EVERYTHING: Way =
-        Way { computed_left: true, transposed_right: true, start: true, long_finish: true };
-    pub const ALL: [Way; 6] = [
+    pub const PLAIN: Way = Way {
+        computed_left: false,
+        transposed_left: false,
+        transposed_right: false,
+        start: false,
+        long_finish: false,
+    };
+    pub const EVERYTHING: Way = Way {
+        computed_left: true,
+        transposed_left: false,
+        transposed_right: true,
+        start: true,
+        long_finish: true,
+    };
+    pub const ALL: [Way; 8] = [
         Way::PLAIN,
         Way { computed_left: true, ..Way::PLAIN },
+        Way { computed_left: true, transposed_left: true, ..Way::PLAIN },
+        Way { transposed_left: true, ..Way::EVERYTHING },
         Way { transposed_right: true, ..Way::PLAIN },
         Way { start: true, ..Way::PLAIN },
         Way { long_finish: true, ..Way::PLAIN },
@@ -74,6 +87,7 @@ pub fn module(isa: Isa, kind: Kind, way: Way, budget: Option<(i64, i64, i64)>) -
         read(&ir, ir.vec(operand, lanes), at, shape.operand, mask)
     };
     let a = |_: &Ir, m, k, lanes, mask| from(param(0), m, lda, k, lanes, mask);
+    let a_along_m = |_: &Ir, m, k, lanes, mask| from(param(0), k, lda, m, lanes, mask);
     let b = |_: &Ir, k, n, lanes, mask| from(param(1), k, ldb, n, lanes, mask);
     let b_along_k = |_: &Ir, k, n, lanes, mask| from(param(1), n, ldb, k, lanes, mask);
     let start = |ir: &Ir, m, n, lanes, mask| {
@@ -105,6 +119,7 @@ pub fn module(isa: Isa, kind: Kind, way: Way, budget: Option<(i64, i64, i64)>) -
         } else {
             Left::InPlace { base: param(0), row_bytes }
         },
+        a_along_m: way.transposed_left.then_some(&a_along_m),
         b: &b,
         b_along_k: way.transposed_right.then_some(&b_along_k),
         start: way.start.then_some(&start),
