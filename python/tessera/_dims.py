@@ -7,11 +7,12 @@ being traced answers it, and the answer becomes a guard: the trace serves calls 
 from __future__ import annotations
 
 import operator
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._core import dim_compute, dim_value
-from ._place import here
+from ._place import here, is_ours
 
 _HOLDS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">=": operator.ge}
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
@@ -67,8 +68,10 @@ class Sizes:
     def guard(self, left: str, op: str, right: str) -> None:
         self.guards.setdefault(Guard(left, op, right, repr(here())))
 
-    def decide(self, op: str, a: Dim, b: Any) -> bool:
-        """Whether ``a op b``: for every size where that can be known, else for the size at hand, which becomes a guard."""
+    def decide(self, op: str, a: Dim, b: Any, ours: bool = False) -> bool:
+        """Whether ``a op b``: for every size where that can be known, else for the size at hand, which becomes a guard. Where
+        functions of ``ours`` ask whether extents are equal, those that need not be are not: what they do then is right for
+        all sizes, or a rule of Graph IR refuses it with both in symbols."""
         more = dim_compute("sub", a, b)
         if isinstance(more, int):
             return _HOLDS[op](more, 0)
@@ -79,6 +82,8 @@ class Sizes:
             if _natural(dim_compute("sub", less, 1)):
                 return op == "<"
         elif _natural(dim_compute("sub", less, 1)) or _natural(dim_compute("sub", more, 1)):
+            return op == "!="
+        if ours:
             return op == "!="
         found = _HOLDS[op](_value(a.text, self.values), _value(str_of(b), self.values))
         self.guard(a.text, op if found else _OPPOSITE[op], str_of(b))
@@ -101,7 +106,7 @@ def _arithmetic(op: str, swapped: bool = False) -> Any:
         if _foreign(other):
             return NotImplemented
         a, b = (other, self) if swapped else (self, other)
-        if op in ("floordiv", "mod") and b == 0:
+        if op in ("floordiv", "mod") and (self._sizes.decide("==", b, 0) if isinstance(b, Dim) else b == 0):
             raise ZeroDivisionError(f"{a} by {b}")
         return self._sizes.dim(dim_compute(op, a, b))
 
@@ -112,7 +117,7 @@ def _comparison(op: str) -> Any:
     def method(self: Dim, other: Any) -> Any:
         if _foreign(other):
             return NotImplemented
-        return self._sizes.decide(op, self, other)
+        return self._sizes.decide(op, self, other, op in ("==", "!=") and is_ours(sys._getframe(1)))
 
     return method
 
@@ -154,7 +159,7 @@ class Dim:
         return self if self >= 0 else -self
 
     def __bool__(self) -> bool:
-        return self != 0
+        return self._sizes.decide("!=", self, 0)
 
     def __index__(self) -> int:
         """The integer that Python asks for: from here on the trace is for this size alone."""
@@ -177,3 +182,24 @@ class Dim:
 def _foreign(other: Any) -> bool:
     """What is no extent; a traced value answers such a question itself."""
     return isinstance(other, bool) or not isinstance(other, (int, Dim))
+
+
+def bounds(item: slice, n: Any) -> tuple[Any, Any, int] | None:
+    """The first position, the limit and the step of a slice of an axis of extent ``n``, where one of these is open; a negative
+    step stands for the same positions backwards. ``None`` where Python's own rule for integers is to be taken."""
+    if not any(isinstance(v, Dim) for v in (n, item.start, item.stop)):
+        return None
+    step = 1 if item.step is None else operator.index(item.step)
+    if step == -1 and item.start is None and item.stop is None:
+        return 0, n, 1
+    if step <= 0:
+        # Backwards from somewhere: for the sizes at hand.
+        return None
+
+    def inside(at: Any) -> Any:
+        at = at + n if at < 0 else at
+        return 0 if at < 0 else n if at > n else at
+
+    first = 0 if item.start is None else inside(item.start)
+    last = n if item.stop is None else inside(item.stop)
+    return first, last if last >= first else first, step

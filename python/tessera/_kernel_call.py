@@ -3,6 +3,7 @@ the old ones may not be used again (LANGUAGE 5)."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy
@@ -121,7 +122,8 @@ def _traced(kernel: Any, dims: dict[str, int], fixed: dict[str, Any], grid: Any)
     """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns."""
     constants = {n: capture(v) for n, v in fixed.items() if _is_constant(kernel, n)}
     extents = None if grid is None else [int(g) for g in (grid if isinstance(grid, (tuple, list)) else (grid,))]
-    return kernel._kernel.traced({**dims, **constants}, extents, profile_now())
+    # Sizes that are left open become numbers here: a kernel in a function is for the sizes at hand.
+    return kernel._kernel.traced({**{n: operator.index(d) for n, d in dims.items()}, **constants}, extents, profile_now())
 
 
 def _is_constant(kernel: Any, name: str) -> bool:

@@ -10,22 +10,28 @@ from types import CodeType, FrameType
 from ._core import Place, SourceText
 
 _INSIDE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_texts: dict[str, SourceText] = {}
+#: By the name of the file, with what was known of it: a notebook or `exec` may give a name twice.
+_texts: dict[str, tuple[object, SourceText]] = {}
 _places: dict[tuple[CodeType, int], Place] = {}
 _inside: dict[CodeType, bool] = {}
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame is of this package."""
+    code = frame.f_code
+    known = _inside.get(code)
+    if known is None:
+        name = code.co_filename
+        # What `dataclass` writes has no file; it belongs to the module of the class.
+        written = name == "<string>" and str(frame.f_globals.get("__name__", "")).partition(".")[0] == __package__
+        known = _inside[code] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py") or written
+    return known
 
 
 def _user_frame() -> FrameType | None:
     frame = sys._getframe(2)
     while frame is not None:
-        code = frame.f_code
-        known = _inside.get(code)
-        if known is None:
-            name = code.co_filename
-            # What `dataclass` writes has no file; it belongs to the module of the class.
-            written = name == "<string>" and str(frame.f_globals.get("__name__", "")).partition(".")[0] == __package__
-            known = _inside[code] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py") or written
-        if not known:
+        if not is_ours(frame):
             return frame
         frame = frame.f_back  # type: ignore[assignment]
     return None
@@ -46,9 +52,10 @@ def here() -> Place | None:
 def _make(frame: FrameType) -> Place:
     code = frame.f_code
     name = code.co_filename
-    text = _texts.get(name)
-    if text is None:
-        text = _texts[name] = SourceText(name, "".join(linecache.getlines(name, frame.f_globals)))
+    known, text = _texts.get(name, (None, None))
+    if text is None or known is not linecache.cache.get(name):
+        text = SourceText(name, "".join(linecache.getlines(name, frame.f_globals)))
+        _texts[name] = linecache.cache.get(name), text
     line = end = frame.f_lineno or 1
     column = last = 1
     if hasattr(code, "co_positions"):

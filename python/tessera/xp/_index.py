@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from .. import _prim as p
+from .._dims import Dim, bounds
 from .._jit import eager
 from .._promote import kind
 from .._trace import Tracer, as_tracer, aval, fail, is_array
@@ -64,6 +65,13 @@ class _Plan:
                     if isinstance(bound, Tracer):
                         raise fail("E_DYNAMIC_EXTENT", "expected bounds of a slice that are known while tracing",
                                    "use `ts.dynamic_slice(x, at, extent)`")  # fmt: skip
+                if (open_ := bounds(item, n)) is not None:
+                    self._add(*open_)
+                    if item.step is not None and item.step < 0:
+                        self.flip.append(axis)
+                    self.layout.append(axis)
+                    axis += 1
+                    continue
                 first, last, step = item.indices(n)
                 count = len(range(first, last, step))
                 if step > 0:
@@ -79,12 +87,13 @@ class _Plan:
                 self.layout.append(("array", axis))
             else:
                 try:
-                    at = int(item)
+                    at = item if isinstance(item, Dim) else int(item)
                 except TypeError:
                     raise fail("E_TYPE", f"expected an integer, a slice or an array as an index, got {item!r}") from None
                 if not -n <= at < n:
                     raise fail("E_SHAPE_MISMATCH", f"expected an index between {-n} and {n - 1} for axis {axis}, got {at}")
-                self._add(at % n, at % n + 1, 1)
+                at = at + n if at < 0 else at
+                self._add(at, at + 1, 1)
                 self.layout.append(("drop", axis))
             axis += 1
 

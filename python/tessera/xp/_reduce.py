@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .. import _prim as p
+from .._dims import Dim
 from .._jit import eager
 from .._promote import is_float, kind
 from .._trace import as_tracer, fail
@@ -59,16 +60,20 @@ def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Average along axes."""
     x = _floats(x)
     n = _count(x, axis)
-    return p.ew("div", p.reduce("sum", x, axis, keepdims), float(n) if n else math.nan)
+    # Nothing over nothing is no number.
+    return p.ew("div", p.reduce("sum", x, axis, keepdims), n if isinstance(n, Dim) else float(n) if n else math.nan)
 
 
 @eager
 def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Mean square distance from the mean, over ``n - correction``."""
     x = _floats(x)
-    n = _count(x, axis) - correction
+    n = _count(x, axis)
+    if isinstance(n, Dim) and correction != int(correction):
+        raise fail("E_UNSUPPORTED", f"expected a whole `correction` for a named extent, got {correction}")
+    n = n - (int(correction) if isinstance(n, Dim) else correction)
     far = p.ew("sub", x, mean(x, axis, keepdims=True))
-    return p.ew("div", p.reduce("sum", p.ew("mul", far, far), axis, keepdims), float(n) if n > 0 else math.nan)
+    return p.ew("div", p.reduce("sum", p.ew("mul", far, far), axis, keepdims), n if isinstance(n, Dim) else float(n) if n > 0 else math.nan)
 
 
 @eager
