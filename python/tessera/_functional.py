@@ -47,8 +47,9 @@ def gelu(x: Any, approximate: bool = False) -> Any:
     """x * Phi(x); with ``approximate`` by the tanh formula."""
     x, dtype = _up(x)
     if approximate:
-        inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-        out = x * 0.5 * (xp.tanh(inner) + 1.0)
+        # 1 + tanh(u) = 2 sigmoid(2u), which does not cancel where u is negative.
+        twice = math.sqrt(8.0 / math.pi)
+        out = x * xp.sigmoid(x * (x * x * (0.044715 * twice) + twice))
     else:
         out = x * 0.5 * (xp.erf(x * math.sqrt(0.5)) + 1.0)
     return _down(out, dtype)

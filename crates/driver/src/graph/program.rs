@@ -91,7 +91,9 @@ pub fn compile_graph_for(
     let start = Instant::now();
     tessera_graph::verify_module(module)?;
     let fit = if choice.is_cuda() { Fit::Threads } else { Fit::Caches };
-    let asked = PlanOptions { fit, ..options.plan.clone() };
+    // Devices have short code for the functions themselves.
+    let short = fit == Fit::Caches && options.profile == Profile::Default;
+    let asked = PlanOptions { fit, short, ..options.plan.clone() };
     let plan = plan_graph(module, func, args, &asked)?;
     if choice.is_cuda() {
         on_host(&plan.steps)?;

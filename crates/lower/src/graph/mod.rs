@@ -5,7 +5,7 @@
 //! - `group`: which values get memory, which ops share a kernel.
 //! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
 //! - `plan`: steps and buffers; `text`: a plan to read, change and ask for.
-//! - `join`, `expand`: sums that are joins, windows that are parts; `scatter`: a kernel of its own.
+//! - `join`, `expand`, `gate`: sums that are joins, windows that are parts, products that are quotients; `scatter`: a kernel of its own.
 //! - `fit`: how kernels are cut for a kind of machine; for one of many threads, `large` (sums in parts),
 //!   `sort`, `words` and `nothing` write ops with others that have kernels.
 
@@ -14,6 +14,7 @@ mod emit;
 mod expand;
 mod fit;
 mod flatten;
+mod gate;
 mod group;
 mod index;
 mod join;

@@ -9,7 +9,7 @@ use super::scatter::{in_place, scatter};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::value::hex_bytes;
-use tessera_graph::{GraphFunc, GraphModule, GraphOp};
+use tessera_graph::{GraphFunc, GraphModule, GraphOp, walk};
 use tessera_ir::{
     Attr, Attrs, BlockId, Dim, Op, OpId, Opcode, Privilege, Type, Value, ValueData, ValueDef,
 };
@@ -121,6 +121,9 @@ pub struct PlanOptions {
     pub separate: bool,
     /// The kind of machine that kernels are cut for.
     pub fit: Fit,
+    /// Functions may be written with others that differ from them within the bounds of the profile
+    /// `default`.
+    pub short: bool,
 }
 
 pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics> {
@@ -644,6 +647,13 @@ pub fn plan_graph(
     args: &[Type],
     options: &PlanOptions,
 ) -> Result<Plan, Diagnostics> {
-    let flat = super::flatten::flatten(module, func, args, options.fit)?;
+    let mut flat = super::flatten::flatten(module, func, args, options.fit)?;
+    if options.short {
+        super::gate::gate(&mut flat).map_err(|why| {
+            let error = Diagnostic::new(Code::E_UNKNOWN, format!("expected a product, got {why}"));
+            Diagnostics::from(error.at(flat.loc.clone()))
+        })?;
+        walk::dce(&mut flat, &|_| true);
+    }
     plan(&flat, options)
 }
