@@ -1,9 +1,9 @@
 # `make demo` and `make test` do all their own set-up; see scripts/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help build test demo wheel bench bench-cpu fmt bless clean
+.PHONY: help build test demo wheel bench bench-cpu bench-models fmt bless clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: TESSERA_PYTHON=<interpreter to make .venv with>, TESSERA_MIN_FREE_MB=<disk limit>"
 
@@ -24,6 +24,9 @@ bench: ## Set up, build, then run bench/run.py
 
 bench-cpu: ## Compare the CPU backend with MKL, NumPy and XLA; BENCH="--quick" passes options
 	@scripts/bench-cpu.sh $(BENCH)
+
+bench-models: ## Compare whole functions with XLA on one core; BENCH="--rounds 9" passes options
+	@scripts/bench-models.sh $(BENCH)
 
 fmt: ## Format the Rust sources
 	@cargo fmt --all

@@ -207,7 +207,8 @@ class Jitted:
         self._why.append(why)
         if sum(map(len, self._forms.values())) == _MANY:
             warnings.warn(
-                f"W_RESPECIALISE: `{_name(self._fn)}` is traced for the {_MANY + 1}th time; the last time because {why}",
+                f"W_RESPECIALISE: `{_name(self._fn)}` is traced for the {_MANY + 1}th time; the last time because {why}; "
+                'extents that differ can have names in annotations, such as `x: ts.Tensor["n"]`, for one trace of all sizes',
                 TesseraWarning,
                 stacklevel=4,
             )
