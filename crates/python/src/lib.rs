@@ -46,8 +46,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::graph::{
-        Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute, dim_simplify,
-        dim_value, safetensors_load, safetensors_save,
+        Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute, dim_value,
+        safetensors_load, safetensors_save,
     };
     #[pymodule_export]
     use crate::kernel::{Compiled, Kernel};

@@ -36,12 +36,6 @@ pub fn dim_compute<'py>(
     given(py, &simplify(&DimExpr::bin(op, expr(a)?, expr(b)?)))
 }
 
-/// An expression in its one spelling.
-#[pyfunction]
-pub fn dim_simplify<'py>(py: Python<'py>, e: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    given(py, &simplify(&expr(e)?))
-}
-
 /// The value of an expression with these numbers for its symbols.
 #[pyfunction]
 pub fn dim_value(e: &Bound<'_, PyAny>, extents: BTreeMap<String, i64>) -> PyResult<i64> {

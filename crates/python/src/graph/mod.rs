@@ -15,7 +15,7 @@ mod transform;
 
 pub use builder::GraphBuilder;
 pub use checkpoint::{safetensors_load, safetensors_save};
-pub use dims::{dim_compute, dim_simplify, dim_value};
+pub use dims::{dim_compute, dim_value};
 pub use executable::Executable;
 pub use kernels::TracedKernel;
 pub use place::{Place, SourceText};
