@@ -107,7 +107,7 @@ class Runner:
 
 def ordinal_of(x: Any) -> int | None:
     """The number of the CUDA device that holds an array; ``None`` for the host."""
-    if isinstance(x, (numpy.ndarray, numpy.generic, bool, int, float)):
+    if type(x) is numpy.ndarray or isinstance(x, (numpy.ndarray, numpy.generic, bool, int, float)):
         return None
     kind, number = x.__dlpack_device__()
     return int(number) if int(kind) == 2 else None

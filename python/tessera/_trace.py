@@ -6,6 +6,7 @@ of the outermost function, held as they were when the function was traced."""
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from contextlib import contextmanager
@@ -242,6 +243,8 @@ def one(op: str, operands: list[Tracer], attrs: dict | None = None, **more: Any)
 
 def is_array(x: Any) -> bool:
     """Whether something is an array or a number that a trace may take."""
+    if type(x) is numpy.ndarray:
+        return True
     return isinstance(x, (Tracer, numpy.ndarray, *_NUMBERS, Dim)) or hasattr(x, "__dlpack__") or isinstance(x, _core.Array)
 
 
@@ -269,8 +272,16 @@ def _torch_i16(x: Any) -> Any:
     return torch.int16
 
 
+@functools.lru_cache
+def _name_of(dtype: numpy.dtype) -> str:
+    """What we call a dtype of NumPy's."""
+    return str(as_dtype(dtype))
+
+
 def aval(x: Any) -> tuple[tuple, str, bool]:
     """Shape, dtype and weakness of a traced value, an array or a number."""
+    if type(x) is numpy.ndarray:
+        return x.shape, _name_of(x.dtype), False
     if isinstance(x, Tracer):
         return x.shape, x._dtype, x._weak
     if isinstance(x, bool):
@@ -285,7 +296,7 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
         if _core.is_dtype_name(name):
             return tuple(x.shape), str(as_dtype(name)), False
     array = to_numpy(x)
-    return array.shape, str(as_dtype(array.dtype)), False
+    return array.shape, _name_of(array.dtype), False
 
 
 def splat(value: Any, shape: tuple, dtype: str, weak: bool = False) -> Tracer:

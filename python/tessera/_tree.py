@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import numpy
+
 from . import _core
 
 _REGISTERED: dict[type, tuple[Callable, Callable]] = {}
@@ -47,28 +49,31 @@ def _sorted_keys(tree: dict) -> list:
         return list(tree)
 
 
-def _children(tree: Any) -> tuple[Any, Any, list, list[str]] | None:
-    """Kind, meta, children and how each child is reached; ``None`` for a leaf."""
+def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | None:
+    """Kind, meta, children, and what gives how each child is reached; ``None`` for a leaf."""
     kind = type(tree)
+    if kind is numpy.ndarray:
+        # Most leaves of most calls.
+        return None
     if kind in _REGISTERED:
         children, meta = _REGISTERED[kind][0](tree)
         children = list(children)
-        return kind, meta, children, [f".{i}" for i in range(len(children))]
+        return kind, meta, children, lambda: [f".{i}" for i in range(len(children))]
     if tree is None:
-        return type(None), None, [], []
+        return type(None), None, [], list
     if isinstance(tree, dict):
         keys = _sorted_keys(tree)
-        return kind, tuple(keys), [tree[k] for k in keys], [f"[{k!r}]" for k in keys]
+        return kind, tuple(keys), [tree[k] for k in keys], lambda: [f"[{k!r}]" for k in keys]
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return kind, None, list(tree), [f".{f}" for f in tree._fields]
+        return kind, None, list(tree), lambda: [f".{f}" for f in tree._fields]
     if kind is tuple or kind is list:
-        return kind, None, list(tree), [f"[{i}]" for i in range(len(tree))]
+        return kind, None, list(tree), lambda: [f"[{i}]" for i in range(len(tree))]
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         fields = [f for f in dataclasses.fields(tree) if f.init]
         inner = [f for f in fields if not f.metadata.get("static")]
         fixed = tuple((f.name, getattr(tree, f.name)) for f in fields if f.metadata.get("static"))
         names = tuple(f.name for f in inner)
-        return kind, (names, fixed), [getattr(tree, n) for n in names], [f".{n}" for n in names]
+        return kind, (names, fixed), [getattr(tree, n) for n in names], lambda: [f".{n}" for n in names]
     return None
 
 
@@ -79,12 +84,19 @@ def flatten(tree: Any) -> tuple[list, TreeDef]:
 
 
 def _flatten(tree: Any, leaves: list) -> TreeDef:
+    # What arguments of every call are made of, without a detour.
+    kind = type(tree)
+    if kind is numpy.ndarray:
+        leaves.append(tree)
+        return LEAF
+    if kind is tuple or kind is list:
+        return TreeDef(kind, None, tuple([_flatten(c, leaves) for c in tree]))
     found = _children(tree)
     if found is None:
         leaves.append(tree)
         return LEAF
     kind, meta, children, _ = found
-    return TreeDef(kind, meta, tuple(_flatten(c, leaves) for c in children))
+    return TreeDef(kind, meta, tuple([_flatten(c, leaves) for c in children]))
 
 
 def paths(tree: Any, prefix: str = "") -> list[str]:
@@ -92,7 +104,7 @@ def paths(tree: Any, prefix: str = "") -> list[str]:
     found = _children(tree)
     if found is None:
         return [prefix]
-    return [p for child, step in zip(found[2], found[3], strict=True) for p in paths(child, prefix + step)]
+    return [p for child, step in zip(found[2], found[3](), strict=True) for p in paths(child, prefix + step)]
 
 
 def unflatten(form: TreeDef, leaves: Iterable[Any]) -> Any:
