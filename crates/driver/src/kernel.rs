@@ -76,6 +76,11 @@ impl KernelHandle {
         self.params.items.len()
     }
 
+    /// The dims that reach tile shapes.
+    pub fn static_dims(&self) -> &[String] {
+        self.kernel.static_dims()
+    }
+
     /// Names of the parameters, in order.
     pub fn param_names(&self) -> impl Iterator<Item = &str> {
         self.params.items.iter().map(|p| p.name.as_str())
