@@ -56,10 +56,10 @@ class KernelDecorator:
     ) -> Callable[[Callable], KernelFn]:
         """Declares a kernel with tunables, each ``ctx.<NAME>`` inside it.
 
-        ``space`` gives the values of each name, ``configs`` whole candidates. Until something was measured, the first
-        candidate that is legal runs. ``k.tune(...)`` measures, and so does the first call for each key where
-        ``budget_ms`` is given (about how long it may take) or ``TESSERA_TUNE=1`` is set. Records are kept for later
-        processes, in the directory ``cache`` where that is given.
+        ``space`` gives the values of each name, ``configs`` whole candidates. Until something was measured, the cost
+        model chooses on a GPU, and elsewhere the first candidate that is legal runs. ``k.tune(...)`` measures, and so
+        does the first call for each key where ``budget_ms`` is given (about how long it may take) or ``TESSERA_TUNE=1``
+        is set. Records are kept for later processes, in the directory ``cache`` where that is given.
 
         ``key`` names the dims and integers that a choice depends on; all dims where it is left out. Dtypes, constants
         and the device are always part of it. ``metric`` is what is to be small: ``"latency_ms"``, the median, or

@@ -22,6 +22,7 @@ pub mod operands;
 pub mod print;
 pub mod scalar;
 mod select;
+pub mod speed;
 mod spell;
 pub mod told;
 pub mod tools;

@@ -7,6 +7,7 @@ pub mod frame;
 mod interrupt;
 mod launch;
 mod print;
+pub mod speed;
 mod store;
 
 pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
@@ -37,6 +38,8 @@ pub struct Caps {
     pub regs_per_thread: u32,
     pub device_count: u32,
     pub memory_bytes: u64,
+    /// How fast it is, where ways to do the same are chosen by that.
+    pub speed: Option<speed::Speed>,
     /// What is done by other means here, with a word on how.
     pub emulated: BTreeMap<&'static str, &'static str>,
 }
