@@ -53,6 +53,7 @@ pub mod profile;
 mod replay;
 mod reproducible;
 mod request;
+mod schedule;
 mod specialise;
 pub mod tuning;
 mod warnings;
@@ -75,6 +76,7 @@ pub use processor::{Processor, processor, set_threads, threads};
 pub use products::{grouped_columns, product_plans};
 pub use replay::{Function, MAX_RANK, Replay, Replays, Seen, View};
 pub use request::Given;
+pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.
 pub use tessera_cost::product::{Plan as ProductPlan, Shape as ProductShape};
 pub use tessera_cost::weight as product_weight;

@@ -6,6 +6,7 @@
 pub mod asm;
 mod atomic;
 pub mod caps;
+mod chosen;
 pub mod code;
 mod compile;
 pub mod count;

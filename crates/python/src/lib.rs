@@ -25,6 +25,7 @@ mod quick;
 mod readers;
 mod record;
 mod runtime;
+mod schedule;
 mod streams;
 mod tuning;
 mod values;
@@ -68,6 +69,8 @@ mod _core {
         api, backends, capabilities, error, forked, free_paths, knob_table, processor, profiles,
         select_backend, set_threads, threads,
     };
+    #[pymodule_export]
+    use crate::schedule::{pass_names, schedule_fields};
     #[pymodule_export]
     use crate::tuning::{tuning_clear, tuning_export, tuning_import, tuning_list, tuning_merge};
     #[pymodule_export]

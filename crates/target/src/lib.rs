@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
+use tessera_ir::Attrs;
 use tessera_numerics::{DType, Profile};
 use tessera_support::Hash128;
 use tessera_tile::TileFunc;
@@ -75,6 +76,10 @@ pub trait Artifact: Send + Sync {
     /// What the target's own passes made of the kernel; none where there are no such passes.
     fn staged_text(&self) -> Option<String> {
         None
+    }
+    /// What it chose of a schedule that leaves it open, by the names that `config` pins it with.
+    fn chosen(&self) -> Attrs {
+        Attrs::new()
     }
     /// Runs the kernel to its end and writes into the buffers of `args`, which are in host memory.
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics>;
