@@ -29,6 +29,7 @@ WORKS = {
     "product bf16": lambda: op_works.matmul(4096, 4096, 4096, "bf16"),
     "product bf16, B by columns": lambda: op_works.matmul(4096, 4096, 4096, "bf16", b="column"),
     "product bf16 1024": lambda: op_works.matmul(1024, 1024, 1024, "bf16"),
+    "product bf16, rows at odd addresses": lambda: op_works.matmul(4095, 4095, 4095, "bf16", b="column"),
     "product bf16, 16 rows": lambda: op_works.matmul(16, 4096, 14336, "bf16"),
     "product bf16, bias and gelu": lambda: op_works.matmul(8192, 8192, 4096, "bf16", epilogue=True),
     "product fp8": lambda: op_works.matmul(8192, 8192, 8192, "fp8_e4m3", b="column"),

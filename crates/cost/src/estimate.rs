@@ -1,6 +1,6 @@
 //! How long a launch takes. Groups go in rounds over the processors, and the last may be almost empty; in a round a
 //! processor computes and moves at once, and the slower of the two counts; what is at the beginning and the end of a
-//! group comes on top. The constants are those of [`Speed`]; docs/perf/gemm.md holds predictions against measured
+//! tile of sums comes on top. The constants are those of [`Speed`]; docs/perf/gemm.md holds predictions against measured
 //! times.
 
 use crate::counts::{Counts, Product};
@@ -87,18 +87,20 @@ pub fn estimate(counts: &Counts, asked: Asked, speed: &Speed) -> Estimate {
     let cache = twice * counts.asked as f64 / LINE as f64 / speed.lines;
     let reading = (groups as f64 / (ENOUGH * processors as f64)).min(1.0);
     let memory = counts.work.bytes() as f64 / (speed.memory * reading);
-    let parts = [arithmetic, cache, memory];
+    let sums = counts.products.iter().map(|p| p.rows * p.columns).max().unwrap_or(0);
+    // The groups of a processor without products begin while others work; one with products has the processor alone.
+    let (around, begun) = if has_products {
+        (rounds as f64 * sums as f64 * speed.around / speed.matrix_rate(), 0.0)
+    } else {
+        let begun = groups.div_ceil(processors * speed.at_once.max(1)) as f64 * speed.group;
+        (begun, begun)
+    };
+    let parts = [arithmetic, cache, memory, begun];
     let longest = parts.into_iter().fold(0.0, f64::max);
     let overlapped = longest + REST * (parts.iter().sum::<f64>() - longest);
-    let sums = counts.products.iter().map(|p| p.rows * p.columns).max().unwrap_or(0);
-    let around = if has_products {
-        rounds as f64 * sums as f64 * speed.around / speed.matrix_rate()
-    } else {
-        groups.div_ceil(processors * speed.at_once.max(1)) as f64 * speed.group
-    };
     let spilled = if counts.tile > speed.local_bytes { 2 * counts.tile } else { 0 };
     let spilled = (spilled * rounds * processors) as f64 / speed.memory;
-    let seconds = speed.launch + overlapped + around + spilled;
+    let seconds = speed.launch + overlapped + (around - begun) + spilled;
     Estimate { seconds, arithmetic, cache, memory, around, rounds }
 }
 
@@ -133,7 +135,7 @@ mod tests {
         local_bytes: 1 << 18,
         shared_bytes: 227 << 10,
         lines: 1.5e11,
-        memory: 3e12,
+        memory: 4.2e12,
         way: 2048.0,
         group: 1.5e-6,
         at_once: 16,

@@ -67,11 +67,14 @@ fn is_names(value: &Capture) -> bool {
 
 fn names(value: &Capture) -> Option<Vec<&str>> {
     let Capture::Tuple(items) = value else { return None };
-    let name = |item| match item {
-        &Capture::Str(ref name) => Some(name.as_str()),
-        _ => None,
-    };
     items.iter().map(name).collect()
+}
+
+fn name(value: &Capture) -> Option<&str> {
+    match value {
+        Capture::Str(name) => Some(name),
+        _ => None,
+    }
 }
 
 /// Whether candidates pin what can be.
@@ -163,5 +166,59 @@ fn capture(value: &Attr) -> Option<Capture> {
             items.iter().map(capture).collect::<Option<Vec<_>>>().map(Capture::Tuple)
         }
         Attr::Ref(_) | Attr::Expr(_) | Attr::Type(_) | Attr::Dict(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(rows: &[(&str, Capture)]) -> BTreeMap<String, Capture> {
+        rows.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_once_for_each_value() {
+        let passes = |name: &str| Capture::Tuple(vec![Capture::Str(name.into())]);
+        let good = candidate(&[
+            ("num_warps", Capture::Int(8)),
+            ("cluster", Capture::Int(4)),
+            ("free_reference", Capture::Bool(false)),
+            ("off", passes("rotate")),
+            ("BM", Capture::Int(-3)),
+        ]);
+        assert!(check(&[good.clone(), good], &Loc::unknown()).is_ok());
+        for (name, value) in [
+            ("num_warps", Capture::Int(-1)),
+            ("num_stages", Capture::Str("two".into())),
+            ("raster", Capture::Float(2.0)),
+            ("cluster", Capture::Int(3)),
+            ("free_reference", Capture::Int(2)),
+            ("off", passes("rotated")),
+            ("off", Capture::Str("rotate".into())),
+        ] {
+            let wrong = candidate(&[(name, value)]);
+            let errors = check(&[wrong.clone(), wrong], &Loc::unknown()).unwrap_err();
+            let told: Vec<_> = errors.errors().collect();
+            assert_eq!((told.len(), told[0].code), (1, Code::E_ARGUMENT), "{name}");
+            assert!(told[0].message.starts_with(&format!("`{name}`: expected ")));
+        }
+    }
+
+    #[test]
+    fn pins_stand_in_the_config_and_nothing_else_does() {
+        let tunables = candidate(&[
+            ("BM", Capture::Int(64)),
+            ("num_warps", Capture::Int(8)),
+            ("raster", Capture::Int(0)),
+            ("off", Capture::Tuple(vec![Capture::Str("rotate".into())])),
+        ]);
+        // A parameter called so means what its kernel says, unless it is one of the old names.
+        let consts = candidate(&[("cluster", Capture::Int(4)), ("num_stages", Capture::Int(3))]);
+        let config = Config { tunables, consts, ..Config::default() };
+        let said = attrs(&config, Off::default().with(Step::Pair));
+        let text = Attr::Dict(said).to_string();
+        assert_eq!(text, "{num_warps = 8, num_stages = 3, off = [rotate, pair]}");
+        assert!(attrs(&Config::default(), Off::default()).is_empty());
     }
 }

@@ -182,6 +182,7 @@ mod tests {
             context: 0,
             maps: vec![],
             staged: None,
+            chosen: Attrs::new(),
             notes: vec![],
         }
     }

@@ -26,8 +26,8 @@ const ROWS: &[Row] = &[
     row(80, 108, 1.3e9, 1024.0, 64.0, 1.7e12),
     row(86, 84, 1.7e9, 512.0, 128.0, 0.8e12),
     row(89, 128, 2.2e9, 512.0, 128.0, 0.9e12),
-    // Under full load; the memory of an H200 gives half as much again to reads alone.
-    row(90, 132, 1.755e9, 2048.0, 128.0, 3.0e12),
+    // Under full load, with the memory of an H200.
+    row(90, 132, 1.755e9, 2048.0, 128.0, 4.2e12),
     row(100, 148, 1.7e9, 4096.0, 128.0, 6.5e12),
     row(120, 170, 2.2e9, 512.0, 128.0, 1.6e12),
 ];
