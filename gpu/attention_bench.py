@@ -22,11 +22,10 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tessera as ts
-
-
-@ts.func
-def soft_cap(s, b, h, q, k):
-    return 30.0 * ts.tile.tanh(s / 30.0)
+from gpu import kept, kernels, op_works
+from gpu.device import Cuda
+from gpu.run import commit
+from gpu.stats import ratio as paired
 
 
 def works():
@@ -42,7 +41,7 @@ def works():
     yield "GQA 8:1 causal 4k", (4, 32, 4, 4096, 4096, 128), True, {}, 1.0
     yield "Sq 1k Sk 8k", (4, 16, 16, 1024, 8192, 128), False, {}, 1.0
     yield "window 1024 at 16k (peer: dense causal)", (1, 16, 16, 16384, 16384, 128), True, {"window": 1024}, 2.0
-    yield "soft cap 4k (peer: our plain kernel)", (4, 16, 16, 4096, 4096, 128), False, {"score_mod": soft_cap}, 0.85
+    yield "soft cap 4k (peer: our plain kernel)", (4, 16, 16, 4096, 4096, 128), False, {"score_mod": kernels.soft_cap}, 0.85
     # Scores of standard deviation 16, and of 256: inputs of 4 and of 16.
     yield "inputs of std 4, hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"std": 4.0}, 0.85
     yield "inputs of std 16, hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"std": 16.0}, 0.85
@@ -145,6 +144,15 @@ def run(name, shape, causal, more, asked, options, flush):
     flops = 4 * b * h * sq * sk * d * (0.5 if causal else 1.0)
     ratio = [min(t[p] for p in peers) / t["ours"] for t in (alone, burst)]
     shown = "  ".join(f"{what} {flops / alone[what] / 1e9:.0f}/{flops / burst[what] / 1e9:.0f}" for what in calls)
+    if options.ledger and "ours" in times:
+        best = min(peers, key=alone.__getitem__)
+        seconds = {what: [1e-3 * t for t in times[what]] for what in ("ours", best)}
+        row = {**paired(seconds["ours"], seconds[best]), "clock": "events"}
+        row |= {f"{who}_us": [round(1e6 * t, 2) for t in seconds[what]] for who, what in (("ours", "ours"), ("peer", best))}
+        said = {"causal": causal, "window": more.get("window"), "cap": "score_mod" in more}
+        said |= {"std": int(more.get("std", 1)), "ramp": bool(more.get("ramp"))}
+        if told := options.keeper.try_to_keep(options.ledger, op_works.attention(*shape, "bf16", **said), {best: row}):
+            print(f"  no row for the ledger: {told}")
     print(f"{name:40s} {ratio[0]:.3f} [{low:.3f}, {high:.3f}] burst {ratio[1]:.3f} asked {asked}  TFLOP/s {shown}  err {errors['ours']:.1e}", flush=True)
 
 
@@ -153,10 +161,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--free", default="auto", help="auto, on, off, with commas between: the reference of the softmax")
+    parser.add_argument("--ledger", type=Path, metavar="FILE", help="also makes rows of the ledger, and puts them into this file")
+    parser.add_argument("--commit", default="", help="what the ledger says ran (asked from git)")
     options = parser.parse_args()
     options.free = options.free.split(",")
     random.seed(1)
     torch.manual_seed(1)
+    device = Cuda()
+    options.keeper = kept.Keeper(device, 1, {**device.describe(), "commit": options.commit or commit()})
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     print(torch.cuda.get_device_name())
     for work in works():

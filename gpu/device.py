@@ -114,7 +114,8 @@ class Host:
 
         places = np.arange(math.prod(declared.shape), dtype=np.int64)
         whole = draws.values(places, seed, name, declared.kind).astype(np.float32)
-        return (whole / np.float32(draws.scale(declared.kind))).astype(numpy_dtype(declared.dtype)).reshape(declared.shape)
+        made = (whole / np.float32(draws.scale(declared.kind))).astype(numpy_dtype(declared.dtype)).reshape(declared.shape)
+        return np.ascontiguousarray(made.swapaxes(-1, -2)).swapaxes(-1, -2) if declared.turned else made
 
     def wide(self, array):
         return array.astype(np.float64)
@@ -251,7 +252,8 @@ class Cuda:
         """An input of the ledger."""
         places = self.torch.arange(math.prod(declared.shape), dtype=self.torch.int64, device=self.device)
         whole = draws.values(places, seed, name, declared.kind).to(self.torch.float32)
-        return (whole / draws.scale(declared.kind)).to(self.dtype(declared.dtype)).reshape(declared.shape)
+        made = (whole / draws.scale(declared.kind)).to(self.dtype(declared.dtype)).reshape(declared.shape)
+        return made.transpose(-1, -2).contiguous().transpose(-1, -2) if declared.turned else made
 
     def wide(self, array):
         return array.double()

@@ -28,15 +28,30 @@ def values(places, seed, name, kind):
     """Integers whose quotient by `scale(kind)` is the element: exact in f32.
 
     `bell` is the sum of four uniform numbers, much like a normal one, with a deviation of 1.15; `positive` is the same
-    about 4, so that no part of a sum goes unnoticed; `integers` are -3 to 3.
+    about 4, so that no part of a sum goes unnoticed; `bell4` and `bell16` are as many times as wide; `integers` are -3 to 3,
+    and `units` -1 to 1. `queries D` and `keys D S` are bells with a first element of `D` that makes scores grow with every
+    128 of `S` keys: by 40 powers of two where D is 128.
     """
     bits = words(places, seed, name)
-    if kind == "integers":
-        return (bits & 0xFFFF) % 7 - 3
-    assert kind in ("bell", "positive"), kind
+    if kind in WHOLE:
+        most = WHOLE[kind]
+        return (bits & 0xFFFF) % (2 * most + 1) - most
+    word, *sizes = kind.split()
+    assert word in ("bell", "bell4", "bell16", "positive", "queries", "keys"), kind
     total = sum((bits >> shift) & 0xFFFF for shift in (0, 16, 32, 48))
-    return total - 2 * 0xFFFF if kind == "bell" else total
+    found = total if word == "positive" else total - 2 * 0xFFFF
+    if sizes:
+        width = int(sizes[0])
+        one = int(scale(kind))
+        step = 4 * one if word == "queries" else places // width % int(sizes[1]) // 128 * 80 * one
+        first = (places % width == 0) + 0 * places
+        return found * (1 - first) + step * first
+    return found
+
+
+#: Kinds whose sums are exact, and the greatest number of each.
+WHOLE = {"integers": 3, "units": 1}
 
 
 def scale(kind):
-    return 1.0 if kind == "integers" else 2.0**15
+    return 1.0 if kind in WHOLE else {"bell4": 2.0**13, "bell16": 2.0**11}.get(kind, 2.0**15)

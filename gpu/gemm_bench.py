@@ -5,6 +5,8 @@
     PYTHONPATH=build/gpu python3 gpu/gemm_bench.py --only 'bf16 4096' --config BM=128,BN=256,BK=64,num_stages=4
     PYTHONPATH=build/gpu python3 gpu/gemm_bench.py --only 'bf16 4096' --off epilogue --off rotate,pair
 
+With `--ledger FILE` each row that passes also becomes a row of the ledger (`gpu/ledger.py merge FILE` takes them in).
+
 All runs of a row alternate at random in one process, on the same random normal data. Before each launch 256 MiB are written,
 which empties the cache. A ratio is the median over the rounds of the time of the library over ours, with the interval that
 holds it with 95%; of the library's two ways (PyTorch's own choice, and cuBLASLt) the faster counts. Nothing is timed whose
@@ -29,7 +31,7 @@ if __name__ == "__main__":
 import numpy as np  # noqa: E402
 
 import tessera as ts  # noqa: E402
-from gpu import kernels  # noqa: E402
+from gpu import kept, kernels, op_works  # noqa: E402
 from gpu.compare import Mismatch  # noqa: E402
 from gpu.device import best  # noqa: E402
 from gpu.ledger import first_line  # noqa: E402
@@ -68,6 +70,12 @@ class Row:
         more = " ".join(filter(None, (self.mode, "bias+gelu" if self.epilogue else "")))
         lies = "".join("N" if side == "row" else "T" for side in (self.a, self.b))
         return f"{self.dtype} {self.M}x{self.N}x{self.K} {lies}{' ' + more if more else ''}"
+
+    @property
+    def work(self):
+        """The same for the ledger."""
+        more = {"a": self.a, "b": self.b, "mode": self.mode, "epilogue": self.epilogue}
+        return op_works.matmul(self.M, self.N, self.K, self.dtype, **more)
 
     @property
     def flops(self):
@@ -168,8 +176,9 @@ class Config:
 
 
 class Bench:
-    def __init__(self, device, options):
+    def __init__(self, device, options, about):
         self.device, self.options = device, options
+        self.keeper = kept.Keeper(device, options.seed, about)
         self.rng = np.random.default_rng(options.seed)
         self.timer = device.timer(rng=self.rng, write=True, lead=LEAD) if device.is_cuda else device.timer(rng=self.rng)
 
@@ -347,12 +356,18 @@ class Bench:
         fastest = min(library, key=lambda name: median(samples[f"{name} (library)"]))
         theirs = samples[f"{fastest} (library)"]
         tera = lambda seconds: row.flops / median(seconds) * 1e-12  # noqa: E731
+        told = ""
+        if self.options.ledger:
+            mine = samples["default"]
+            times = {**ratio(mine, theirs), "clock": "events", "ours_us": micro(mine), "peer_us": micro(theirs)}
+            told = self.keeper.try_to_keep(self.options.ledger, row.work, {fastest: times})
         return {
             "status": "pass", "peer": fastest, "peer_speed": tera(theirs), "rounds": len(theirs),
             "ours": {name: {**ratio(samples[name], theirs), "speed": tera(samples[name])} for name in ours},
             # How many times as fast the default is.
             "gains": {config.name: ratio(samples["default"], samples[config.name]) for config in configs if config.off},
             "refused": refused, "samples_us": {name: micro(each) for name, each in samples.items()}, "told": self.told(row, arrays),
+            "not_kept": told,
         }  # fmt: skip
 
     def told(self, row, arrays):
@@ -383,6 +398,7 @@ def line(row, found):
         out += f"  {one['ratio']:.3f} with {name}"
     for name, one in found["gains"].items():
         out += f"\n    {name:<30} {one['ratio']:>6.3f} [{one['low']:.3f}, {one['high']:.3f}] times as fast with them"
+    out += f"\n    no row for the ledger: {found['not_kept'][:300]}" if found["not_kept"] else ""
     return out + "".join(f"\n    {name}: {why[:120]}" for name, why in found["refused"].items())
 
 
@@ -401,6 +417,8 @@ def parse(args=None):
            help="also without these passes of the compiler; may be given more than once")  # fmt: skip
     option("--seed", type=int, default=1, metavar="N", help="of all random numbers (1)")
     option("--out", type=Path, metavar="FILE", help="where everything goes, as JSON")
+    option("--ledger", type=Path, metavar="FILE", help="also makes rows of the ledger, and puts them into this file")
+    option("--commit", default="", help="what the ledger says ran (asked from git)")
     option("--list", action="store_true", help="tells the names of the rows")
     option("--dry-run", action="store_true", help="on the host with NumPy, in small, to try this program")
     return parser.parse_args(args)
@@ -413,8 +431,8 @@ def main(args=None):
         print("\n".join(row.name for row in rows))
         return 0
     device = best(options.dry_run)
-    bench = Bench(device, options)
-    about = {**device.describe(), "commit": commit()}
+    about = {**device.describe(), "commit": options.commit or commit()}
+    bench = Bench(device, options, about)
     print(f"{about.get('gpu') or 'the host: a trial'}, driver {about.get('driver')}, {about['commit']}\n{HEAD}", flush=True)
     results, bad = [], 0
     for row in rows:

@@ -39,6 +39,11 @@ def scaled_sum(x, y):
     return 1.5 * x + y
 
 
+@ts.func
+def soft_cap(s, b, h, q, k):
+    return 30.0 * ts.tile.tanh(s / 30.0)
+
+
 @ts.kernel
 def add_three(
     a: ts.Tensor["n", ts.f32], b: ts.Tensor["n", ts.f32], c: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]

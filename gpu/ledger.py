@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 import numpy as np  # noqa: E402
 
-from gpu import works  # noqa: E402
+from gpu import op_works, works  # noqa: E402
 from gpu.recipe import Recipe  # noqa: E402
 
 LEDGER = ROOT / "gpu" / "ledger.jsonl"
@@ -56,7 +56,8 @@ class Invalid(Exception):
 
 def key(row):
     """What a row is of: at most one row of the ledger has it."""
-    config = " ".join(f"{name}={value}" for name, value in sorted(row["more"].get("config", {}).items()))
+    said = {name: value for name, value in row["more"].items() if name != "config" and value} | row["more"].get("config", {})
+    config = " ".join(f"{name}={value}" for name, value in sorted(said.items()))
     shape, target = "x".join(map(str, row["shape"])), row["code"][0]["recipe"]["target"]
     return f"{row['work']} {row['dtype']} {shape} {target} {config}".rstrip()
 
@@ -76,9 +77,9 @@ def validate(row):
 
 
 def work_of(row):
-    if row["work"] not in works.MAKERS:
+    if row["work"] not in op_works.MAKERS:
         raise Invalid(f"there is no work `{row['work']}`")
-    return works.of(row["work"], row["shape"], row["dtype"], **row["more"])
+    return op_works.of(row["work"], row["shape"], row["dtype"], **row["more"])
 
 
 def load(path=LEDGER):

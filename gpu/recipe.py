@@ -36,9 +36,11 @@ class Emitted:
 class Recipe:
     #: `module:name`.
     kernel: str
-    #: Dtypes of arrays and numbers whose annotation has none.
+    #: Dtypes of arrays and numbers whose annotation has none; `bf16[4]` is an array of so many axes where there is no
+    #: annotation at all.
     types: dict = field(default_factory=dict)
-    #: Dims that reach tiles, tunables and constants; a function is `{"function": "module:name"}`.
+    #: Dims that reach tiles, tunables and constants; a function is `{"function": "module:name"}`, one that was made by a
+    #: function `{"function": "module:maker", "of": […]}`.
     config: dict = field(default_factory=dict)
     profile: str = "default"
     target: str = TARGET
@@ -69,12 +71,14 @@ class Recipe:
         return {name: value for name, value in self.values().items() if kinds.get(name) in ("const", "function")}
 
     def make(self):
-        """The kernel: one for each recipe and process, so that nobody else's calls are among its own."""
-        return _made(json.dumps(self.as_dict(), sort_keys=True))
+        """The kernel that runs: one for each recipe and process, so that nobody else's calls are among its own."""
+        return _made(json.dumps(self.as_dict(), sort_keys=True), "run")
 
     def compiled(self):
+        """The code, of a kernel that never runs: one that ran with arrays that lie otherwise shows what it made for those."""
+        kernel = _made(json.dumps(self.as_dict(), sort_keys=True), "emit")
         with ts.numerics.profile(self.profile):
-            return self.make().jit(target=self.target, layouts=self.layouts, **self.values())
+            return kernel.jit(target=self.target, layouts=self.layouts, **self.values())
 
     def emit(self):
         return hashes(self.compiled())
@@ -103,11 +107,15 @@ def found(path):
 
 
 def _value(value):
-    return found(value["function"]) if isinstance(value, dict) else value
+    """A constant; a function is named, and one that a function made also has what it was made of."""
+    if not isinstance(value, dict):
+        return value
+    named = found(value["function"])
+    return named(*map(_value, value["of"])) if "of" in value else named
 
 
 @functools.lru_cache(maxsize=None)
-def _made(text):
+def _made(text, _what_for):
     recipe = Recipe.of(json.loads(text))
     spec = found(recipe.kernel).spec
     tunables = {name for candidate in spec.candidates for name in candidate}
@@ -129,4 +137,7 @@ def _typed(param, types):
         dims, _, privilege, out = about
         return name, kind, (dims, ts.dtype(types[name]), privilege, out), default
     assert kind in ("any", "scalar"), f"`{name}` has no dtype to be given"
-    return name, "scalar", ts.dtype(types[name]), default
+    dtype, bracket, rank = types[name].partition("[")
+    if bracket:
+        return name, "tensor", (["?"] * int(rank.rstrip("]")), ts.dtype(dtype), None, False), default
+    return name, "scalar", ts.dtype(dtype), default

@@ -15,8 +15,7 @@ def save(path, about, rows):
 
 
 def table(rows, about, times):
-    where = about.get("gpu") or f"the host ({about.get('backend', 'nothing ran')}): a trial"
-    out = [f"\n{where}, driver {about.get('driver')}"]
+    out = ["\n" + place(about)]
     for phase, seconds in times.items():
         mine = [row for row in rows if row["phase"] == phase]
         count = Counter(row["status"] for row in mine)
@@ -29,6 +28,13 @@ def table(rows, about, times):
     if len(bad) > MOST:
         out.append(f"  and {len(bad) - MOST} more")
     return "\n".join(out)
+
+
+def place(about):
+    """Where it ran. Only a run that says that it was on a host was a trial."""
+    if about.get("gpu"):
+        return f"{about['gpu']}, driver {about.get('driver')}"
+    return f"the host ({about['backend']}): a trial" if about.get("backend") else "nothing ran"
 
 
 WORDS = {"pass": "passed", "fail": "failed", "error": "errors", "skip": "skipped", "time": "not reached"}

@@ -185,7 +185,7 @@ def run_phase(phase, options, folder):
     """The rows of a phase, and what it says about the machine."""
     seconds = options.seconds or SECONDS[phase]
     if phase == "sanitize":
-        return sanitize.run_all(options, seconds, folder), {}
+        return sanitize.run_all(options, seconds, folder)
     jobs = options.jobs if phase == "check" else 1
     until = time.time() + seconds
     workers = [Worker(phase, options, job, jobs, until, folder) for job in range(jobs)]

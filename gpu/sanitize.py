@@ -31,11 +31,20 @@ _SUMMARY = re.compile(r"^========= (?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMA
 
 
 def run_all(options, seconds, folder):
-    """Rows of all tools, which look at the same time, each with several processes that share the items."""
+    """Rows of all tools, which look at the same time, each with several processes that share the items; and what those say
+    about the machine."""
     until = time.time() + seconds
     jobs = 1 if options.dry_run else JOBS
     runs = {tool: [start(tool, options, job, jobs, until, folder) for job in range(jobs)] for tool in TOOLS}
-    return [row for tool, started in runs.items() for row in together(tool, [finish(tool, *one, until) for one in started], options)]
+    rows = [row for tool, started in runs.items() for row in together(tool, [finish(tool, *one, until) for one in started], options)]
+    told = (about(ran) for started in runs.values() for _, _, ran in started)
+    return rows, next(filter(None, told), {})
+
+
+def about(ran):
+    """What a process said about the machine, in the first line of its rows."""
+    lines = ran.read_text(encoding="utf-8").splitlines() if ran.exists() else []
+    return next((found["device"] for found in map(json.loads, lines) if "device" in found), {})
 
 
 def start(tool, options, job, jobs, until, folder):

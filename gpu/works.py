@@ -7,7 +7,7 @@ on machines without one the few that the ledger keeps.
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable
 
 import numpy as np
@@ -37,7 +37,7 @@ def loss(dtype, k, fast=False):
     return (2.0**-10 + 2.0**-22 if dtype == "tf32" else 0.0) + (k + 2) * U
 
 
-BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
+BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "int32": 4}
 
 LAYERNORM_EPS = 1e-5
 RMSNORM_EPS = 1e-6
@@ -45,11 +45,13 @@ RMSNORM_EPS = 1e-6
 
 @dataclass(frozen=True)
 class Declared:
-    """An array: its shape, its dtype, and for inputs how it is filled."""
+    """An array: its shape, its dtype, and for inputs how it is filled; `turned` where neighbours along the last axis but one
+    lie side by side."""
 
     shape: tuple
     dtype: str
     kind: str = ""
+    turned: bool = False
 
     @property
     def bytes(self):
@@ -82,6 +84,12 @@ class Work:
     #: Elements of inputs that one row of the result depends on: what a check of it costs.
     row_cost: int = 1
     peers: tuple = ("copy", "eager", "compile")
+    #: What a row keeps beside shape and dtype to make the work anew.
+    more: dict = field(default_factory=dict)
+    #: Of a library operation: it takes the inputs by name and gives the result. The steps are what it launches.
+    call: Callable | None = None
+    #: Whether something is done to the sums that is not exact.
+    approximate: bool = False
 
     @property
     def name(self):
@@ -94,7 +102,8 @@ class Work:
     @property
     def exact(self):
         """Whether there is one right result: nothing is added, or sums whose every part is exact."""
-        return self.kind == "transpose" or all(self.arrays[name].kind == "integers" for name in self.inputs)
+        whole = all(self.arrays[name].kind in draws.WHOLE for name in self.inputs)
+        return not self.approximate and (self.kind == "transpose" or whole)
 
     def judge(self, xp, result, values, bound):
         """How far a result in float64 is from what is right, and how far it may be."""
@@ -108,7 +117,14 @@ class Work:
 class NumpyMath:
     """The functions that references need, as NumPy has them."""
 
-    abs, exp, sqrt, tanh = np.abs, np.exp, np.sqrt, np.tanh
+    abs, exp, sqrt, tanh, concat = np.abs, np.exp, np.sqrt, np.tanh, np.concatenate
+    erf = staticmethod(np.vectorize(math.erf, otypes=[np.float64]))
+
+    @staticmethod
+    def seen(scores, keep):
+        """Scores, minus infinity where `keep` of rows and columns is false."""
+        rows, columns = np.ogrid[: scores.shape[0], : scores.shape[1]]
+        return np.where(keep(rows, columns), scores, -np.inf)
 
     @staticmethod
     def max(x):
@@ -136,7 +152,9 @@ class TorchMath:
 
     def __init__(self, torch):
         self.dtypes = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
+        self.dtypes |= {"int32": torch.int32}
         self.abs, self.exp, self.sqrt, self.tanh = torch.abs, torch.exp, torch.sqrt, torch.tanh
+        self.erf, self.concat, self.arange = torch.erf, torch.cat, torch.arange
         self.max = functools.partial(torch.amax, dim=-1, keepdim=True)
         self.sum = functools.partial(torch.sum, dim=-1, keepdim=True)
         self.mean = functools.partial(torch.mean, dim=-1, keepdim=True)
@@ -144,6 +162,10 @@ class TorchMath:
 
     def rounded(self, values, dtype):
         return values.to(self.dtypes[dtype]).double()
+
+    def seen(self, scores, keep):
+        rows, columns = (self.arange(n, device=scores.device) for n in scores.shape)
+        return scores.masked_fill(~keep(rows[:, None], columns[None, :]), -math.inf)
 
 
 class Generated:
@@ -378,11 +400,6 @@ MAKERS = {
     "softmax": softmax, "layernorm": layernorm, "rmsnorm": rmsnorm, "gelu": gelu, "saxpy": saxpy, "sum": sum_all,
     "sum_rows": sum_rows, "transpose": transpose, "gemm": gemm,
 }  # fmt: skip
-
-
-def of(kind, shape, dtype, **more):
-    """The work that a row of the ledger names."""
-    return MAKERS[kind](*shape, dtype, **more)
 
 
 def timed(gemm_config=None):

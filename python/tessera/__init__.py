@@ -34,6 +34,7 @@ from ._core import Array, DType, __version__
 from ._cost import Cost
 from ._debug import Frame, Traced
 from ._decorators import kernel
+from ._schedule import Schedule
 from ._dtypes import (
     accum,
     bf16,

@@ -1,4 +1,4 @@
-"""``@ts.kernel`` and ``@ts.kernel.autotune``."""
+"""``@ts.kernel``, ``@ts.kernel.autotune`` and ``@ts.kernel.schedule``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _core
 from ._kernel import KernelFn, caller_scope, make
+from ._schedule import given
 from ._tuning import options as tuning_options
 
 
@@ -56,10 +57,10 @@ class KernelDecorator:
     ) -> Callable[[Callable], KernelFn]:
         """Declares a kernel with tunables, each ``ctx.<NAME>`` inside it.
 
-        ``space`` gives the values of each name, ``configs`` whole candidates. Until something was measured, the first
-        candidate that is legal runs. ``k.tune(...)`` measures, and so does the first call for each key where
-        ``budget_ms`` is given (about how long it may take) or ``TESSERA_TUNE=1`` is set. Records are kept for later
-        processes, in the directory ``cache`` where that is given.
+        ``space`` gives the values of each name, ``configs`` whole candidates. Until something was measured, the cost
+        model chooses on a GPU, and elsewhere the first candidate that is legal runs. ``k.tune(...)`` measures, and so
+        does the first call for each key where ``budget_ms`` is given (about how long it may take) or ``TESSERA_TUNE=1``
+        is set. Records are kept for later processes, in the directory ``cache`` where that is given.
 
         ``key`` names the dims and integers that a choice depends on; all dims where it is left out. Dtypes, constants
         and the device are always part of it. ``metric`` is what is to be small: ``"latency_ms"``, the median, or
@@ -77,6 +78,22 @@ class KernelDecorator:
         how = tuning_options(key, budget_ms, metric, cache)
         options = dict(candidates=candidates, lanes=lanes, target=target, source=source, require=require, tuning=how)
         return lambda fn: make(fn, caller_scope(1), **options)
+
+
+    def schedule(self, schedule: Any = None, /, **fields: Any) -> Callable[[Any], KernelFn]:
+        """Pins how a kernel runs: ``@ts.kernel.schedule(BM=128, warps=8, stages=4)``, or a `Schedule`, or its text.
+
+        It stands above the function itself, or above another decorator of ``ts.kernel``, whose candidates then all have
+        what is pinned. See `Schedule` for the fields; any other name is a tunable or a constant of the kernel.
+        """
+        wanted = given(schedule, fields)
+
+        def decorate(fn: Any) -> KernelFn:
+            if isinstance(fn, KernelFn):
+                return fn.scheduled(wanted)
+            return make(fn, caller_scope(1), schedule=wanted)
+
+        return decorate
 
 
 def _check_space(space: object) -> None:

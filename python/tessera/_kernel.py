@@ -17,6 +17,7 @@ from ._kernel_call import call as traced_call, takes_part
 from ._profile import current as profile_now
 from ._report import CheckReport
 from ._require import take
+from ._schedule import Schedule, given as given_schedule, pinned
 from ._signature import params_of
 from ._source import Source, source_of
 from ._tuning import DEFAULTS, TuningReport, options
@@ -136,9 +137,17 @@ class KernelFn:
     def __getitem__(self, grid: int | tuple[int, ...]) -> Callable[..., Any]:
         return functools.partial(self.launch, grid=grid)
 
+    def scheduled(self, schedule: Any = None, /, **fields: Any) -> KernelFn:
+        """The kernel with a schedule pinned: a `Schedule`, its text, or fields by name. This one stays as it is."""
+        made = KernelFn(pinned(self.spec, given_schedule(schedule, fields)))
+        if hasattr(self, "__wrapped__"):
+            functools.update_wrapper(made, self.__wrapped__)
+        return made
+
     def jit(
         self,
         *,
+        schedule: Any = None,
         target: str | None = None,
         layouts: Mapping[str, Mapping[str, int | None]] | None = None,
         off: str | Sequence[str] = (),
@@ -157,7 +166,11 @@ class KernelFn:
 
         ``off`` names passes of the compiler that are left out, to see what each gives; results stay the same. A name that
         no pass has is refused with the list of them. ``TESSERA_OFF`` does so for every kernel.
+
+        ``schedule`` is a `Schedule`, or the text of one: what ``inspect_ir("schedule")`` prints can be handed back.
         """
+        if schedule is not None:
+            return self.scheduled(schedule).jit(target=target, layouts=layouts, off=off, **values)
         given = {name: capture(value) for name, value in values.items()}
         passes = [off] if isinstance(off, str) else list(off) if isinstance(off, (list, tuple, set, frozenset)) else [str(off)]
         return Compiled(self, self._kernel.jit(given, _layouts(layouts or {}), target, profile_now(), passes))
@@ -246,6 +259,11 @@ class Compiled:
         return self._handle.config()
 
     @property
+    def schedule(self) -> Schedule:
+        """How it runs: what was pinned, and what the compiler chose. ``k.jit(schedule=…)`` takes it back."""
+        return Schedule(self.inspect_ir("schedule"))
+
+    @property
     def resources(self) -> dict[str, str]:
         """Figures of the compiled code."""
         return self._handle.resources()
@@ -265,6 +283,7 @@ def make(
     source: str | None = None,
     require: Sequence[Any] = (),
     tuning: tuple = DEFAULTS,
+    schedule: Schedule | None = None,
 ) -> KernelFn:
     """Builds the kernel that a decorator stands for."""
     found, inside = take(fn, source_of(fn, source, "ts.kernel"))
@@ -278,7 +297,7 @@ def make(
         require=tuple(_constraint(c) for c in [*require, *inside]),
         tuning=tuning,
     )
-    return KernelFn(spec, fn)
+    return KernelFn(spec if schedule is None else pinned(spec, schedule), fn)
 
 
 def _constraint(item: Any) -> tuple:

@@ -39,6 +39,13 @@ def doubled(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):
     y[i : i + 64] = 2.0 * x[i : i + 64]
 
 
+@ts.kernel.autotune(space=dict(T=[32, 4096]))
+def tripled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    T = ts.tile.context().T
+    i = ts.tile.program_id(0) * T
+    y[i : i + T] = 3.0 * x[i : i + T]
+
+
 @pytest.fixture(autouse=True)
 def log():
     """The launches and waits of a test, as lines."""
@@ -739,3 +746,20 @@ def test_calls_measure_on_their_device_and_are_repeated_with_what_was_found(log,
     before = sum(line.startswith("launch") for line in log())
     kernel(x, y, 1.0)
     assert sum(line.startswith("launch") for line in log()) == before + 1
+
+
+def test_the_cost_model_chooses_where_nothing_was_measured(monkeypatch, tmp_path):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    x, y = there(f32(1 << 20)), there(f32(1 << 20))
+    tripled(x, y)
+    told = tripled.explain()
+    assert told.config == {"T": 4096}
+    assert told.tuned.startswith("T=4096 predicted at ") and "; then T=32 at " in told.tuned and "by the cost model" in told.tuned
+    # Elsewhere the first candidate is taken.
+    for profile in ("strict", "deterministic"):
+        with ts.numerics.profile(profile):
+            tripled(x, y)
+            assert tripled.explain().config == {"T": 32}
+    host = f32(64)
+    tripled(host, host.copy())
+    assert tripled.explain().config == {"T": 32}

@@ -12,6 +12,7 @@ import tessera as ts
 LANGUAGE = ROOT / "docs" / "language.md"
 DEBUGGING = ROOT / "docs" / "debugging.md"
 TUNING = ROOT / "docs" / "tuning.md"
+SCHEDULES = ROOT / "docs" / "schedules.md"
 FUNCTIONS = ROOT / "docs" / "functions.md"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,6 +50,12 @@ def test_readme_blocks_run_in_order() -> None:
             check_text(block, run(block))
         else:
             check_text(block, run(block, namespace))
+
+
+def test_schedules_are_one_session() -> None:
+    namespace = fresh_namespace()
+    for block in python_blocks(SCHEDULES):
+        check_text(block, run(block, namespace))
 
 
 def test_commands_of_the_readme_exist() -> None:

@@ -1,6 +1,7 @@
 """Products of the library against float64, on small integers, whose sums are exact in any order."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -120,19 +121,19 @@ def test_strict_is_the_interpreter_and_never_splits(ints):
             assert ts.op.matmul(a, b).tobytes() == compiled.tobytes()
         finally:
             ts.runtime.select_backend(None)
-    assert kernels.plan(1, 64, 64, 65536, 2, True, (True, True), True).split == 1
-    assert kernels.plan(1, 64, 64, 65536, 2, True, (True, True), False).split > 1
+    assert kernels.plan(1, 64, 64, 65536, ts.bf16, True, (True, True), True).split == 1
+    assert kernels.plan(1, 64, 64, 65536, ts.bf16, True, (True, True), False).split > 1
 
 
 def test_plans_are_for_every_shape():
     for shape in itertools.product((1, 3), (1, 16, 64, 100, 1000, 4096), (1, 24, 64, 129, 8192), (0, 1, 64, 14336)):
-        for size, aligned in itertools.product((1, 2, 4, 8), ((True, True), (False, True))):
-            plan = kernels.plan(*shape, size, True, aligned, False)
+        for of, aligned in itertools.product((ts.i8, ts.bf16, ts.f32, ts.tf32, ts.f64), ((True, True), (False, True))):
+            plan = kernels.plan(*shape, of, True, aligned, False)
             assert all(side > 0 for side in plan.tile) and plan.split >= 1
             assert str(plan).startswith("tiles of ")
     # Rows that engines cannot copy, in a product that is worth it.
-    assert kernels.plan(1, 4095, 4095, 4095, 2, True, (False, False), False).padded == ("A", "B")
-    assert kernels.plan(1, 8, 4095, 4095, 2, True, (False, False), False).padded == ()
+    assert kernels.plan(1, 4095, 4095, 4095, ts.bf16, True, (False, False), False).padded == ("A", "B")
+    assert kernels.plan(1, 8, 4095, 4095, ts.bf16, True, (False, False), False).padded == ()
 
 
 def test_explain_says_what_is_copied_first(ints, monkeypatch):
@@ -140,14 +141,14 @@ def test_explain_says_what_is_copied_first(ints, monkeypatch):
     assert ts.op.matmul.explain(odd, long) == "tiles of 128x128x64"
     # As arrays of a GPU would be: its engines want rows on multiples of 16 bytes.
     monkeypatch.setattr(kernels.arrays, "on_device", lambda x: True)
-    text = ts.op.matmul.explain(odd, long)
-    assert text.endswith(", A and B copied to rows on multiples of 128 bytes first in one launch")
-    assert ts.op.matmul.explain(odd, even).endswith(", A copied to rows on multiples of 128 bytes first")
+    says = lambda *args: ts.op.matmul.explain(*args).partition(";")[0]  # noqa: E731
+    assert says(odd, long).endswith(", A and B copied to rows on multiples of 128 bytes first in one launch")
+    assert says(odd, even).endswith(", A copied to rows on multiples of 128 bytes first")
     assert "copied" not in ts.op.matmul.explain(ints(300, 304), ints(304, 304))
     assert "copied" not in ts.op.matmul.explain(ints(30, 301), long)
     assert ts.op.matmul.explain(odd, long, tile=(64, 64, 32)).startswith("tiles of 64x64x32")
     narrow = ints(300, 301, dtype="fp8_e4m3"), ints(301, 303, dtype="fp8_e4m3")
-    text = ts.op.matmul.explain(*narrow)
+    text = says(*narrow)
     assert text.endswith(", A copied to rows on multiples of 128 bytes first, B copied along K first")
     with pytest.raises(ts.TesseraError, match="as long as the next to last"):
         ts.op.matmul.explain(odd, odd)
@@ -179,17 +180,26 @@ def test_copies_to_good_rows(ints, dtype):
 
 
 def test_tiles_follow_what_they_cost():
+    def chosen(*sides, lines=True):
+        plan = kernels.plan(1, *sides, ts.bf16, True, (True, True), False, lines)
+        return (*plan.tile[:2], plan.split)
+
     # Parts of sums go through memory and take a second launch: they must make up for it.
-    assert kernels.tiles(1, 1024, 1024, 4096, 2) == (64, 128, 1)
-    assert kernels.tiles(1, 256, 256, 16384, 2)[2] > 1
+    assert chosen(1024, 1024, 4096) == (64, 128, 1)
+    assert chosen(256, 256, 16384)[2] > 1
     # Pieces that lie in two lines of the cache are requested twice: larger tiles ask for fewer.
-    square = lambda lines: kernels.tiles(1, 1200, 1200, 8192, 2, lines)[:2]  # noqa: E731
-    assert sum(square(False)) >= sum(square(True))
+    assert sum(chosen(1200, 1200, 8192, lines=False)[:2]) >= sum(chosen(1200, 1200, 8192)[:2])
+    # What was chosen, how long it should take, and what else there was.
+    told = str(kernels.plan(1, 4096, 4096, 4096, ts.bf16, True, (True, True), False))
+    found = re.fullmatch(r"tiles of 128x256x64; predicted ([\d.]+) us \(mostly arithmetic\); then (\d+x\d+.* us(, )?){3}", told)
+    assert found and 120 < float(found[1]) < 240, told
+    pinned = ts.op.matmul.explain(np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32), tile=(64, 64, 32))
+    assert "predicted" not in pinned
     assert kernels.is_aligned(np.zeros((4, 8), np.float32)) and not kernels.is_aligned(np.zeros((4, 8), np.float32), 128)
     for T, G, N in itertools.product((1, 100, 8192), (1, 8, 64), (1, 100, 4096)):
-        bm, bn, bk = kernels.group_tile(T, G, N, 4096, 2)
+        bm, bn, bk = kernels.group_tile(T, G, N, 4096, ts.bf16)
         assert bm == (128 if T >= 128 * G else 64) and bn <= 256 and bk == 64
-    assert kernels.group_tile(8192, 8, 4096, 4096, 2) == (128, 256, 64)
+    assert kernels.group_tile(8192, 8, 4096, 4096, ts.bf16) == (128, 256, 64)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ def test_a_trial_run_passes_and_writes_what_it_found(what, only, told, tmp_path)
 
 def test_products_are_tried_beside_a_library(tmp_path, capsys):
     out = tmp_path / "gemm.json"
-    arguments = ["--dry-run", "--rounds", "3", "--out", str(out)]
+    rows = tmp_path / "rows.jsonl"
+    arguments = ["--dry-run", "--rounds", "3", "--out", str(out), "--ledger", str(rows)]
     assert gemm_bench.main([*arguments, "--config", "BM=64,BN=64,BK=16"]) == 0, capsys.readouterr().out
     found = json.loads(out.read_text())
     assert [row["name"] for row in found["rows"]] == [row.name for row in gemm_bench.TRIED]
@@ -48,6 +49,8 @@ def test_products_are_tried_beside_a_library(tmp_path, capsys):
         assert all(one["low"] <= one["ratio"] <= one["high"] for one in row["ours"].values())
         assert {len(samples) for samples in row["samples_us"].values()} == {3}
     assert "bf16 64x48x96 NT" in capsys.readouterr().out
+    kept = ledger.load(rows)
+    assert len(kept) == len(gemm_bench.TRIED) and all(ledger.verify(row).word == "proven" for row in kept)
     assert len({row.name for row in gemm_bench.TABLE}) == len(gemm_bench.TABLE)
 
 
@@ -201,3 +204,15 @@ def test_ratios_are_of_pairs_with_an_interval():
     assert found == {"ratio": 2.0, "low": 2.0, "high": 2.0}
     found = stats.ratio([1.0] * 50, list(np.linspace(1, 2, 50)))
     assert found["low"] < found["ratio"] < found["high"]
+
+
+def test_the_table_says_where_it_ran_whichever_phase_told(tmp_path):
+    """Of a run that only looks for mistakes, the processes that the tool watches know the GPU."""
+    from gpu import report, sanitize
+
+    rows = tmp_path / "memcheck-0.jsonl"
+    assert sanitize.about(rows) == {}
+    rows.write_text('{"device": {"gpu": "NVIDIA H200", "driver": "580"}, "items": 3}\n{"begin": 0, "name": "x"}\n')
+    assert report.table([], sanitize.about(rows), {"sanitize": 1.0}).startswith("\nNVIDIA H200, driver 580\nsanitize: ")
+    assert report.table([], {}, {}) == "\nnothing ran"
+    assert report.table([], {"gpu": None, "backend": "cpu"}, {}) == "\nthe host (cpu): a trial"

@@ -13,7 +13,7 @@ from doc_blocks import BLESS, ROOT
 
 sys.path.append(str(ROOT))
 
-from gpu import draws, ledger, works  # noqa: E402
+from gpu import draws, kept, ledger, op_works, works  # noqa: E402
 from gpu.bench import Bench  # noqa: E402
 from gpu.device import Host  # noqa: E402
 from gpu.recipe import Recipe  # noqa: E402
@@ -64,6 +64,64 @@ def made():
     return rows
 
 
+@pytest.fixture(scope="module")
+def operations():
+    """Rows of library operations, as a run on the host would write them."""
+    keeper = kept.Keeper(Host(), 7, {"gpu": None, "driver": None, "commit": "none"})
+    small = [
+        op_works.matmul(70, 48, 96, "bf16", b="column"), op_works.matmul(33, 17, 40, "f32", a="column"),
+        op_works.matmul(16, 256, 4096, "bf16"), op_works.matmul(300, 290, 301, "bf16"), op_works.matmul(40, 24, 16, "bf16", epilogue=True),
+        op_works.matmul(64, 64, 64, "fp8_e4m3", b="column", mode="fast"), op_works.matmul(32, 48, 64, "int8", b="column"),
+        op_works.matmul(64, 64, 64, "tf32", b="column"),
+        op_works.attention(1, 2, 1, 40, 70, 64, "bf16", causal=True), op_works.attention(2, 2, 2, 33, 33, 32, "bf16", window=8, causal=True),
+        op_works.attention(1, 1, 1, 64, 300, 128, "bf16", ramp=True), op_works.attention(1, 1, 1, 64, 128, 64, "bf16", cap=True),
+        op_works.attention(1, 1, 1, 64, 128, 64, "bf16", std=16),
+    ]  # fmt: skip
+    return [keeper.row(work, {}) for work in small]
+
+
+def test_operations_have_rows_that_are_proven(operations, tmp_path):
+    for row in operations:
+        found = ledger.verify(row)
+        assert (found.word, found.left) == ("proven", ""), found
+    ledger.save(operations, tmp_path / "rows")
+    assert len(ledger.load(tmp_path / "rows")) == len(operations)
+
+
+def test_operations_name_every_launch_as_a_gpu_makes_it(operations):
+    """Chunks of K are combined, and rows at odd addresses are copied first, though no GPU is here."""
+    names = [[code["recipe"]["kernel"].partition(":")[2] for code in row["code"]] for row in operations]
+    assert names[0] == ["product"] and names[2] == ["parts", "combined"] and names[3] == ["two", "product"]
+    assert names[-1] == ["forward"]
+    assert operations[0]["code"][0]["recipe"]["layouts"] == {"B": {"axis": 0, "align": 16}}
+    epilogue = operations[4]["code"][0]["recipe"]["config"]["epilogue"]
+    assert epilogue["function"] == "tessera.kernels.gemm:epilogue_of" and epilogue["of"][1:] == [True, False, False]
+
+
+def test_another_plan_makes_the_row_of_an_operation_stale(operations, monkeypatch):
+    from tessera.kernels import gemm
+
+    row = copy.deepcopy(operations[0])
+    monkeypatch.setattr(gemm, "plan", lambda *args: gemm.Plan((64, 64, 64)))
+    assert "in another configuration" in ledger.verify(row).stale
+
+
+def test_wrong_results_of_operations_are_found(operations):
+    for row in copy.deepcopy(operations):
+        values = row["samples"]["values"]
+        values[0][0] += 0.1 + abs(values[0][0])
+        assert "elements: at" in ledger.verify(row).wrong, ledger.key(row)
+
+
+def test_what_ran_otherwise_changes_no_recipe():
+    """The kernel that runs and the one whose code is kept are two: what one met of arrays does not show in the other."""
+    (step,) = works.sum_rows(6, 300, "f32").steps
+    before = step.recipe.emit()
+    x, y = np.ones((1, 300, 6), np.float32).swapaxes(1, 2), np.zeros((1, 6), np.float32)
+    step.recipe.make()(x, y, 0.0, 1, **step.recipe.constants())
+    assert step.recipe.emit() == before and step.recipe.make() is not step.recipe.compiled().kernel
+
+
 @pytest.fixture
 def rows(made):
     return copy.deepcopy(made)
@@ -97,7 +155,7 @@ def test_a_later_kernel_of_a_row_counts_too(rows):
 def test_other_tiles_and_kernels_that_are_gone_make_a_row_stale(rows, monkeypatch):
     rows["softmax"]["code"][0]["recipe"]["config"]["R"] = 4
     assert "in another configuration" in ledger.verify(rows["softmax"]).stale
-    work = works.of("saxpy", rows["saxpy"]["shape"], "f32")
+    work = op_works.of("saxpy", rows["saxpy"]["shape"], "f32")
     monkeypatch.setattr(Recipe, "emit", lambda self: 1 / 0)
     assert "cannot be emitted: ZeroDivisionError" in ledger.why_stale(rows["saxpy"], work)
 
@@ -142,7 +200,7 @@ def test_samples_that_say_less_are_refused(rows):
     (lambda row: row.update(dtype=3), "`dtype` = 3"),
     (lambda row: row.update(error=2.0, bound=1.0), "the error 2.0 beyond its bound"),
     (lambda row: row.update(error=float("nan")), "the error nan beyond its bound"),
-    (lambda row: row.update(work="attention"), "there is no work `attention`"),
+    (lambda row: row.update(work="dance"), "there is no work `dance`"),
 ])  # fmt: skip
 def test_rows_that_are_none_are_refused(rows, tmp_path, change, told):
     change(rows["softmax"])

@@ -5,6 +5,10 @@
 //! ([`scalar`]). What follows from data cannot be known: such a loop is counted once, of such a
 //! branch the longer side is taken, and the result says that it is not exact.
 //!
+//! From the same counts ([`Counts`]) follows how long a launch takes on a machine of a certain
+//! [`Speed`](tessera_target::speed::Speed) ([`estimate()`]), and so which of several schedules is the best; for
+//! products of matrices that is done before there is any Tile IR ([`product`]).
+//!
 //! ```
 //! use tessera_cost::{Launch, work};
 //! let text = "func @f(%x: view<[n], f32, read>, %y: view<[n], f32, write>) {kind = lane, domain = n} {
@@ -21,10 +25,16 @@
 //! assert_eq!((found.flops, found.bytes(), found.exact), (100, 800, true));
 //! ```
 
+mod counts;
+mod estimate;
 mod ops;
+pub mod product;
 mod scalar;
 mod tally;
 mod walk;
+
+pub use counts::{Counts, Product, weight};
+pub use estimate::{Asked, Estimate, Limit, estimate};
 
 use scalar::Sizes;
 use std::collections::BTreeMap;
@@ -80,6 +90,11 @@ impl Work {
 /// Counts the work of a launch of `func`, which has been through the tile pipeline. `Err` names the
 /// size that is not given.
 pub fn work(func: &TileFunc, launch: &Launch<'_>) -> Result<Work, String> {
+    tallied(func, launch).map(|(work, _)| work)
+}
+
+/// The work of a launch, and the counts it was made of.
+fn tallied(func: &TileFunc, launch: &Launch<'_>) -> Result<(Work, Tally), String> {
     let sizes = Sizes(launch.dims);
     let arrays = array_bytes(func, sizes)?;
     let mut walk = Walk::new(func, *launch)?;
@@ -93,16 +108,17 @@ pub fn work(func: &TileFunc, launch: &Launch<'_>) -> Result<Work, String> {
         };
         moved.iter().zip(&arrays).map(one).fold(0, u64::saturating_add)
     };
-    let Tally { flops, read, written } = &tally;
+    let Tally { flops, read, written, .. } = &tally;
     let sum = |bytes: &[u64]| bytes.iter().copied().fold(0, u64::saturating_add);
-    Ok(Work {
+    let work = Work {
         flops: *flops,
         read: sum(read),
         written: sum(written),
         least_read: least(read),
         least_written: least(written),
         exact: walk.exact,
-    })
+    };
+    Ok((work, tally))
 }
 
 /// The bytes of each parameter; none for a scalar.

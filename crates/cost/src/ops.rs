@@ -25,13 +25,13 @@ pub fn count(func: &TileFunc, op: &Op<Tile>, tally: &mut Tally) {
             tally.flops += floats(operand(0), elements(operand(0)) / along * (along - 1));
         }
         TileOp::GroupReduce | TileOp::GroupScan => tally.flops += floats(operand(0), 1),
-        TileOp::Load | TileOp::Gather => read(func, op, 0, elements(func.ty(op.result())), tally),
-        TileOp::CopyAsync => read(func, op, 1, elements(operand(0)), tally),
-        TileOp::Store | TileOp::Scatter => write(func, op, elements(operand(1)), tally),
+        TileOp::Load | TileOp::Gather => read(func, op, 0, func.ty(op.result()), tally),
+        TileOp::CopyAsync => read(func, op, 1, operand(0), tally),
+        TileOp::Store | TileOp::Scatter => write(func, op, operand(1), tally),
         TileOp::Accumulate | TileOp::Atomic => {
             let elements = elements(operand(1));
-            read(func, op, 0, elements, tally);
-            write(func, op, elements, tally);
+            read(func, op, 0, operand(1), tally);
+            write(func, op, operand(1), tally);
             let word = op.attr("op").and_then(Attr::as_word);
             if !matches!(word, Some("exchange" | "cas")) {
                 tally.flops += floats(operand(1), elements);
@@ -106,14 +106,27 @@ fn param(func: &TileFunc, memory: Value) -> Option<(usize, u64)> {
     Some((place, func.ty(memory).dtype().bytes() as u64))
 }
 
-fn read(func: &TileFunc, op: &Op<Tile>, operand: usize, elements: u64, tally: &mut Tally) {
+fn read(func: &TileFunc, op: &Op<Tile>, operand: usize, tile: &Type, tally: &mut Tally) {
     if let Some((place, bytes)) = param(func, op.operands[operand]) {
-        tally.read[place] += elements * bytes;
+        tally.read[place] += elements(tile) * bytes;
+        tally.asked += asked(tile, bytes);
     }
 }
 
-fn write(func: &TileFunc, op: &Op<Tile>, elements: u64, tally: &mut Tally) {
+fn write(func: &TileFunc, op: &Op<Tile>, tile: &Type, tally: &mut Tally) {
     if let Some((place, bytes)) = param(func, op.operands[0]) {
-        tally.written[place] += elements * bytes;
+        tally.written[place] += elements(tile) * bytes;
+        tally.asked += asked(tile, bytes);
     }
+}
+
+/// The least that memory is asked for.
+const SECTOR: u64 = 32;
+
+/// The bytes of a tile where each row is taken in whole sectors. A number is a part of one that its neighbours share.
+fn asked(tile: &Type, bytes: u64) -> u64 {
+    let shape = tile.static_shape().unwrap_or_default();
+    let Some(&inner) = shape.last() else { return bytes };
+    let inner = inner.max(1) as u64;
+    elements(tile) / inner * (inner * bytes).next_multiple_of(SECTOR)
 }

@@ -1,22 +1,33 @@
 //! Sums of counts.
 
-/// Arithmetic, and the bytes read and written of each parameter.
+use std::collections::BTreeMap;
+use tessera_ir::OpId;
+
+/// Arithmetic, the bytes read and written of each parameter, how many bytes that is where short rows are
+/// counted as the pieces that memory is asked for, and how often each product of tiles is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tally {
     pub flops: u64,
     pub read: Vec<u64>,
     pub written: Vec<u64>,
+    pub asked: u64,
+    pub products: BTreeMap<OpId, u64>,
 }
 
 impl Tally {
     pub fn new(params: usize) -> Self {
-        Self { flops: 0, read: vec![0; params], written: vec![0; params] }
+        let (read, written) = (vec![0; params], vec![0; params]);
+        Self { flops: 0, read, written, asked: 0, products: BTreeMap::new() }
     }
 
     /// Adds `other`, so many times.
     pub fn add(&mut self, other: &Tally, times: u64) {
         let sum = |to: &mut u64, from: u64| *to = to.saturating_add(from.saturating_mul(times));
         sum(&mut self.flops, other.flops);
+        sum(&mut self.asked, other.asked);
+        for (id, from) in &other.products {
+            sum(self.products.entry(*id).or_default(), *from);
+        }
         self.read.iter_mut().zip(&other.read).for_each(|(to, from)| sum(to, *from));
         self.written.iter_mut().zip(&other.written).for_each(|(to, from)| sum(to, *from));
     }

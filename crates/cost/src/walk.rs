@@ -107,7 +107,10 @@ impl<'a> Walk<'a> {
                         sum
                     })
                 }
-                _ => {
+                code => {
+                    if code == TileOp::Mma {
+                        *once.products.entry(id).or_default() += 1;
+                    }
                     count(func, &func.ops[id], &mut once);
                     continue;
                 }

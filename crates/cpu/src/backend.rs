@@ -76,6 +76,7 @@ impl Backend for Cpu {
             regs_per_thread: 0,
             device_count: 1,
             memory_bytes: 0,
+            speed: None,
             emulated: [
                 ("async_copy", "a copy that is done at once"),
                 ("lanes", "vectors with a mask"),

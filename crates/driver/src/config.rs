@@ -113,6 +113,12 @@ pub fn attrs(config: &Config) -> Attrs {
             Capture::Int(v) => Attr::Int(v),
             Capture::Float(v) => Attr::Float(v),
             Capture::Func(f) => Attr::Ref(f.name.clone()),
+            Capture::Tuple(passes) if name == "off" => {
+                Attr::words(passes.iter().map(|p| match p {
+                    Capture::Str(pass) => pass.clone(),
+                    other => show(other),
+                }))
+            }
             other => Attr::Str(show(&other)),
         };
         out.set(&name, attr);

@@ -5,7 +5,7 @@ use crate::specialise::Specialised;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_frontend::Config;
 use tessera_graph::kernel_call_module;
-use tessera_ir::{Attr, Module, PrintOptions, Privilege, Type};
+use tessera_ir::{Attr, Attrs, Module, PrintOptions, Privilege, Type};
 use tessera_schedule::launch_module;
 use tessera_tile::{TileFunc, TileModule};
 
@@ -45,7 +45,8 @@ fn params(func: &TileFunc) -> Vec<ParamRow<'_>> {
     func.params().iter().enumerate().map(row).collect()
 }
 
-/// A level of a kernel as Tile IR with this configuration; what targets make is not here.
+/// A level of a kernel as Tile IR with this configuration; what targets make is not here but what they chose.
+#[allow(clippy::too_many_arguments)] // A kernel, and how it is shown.
 pub fn portable(
     func: &TileFunc,
     cfg: &Config,
@@ -53,6 +54,7 @@ pub fn portable(
     backend: &str,
     lanes: i64,
     locs: bool,
+    chosen: Attrs,
 ) -> String {
     let attrs = config::attrs(cfg);
     match level {
@@ -63,7 +65,7 @@ pub fn portable(
             let grid = func.attrs.get("grid").and_then(Attr::as_exprs);
             let domain = func.attrs.get("domain").and_then(Attr::as_expr);
             let lanes = domain.is_some().then_some(lanes);
-            launch_module(&func.name, &params(func), grid, domain, lanes, backend, attrs)
+            launch_module(&func.name, &params(func), grid, domain, lanes, backend, attrs, chosen)
                 .to_text(PrintOptions { locs })
         }
         _ => {
@@ -89,6 +91,7 @@ pub fn specialised(spec: &Specialised, level_name: &str, locs: bool) -> Result<S
             spec.choice.backend.name(),
             spec.lanes(),
             locs,
+            crate::schedule::chosen(spec),
         ),
     })
 }

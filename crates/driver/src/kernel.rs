@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
+use tessera_ir::Attrs;
 use tessera_numerics::Profile;
 use tessera_support::{ForkLock, Hash128};
 use tessera_target::arrays::Said;
@@ -59,6 +60,7 @@ impl KernelHandle {
         let candidates = decl.tunables.candidates.clone();
         let kernel = declare(decl)?;
         let params = Params::new(kernel.decl());
+        crate::schedule::check(&candidates, &params.loc)?;
         let mut state = State::default();
         state.warnings.add(kernel.notes());
         let (state, news) = (ForkLock::new(state), AtomicBool::new(true));
@@ -74,6 +76,11 @@ impl KernelHandle {
 
     pub fn param_count(&self) -> usize {
         self.params.items.len()
+    }
+
+    /// The dims that reach tile shapes.
+    pub fn static_dims(&self) -> &[String] {
+        self.kernel.static_dims()
     }
 
     /// Names of the parameters, in order.
@@ -205,7 +212,15 @@ impl KernelHandle {
         if !inspect::OF_TARGET.contains(&level) {
             let lanes = self.kernel.decl().lanes.unwrap_or(DEFAULT_LANES);
             let (func, backend) = (self.kernel.symbolic(), backend.backend.name());
-            return Ok(inspect::portable(func, &Config::default(), level, backend, lanes, locs));
+            return Ok(inspect::portable(
+                func,
+                &Config::default(),
+                level,
+                backend,
+                lanes,
+                locs,
+                Attrs::new(),
+            ));
         }
         if let Some(last) = self.last() {
             return inspect::specialised(&last.spec, level, locs);

@@ -48,10 +48,12 @@ mod params;
 mod place;
 mod pointwise;
 mod processor;
+mod products;
 pub mod profile;
 mod replay;
 mod reproducible;
 mod request;
+mod schedule;
 mod specialise;
 pub mod tuning;
 mod warnings;
@@ -71,9 +73,13 @@ pub use made::{TracedKernel, launch_made};
 pub use nvidia::features;
 pub use pack::{is_packed, packed_bytes, row_major};
 pub use processor::{Processor, processor, set_threads, threads};
+pub use products::{grouped_columns, product_plans};
 pub use replay::{Function, MAX_RANK, Replay, Replays, Seen, View};
 pub use request::Given;
+pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.
+pub use tessera_cost::product::{Plan as ProductPlan, Shape as ProductShape};
+pub use tessera_cost::weight as product_weight;
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{
     CheckReport, HostArray, KernelCall, Kernels, Lines, Moment, NoKernels, Observed, Watch,

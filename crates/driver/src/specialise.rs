@@ -2,12 +2,12 @@
 
 use crate::backends::Choice;
 use crate::mode::Mode;
-use crate::{cache, config, inspect, knobs};
+use crate::{cache, config, inspect, knobs, schedule};
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
-use tessera_frontend::{Capture, Config, Kernel};
-use tessera_ir::{Attr, Attrs, DimExpr, PassContext, PassOptions, Privilege, Type};
+use tessera_frontend::{Config, Kernel};
+use tessera_ir::{Attr, DimExpr, PassContext, PassOptions, Privilege, Type};
 use tessera_lower::stage::Off;
 use tessera_target::arrays::Said;
 use tessera_target::{Artifact, CompileOptions};
@@ -145,32 +145,9 @@ impl Lowered {
     }
 }
 
-/// Tunables, or compile-time parameters, that say how the threads of a target share the work; Tile IR
-/// itself does not have them. A parameter of 0 leaves the choice to the compiler.
-const SCHEDULE: [&str; 2] = ["num_warps", "num_stages"];
-/// Those that turn a rewrite off which is on where it is legal.
-const REWRITES: [&str; 1] = ["free_reference"];
-
-/// The function with the schedule that the configuration asks for, where it asks for any.
+/// The function with the schedule that the configuration asks for, where it asks for any. Tile IR itself does not have it.
 fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
-    let mut said = Attrs::new();
-    for name in SCHEDULE {
-        let wanted = config.tunables.get(name).or_else(|| config.consts.get(name));
-        if let Some(Capture::Int(n)) = wanted
-            && *n > 0
-        {
-            said.set(name, Attr::Int(*n));
-        }
-    }
-    if let Some(off) = off.attr() {
-        said.set("off", off);
-    }
-    for name in REWRITES {
-        let wanted = config.tunables.get(name).or_else(|| config.consts.get(name));
-        if let Some(Capture::Bool(false) | Capture::Int(0)) = wanted {
-            said.set(name, Attr::Bool(false));
-        }
-    }
+    let said = schedule::attrs(config, off);
     if said.is_empty() {
         return Cow::Borrowed(func);
     }

@@ -34,6 +34,7 @@ impl Backend for Interp {
             regs_per_thread: 0,
             device_count: 1,
             memory_bytes: 0,
+            speed: None,
             emulated: [
                 ("async_copy", "a copy that is done at once"),
                 ("matrix_units", "one fused multiply-add for each k, in order"),

@@ -3,6 +3,7 @@
 use crate::module::{Kernel, Module};
 use crate::told::{self, Printing};
 use tessera_diag::Loc;
+use tessera_ir::Attrs;
 use tessera_support::{Hash128, StableHasher};
 use tessera_target::LaunchArgs;
 
@@ -49,6 +50,8 @@ pub struct Code {
     pub context: u32,
     /// The Staged IR it was selected from; none for lane kernels.
     pub staged: Option<String>,
+    /// What was chosen of its schedule, by the names that `config` pins it with.
+    pub chosen: Attrs,
     /// Figures for `.explain()`.
     pub notes: Vec<(&'static str, String)>,
 }
@@ -179,6 +182,7 @@ mod tests {
             context: 0,
             maps: vec![],
             staged: None,
+            chosen: Attrs::new(),
             notes: vec![],
         }
     }

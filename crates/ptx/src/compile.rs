@@ -144,14 +144,14 @@ pub fn compile(
                 (selected, staged) = select(slots, &mut told)?;
             }
             let shape = shape_of(&staged, &selected.kernel, caps);
-            (selected, Some(staged.to_string()), shape)
+            (selected, Some(staged), shape)
         }
     };
     let shared = selected.kernel.shared_bytes();
     if shared > caps.shared_per_block {
         return Err(too_much_shared(func, shared, caps.shared_per_block, selected.greatest).into());
     }
-    finish(selected, &frame, caps, staged, shape, &told)
+    finish(selected, &frame, caps, staged.as_ref(), shape, &told)
 }
 
 /// Compiles a function of Staged IR as it is, for the arguments of `frame`.
@@ -165,7 +165,7 @@ pub fn compile_staged(
     tessera_ir::verify(func)?;
     let selected = crate::select::select(func, frame, classes, caps, profile)?;
     let shape = shape_of(func, &selected.kernel, caps);
-    finish(selected, frame, caps, Some(func.to_string()), shape, &Diagnostics::new())
+    finish(selected, frame, caps, Some(func), shape, &Diagnostics::new())
 }
 
 /// How many blocks a launch of a group kernel has.
@@ -191,7 +191,7 @@ fn finish(
     selected: Selected,
     frame: &Frame,
     caps: &PtxCaps,
-    staged: Option<String>,
+    staged: Option<&StagedFunc>,
     shape: Shape,
     told: &Diagnostics,
 ) -> Result<Code, Diagnostics> {
@@ -228,5 +228,7 @@ fn finish(
         (true, true) => 0,
     };
     let sites = selected.sites;
-    Ok(Code { module, shape, sites, prints, context, maps, staged, notes })
+    let chosen = staged.map(crate::chosen::of).unwrap_or_default();
+    let staged = staged.map(StagedFunc::to_string);
+    Ok(Code { module, shape, sites, prints, context, maps, staged, chosen, notes })
 }

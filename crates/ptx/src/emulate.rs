@@ -45,6 +45,7 @@ impl Backend for Emulated {
             regs_per_thread: 255,
             device_count: 0,
             memory_bytes: 0,
+            speed: None,
             emulated: [("device", "an interpreter of PTX")].into(),
         }
     }

@@ -6,6 +6,7 @@
 pub mod asm;
 mod atomic;
 pub mod caps;
+mod chosen;
 pub mod code;
 mod compile;
 pub mod count;
@@ -22,6 +23,7 @@ pub mod operands;
 pub mod print;
 pub mod scalar;
 mod select;
+pub mod speed;
 mod spell;
 pub mod told;
 pub mod tools;

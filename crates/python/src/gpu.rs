@@ -1,12 +1,14 @@
 //! CUDA devices, their memory, streams and events.
 
+use crate::dtype::DType;
 use crate::enter::enter;
+use crate::kernel::BACKENDS;
 use crate::streams;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use tessera_driver::Queue;
 use tessera_driver::gpu;
+use tessera_driver::{ProductPlan, ProductShape, Queue, product_plans as product_plans_of};
 
 /// What is missing for kernels to run on a device; `None` where nothing is.
 #[pyfunction]
@@ -145,4 +147,55 @@ impl Event {
     fn seconds_since(&self, py: Python<'_>, earlier: &Event) -> PyResult<f64> {
         enter(py, || self.0.seconds_since(&earlier.0))
     }
+}
+
+/// The ways to compute `[P, M, K]` by `[P, K, N]` on a GPU, the quickest first: rows and columns of a tile, chunks of K,
+/// seconds as predicted, and what they are mostly.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // A product, number by number.
+pub fn product_plans(
+    py: Python<'_>,
+    batch: u64,
+    m: u64,
+    n: u64,
+    k: u64,
+    dtype: &Bound<'_, DType>,
+    out_bytes: u64,
+    whole_lines: bool,
+    may_split: bool,
+) -> PyResult<Vec<PlanRow>> {
+    let shape = shape(batch, m, n, k, dtype, out_bytes, whole_lines);
+    let found = enter(py, || product_plans_of(&BACKENDS, &shape, may_split))?;
+    let row = |p: &ProductPlan| (p.rows, p.columns, p.split, p.seconds, p.limit.to_string());
+    Ok(found.iter().map(row).collect())
+}
+
+type PlanRow = (u64, u64, u64, f64, String);
+
+/// The width of a tile of so many rows for a product of `count` tiles of rows in groups.
+#[pyfunction]
+pub fn grouped_columns(
+    py: Python<'_>,
+    rows: u64,
+    count: u64,
+    n: u64,
+    k: u64,
+    dtype: &Bound<'_, DType>,
+) -> PyResult<u64> {
+    let shape = shape(1, rows, n, k, dtype, dtype.get().0.storage.bytes() as u64, true);
+    enter(py, || tessera_driver::grouped_columns(&BACKENDS, rows, count, &shape))
+}
+
+fn shape(
+    batch: u64,
+    m: u64,
+    n: u64,
+    k: u64,
+    dtype: &Bound<'_, DType>,
+    out_bytes: u64,
+    whole_lines: bool,
+) -> ProductShape {
+    let of = dtype.get().0.storage;
+    let (bytes, weight) = (of.bytes() as u64, tessera_driver::product_weight(of));
+    ProductShape { batch, m, n, k, bytes, out_bytes, weight, whole_lines }
 }

@@ -152,6 +152,11 @@ impl Kernel {
         tuning::tune(&self.given(args, kwargs, None, profile, Purpose::Run), budget_ms, force)
     }
 
+    /// The dims that reach tile shapes: `jit` must be given them.
+    fn static_dims(&self) -> Vec<String> {
+        self.handle.static_dims().to_vec()
+    }
+
     fn tuning_reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         tuning::reports(py, &self.handle)
     }

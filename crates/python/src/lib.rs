@@ -25,6 +25,7 @@ mod quick;
 mod readers;
 mod record;
 mod runtime;
+mod schedule;
 mod streams;
 mod tuning;
 mod values;
@@ -42,7 +43,7 @@ mod _core {
     #[pymodule_export]
     use crate::gpu::{
         Event, Stream, cuda_devices, cuda_launches, cuda_memory_stats, cuda_missing, cuda_ptxas,
-        cuda_synchronize, cuda_trim, named_stream, set_stream,
+        cuda_synchronize, cuda_trim, grouped_columns, named_stream, product_plans, set_stream,
     };
     #[pymodule_export]
     use crate::graph::{
@@ -68,6 +69,8 @@ mod _core {
         api, backends, capabilities, error, forked, free_paths, knob_table, processor, profiles,
         select_backend, set_threads, threads,
     };
+    #[pymodule_export]
+    use crate::schedule::{pass_names, schedule_fields};
     #[pymodule_export]
     use crate::tuning::{tuning_clear, tuning_export, tuning_import, tuning_list, tuning_merge};
     #[pymodule_export]

@@ -6,6 +6,7 @@ use tessera_ir::{Attr, Attrs, Builder, DimExpr, Func, Module, OpSpec, Privilege,
 
 /// The module of one launch. `grid` is for group kernels, `domain` and `lanes` for lane kernels;
 /// what is `None` or empty is left out of the text.
+#[allow(clippy::too_many_arguments)] // The attributes of a launch, one by one.
 pub fn launch_module(
     name: &str,
     params: &[(&str, Type, Privilege)],
@@ -14,6 +15,7 @@ pub fn launch_module(
     lanes: Option<i64>,
     backend: &str,
     config: Attrs,
+    chosen: Attrs,
 ) -> Module<Schedule> {
     let mut func = Func::<Schedule>::new(name);
     let body = func.body;
@@ -42,6 +44,9 @@ pub fn launch_module(
     }
     if !config.is_empty() {
         launch = launch.attr("config", Attr::Dict(config));
+    }
+    if !chosen.is_empty() {
+        launch = launch.attr("chosen", Attr::Dict(chosen));
     }
     let mut b = Builder::at_end(&mut func, body, Loc::unknown());
     b.op(launch).expect("the op has no results");

@@ -23,15 +23,18 @@
 //! let [x, y] = [0, 1].map(|i| func.ty(func.params()[i]).clone());
 //! let params = [("x", x, Privilege::Read), ("y", y, Privilege::ReadWrite)];
 //! let grid = vec![DimExpr::sym("n").ceil_div(64)];
-//! let built = launch_module("axpy", &params, Some(grid), None, None, "interp", Attrs::new());
+//! let (config, chosen) = (Attrs::new(), Attrs::new());
+//! let built = launch_module("axpy", &params, Some(grid), None, None, "interp", config, chosen);
 //! assert_eq!(built.to_string(), text);
 //! assert_eq!(built.hash(), module.hash());
 //! ```
 
 mod build;
 mod level;
+mod read;
 mod table;
 
 pub use build::launch_module;
 pub use level::Schedule;
+pub use read::pinned;
 pub use table::SchedOp;

@@ -48,9 +48,13 @@ impl ArrayClass {
     pub fn of(b: &BufferArg) -> Self {
         let bytes = b.dtype.bytes() as i64;
         let rank = b.dims.len().min(31);
-        // Along an axis of one position nothing has a neighbour, so any stride will do.
-        let side_by_side =
-            |axis: usize| b.strides[axis] == bytes || (axis + 1 == rank && b.dims[axis] <= 1);
+        // Along an axis of one position nothing has a neighbour, so any stride will do, and libraries
+        // put there what they like: it is taken for what it most often is, so that such arrays need
+        // no code of their own.
+        let side_by_side = |axis: usize| match b.dims[axis] {
+            ..=1 => axis + 1 == rank,
+            _ => b.strides[axis] == bytes,
+        };
         let contiguous =
             (0..rank).filter(|&axis| side_by_side(axis)).map(|axis| 1 << axis).sum::<u32>();
         let mut all = b.data as u64 | u64::from(WIDEST);
@@ -126,6 +130,9 @@ mod tests {
             // Along an axis of one position no stride matters.
             (vec![1, 96], vec![6, 2], 1),
             (vec![1, 96], vec![0, 2], 1),
+            (vec![1, 96], vec![2, 2], 1),
+            (vec![1, 1], vec![2, 2], 1),
+            (vec![1, 1], vec![0, 0], 1),
         ] {
             let found = class(1 << 20, &dims, &strides);
             assert_eq!(found, ArrayClass::said(dims.len(), Some(axis), 16), "{dims:?} {strides:?}");

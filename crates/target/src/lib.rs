@@ -7,6 +7,7 @@ pub mod frame;
 mod interrupt;
 mod launch;
 mod print;
+pub mod speed;
 mod store;
 
 pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
+use tessera_ir::Attrs;
 use tessera_numerics::{DType, Profile};
 use tessera_support::Hash128;
 use tessera_tile::TileFunc;
@@ -37,6 +39,8 @@ pub struct Caps {
     pub regs_per_thread: u32,
     pub device_count: u32,
     pub memory_bytes: u64,
+    /// How fast it is, where ways to do the same are chosen by that.
+    pub speed: Option<speed::Speed>,
     /// What is done by other means here, with a word on how.
     pub emulated: BTreeMap<&'static str, &'static str>,
 }
@@ -72,6 +76,10 @@ pub trait Artifact: Send + Sync {
     /// What the target's own passes made of the kernel; none where there are no such passes.
     fn staged_text(&self) -> Option<String> {
         None
+    }
+    /// What it chose of a schedule that leaves it open, by the names that `config` pins it with.
+    fn chosen(&self) -> Attrs {
+        Attrs::new()
     }
     /// Runs the kernel to its end and writes into the buffers of `args`, which are in host memory.
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics>;

@@ -66,12 +66,6 @@ pub fn need(func: &TileFunc, asked: Asked, limits: &Limits) -> Need {
     Need { threads, shared_bytes: ahead.max(buffers), carried_bytes: carried(func, func.body) }
 }
 
-/// The bytes of the largest tile.
-pub fn largest_tile(func: &TileFunc) -> u64 {
-    let results = func.walk().into_iter().flat_map(|id| func.ops[id].results.clone());
-    results.map(|r| bytes(func.ty(r))).max().unwrap_or(0)
-}
-
 fn is_buffer(ty: &Type) -> bool {
     matches!(ty, Type::Buf { .. })
 }

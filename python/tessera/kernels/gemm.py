@@ -258,6 +258,25 @@ def grouped(
 # What runs for which shape
 
 
+#: How many of the ways that were not taken are told of.
+RUNNERS_UP = 3
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the cost model says: the seconds of the chosen way, what they are mostly, and the next best ways, each as rows and
+    columns of a tile, chunks of ``K`` and seconds."""
+
+    seconds: float
+    limit: str
+    others: tuple[tuple[int, int, int, float], ...] = ()
+
+    def __str__(self) -> str:
+        text = f"predicted {1e6 * self.seconds:.1f} us (mostly {self.limit})"
+        others = [f"{bm}x{bn}{f' in {s} chunks' if s > 1 else ''} {1e6 * t:.1f} us" for bm, bn, s, t in self.others]
+        return text + (f"; then {', '.join(others)}" if others else "")
+
+
 @dataclass(frozen=True)
 class Plan:
     """How a product is computed. ``str`` of it is what a user reads."""
@@ -273,6 +292,8 @@ class Plan:
     turned: tuple[str, ...] = ()
     num_warps: int = 0
     num_stages: int = 0
+    #: Of what was chosen by the cost model.
+    predicted: Predicted | None = None
 
     def __str__(self) -> str:
         words = ["tiles of " + "x".join(map(str, self.tile))]
@@ -285,61 +306,17 @@ class Plan:
             words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 128 bytes first{once}")
         if self.turned:
             words.append(f"{' and '.join(self.turned)} copied along K first")
-        return ", ".join(words)
-
-
-#: Sides of tiles, and what part of the matrix units' speed a processor reaches with them.
-TILES = ((128, 256, 1.0), (256, 128, 0.98), (128, 192, 0.95), (128, 128, 0.87), (64, 256, 0.8), (64, 128, 0.7), (64, 64, 0.5))
-#: Processors of a large GPU: tiles are dealt out to them in rounds.
-PROCESSORS = 132
-#: Chunks that ``K`` may be divided into.
-SPLITS = (1, 2, 4, 8, 16, 32)
-#: Costs are counted in products of elements that one processor makes at full speed, of which it takes 3.6 in a picosecond:
-#: what a tile costs beside its products, in elements of ``K``; a request for a line of 128 bytes that the cache of all
-#: processors answers; a byte that goes to memory or comes from it; and a second launch.
-AROUND = 96
-LINE = 24.0
-BYTE = 1.2
-LAUNCH = 14e6
+        return ", ".join(words) + (f"; {self.predicted}" if self.predicted else "")
 
 
 @functools.lru_cache(maxsize=4096)
-def tiles(P: int, M: int, N: int, K: int, itemsize: int, lines: bool = True) -> tuple[int, int, int]:
-    """The tile and the number of chunks of ``K`` that take the least time, counted in rounds over all processors. Pieces of
-    rows that do not begin at a line of the cache (``lines``) take two requests each."""
-    best: tuple[float, tuple[int, int, int]] = (float("inf"), (128, 128, 1))
-    for bm, bn, speed in TILES:
-        if bm >= 2 * max(M, 64) or bn >= 2 * max(N, 64):
-            continue
-        count = P * -(-M // bm) * -(-N // bn)
-        requests = count * (bm + bn) * K * itemsize / 128 * (1 if lines else 2)
-        for split in SPLITS:
-            if split > 1 and (K < split * 512 or count * split > 2 * PROCESSORS):
-                break
-            rounds = -(-count * split // PROCESSORS)
-            products = rounds * bm * bn * (-(-K // split) / speed)
-            time = max(products, requests * LINE) + rounds * bm * bn * AROUND
-            # Parts are written and read again, four bytes each way.
-            time += 0.0 if split == 1 else P * M * N * split * 8 * BYTE + LAUNCH
-            if time < best[0]:
-                best = time, (bm, bn, split)
-    return best[1]
-
-
-@functools.lru_cache(maxsize=4096)
-def group_tile(T: int, G: int, N: int, K: int, itemsize: int) -> tuple[int, int, int]:
+def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
     """The tile of a product of ``T`` rows in ``G`` groups: as many rows as a group has on the average, and the width that takes
-    the least time."""
+    the least time by the cost model."""
     bm = 128 if T >= 128 * G else 64
-
-    def time(bn: int, speed: float) -> float:
-        # A group ends in the middle of a tile, on the average.
-        rounds = -(-(T // bm + -(-G // 2)) * -(-N // bn) // PROCESSORS)
-        return rounds * bm * bn * (K / speed + AROUND)
-
-    fitting = [(bn, speed) for rows, bn, speed in TILES if rows == bm and (bn <= 128 or bn < 2 * N)]
-    bn, _ = min(fitting, key=lambda one: time(*one))
-    return bm, bn, max(128 // itemsize, 16)
+    # A group ends in the middle of a tile, on the average.
+    bn = _core.grouped_columns(bm, T // bm + -(-G // 2), N, K, of)
+    return bm, bn, max(128 // of.itemsize, 16)
 
 
 #: Up to so many rows, the transposed product has the longer side where tiles are long.
@@ -350,28 +327,31 @@ WORTH_PADDING = 256
 
 @functools.lru_cache(maxsize=4096)
 def plan(
-    P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned: tuple[bool, bool], strict: bool, lines: bool = True
+    P: int,
+    M: int,
+    N: int,
+    K: int,
+    of: Any,
+    on_device: bool,
+    aligned: tuple[bool, bool],
+    strict: bool,
+    lines: bool = True,
+    out_bytes: int | None = None,
 ) -> Plan:
-    """How ``[P, M, K]`` by ``[P, K, N]`` is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and ``lines``
-    whether those that do lie on multiples of 128."""
-    depth = max(128 // itemsize, 16)
+    """How ``[P, M, K]`` by ``[P, K, N]`` of a dtype is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and
+    ``lines`` whether those that do lie on multiples of 128. Tiles and chunks are the cost model's choice."""
+    depth = max(128 // of.itemsize, 16)
     if not on_device:
         return Plan((128, 128, depth))
     swapped = M <= FEW_ROWS and N > M
     m, n = (N, M) if swapped else (M, N)
     worth = min(M, N) >= WORTH_PADDING
     padded = tuple(name for name, good in zip("AB", aligned) if worth and not good)
-    if n <= FEW_ROWS:
-        # The long matrix is read once, and nothing else takes time: long pieces of it, and one launch where half of the
-        # processors have a tile, for they read as fast as all.
-        bn = next(w for w in (16, 32, 64) if w >= n)
-        bm = 64
-        count = P * -(-m // bm)
-        enough = (s for s in SPLITS if count * s >= PROCESSORS * 2 // 5 or K < 1024 * s)
-        split = 1 if strict else next(enough, SPLITS[-1])
-        return Plan((bm, bn, 2 * depth), split, swapped, padded)
-    bm, bn, split = tiles(P, m, n, K, itemsize, lines)
-    return Plan((bm, bn, depth), 1 if strict else split, swapped, padded)
+    found = _core.product_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, lines, not strict)
+    (bm, bn, split, seconds, limit), *others = found
+    # Few columns: the long matrix is read once, in long pieces.
+    tile = (bm, bn, 2 * depth if n <= FEW_ROWS else depth)
+    return Plan(tile, split, swapped, padded, predicted=Predicted(seconds, limit, tuple(row[:4] for row in others[:RUNNERS_UP])))
 
 
 def is_aligned(x: Any, to: int = 16) -> bool:
@@ -624,7 +604,8 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     strict = str(profile()) == "strict"
     aligned = (is_aligned(a), is_aligned(b))
     lines = all(is_aligned(x, 128) or not good for x, good in zip((a, b), aligned))
-    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), aligned, strict, lines)
+    of = ts.tf32 if precision == "tf32" else arrays.dtype_of(a)
+    chosen = plan(P, M, N, K, of, arrays.on_device(a), aligned, strict, lines)
     if tile is not None:
         chosen = _pinned(chosen, tile)
     turned = turns(a, b, precision)
@@ -658,14 +639,14 @@ def _zero(of: Any) -> Any:
 def _pinned(chosen: Plan, tile: Any) -> Plan:
     """A plan with what the caller gives: ``(BM, BN, BK)`` or a dict of fields of `Plan`."""
     fields = dict(tile) if isinstance(tile, dict) else {"tile": tile}
-    known = set(Plan.__dataclass_fields__)
+    known = set(Plan.__dataclass_fields__) - {"predicted"}
     if unknown := sorted(set(fields) - known):
         got = ", ".join(unknown)
         raise _core.error("E_ARGUMENT", f"`tile`: expected fields of {', '.join(sorted(known))}, got {got}", "leave it out")
     sides = tuple(fields.get("tile", chosen.tile))
     if len(sides) != 3 or any(not isinstance(n, int) or n < 1 for n in sides):
         raise _core.error("E_ARGUMENT", f"`tile`: expected three positive integers, got {sides}", "write `tile=(128, 256, 64)`")
-    return Plan(**{**chosen.__dict__, **fields, "tile": sides})
+    return Plan(**{**chosen.__dict__, "predicted": None, **fields, "tile": sides})
 
 
 def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any, tile: Any) -> Any:
@@ -692,7 +673,7 @@ def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any,
     c = arrays.full((T, N), 0, of, a)
     zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if arrays.size(c):
-        chosen = Plan(group_tile(T, b.shape[0], N, K, arrays.itemsize(a)))
+        chosen = Plan(group_tile(T, b.shape[0], N, K, arrays.dtype_of(a)))
         chosen = _pinned(chosen, tile) if tile is not None else chosen
         grouped(a, b, first, c, zero, activation, *chosen.tile, chosen.num_warps, chosen.num_stages)
     return c

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
+use tessera_ir::Attrs;
 use tessera_numerics::Profile;
 use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, classes_said, compile};
 use tessera_runtime::cuda::{CudaError, Function, LaunchShape, LoadOptions, Module};
@@ -305,6 +306,10 @@ impl Artifact for Kernel {
 
     fn staged_text(&self) -> Option<String> {
         self.shown().code.staged.clone()
+    }
+
+    fn chosen(&self) -> Attrs {
+        self.shown().code.chosen.clone()
     }
 
     fn hash(&self) -> Hash128 {

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_numerics::DType;
+use tessera_ptx::speed::speed;
 use tessera_ptx::{Feature, PtxCaps, Ty};
 use tessera_runtime::cuda;
 use tessera_support::ForkLock;
@@ -168,7 +169,8 @@ impl Backend for Nvidia {
             max_threads_per_block: tessera_ptx::caps::MAX_THREADS,
             regs_per_thread: tessera_ptx::caps::MAX_REGISTERS,
             device_count: present,
-            memory_bytes: device.map_or(0, |d| d.info().total_memory),
+            memory_bytes: device.as_ref().map_or(0, |d| d.info().total_memory),
+            speed: Some(speed(self.caps, device.map(|d| d.info().multiprocessors))),
             emulated: BTreeMap::new(),
         }
     }

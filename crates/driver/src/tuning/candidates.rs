@@ -4,6 +4,7 @@
 use super::hook::{self, Moment, Phase};
 use super::{machine, parallel};
 use crate::backends::Choice;
+use crate::bind::{Bound, Slot};
 use crate::config::show_all;
 use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
@@ -13,14 +14,16 @@ use crate::specialise::{self, DEFAULT_LANES, Lowered, Specialised, first_message
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tessera_cost::{Counts, Estimate};
 use tessera_diag::{Code, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config};
 use tessera_ir::Attr;
 use tessera_support::Hash128;
 use tessera_target::arrays::Said;
 use tessera_target::interruption;
+use tessera_target::speed::{LINE, Speed};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
-use tessera_tune::resource::{Asked, Limits, largest_tile, need, refuse};
+use tessera_tune::resource::{Asked, Limits, need, refuse};
 use tessera_tune::{Record, Row, State, rank};
 
 /// How many of the best by the cost model are compiled and measured.
@@ -33,6 +36,8 @@ pub struct Candidate {
     /// Whether its row was there before and says all there is.
     pub known: bool,
     pub row: Row,
+    /// What the cost model says.
+    estimate: Option<Estimate>,
     lowered: Option<Lowered>,
     /// An earlier candidate that gives the same code, and is measured for both.
     twin: Option<usize>,
@@ -65,6 +70,7 @@ pub fn list(kernel: &KernelHandle, config: &Config) -> Vec<Candidate> {
             config,
             known: false,
             row,
+            estimate: None,
             lowered: None,
             twin: None,
             compiled: None,
@@ -151,17 +157,21 @@ pub fn lower(
 pub fn prune_and_predict(
     kernel: &KernelHandle,
     all: &mut [Candidate],
-    call: &Prepared,
+    bound: &Bound,
+    choice: &Choice,
 ) -> Result<(), Diagnostics> {
-    let choice = &call.spec.choice;
     // Only GPUs have blocks with resources of their own; a processor's memory is one.
     let limits = if choice.is_cuda() { Limits::of(&choice.caps()?) } else { Limits::default() };
-    let device = machine::device(choice, call.location)?;
+    let speed = machine::speed(choice)?;
+    let whole_lines = bound.slots.iter().all(lies_on_lines);
     for candidate in all {
         let Some(lowered) = &candidate.lowered else { continue };
-        let refused = refuse(&need(&lowered.func, candidate.asked(), &limits), &limits);
-        let predicted = predict(kernel, &lowered.func, &call.bound.sizes, device.as_ref());
-        candidate.row.predicted = predicted;
+        let asked = candidate.asked();
+        let refused = refuse(&need(&lowered.func, asked, &limits), &limits);
+        let stages = asked.stages.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
+        let asked = tessera_cost::Asked { stages, whole_lines };
+        candidate.estimate = predict(kernel, &lowered.func, &bound.sizes, asked, &speed);
+        candidate.row.predicted = candidate.estimate.map(|e| e.seconds);
         if let Some(why) = refused {
             candidate.fall(State::Pruned, why);
         }
@@ -200,12 +210,23 @@ pub fn share(all: &mut [Candidate]) {
     }
 }
 
+/// Whether the rows of an array begin at lines of the cache; what is not there yet will lie so.
+fn lies_on_lines(slot: &Slot) -> bool {
+    let Slot::Array(array) = slot else { return true };
+    let b = &array.buffer;
+    let line = LINE as i64;
+    let steps = b.dims.iter().zip(&b.strides).filter(|(n, _)| **n > 1).map(|(_, s)| *s);
+    let each = b.dtype.bytes() as i64;
+    (b.data as u64).is_multiple_of(LINE) && steps.into_iter().all(|s| s == each || s % line == 0)
+}
+
 fn predict(
     kernel: &KernelHandle,
     func: &TileFunc,
     sizes: &Sizes,
-    device: Option<&crate::gpu::DeviceRow>,
-) -> Option<f64> {
+    asked: tessera_cost::Asked,
+    speed: &Speed,
+) -> Option<Estimate> {
     let eval = |expr: &tessera_ir::DimExpr| sizes.eval(expr).ok();
     let lanes = kernel.kernel.decl().lanes.unwrap_or(DEFAULT_LANES);
     let mut launch = tessera_cost::Launch { dims: &sizes.known, grid: [1; 3], domain: 0, lanes };
@@ -218,9 +239,38 @@ fn predict(
             *extent = eval(expr)?;
         }
     }
-    let groups = launch.grid.iter().map(|&n| n.max(0) as u64).fold(1, u64::saturating_mul);
-    let work = tessera_cost::work(func, &launch).ok()?;
-    Some(rank::predict(&work, groups, largest_tile(func), &machine::figures(func, device).ok()?))
+    Some(tessera_cost::estimate(&Counts::of(func, &launch).ok()?, asked, speed))
+}
+
+/// How many candidates the cost model looks at before a first call: each is elaborated and lowered.
+const LOOKED_AT: usize = 64;
+
+/// The candidates as the cost model has them, the quickest first; none where it cannot tell. What cannot be here is
+/// left out, and those that it does not look at come last, in their own order.
+pub fn ranked(
+    kernel: &KernelHandle,
+    bound: &Bound,
+    choice: &Choice,
+    mode: Mode,
+) -> Result<Vec<Ranked>, Diagnostics> {
+    let mut all = list(kernel, &bound.config);
+    let looked = all.len().min(LOOKED_AT);
+    lower(kernel, &mut all[..looked], choice, mode)?;
+    prune_and_predict(kernel, &mut all[..looked], bound, choice)?;
+    let predicted: Vec<Option<f64>> = all.iter().map(|c| c.row.predicted).collect();
+    let told =
+        rank::order(&predicted).into_iter().filter(|&i| i >= looked || all[i].lowered.is_some());
+    let told: Vec<Ranked> = told
+        .map(|i| Ranked { tunables: all[i].tunables.clone(), estimate: all[i].estimate })
+        .collect();
+    Ok(if told.iter().any(|r| r.estimate.is_some()) { told } else { Vec::new() })
+}
+
+/// A candidate, and what the cost model says of it.
+#[derive(Clone, Debug)]
+pub struct Ranked {
+    pub tunables: BTreeMap<String, Capture>,
+    pub estimate: Option<Estimate>,
 }
 
 /// Compiles the best few, several at a time, for no longer than `budget`. The first that is legal

@@ -1,6 +1,7 @@
 //! What a process knows of the candidates of a kernel.
 
 use super::TuneOptions;
+use super::candidates::Ranked;
 use crate::config::show_all;
 use crate::kernel::KernelHandle;
 use crate::knobs;
@@ -41,6 +42,8 @@ pub(crate) struct Tuned {
     pub chosen: Option<Chosen>,
     pub tunables: Option<BTreeMap<String, Capture>>,
     pub source: Source,
+    /// The candidates in the order of the cost model, where nothing was measured and it may choose.
+    pub predicted: Vec<Ranked>,
     /// Whether there is nothing more to find out by measuring.
     pub tried: bool,
 }
@@ -54,7 +57,7 @@ impl Tuned {
         let place = chosen.as_ref().and_then(|c| order.iter().position(|o| *o == c.config));
         let tunables = place.map(|place| candidates[place].clone());
         let tried = source == Source::Measured || chosen.is_some();
-        Self { record, order, metric, chosen, tunables, source, tried }
+        Self { record, order, metric, chosen, tunables, source, predicted: Vec::new(), tried }
     }
 }
 
@@ -84,7 +87,11 @@ impl Tuning {
     pub fn find(&self, tunables: &BTreeMap<String, Capture>) -> Option<Arc<Tuned>> {
         let known = self.known.lock();
         let mut latest = known.order.iter().rev().filter_map(|key| known.by_key.get(key));
-        latest.find(|t| t.tunables.as_ref() == Some(tunables)).cloned()
+        let is_of = |t: &Tuned| match &t.tunables {
+            Some(chosen) => chosen == tunables,
+            None => t.predicted.iter().any(|r| r.tunables == *tunables),
+        };
+        latest.find(|t| is_of(t)).cloned()
     }
 
     pub fn reports(&self) -> Vec<Report> {

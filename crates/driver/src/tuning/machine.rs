@@ -5,8 +5,7 @@ use crate::gpu::{self, DeviceRow};
 use crate::location::Location;
 use crate::processor;
 use tessera_diag::Diagnostics;
-use tessera_tile::{TileFunc, TileOp};
-use tessera_tune::rank::Machine;
+use tessera_target::speed::{LINE, Speed};
 
 /// Clocks of a second: what differs between machines cancels out, since only ratios are used.
 const CLOCK: f64 = 2e9;
@@ -57,37 +56,27 @@ fn brand() -> String {
     format!("a processor ({})", std::env::consts::ARCH)
 }
 
-/// Figures for ranking.
-pub fn figures(func: &TileFunc, device: Option<&DeviceRow>) -> Result<Machine, Diagnostics> {
-    let has_products = func.walk().into_iter().any(|id| func.ops[id].code == TileOp::Mma);
-    let Some(device) = device else {
-        let threads = processor::threads()? as f64;
-        return Ok(Machine {
-            slots: threads as u64,
-            // Two fused vectors of eight a clock.
-            flops: threads * CLOCK * 32.0,
-            cache_bytes: threads * CLOCK * 16.0,
-            memory_bytes: 4e10,
-            // The cache of a core that is nearest, or little more.
-            local_bytes: 1 << 16,
-            group: 1e-8,
-        });
-    };
-    let units = f64::from(device.multiprocessors);
-    // Products a clock and multiprocessor: tensor cores by generation, else four times 32 lanes.
-    let per_clock = match (has_products, device.capability.0) {
-        (false, _) => 256.0,
-        (true, ..8) => 1024.0,
-        (true, 8) => 2048.0,
-        (true, _) => 4096.0,
-    };
-    Ok(Machine {
-        slots: device.multiprocessors.into(),
-        flops: units * CLOCK * per_clock,
-        cache_bytes: units * CLOCK * 64.0,
-        memory_bytes: units * CLOCK * 12.0,
-        // Its registers.
-        local_bytes: 1 << 18,
-        group: 1.5e-6,
+/// What candidates are compared by: the target's own figures, or rough ones of a processor.
+pub fn speed(choice: &Choice) -> Result<Speed, Diagnostics> {
+    if let Some(speed) = choice.caps()?.speed {
+        return Ok(speed);
+    }
+    let threads = processor::threads()?.max(1) as u64;
+    Ok(Speed {
+        processors: threads,
+        clock: CLOCK,
+        matrix: 0.0,
+        // Two fused vectors of eight a clock.
+        scalar: 16.0,
+        // The cache of a core that is nearest, or little more.
+        local_bytes: 1 << 16,
+        shared_bytes: 1 << 16,
+        lines: threads as f64 * CLOCK * 16.0 / LINE as f64,
+        memory: 4e10,
+        way: 200.0,
+        group: 1e-8,
+        at_once: 1,
+        around: 0.0,
+        launch: 5e-6,
     })
 }

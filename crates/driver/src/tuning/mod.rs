@@ -3,7 +3,8 @@
 //! here candidates are compiled and run.
 //!
 //! A call looks its kind up in what this process knows, then among the records on disk. Where there
-//! is nothing, the first legal candidate runs, unless the call is to measure by itself.
+//! is nothing, the candidate runs that the cost model puts first, or where it may not choose the first
+//! legal one, unless the call is to measure by itself.
 
 mod candidates;
 mod hook;
@@ -26,7 +27,7 @@ use crate::location::Location;
 use crate::mode::{Form, GridFrom, Mode};
 use crate::params::{Kind, Params, show_dim};
 use crate::specialise::{Specialised, is_passed_over};
-use candidates::Candidate;
+use candidates::{Candidate, Ranked};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,9 +90,37 @@ impl KernelHandle {
                 Err(errors) => return Err(errors),
             }
         }
-        let (spec, hit) = self.specialise(&bound.config, &none, choice, mode, &Said::new())?;
+        let predicted = tuned.as_deref().map_or(&[][..], |t| &t.predicted);
+        let (spec, hit) = match self.predicted(predicted, bound, choice, mode)? {
+            Some(found) => found,
+            None => self.specialise(&bound.config, &none, choice, mode, &Said::new())?,
+        };
         let measure = tuned.is_some_and(|t| !t.tried) && self.measures_by_itself(mode.profile);
         Ok((spec, hit, measure && !gpu::is_recording()))
+    }
+
+    /// The code of the candidate that the cost model puts first, of those that can be compiled.
+    fn predicted(
+        &self,
+        ranked: &[Ranked],
+        bound: &Bound,
+        choice: &Choice,
+        mode: Mode,
+    ) -> Result<Option<(Arc<Specialised>, bool)>, Diagnostics> {
+        for Ranked { tunables, .. } in ranked {
+            match self.specialise(&bound.config, tunables, choice, mode, &Said::new()) {
+                Ok(found) => return Ok(Some(found)),
+                Err(errors) if is_passed_over(&errors) => {}
+                Err(errors) => return Err(errors),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the cost model may choose where nothing was measured: it knows GPUs, and another build may choose
+    /// otherwise, which only the default profile allows.
+    fn may_predict(&self, choice: &Choice, mode: Mode) -> bool {
+        mode.profile == Profile::Default && choice.is_cuda()
     }
 
     fn measures_by_itself(&self, profile: Profile) -> bool {
@@ -132,7 +161,11 @@ impl KernelHandle {
         let found = found.ok().flatten();
         let source = if found.is_some() { known::Source::Stored } else { known::Source::Nothing };
         let record = found.unwrap_or_else(|| Record::new(subject));
-        Ok(Some(self.tuning.put(key, Tuned::new(record, self, source))))
+        let mut tuned = Tuned::new(record, self, source);
+        if tuned.tunables.is_none() && self.may_predict(choice, mode) {
+            tuned.predicted = candidates::ranked(self, bound, choice, mode)?;
+        }
+        Ok(Some(self.tuning.put(key, tuned)))
     }
 
     /// A call with the code that measuring finds best, where it is one that measures by itself.
@@ -234,7 +267,7 @@ impl KernelHandle {
     ) -> Result<(), Diagnostics> {
         let spec = &call.spec;
         let lowered = candidates::lower(self, &mut all, &spec.choice, spec.mode);
-        candidates::prune_and_predict(self, &mut all, call)?;
+        candidates::prune_and_predict(self, &mut all, &call.bound, &spec.choice)?;
         candidates::find_twins(&mut all, &spec.choice);
         let compiling = budget.mul_f64(1.0 - MEASURING).saturating_sub(start.elapsed());
         let compiled = lowered.and_then(|()| candidates::compile(self, &mut all, call, compiling));
@@ -344,7 +377,9 @@ impl KernelHandle {
     /// What the choice of a configuration rests on, for `.explain()`.
     pub(crate) fn chosen_by(&self, spec: &Specialised) -> Option<String> {
         let tuned = self.tuning.find(&spec.config.tunables)?;
-        let chosen = tuned.chosen.as_ref()?;
+        let Some(chosen) = tuned.chosen.as_ref() else {
+            return predicted_by(&tuned.predicted, &spec.config.tunables);
+        };
         let time = tessera_tune::report::time(chosen.seconds);
         let whence = match tuned.source {
             known::Source::Stored => "by a record",
@@ -369,6 +404,31 @@ pub(crate) fn check_key(params: &Params, tuning: &Tuning) -> Result<(), Diagnost
         errors.push(Diagnostic::new(Code::E_ARGUMENT, message).at(params.loc.clone()));
     }
     errors.into_result().map(|_| ())
+}
+
+/// How many of the others are told of.
+const RUNNERS_UP: usize = 3;
+
+/// `BM=128 predicted at 12.0 us (arithmetic), by the cost model; then BM=64 at 13.1 us, …`.
+fn predicted_by(
+    ranked: &[Ranked],
+    chosen: &BTreeMap<String, tessera_frontend::Capture>,
+) -> Option<String> {
+    let at = |r: &Ranked| {
+        let time = r.estimate.map(|e| tessera_tune::report::time(e.seconds));
+        time.map(|time| format!("{} at {time}", config::show_all(&r.tunables)))
+    };
+    let one = ranked.iter().find(|r| r.tunables == *chosen)?;
+    let estimate = one.estimate?;
+    let time = tessera_tune::report::time(estimate.seconds);
+    let mut out = format!("{} predicted at {time}", config::show_all(chosen));
+    out.push_str(&format!(" (mostly {}), by the cost model", estimate.limit()));
+    let others = ranked.iter().filter(|r| r.tunables != *chosen).filter_map(at);
+    let others: Vec<String> = others.take(RUNNERS_UP).collect();
+    if !others.is_empty() {
+        out.push_str(&format!("; then {}", others.join(", ")));
+    }
+    Some(out)
 }
 
 fn why(row: &Row) -> String {

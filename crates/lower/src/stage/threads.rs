@@ -49,11 +49,9 @@ pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostic
         }
     }
     let most_warps = u64::from(caps.max_threads / 32);
-    let pinned = func
-        .attrs
-        .get("config")
-        .and_then(Attr::as_dict)
-        .and_then(|c| c.get("num_warps").and_then(Attr::as_int));
+    let config = func.attrs.get("config").and_then(Attr::as_dict);
+    let pin = |name: &str| config.and_then(|c| c.get(name).and_then(Attr::as_int));
+    let pinned = pin("num_warps");
     if products > 0 {
         let warps = products.clamp(4, 8).next_power_of_two();
         let warps = pinned.map_or(warps, |n| (n.max(1) as u64).next_power_of_two());
@@ -68,11 +66,16 @@ pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostic
     };
     let wanted = largest.0.div_ceil(32 * each).next_power_of_two();
     let can_spread = caps.max_cluster > 1 && spreads(func);
-    let (warps, blocks) = match pinned {
-        Some(n) => ((n.max(1) as u64).next_power_of_two().min(most_warps), 1),
-        None if !combined => (wanted.min(most_warps), 1),
-        None if wanted <= WARPS => (wanted, 1),
-        None => {
+    let most_blocks = if can_spread { u64::from(caps.max_cluster) } else { 1 };
+    let cluster = pin("cluster").map(|n| (n.max(1) as u64).next_power_of_two().min(most_blocks));
+    let (warps, blocks) = match (pinned, cluster) {
+        (Some(n), blocks) => {
+            ((n.max(1) as u64).next_power_of_two().min(most_warps), blocks.unwrap_or(1))
+        }
+        (None, Some(blocks)) => (wanted.div_ceil(blocks).min(most_warps), blocks),
+        (None, None) if !combined => (wanted.min(most_warps), 1),
+        (None, None) if wanted <= WARPS => (wanted, 1),
+        (None, None) => {
             // What does not fit in one such block goes to several, or else to a larger one.
             let needed = largest.0.div_ceil(32 * MOST * WARPS).next_power_of_two();
             match can_spread {

@@ -187,7 +187,11 @@ pub fn set_raster(func: &mut StagedFunc, staging: &Staging<'_>) {
         if let Some(bytes) = shared_bytes_of(&fills, &order[..axes]) {
             let wave = f64::from(staging.caps.multiprocessors.max(1));
             let best = (wave * bytes[1] as f64 / bytes[0] as f64).sqrt();
-            let group = 1u32 << best.log2().round().clamp(1.0, 5.0) as u32;
+            let config = func.attrs.get("config").and_then(Attr::as_dict);
+            let pinned =
+                config.and_then(|c| c.get("raster").and_then(Attr::as_int)).filter(|&n| n > 0);
+            let chosen = || 1 << best.log2().round().clamp(1.0, 5.0) as i64;
+            let group = pinned.unwrap_or_else(chosen);
             reorder(func, tiles, &order[..axes]);
             func.ops[tiles].attrs.set("raster", Attr::word(format!("m{group}")));
             return;

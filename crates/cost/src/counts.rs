@@ -1,0 +1,100 @@
+//! What a launch is made of, as far as its time depends on it.
+
+use crate::{Launch, Work, tallied};
+use tessera_ir::Type;
+use tessera_numerics::DType;
+use tessera_tile::TileFunc;
+
+/// A product of tiles, and how often a launch makes it.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Product {
+    pub rows: u64,
+    pub columns: u64,
+    pub depth: u64,
+    /// The time of one of its multiply-adds over that of 16-bit elements, on matrix units; none where those do not
+    /// take the dtype.
+    pub weight: Option<f64>,
+    pub times: u64,
+}
+
+impl Product {
+    /// Of all times together.
+    pub fn multiply_adds(&self) -> f64 {
+        self.rows as f64 * self.columns as f64 * self.depth as f64 * self.times as f64
+    }
+
+    /// What part of their speed matrix units reach with such tiles: operands come from shared memory, and small tiles
+    /// read more for each product.
+    pub fn efficiency(&self) -> f64 {
+        match (self.rows, self.columns) {
+            (256.., 192..) | (128.., 256..) => 1.0,
+            (256.., 128..) => 0.98,
+            (128.., 192..) => 0.95,
+            (128.., 128..) => 0.87,
+            (64.., 256..) => 0.8,
+            (64.., 128..) | (128.., 64..) => 0.7,
+            (64.., 64..) => 0.5,
+            (64.., columns) => 0.5 * columns.max(1) as f64 / 64.0,
+            (rows, _) => 0.5 * rows.max(1) as f64 / 64.0,
+        }
+    }
+}
+
+/// The weight of a multiply-add of elements of this dtype.
+pub fn weight(of: DType) -> Option<f64> {
+    match of {
+        DType::F32 => None,
+        DType::F64 => Some(16.0),
+        DType::Tf32 => Some(2.0),
+        narrow => Some(if narrow.bytes() > 1 { 1.0 } else { 0.5 }),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counts {
+    pub work: Work,
+    pub groups: u64,
+    pub products: Vec<Product>,
+    /// Bytes that the cache of all processors is asked for, in whole pieces.
+    pub asked: u64,
+    /// The largest tile, in bytes.
+    pub tile: u64,
+}
+
+impl Counts {
+    /// Of a launch of `func`, which has been through the tile pipeline. `Err` names the size that is not given.
+    pub fn of(func: &TileFunc, launch: &Launch<'_>) -> Result<Self, String> {
+        let (work, tally) = tallied(func, launch)?;
+        let product = |(&id, &times): (&tessera_ir::OpId, &u64)| {
+            let op = &func.ops[id];
+            let side = |value: usize, axis: usize| {
+                let shape = func.ty(op.operands[value]).static_shape().unwrap_or_default();
+                shape.get(axis).map_or(1, |&n| n.max(1) as u64)
+            };
+            let (rows, depth, columns) = (side(0, 0), side(0, 1), side(1, 1));
+            Product { rows, columns, depth, weight: weight(func.ty(op.operands[0]).dtype()), times }
+        };
+        let results = func.walk().into_iter().flat_map(|id| func.ops[id].results.clone());
+        Ok(Self {
+            work,
+            groups: launch.grid.iter().map(|&n| n.max(0) as u64).fold(1, u64::saturating_mul),
+            products: tally.products.iter().map(product).collect(),
+            asked: tally.asked,
+            tile: results.map(|r| bytes(func.ty(r))).max().unwrap_or(0),
+        })
+    }
+
+    /// Flops that no product makes.
+    pub fn other_flops(&self) -> f64 {
+        let products: f64 = self.products.iter().map(|p| 2.0 * p.multiply_adds()).sum();
+        (self.work.flops as f64 - products).max(0.0)
+    }
+}
+
+fn bytes(ty: &Type) -> u64 {
+    if !matches!(ty, Type::Tile { .. }) {
+        return 0;
+    }
+    let shape = ty.static_shape().unwrap_or_default();
+    shape.iter().map(|&n| n.max(0) as u64).fold(ty.dtype().bytes() as u64, u64::saturating_mul)
+}

@@ -1,0 +1,72 @@
+//! How fast the targets are, for choosing between schedules. Of Hopper the figures were fitted to measured launches
+//! (docs/perf/gemm.md); those of others are their data sheets'.
+
+use crate::caps::PtxCaps;
+use tessera_target::speed::Speed;
+
+/// A generation: the processors of its large chip, clocks, multiply-adds of 16-bit elements and of f32 that a
+/// processor makes in a clock, bytes of memory in a second.
+struct Row {
+    from: u32,
+    processors: u64,
+    clock: f64,
+    matrix: f64,
+    scalar: f64,
+    memory: f64,
+}
+
+const fn row(from: u32, processors: u64, clock: f64, matrix: f64, scalar: f64, memory: f64) -> Row {
+    Row { from, processors, clock, matrix, scalar, memory }
+}
+
+/// Oldest first.
+const ROWS: &[Row] = &[
+    row(70, 80, 1.4e9, 512.0, 64.0, 0.8e12),
+    row(75, 68, 1.5e9, 512.0, 64.0, 0.6e12),
+    row(80, 108, 1.3e9, 1024.0, 64.0, 1.7e12),
+    row(86, 84, 1.7e9, 512.0, 128.0, 0.8e12),
+    row(89, 128, 2.2e9, 512.0, 128.0, 0.9e12),
+    // Under full load, with the memory of an H200.
+    row(90, 132, 1.755e9, 2048.0, 128.0, 4.2e12),
+    row(100, 148, 1.7e9, 4096.0, 128.0, 6.5e12),
+    row(120, 170, 2.2e9, 512.0, 128.0, 1.6e12),
+];
+
+/// The speed of a target; `processors` are those of the device that is there.
+pub fn speed(caps: &PtxCaps, processors: Option<u32>) -> Speed {
+    let row = ROWS.iter().rev().find(|row| row.from <= caps.target.sm).unwrap_or(&ROWS[0]);
+    let processors = processors.map_or(row.processors, |n| u64::from(n.max(1)));
+    let part = processors as f64 / row.processors as f64;
+    Speed {
+        processors,
+        clock: row.clock,
+        matrix: row.matrix,
+        scalar: row.scalar,
+        local_bytes: u64::from(caps.registers_per_sm) * 4,
+        shared_bytes: caps.shared_per_block.into(),
+        // 24 multiply-adds of one processor of Hopper; a cache grows with its chip.
+        lines: row.matrix * row.clock / 24.0 * part.min(1.0),
+        memory: row.memory * part.min(1.0),
+        way: 2048.0,
+        group: 1.5e-6,
+        at_once: 16,
+        around: 96.0,
+        launch: 3.9e-6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_a_speed_and_parts_of_a_chip_are_slower() {
+        for (target, _) in crate::caps::TARGETS {
+            let caps = PtxCaps::of(target.sm, target.exact).unwrap();
+            let (whole, half) = (speed(caps, None), speed(caps, Some(40)));
+            assert!(whole.matrix > whole.scalar && whole.memory > 1e11, "{target}");
+            assert_eq!(half.processors, 40);
+            assert!(half.memory < whole.memory && half.lines < whole.lines, "{target}");
+        }
+    }
+}
