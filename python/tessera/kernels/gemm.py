@@ -3,7 +3,7 @@
 A group computes one tile of the result: it adds up products of tiles along ``K`` and hands the sums to the epilogue. Where
 there are too few tiles for all processors, several groups share a tile's ``K``, each writes its part, and a second launch
 adds the parts in a fixed order. A product with few rows is computed as the product of the transposed matrices, which are
-the same memory.
+the same memory; and one of tf32 whose right matrix does not lie along ``K``, for engines take only a left one so.
 
 GPUs copy tiles by engines that want rows on multiples of 16 bytes. Matrices that lie otherwise are copied first where the
 product is long enough to pay for it (`plan` says so).
@@ -277,7 +277,7 @@ class Plan:
     def __str__(self) -> str:
         words = ["tiles of " + "x".join(map(str, self.tile))]
         if self.swapped:
-            words.append("of the transposed matrices, for there are few rows")
+            words.append("of the transposed matrices")
         if self.split > 1:
             words.append(f"K in {self.split} chunks that a second launch adds up")
         if self.padded:
@@ -344,16 +344,19 @@ def group_tile(T: int, G: int, N: int, K: int, itemsize: int) -> tuple[int, int,
 
 #: Up to so many rows, the transposed product has the longer side where tiles are long.
 FEW_ROWS = 64
+#: Multiply-adds of a group that are written one after another: its threads' code, which has to fit in caches.
+UNROLLED = 2048 * 256
 #: A side below which copying the other matrix costs more than rows at any address.
 WORTH_PADDING = 256
 
 
 @functools.lru_cache(maxsize=4096)
 def plan(
-    P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned: tuple[bool, bool], strict: bool, lines: bool = True
+    P: int, M: int, N: int, K: int, itemsize: int, on_device: bool, aligned: tuple[bool, bool], strict: bool, lines: bool = True,
+    one_by_one: bool = False,
 ) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and ``lines``
-    whether those that do lie on multiples of 128."""
+    whether those that do lie on multiples of 128. Products ``one_by_one`` are made by threads and not by matrix units."""
     depth = max(128 // itemsize, 16)
     if not on_device:
         return Plan((128, 128, depth))
@@ -371,6 +374,8 @@ def plan(
         split = 1 if strict else next(enough, SPLITS[-1])
         return Plan((bm, bn, 2 * depth), split, swapped, padded)
     bm, bn, split = tiles(P, m, n, K, itemsize, lines)
+    if one_by_one:
+        depth = min(depth, max(16, UNROLLED // (bm * bn)))
     return Plan((bm, bn, depth), 1 if strict else split, swapped, padded)
 
 
@@ -383,7 +388,7 @@ def is_aligned(x: Any, to: int = 16) -> bool:
 
 
 def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
-    """Operands that matrix engines cannot read as they lie: only elements of 16 bits may lie along the other axis."""
+    """Operands that matrix engines cannot read in memory as they lie: only elements of 16 bits may lie along the other axis."""
     narrow = arrays.itemsize(a) == 1 or precision == "tf32"
     if not narrow or not arrays.on_device(a) or min(a.shape[-2], b.shape[-1]) < WORTH_PADDING:
         return ()
@@ -624,10 +629,19 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     strict = str(profile()) == "strict"
     aligned = (is_aligned(a), is_aligned(b))
     lines = all(is_aligned(x, 128) or not good for x, good in zip((a, b), aligned))
-    chosen = plan(P, M, N, K, arrays.itemsize(a), arrays.on_device(a), aligned, strict, lines)
+    turned = turns(a, b, precision)
+    each, on_device = arrays.itemsize(a), arrays.on_device(a)
+    if precision == "tf32" and turned == ("B",):
+        # The left matrix may lie any way: its elements go through registers.
+        chosen = plan(P, N, M, K, each, on_device, aligned[::-1], strict, lines)
+        chosen = replace(chosen, swapped=True, padded=tuple("AB"["BA".index(name)] for name in chosen.padded))
+        turned = ()
+    else:
+        one_by_one = each == 4 and precision != "tf32"
+        chosen = plan(P, M, N, K, each, on_device, aligned, strict, lines, one_by_one)
+        turned = tuple(name for name in turned if name != "A" or precision != "tf32")
     if tile is not None:
         chosen = _pinned(chosen, tile)
-    turned = turns(a, b, precision)
     padded = tuple(name for name in chosen.padded if name not in turned)
     return replace(chosen, turned=turned, padded=padded)
 
