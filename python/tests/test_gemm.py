@@ -150,6 +150,14 @@ def test_explain_says_what_is_copied_first(ints, monkeypatch):
     narrow = ints(300, 301, dtype="fp8_e4m3"), ints(301, 303, dtype="fp8_e4m3")
     text = says(*narrow)
     assert text.endswith(", A copied to rows on multiples of 128 bytes first, B copied along K first")
+    # Of tf32 one matrix may lie across K: the left one, of the product or of the transposed one.
+    f32 = lambda *shape: ints(*shape, dtype="f32")  # noqa: E731
+    told = lambda a, b: ts.op.matmul.explain(a, b, precision="tf32")  # noqa: E731
+    assert "transposed" not in told(f32(320, 512), f32(640, 512).T) and "copied" not in told(f32(320, 512), f32(640, 512).T)
+    assert told(f32(320, 512), f32(512, 640)).endswith(", of the transposed matrices")
+    assert "transposed" not in told(f32(512, 320).T, f32(640, 512).T) and "copied" not in told(f32(512, 320).T, f32(640, 512).T)
+    assert told(f32(512, 320).T, f32(512, 640)).endswith("B copied along K first")
+    assert told(f32(320, 512), f32(512, 641)).endswith("matrices, B copied to rows on multiples of 128 bytes first")
     with pytest.raises(ts.TesseraError, match="as long as the next to last"):
         ts.op.matmul.explain(odd, odd)
 

@@ -50,7 +50,7 @@ fn classes(func: &TileFunc, text: &str) -> Vec<ArrayClass> {
 }
 
 fn caps() -> StageCaps {
-    use DType::{BF16, F16, F32, Fp8E4M3, I8, I32, U8};
+    use DType::{BF16, F16, F32, Fp8E4M3, I8, I32, Tf32, U8};
     let row = |a, b, acc, k| MatrixRow { a, b, acc, k };
     StageCaps {
         max_threads: 1024,
@@ -63,6 +63,7 @@ fn caps() -> StageCaps {
         engine: vec![
             row(BF16, BF16, F32, 16),
             row(F16, F16, F32, 16),
+            row(Tf32, Tf32, F32, 8),
             row(Fp8E4M3, Fp8E4M3, F32, 32),
             row(I8, I8, I32, 32),
             row(U8, I8, I32, 32),

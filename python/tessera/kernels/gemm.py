@@ -3,7 +3,7 @@
 A group computes one tile of the result: it adds up products of tiles along ``K`` and hands the sums to the epilogue. Where
 there are too few tiles for all processors, several groups share a tile's ``K``, each writes its part, and a second launch
 adds the parts in a fixed order. A product with few rows is computed as the product of the transposed matrices, which are
-the same memory.
+the same memory; and one of tf32 whose right matrix does not lie along ``K``, for engines take only a left one so.
 
 GPUs copy tiles by engines that want rows on multiples of 16 bytes. Matrices that lie otherwise are copied first where the
 product is long enough to pay for it (`plan` says so).
@@ -212,15 +212,54 @@ def block_scaled(
         # Each block is added in f32 here: no other promotion is needed.
         part = ts.tile.mma(A[p, m:m + BM, k:k + block], B[p, k:k + block, n:n + block], accumulator=ts.f32, precision="fast")
         at = k // block
-        acc = acc + part * (SA[p, m:m + BM, at] * SB[p, at, n // block])[:, None]
+        acc = ts.tile.fma(part, (SA[p, m:m + BM, at] * SB[p, at, n // block])[:, None], acc)
     C[p, m:m + BM, n:n + block] = finished(acc, E, F, G, p, m, n, BM, block, epilogue, count, ke, kf, kg)
+
+
+@ts.kernel
+def dealt(
+    sizes: ts.Tensor["G"],
+    table: ts.Tensor["S", 3, ts.i64],
+    BM: int = 128,
+    W: int = 128,
+):
+    """Which rows the tiles of rows are, ``BM`` of them each and counted group by group: of each the group, the first row and
+    the end of the group's rows. Tiles behind those of the last group have -1, and are of the rows of no group."""
+    p, _ = ts.tile.grid(ts.cdiv(S, W), 1)
+    at = p * W + ts.tile.arange(W)
+    left = ts.tile.cast(at, ts.i64)
+    which = ts.tile.full((W,), -1, ts.i64)
+    begin = ts.tile.zeros((W,), ts.i64)
+    end = ts.tile.zeros((W,), ts.i64)
+    row = ts.tile.cast(0, ts.i64)
+    for g in ts.tile.range(0, G):
+        rows = ts.tile.cast(sizes[g], ts.i64)
+        tiles = ts.cdiv(rows, BM)
+        here = (which < 0) & (left < tiles)
+        which = ts.tile.where(here, g, which)
+        begin = ts.tile.where(here, row + left * BM, begin)
+        row = row + rows
+        end = ts.tile.where(here, row, end)
+        left = left - tiles
+    begin = ts.tile.where(which < 0, row + left * BM, begin)
+    inside = at < S
+    ts.tile.store(table, (at, 0), which, mask=inside, unique=True)
+    ts.tile.store(table, (at, 1), begin, mask=inside, unique=True)
+    ts.tile.store(table, (at, 2), end, mask=inside, unique=True)
+
+
+@ts.func
+def put_rows(C, t, begin, end, n, BM, BN):
+    """Stores the rows of a tile that come before ``end``."""
+    rows = begin + ts.tile.arange(BM)
+    ts.tile.store(C, (rows[:, None], n + ts.tile.arange(BN)[None, :]), t, mask=(rows < end)[:, None], unique=True)
 
 
 @ts.kernel
 def grouped(
     A: ts.Tensor["T", "K"],
     B: ts.Tensor["G", "K", "N"],
-    first: ts.Tensor["?", ts.i64],
+    table: ts.Tensor["S", 3, ts.i64],
     C: ts.Tensor["T", "N"],
     zero,
     epilogue: ts.Fn = ts.identity,
@@ -230,29 +269,21 @@ def grouped(
     num_warps: int = 0,
     num_stages: int = 0,
 ):
-    """Rows ``first[g] … first[g + 1]`` of ``A`` by ``B[g]``. Tiles of rows are counted group by group; there are never more
-    than of all rows together and one for each group."""
-    at, pn = ts.tile.grid(T // BM + G, ts.cdiv(N, BN))
+    """Rows of ``A`` by the matrix of their group, as `dealt` says; rows of no group are zeros. Groups that follow each other
+    multiply the same rows: those of one group are read once."""
+    pn, at = ts.tile.grid(ts.cdiv(N, BN), S)
     n = pn * BN
-    left = at
-    which = -1
-    begin = ts.tile.cast(0, ts.i64)
-    end = begin
-    for g in ts.tile.range(0, G):
-        lo = first[g]
-        hi = first[g + 1]
-        tiles = ts.cdiv(hi - lo, BM)
-        if which < 0 and left < tiles:
-            which = g
-            begin = lo + left * BM
-            end = hi
-        left = left - tiles
+    which = table[at, 0]
+    begin = table[at, 1]
+    end = table[at, 2]
     if which >= 0:
         acc = summed(A, B, 0, 1, which, begin, n, 0, K, zero, BM, BN, BK, "default")
-        rows = begin + ts.tile.arange(BM)
-        ts.tile.store(
-            C, (rows[:, None], n + ts.tile.arange(BN)[None, :]), epilogue(acc), mask=(rows < end)[:, None], unique=True
-        )
+        if begin + BM <= end:
+            C[begin:begin + BM, n:n + BN] = epilogue(acc)
+        else:
+            put_rows(C, epilogue(acc), begin, end, n, BM, BN)
+    else:
+        put_rows(C, ts.tile.zeros((BM, BN), C.dtype), begin, T, n, BM, BN)
 
 
 # What runs for which shape
@@ -298,7 +329,7 @@ class Plan:
     def __str__(self) -> str:
         words = ["tiles of " + "x".join(map(str, self.tile))]
         if self.swapped:
-            words.append("of the transposed matrices, for there are few rows")
+            words.append("of the transposed matrices")
         if self.split > 1:
             words.append(f"K in {self.split} chunks that a second launch adds up")
         if self.padded:
@@ -321,6 +352,8 @@ def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
 
 #: Up to so many rows, the transposed product has the longer side where tiles are long.
 FEW_ROWS = 64
+#: Multiply-adds of a group that are written one after another: its threads' code, which has to fit in caches.
+UNROLLED = 2048 * 256
 #: A side below which copying the other matrix costs more than rows at any address.
 WORTH_PADDING = 256
 
@@ -337,9 +370,11 @@ def plan(
     strict: bool,
     lines: bool = True,
     out_bytes: int | None = None,
+    one_by_one: bool = False,
 ) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` of a dtype is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and
-    ``lines`` whether those that do lie on multiples of 128. Tiles and chunks are the cost model's choice."""
+    ``lines`` whether those that do lie on multiples of 128. Tiles and chunks are the cost model's choice. Products ``one_by_one``
+    are made by threads and not by matrix units."""
     depth = max(128 // of.itemsize, 16)
     if not on_device:
         return Plan((128, 128, depth))
@@ -350,7 +385,11 @@ def plan(
     found = _core.product_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, lines, not strict)
     (bm, bn, split, seconds, limit), *others = found
     # Few columns: the long matrix is read once, in long pieces.
-    tile = (bm, bn, 2 * depth if n <= FEW_ROWS else depth)
+    if n <= FEW_ROWS:
+        depth *= 2
+    elif one_by_one:
+        depth = min(depth, max(16, UNROLLED // (bm * bn)))
+    tile = (bm, bn, depth)
     return Plan(tile, split, swapped, padded, predicted=Predicted(seconds, limit, tuple(row[:4] for row in others[:RUNNERS_UP])))
 
 
@@ -363,12 +402,16 @@ def is_aligned(x: Any, to: int = 16) -> bool:
 
 
 def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
-    """Operands that matrix engines cannot read as they lie: only elements of 16 bits may lie along the other axis."""
+    """Operands that matrix engines cannot read in memory as they lie: only elements of 16 bits may lie along the other axis."""
     narrow = arrays.itemsize(a) == 1 or precision == "tf32"
     if not narrow or not arrays.on_device(a) or min(a.shape[-2], b.shape[-1]) < WORTH_PADDING:
         return ()
-    along = lambda x, axis: arrays.strides(x)[axis] == (1 if arrays.strides_in_elements(x) else arrays.itemsize(x))  # noqa: E731
-    return tuple(name for name, x, axis in (("A", a, -1), ("B", b, -2)) if not along(x, axis))
+    return tuple(name for name, x, axis in (("A", a, -1), ("B", b, -2)) if not lies_along(x, axis))
+
+
+def lies_along(x: Any, axis: int) -> bool:
+    """Whether neighbours along an axis lie side by side."""
+    return arrays.strides(x)[axis] == (1 if arrays.strides_in_elements(x) else arrays.itemsize(x))
 
 
 # Operations
@@ -583,7 +626,11 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     kinds = [kind for _, kind in extras] + ["-"] * (3 - count)
     more = (chosen.num_warps, chosen.num_stages)
     if scales is not None:
-        block_scaled(a, b, *scales, *filled, c, epilogue, count, 128, 128, *more, *kinds)
+        rows, squares = scales
+        # A group takes one scale of each of its rows at a time.
+        if arrays.on_device(a) and M >= WORTH_PADDING and rows.shape[-1] > 1 and not lies_along(rows, -2):
+            rows = pad.along(rows, -2)
+        block_scaled(a, b, rows, squares, *filled, c, epilogue, count, 128, 128, *more, *kinds)
     elif chosen.split > 1:
         steps = -(-K // chosen.tile[2])
         each = -(-steps // chosen.split) * chosen.tile[2]
@@ -604,11 +651,19 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     strict = str(profile()) == "strict"
     aligned = (is_aligned(a), is_aligned(b))
     lines = all(is_aligned(x, 128) or not good for x, good in zip((a, b), aligned))
-    of = ts.tf32 if precision == "tf32" else arrays.dtype_of(a)
-    chosen = plan(P, M, N, K, of, arrays.on_device(a), aligned, strict, lines)
+    of, on_device = ts.tf32 if precision == "tf32" else arrays.dtype_of(a), arrays.on_device(a)
+    turned = turns(a, b, precision)
+    if precision == "tf32" and turned == ("B",):
+        # The left matrix may lie any way: its elements go through registers.
+        chosen = plan(P, N, M, K, of, on_device, aligned[::-1], strict, lines)
+        chosen = replace(chosen, swapped=True, padded=tuple("AB"["BA".index(name)] for name in chosen.padded))
+        turned = ()
+    else:
+        one_by_one = of.itemsize == 4 and precision != "tf32"
+        chosen = plan(P, M, N, K, of, on_device, aligned, strict, lines, one_by_one=one_by_one)
+        turned = tuple(name for name in turned if name != "A" or precision != "tf32")
     if tile is not None:
         chosen = _pinned(chosen, tile)
-    turned = turns(a, b, precision)
     padded = tuple(name for name in chosen.padded if name not in turned)
     return replace(chosen, turned=turned, padded=padded)
 
@@ -666,14 +721,15 @@ def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any,
             f"`sizes`: expected one for each of {b.shape[0]} groups, got shape {tuple(sizes.shape)}",
             "it says how many rows of `a` each group has",
         )
-    first = arrays.running_sum(sizes)
-    (T, K), N = a.shape, b.shape[-1]
+    (T, K), (G, _, N) = a.shape, b.shape
     of = checks.out_dtype(out_dtype, arrays.dtype_of(a), floats=False)
-    # Rows beyond the last group are of no product.
-    c = arrays.full((T, N), 0, of, a)
+    c = arrays.empty((T, N), of, a)
     zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if arrays.size(c):
-        chosen = Plan(group_tile(T, b.shape[0], N, K, arrays.dtype_of(a)))
+        chosen = Plan(group_tile(T, G, N, K, arrays.dtype_of(a)))
         chosen = _pinned(chosen, tile) if tile is not None else chosen
-        grouped(a, b, first, c, zero, activation, *chosen.tile, chosen.num_warps, chosen.num_stages)
+        # Never more than of all rows together, one for each group, and one for rows of no group.
+        table = arrays.empty((T // chosen.tile[0] + G + 1, 3), ts.i64, a)
+        dealt(sizes, table, chosen.tile[0])
+        grouped(a, b, table, c, zero, activation, *chosen.tile, chosen.num_warps, chosen.num_stages)
     return c

@@ -7,6 +7,10 @@
 //!
 //! There is no turn after the last one. Its loads are held against the end of the loop, by moving
 //! them outside of their array: nothing is read then, and what comes is not used.
+//!
+//! Loops of products on the engine have rings for what is multiplied. What else each turn reads, a
+//! scale for each row or one for all, is little: [`beside_products`] loads that a turn early, so that
+//! it comes while the engine multiplies.
 
 use super::rings::{copied, depends, writes};
 use super::seeds;
@@ -58,16 +62,24 @@ pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
 /// Whether a load reads a large tile at a place that is known a turn ahead and changes.
 fn streams(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
     let op = &func.ops[id];
-    if op.code != StagedOp::Tile(TileOp::Load) || !func.ty(op.result()).is_tile() {
+    let Some(ty) = op.results.first().map(|&v| func.ty(v)).filter(|ty| ty.is_tile()) else {
+        return false;
+    };
+    let elements: u64 = seeds::extents(ty).iter().map(|&n| u64::from(n)).product();
+    elements * ty.dtype().bytes() as u64 >= LEAST && moves_evenly(func, body, id)
+}
+
+/// Whether an op is a load at a place that is known a turn ahead and changes.
+fn moves_evenly(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
+    let op = &func.ops[id];
+    if op.code != StagedOp::Tile(TileOp::Load) {
         return false;
     }
     let (view, ty) = (op.operands[0], func.ty(op.result()));
-    let elements: u64 = seeds::extents(ty).iter().map(|&n| u64::from(n)).product();
     let position = func.blocks[body].args[0];
     let moves: Option<Vec<bool>> =
         op.group("at").iter().map(|&v| depends(func, v, body, position, 64)).collect();
-    elements * ty.dtype().bytes() as u64 >= LEAST
-        && func.params().contains(&view)
+    func.params().contains(&view)
         && op.group("other").is_empty()
         && func.ty(view).dtype() == ty.dtype()
         && moves.is_some_and(|m| m.contains(&true))
@@ -81,7 +93,76 @@ fn words(func: &StagedFunc, id: OpId) -> u64 {
     (regs * ty.dtype().bytes() as u64).div_ceil(4)
 }
 
+/// Registers of a thread that all such loads of a loop of products may take together.
+const FEW_WORDS: u64 = 8;
+
+/// The loads of a loop of products that are no operands, and small.
+fn takes_beside(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
+    let op = &func.ops[loop_op];
+    if op.code != StagedOp::Tile(TileOp::For) {
+        return Vec::new();
+    }
+    let body = op.regions[0];
+    let ops = &func.blocks[body].ops;
+    if !ops.iter().any(|&id| func.ops[id].code == StagedOp::MmaIssue) {
+        return Vec::new();
+    }
+    let small = |&id: &OpId| {
+        func.ops[id].results.first().is_some_and(|&v| func.ty(v).rank() < 2)
+            && moves_evenly(func, body, id)
+            && !decides(func, id)
+    };
+    let loads: Vec<OpId> = ops.iter().copied().filter(small).collect();
+    let words: u64 = loads.iter().map(|&id| words(func, id).max(1)).sum();
+    if words <= FEW_WORDS { loads } else { Vec::new() }
+}
+
+/// Whether what is loaded decides where something is read or written, or what is done: others than
+/// those who multiply may need it.
+fn decides(func: &StagedFunc, load: OpId) -> bool {
+    let mut seen = vec![func.ops[load].result()];
+    let mut next = 0;
+    while let Some(&v) = seen.get(next) {
+        next += 1;
+        for op in func.walk().into_iter().map(|o| &func.ops[o]) {
+            if !op.operands.contains(&v) {
+                continue;
+            }
+            let computes = matches!(
+                op.code,
+                StagedOp::Tile(
+                    TileOp::Ew(_)
+                        | TileOp::Cast
+                        | TileOp::Select
+                        | TileOp::Broadcast
+                        | TileOp::Expand
+                        | TileOp::Yield
+                ) | StagedOp::ConvertLayout
+            );
+            if !computes {
+                return true;
+            }
+            seen.extend(
+                op.results.iter().filter(|r| !seen.contains(r)).copied().collect::<Vec<_>>(),
+            );
+        }
+    }
+    false
+}
+
+/// Loads what loops of products read beside their operands a turn early.
+pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
+    rewritten(func, takes_beside)
+}
+
 pub fn ahead(func: &StagedFunc) -> Option<StagedFunc> {
+    rewritten(func, takes)
+}
+
+fn rewritten(
+    func: &StagedFunc,
+    takes: impl Fn(&StagedFunc, OpId) -> Vec<OpId>,
+) -> Option<StagedFunc> {
     let mut loops = BTreeMap::new();
     for id in func.walk() {
         let loads = takes(func, id);

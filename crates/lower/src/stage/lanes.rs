@@ -2,7 +2,8 @@
 //!
 //! A load takes neighbours: along k where the operand lies so, along its lines where it does not. In
 //! the first case the lanes' lines follow each other, so that their loads find all banks in memory
-//! whose pieces change places from line to line; in the second each lane has runs of lines.
+//! whose pieces change places from line to line; in the second each lane has runs of lines. The second
+//! is better for registers, and copies turn operands into it where that is worth it.
 
 use super::Staging;
 use super::layouts::permutation;
@@ -14,6 +15,11 @@ use tessera_tile::{TileFunc, TileOp};
 
 /// Lines of a lane side by side.
 const RUN: u32 = 4;
+/// An operand is turned on its way to shared memory where each element is multiplied so often: single
+/// elements are then copied by instructions of their own.
+const WORTH: u32 = 64;
+/// The fewest bytes that a copy to shared memory moves.
+const LEAST: u32 = 4;
 /// Lanes along rows and columns: the first of two that are as good.
 const LANES: [[u32; 2]; 4] = [[8, 4], [4, 8], [2, 16], [16, 2]];
 
@@ -21,9 +27,13 @@ const LANES: [[u32; 2]; 4] = [[8, 4], [4, 8], [2, 16], [16, 2]];
 pub fn sums(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Layout {
     let op = &func.ops[id];
     let shape = extents(func.ty(op.result()));
-    let run = |i: usize| match fast_dim(func, staging, op.operands[i]) == 1 - i {
-        true => 1,
-        false => RUN,
+    let run = |i: usize| {
+        let bytes = func.ty(op.operands[i]).dtype().bytes() as u32;
+        let (fast, loaded) = fast_dim(func, staging, op.operands[i]);
+        match fast == 1 - i && !(loaded && is_worth_turning(bytes, shape[1 - i])) {
+            true => 1,
+            false => RUN,
+        }
     };
     let vector = [run(0), run(1)];
     let mut best: Option<((u32, u32, bool), Blocked)> = None;
@@ -54,9 +64,15 @@ pub fn sums(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Lay
     Layout::blocked(&shape, &spec)
 }
 
-/// The dim along which an operand's elements lie side by side in the shared memory that it is read
-/// from: that of the array it is loaded from, else the last one.
-fn fast_dim(func: &TileFunc, staging: &Staging<'_>, v: Value) -> usize {
+/// Whether an operand that lies along k in its array lies across k in shared memory, where each of its
+/// elements is multiplied so often.
+pub fn is_worth_turning(bytes: u32, times: u32) -> bool {
+    bytes >= LEAST && times >= WORTH
+}
+
+/// The dim along which an operand's elements lie side by side in the memory that it comes from: that
+/// of the array it is loaded from, else the last one; and whether it is loaded.
+fn fast_dim(func: &TileFunc, staging: &Staging<'_>, v: Value) -> (usize, bool) {
     let mut perm: Vec<usize> = (0..func.ty(v).rank()).collect();
     let last = perm.len() - 1;
     let mut v = v;
@@ -70,10 +86,10 @@ fn fast_dim(func: &TileFunc, staging: &Staging<'_>, v: Value) -> usize {
             }
             TileOp::Load => {
                 let fast = contiguous_dim(func, staging, id).unwrap_or(last);
-                return perm.iter().position(|&d| d == fast).unwrap_or(last);
+                return (perm.iter().position(|&d| d == fast).unwrap_or(last), true);
             }
             _ => break,
         }
     }
-    last
+    (last, false)
 }

@@ -250,8 +250,14 @@ impl Select<'_> {
         self.leave_loop();
         // There may have been no turn at all.
         self.join_sync_state(before);
-        for (&v, carried) in op.results.iter().zip(&carried) {
-            self.bind_left(v, carried);
+        for ((&v, carried), &next) in op.results.iter().zip(&carried).zip(&next) {
+            match carried {
+                Carried::Regs(regs) if self.are_fused_sums(next) => {
+                    let regs = self.untied(regs);
+                    self.bind(v, &regs);
+                }
+                carried => self.bind_left(v, carried),
+            }
         }
         Ok(())
     }

@@ -17,6 +17,9 @@ use tessera_layout::{Blocked, LANES, Layout, Shared};
 use tessera_lower::stage::{chunk_bytes, divisor, is_from_zero, neighbour_axis};
 use tessera_tile::attrs::checked_axes;
 
+/// Runs of a thread that are worth asking once whether the whole block is inside.
+const MANY: usize = 8;
+
 /// A fill: what is to be copied, and what was computed before the loop.
 struct Filling {
     view: View,
@@ -112,7 +115,8 @@ impl Select<'_> {
             return Err("copies of fewer than 4 bytes are not supported here");
         }
         let cells = (chunk / bytes).max(1);
-        let layout = self.copy_layout(&field.layout, cells);
+        let along = axes.iter().position(|&a| neighbours == Some(a));
+        let layout = self.copy_layout(&field.layout, cells, along);
         let mut base = self.word(view.word);
         let mut moving = Vec::new();
         for (axis, &v) in at.iter().enumerate() {
@@ -208,10 +212,15 @@ impl Select<'_> {
     }
 
     /// All threads, each a run of neighbours; lanes along rows, then down, then warps. Blocks copy
-    /// their own parts.
-    fn copy_layout(&self, memory: &Shared, cells: u32) -> Layout {
+    /// their own parts. Where the array has its neighbours along another dim than the memory, lanes
+    /// take pieces of the memory's rows and go along the array's with the rest, so that what is read
+    /// and what is written are both whole.
+    fn copy_layout(&self, memory: &Shared, cells: u32, along: Option<usize>) -> Layout {
         let (shape, order) = (&memory.shape, &memory.order);
         let fast = order[0];
+        if let Some(along) = along.filter(|&d| d != fast && memory.blocks == 1) {
+            return turning_layout(memory, along, self.warps);
+        }
         let mut vector = vec![1; shape.len()];
         vector[fast] = cells;
         let mut room: Vec<u32> = shape.clone();
@@ -346,9 +355,14 @@ impl Select<'_> {
 
     /// Holds back a copy for each run: whole where it is inside, zeros where not.
     fn copy_whole(&mut self, f: &mut Filling, unless: Option<Reg>) {
+        let runs = self.runs(f);
+        let checked = !f.always.is_empty() || f.limits.iter().any(Option::is_some);
+        if checked && unless.is_none() && runs.len() >= MANY {
+            return self.copy_many(f, &runs);
+        }
         let bytes = f.cells * f.view.dtype.bytes() as u32;
         let mut turn = None;
-        for first in self.runs(f) {
+        for first in runs {
             let guard = self.copies_run(f, first);
             self.hold(|me| {
                 let turn = turn.get_or_insert_with(|| me.turn(f));
@@ -362,6 +376,67 @@ impl Select<'_> {
                 me.asm.maybe(guard, |asm| asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes }));
             });
         }
+    }
+
+    /// The same where there are many: without a question for each where the whole block is inside,
+    /// which is the same answer for all threads. Where it is not, all are copied at once.
+    fn copy_many(&mut self, f: &mut Filling, runs: &[u32]) {
+        let bytes = f.cells * f.view.dtype.bytes() as u32;
+        let mut turn: Option<(Turn, Option<Reg>)> = None;
+        let guards: Vec<_> = runs.iter().map(|&first| self.copies_run(f, first)).collect();
+        for (&first, &guard) in runs.iter().zip(&guards) {
+            self.hold(|me| {
+                let (turn, whole) = turn.get_or_insert_with(|| {
+                    let turn = me.turn(f);
+                    let whole = me.is_whole(f, &turn);
+                    if let Some(whole) = whole {
+                        me.copy_checked(f, whole, runs, &guards);
+                    }
+                    (turn, whole)
+                });
+                let places = me.coords(&f.layout, first);
+                let (dst, src) = me.ends(f, turn, &places, first);
+                let guard = me.both(guard, *whole);
+                me.asm.maybe(guard, |asm| {
+                    asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes: None });
+                });
+            });
+        }
+    }
+
+    /// All runs of a block that is not whole.
+    fn copy_checked(&mut self, f: &mut Filling, whole: Reg, runs: &[u32], guards: &[Option<Reg>]) {
+        let bytes = f.cells * f.view.dtype.bytes() as u32;
+        let past = self.asm.label();
+        self.asm.when(whole, true, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
+        let mut turn = self.turn(f);
+        for (&first, &guard) in runs.iter().zip(guards) {
+            let places = self.coords(&f.layout, first);
+            let (dst, src) = self.ends(f, &mut turn, &places, first);
+            let src_bytes = self
+                .inside(f, &turn, &places, false)
+                .map(|p| self.asm.selp(Ty::B32, p, Opnd::Int(bytes.into()), Opnd::Int(0)).into());
+            self.asm.maybe(guard, |asm| {
+                asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes });
+            });
+        }
+        self.asm.place(past);
+    }
+
+    /// Whether all of this turn's block is inside; none where that is known.
+    fn is_whole(&mut self, f: &Filling, turn: &Turn) -> Option<Reg> {
+        let mut all = turn.always;
+        for (dim, limit) in turn.limits.iter().enumerate() {
+            let Some(limit) = limit else { continue };
+            let n = Opnd::Int(f.field.layout.shape[dim].into());
+            let ends = self.asm.setp(Cmp::Ge, Ty::U32, limit.end, n);
+            all = self.both(all, Some(ends));
+            if let Some(start) = limit.start {
+                let begins = self.asm.setp(Cmp::Eq, Ty::U32, start, Opnd::Int(0));
+                all = self.both(all, Some(begins));
+            }
+        }
+        all
     }
 
     /// The first registers of all runs that are not padding.
@@ -453,6 +528,34 @@ impl Select<'_> {
     }
 }
 
+/// Threads that copy element by element, from arrays with neighbours along `along` to memory that has
+/// them along another dim: a warp takes pieces of 16 bytes of the memory's rows, which writes all
+/// banks where rows are that much longer than whole wavefronts.
+fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
+    let (shape, fast) = (&memory.shape, memory.order[0]);
+    let mut room = shape.clone();
+    let mut take = |dim: usize, most: u32| {
+        let n = (1 << room[dim].trailing_zeros()).min(most);
+        room[dim] /= n;
+        n
+    };
+    let mut lanes = vec![1; shape.len()];
+    lanes[fast] = take(fast, (16 / memory.elem_bytes).clamp(1, LANES));
+    lanes[along] = take(along, LANES / lanes[fast]);
+    let left = LANES / (lanes[fast] * lanes[along]);
+    take(fast, left);
+    lanes[fast] *= left;
+    let mut over = vec![1; shape.len()];
+    over[fast] = take(fast, warps);
+    over[along] = take(along, warps / over[fast]);
+    // The rest has copies of what others have, and copies nothing.
+    over[fast] *= warps / (over[fast] * over[along]);
+    let others = memory.order.iter().copied().filter(|&d| d != along);
+    let order = [along].into_iter().chain(others).collect();
+    let (vector, ctas) = (vec![1; shape.len()], vec![1; shape.len()]);
+    Layout::blocked(shape, &Blocked { vector, lanes, warps: over, ctas, order })
+}
+
 impl Cmp {
     /// The same question with its sides changed.
     fn turned(self) -> Cmp {
@@ -462,6 +565,28 @@ impl Cmp {
             Cmp::Gt => Cmp::Lt,
             Cmp::Ge => Cmp::Le,
             other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies that turn a tile read whole sectors of the array, and write all banks.
+    #[test]
+    fn turned_copies_are_whole_on_both_sides() {
+        for (lines, k, bytes) in [(128, 16, 4), (256, 32, 4), (128, 8, 4), (64, 16, 8)] {
+            let pad = 16 / bytes;
+            let memory = Shared { pad, ..Shared::ordered(&[lines, k], &[0, 1], bytes) };
+            let layout = turning_layout(&memory, 1, 8);
+            assert_eq!(memory.conflicts(&layout, 1), 0, "{lines}x{k} of {bytes} bytes");
+            let mut sectors = std::collections::BTreeSet::new();
+            for lane in 0..LANES {
+                let at = layout.coords(0, lane, 0, 0);
+                sectors.insert((at[0], at[1] * bytes / 32));
+            }
+            assert_eq!(sectors.len() as u32, LANES * bytes / 32, "{lines}x{k} of {bytes} bytes");
         }
     }
 }

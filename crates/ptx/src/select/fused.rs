@@ -3,10 +3,17 @@
 //!
 //! A thread has the sums of some lines of the left operand by some of the right. It goes along k in
 //! chunks. Of a chunk it holds all lines of one side; those of the other come in groups, each loaded
-//! while the one before is multiplied. A line that is held is loaded again as soon as the last group
-//! is done with it. So nearly all registers are sums, and no multiply-add waits for what was loaded
-//! just before.
+//! while the one before is multiplied. So nearly all registers are sums, and no multiply-add waits for
+//! what was loaded just before.
+//!
+//! Registers are in two banks, of which each gives one number a clock. A multiply-add takes three, so
+//! one of them must be kept from the one before, and the other two come from different banks. Where
+//! both operands lie across k a load fills neighbouring registers with neighbouring lines: each k is a
+//! chunk, a line that came stays while it is multiplied by all that are held, and assemblers find places
+//! for the sums which fit. Where an operand lies along k all its lines have a k in the same bank; then
+//! a line that is held is loaded again as soon as the last group is done with it.
 
+mod leave;
 mod side;
 
 use super::{Repr, Select};
@@ -19,12 +26,18 @@ use tessera_numerics::{DType, ScalarFn};
 
 /// The most multiply-adds that are written one after another before the code comes again: the caches
 /// of instructions are small. Products of twice as many are not worth a loop.
-const UNROLLED: u32 = 1024;
+const UNROLLED: u32 = 2048;
 /// The most k of a chunk.
 const DEEP: u32 = 4;
 /// Lines that are multiplied together, of the side that is held and of the other: as many sums do not
 /// wait for each other.
 const TOGETHER: [usize; 2] = [2, 4];
+/// Lines of a group where each k is a chunk.
+const ACROSS: usize = 8;
+
+/// Copies that are issued together: assemblers put instructions that do nothing between a load from
+/// shared memory and a copy to it.
+const BURST: usize = 4;
 
 /// Elements of some lines: for each line, those of a chunk's k.
 type Lines = Vec<Vec<Reg>>;
@@ -43,9 +56,17 @@ struct Fused {
 }
 
 impl Fused {
+    /// Whether each k is a chunk.
+    fn is_across(&self) -> bool {
+        self.deep == 1
+    }
+
     /// The lines of the held side that are loaded together, and those of a group of the other.
     fn units(&self) -> [usize; 2] {
-        [self.held.unit().max(TOGETHER[0]), self.comes.unit().max(TOGETHER[1])]
+        match self.is_across() {
+            true => [self.held.lines().max(1), self.comes.unit().max(ACROSS)],
+            false => [self.held.unit().max(TOGETHER[0]), self.comes.unit().max(TOGETHER[1])],
+        }
     }
 
     fn groups(&self) -> usize {
@@ -107,7 +128,6 @@ impl Select<'_> {
         let (held, comes) = if left_held { (left, right) } else { (right, left) };
         // All k of a load belong to one chunk.
         let deep = held.deep().max(comes.deep());
-        let deep = if deep > 1 { deep } else { 1 << k.trailing_zeros().min(DEEP.ilog2()) };
         let fused = Fused { id, dtype, held, comes, places, deep };
         let step = loop_step(&fused, k, layout.regs());
         let sums = match step < k {
@@ -121,11 +141,16 @@ impl Select<'_> {
 
     /// All k one after another.
     fn at_once(&mut self, f: &Fused, k: u32, sums: Vec<Reg>) -> Result<Vec<Reg>, Diagnostics> {
-        let share = self.held_copies().div_ceil((k / f.deep) as usize);
+        let chunks = (k / f.deep) as usize;
+        // As evenly as bursts allow.
+        let share = self.held_copies().div_ceil(chunks).max(BURST);
+        let every = (chunks / self.held_copies().div_ceil(share).max(1)).max(1);
         let at = vec![[At::start(&f.held), At::start(&f.comes)]];
         let mut work = self.begin(f, at, sums)?;
-        for k_at in (0..k).step_by(f.deep as usize) {
-            self.issue_copies(share);
+        for (n, k_at) in (0..k).step_by(f.deep as usize).enumerate() {
+            if n.is_multiple_of(every) {
+                self.issue_copies(share);
+            }
             let next = Some(k_at + f.deep).filter(|&n| n < k).map(|k| Chunk { from: 0, k });
             self.chunk(f, &mut work, Chunk { from: 0, k: k_at }, next)?;
         }
@@ -231,6 +256,17 @@ impl Select<'_> {
             if let Some((chunk, g)) = coming {
                 work.group = self.lines(f, &mut work.at, 1, chunk, g * wide..(g + 1) * wide)?;
             }
+            let last = g + 1 == groups;
+            if f.is_across() {
+                // Before they are needed: the last lines that are held are needed to the end.
+                let fresh = match next.filter(|_| last) {
+                    Some(next) => Some(self.lines(f, &mut work.at, 0, next, 0..unit)?),
+                    None => None,
+                };
+                self.multiply_across(f, work, &group, g * wide)?;
+                work.held = fresh.unwrap_or(std::mem::take(&mut work.held));
+                continue;
+            }
             for first in (0..f.held.lines()).step_by(unit) {
                 let mut rows = first..f.held.lines().min(first + unit);
                 while !rows.is_empty() {
@@ -238,7 +274,7 @@ impl Select<'_> {
                     self.multiply_lines(f, work, &group, together.clone(), g * wide)?;
                     rows.start = together.end;
                 }
-                if let Some(next) = next.filter(|_| g + 1 == groups) {
+                if let Some(next) = next.filter(|_| last) {
                     let fresh = self.lines(f, &mut work.at, 0, next, first..first + unit)?;
                     work.held.splice(first..first + fresh.len(), fresh);
                 }
@@ -262,13 +298,44 @@ impl Select<'_> {
                 let back = (i - rows.start) % 2 == 1;
                 for n in 0..group.len() {
                     let j = if back { group.len() - 1 - n } else { n };
-                    for &reg in f.places.get(&(i, column + j)).map_or(&[][..], |regs| regs) {
-                        let args = [work.held[i][k], group[j][k], work.sums[reg]];
-                        let r = self.scalars().apply(ScalarFn::Fma, f.dtype, &args);
-                        work.sums[reg] = r.or_else(|u| self.unsupported(f.id, u.to_string()))?;
-                    }
+                    let pair = [work.held[i][k], group[j][k]];
+                    self.multiply_add(f, work, pair, (i, column + j))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// All lines that are held by each of a group, for one k.
+    fn multiply_across(
+        &mut self,
+        f: &Fused,
+        work: &mut Work,
+        group: &Lines,
+        column: usize,
+    ) -> Result<(), Diagnostics> {
+        let rows = work.held.len();
+        for (j, line) in group.iter().enumerate() {
+            for n in 0..rows {
+                let i = if j % 2 == 1 { rows - 1 - n } else { n };
+                let pair = [work.held[i][0], line[0]];
+                self.multiply_add(f, work, pair, (i, column + j))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Two elements, and the sums of the lines that they are of.
+    fn multiply_add(
+        &mut self,
+        f: &Fused,
+        work: &mut Work,
+        [a, b]: [Reg; 2],
+        at: (usize, usize),
+    ) -> Result<(), Diagnostics> {
+        for &reg in f.places.get(&at).map_or(&[][..], |regs| regs) {
+            let r = self.scalars().apply(ScalarFn::Fma, f.dtype, &[a, b, work.sums[reg]]);
+            work.sums[reg] = r.or_else(|u| self.unsupported(f.id, u.to_string()))?;
         }
         Ok(())
     }

@@ -90,6 +90,8 @@ impl Select<'_> {
         let regs = self.regs(v);
         match dtype {
             DType::F64 => regs,
+            // Copies of boxes have rounded it.
+            DType::Tf32 if self.has_roles() && self.is_from_ring(v) => regs,
             // The hardware would drop the low bits; the dtype rounds.
             DType::Tf32 => regs
                 .into_iter()
@@ -114,6 +116,17 @@ impl Select<'_> {
                 regs.chunks(each).map(|c| self.scalars().encode_packed(dtype, c)).collect()
             }
         }
+    }
+
+    /// Whether a tile is loaded from a slot of a ring.
+    fn is_from_ring(&self, v: Value) -> bool {
+        let func = self.func;
+        let load = func.def(v).filter(|op| op.code == StagedOp::FragLoad);
+        let mut from = load.and_then(|op| func.def(op.operands[0]));
+        while let Some(op) = from.filter(|op| op.code == StagedOp::SmemView) {
+            from = func.def(op.operands[0]);
+        }
+        from.is_some_and(|op| op.code == StagedOp::Field)
     }
 
     pub fn mma(&mut self, id: OpId) -> Result<(), Diagnostics> {

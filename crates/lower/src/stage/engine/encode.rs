@@ -1,7 +1,9 @@
 //! Which products the engine can make, how it takes their operands, and by how many warps.
 //!
 //! An operand that is loaded as it is, or loaded and turned, is read where a copy of a box puts it.
-//! Any other left operand comes from registers, any other right one goes through shared memory.
+//! Of elements of 32 bits the engine reads only what lies along k there: a left operand that does not
+//! is loaded from there into registers, which have no order. Any other left operand comes from
+//! registers too, any other right one goes through shared memory.
 
 use super::super::open::Open;
 use super::super::seeds::extents;
@@ -18,8 +20,8 @@ use tessera_target::arrays::ArrayClass;
 use tessera_tile::{TileFunc, TileOp};
 
 /// Rows of one product of the engine, its most columns, and the most positions of a box.
-const ROWS: u32 = 64;
-const MOST_COLUMNS: u32 = 256;
+pub const ROWS: u32 = 64;
+pub const COLUMNS: u32 = 256;
 const MOST_BOX: u32 = 256;
 /// Elements of one tile that a thread may hold.
 const MOST_HELD: u64 = 128;
@@ -62,9 +64,19 @@ pub fn team(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Refusal> {
     Ok(Team { warps, blocks: 1 })
 }
 
-/// The engine's row for a product and whether it reads its left operand in shared memory, or why it
-/// cannot make it.
-fn product(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Result<(MatrixRow, bool), Refusal> {
+/// How the engine takes an operand.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Way {
+    /// Where a copy puts it.
+    Memory,
+    /// Where a copy puts it, by way of registers.
+    Through,
+    /// As the threads have it.
+    Threads,
+}
+
+/// The engine's row for a product and how it takes its left operand, or why it cannot make it.
+fn product(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Result<(MatrixRow, Way), Refusal> {
     let op = &func.ops[id];
     let [a, b] = [0, 1].map(|i| func.ty(op.operands[i]).dtype());
     let sums = func.ty(op.result());
@@ -87,26 +99,46 @@ fn product(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Result<(MatrixRo
     }
     let (shape, k) = (extents(sums), extents(func.ty(op.operands[0]))[1]);
     let columns = shape[1].is_multiple_of(8)
-        && shape[1] <= MOST_COLUMNS
+        && shape[1] <= COLUMNS
         && (sums.dtype().is_float() || shape[1] <= 24 || shape[1].is_multiple_of(16));
     if !shape[0].is_multiple_of(ROWS) || !columns || !k.is_multiple_of(row.k) {
         return Err(format!(
-            "{}x{}x{k} is not made of {ROWS} rows, {} columns up to {MOST_COLUMNS}, {} deep",
+            "{}x{}x{k} is not made of {ROWS} rows, {} columns up to {COLUMNS}, {} deep",
             shape[0],
             shape[1],
             if sums.dtype().is_float() { 8 } else { 16 },
             row.k
         ));
     }
-    let in_memory = operand(func, staging, op.operands[0], 1)?;
-    operand(func, staging, op.operands[1], 0)?;
-    Ok((row, in_memory))
+    let left = operand(func, staging, op.operands[0], 1, Side::Left)?;
+    operand(func, staging, op.operands[1], 0, Side::Right)?;
+    Ok((row, left))
 }
 
-/// Whether an operand whose dim `deep` is k is read where a copy puts it; an error where the engine
-/// cannot read it there.
-fn operand(func: &TileFunc, staging: &Staging<'_>, v: Value, deep: usize) -> Result<bool, Refusal> {
-    let Some((load, perm)) = source(func, v) else { return Ok(false) };
+/// Whether the engine cannot take the operands of a product as they are, and could each in place of
+/// the other.
+pub fn wants_other_sides(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> bool {
+    let [a, b] = [0, 1].map(|i| func.ops[id].operands[i]);
+    operand(func, staging, b, 0, Side::Right).is_err()
+        && operand(func, staging, b, 0, Side::Left) == Ok(Way::Through)
+        && operand(func, staging, a, 1, Side::Right) == Ok(Way::Memory)
+}
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+/// How the engine takes an operand whose dim `deep` is k; an error where it cannot.
+fn operand(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    v: Value,
+    deep: usize,
+    side: Side,
+) -> Result<Way, Refusal> {
+    let Some((load, perm)) = source(func, v) else { return Ok(Way::Threads) };
     let op = &func.ops[load];
     let name = func.name_of(op.operands[0]).unwrap_or("an array").to_string();
     let param = func.params().iter().position(|&p| p == op.operands[0]);
@@ -134,13 +166,14 @@ fn operand(func: &TileFunc, staging: &Staging<'_>, v: Value, deep: usize) -> Res
         .map_err(|why| format!("`{name}` {why}"))?;
     // Where the load's neighbours are in the operand.
     let fast = perm.iter().position(|&d| d == shared.order[0]);
-    if fast != Some(deep) && view.dtype().bits() != 16 {
-        return Err(format!(
-            "`{name}` does not lie along k, as it must for elements of {} bits",
-            view.dtype().bits()
-        ));
+    match (fast == Some(deep), view.dtype().bits()) {
+        (true, _) | (_, 16) => Ok(Way::Memory),
+        // A register is one element; of narrower ones it would be several from different rows.
+        (false, 32) if side == Side::Left => Ok(Way::Through),
+        (false, bits) => {
+            Err(format!("`{name}` does not lie along k, as it must for elements of {bits} bits"))
+        }
     }
-    Ok(true)
 }
 
 fn writes(code: TileOp) -> bool {
@@ -224,18 +257,24 @@ impl Open<'_> {
         let place = Arc::new(Layout::mma_acc(&[shape[0], shape[1]], [self.team.warps, 1]));
         let sums = self.at(acc, &place, block, &op.loc);
         // The same question as before, so the answer is one.
-        let in_memory = product(func, self.staging, id).is_ok_and(|(_, in_memory)| in_memory);
-        let a = match in_memory {
-            true => self.written(a, 1, block, &op.loc),
-            false => {
-                let (k, bits) = (extents(func.ty(a))[1], func.ty(a).dtype().bits());
-                self.at(a, &Arc::new(Layout::mma_a(&place, k, bits)), block, &op.loc)
-            }
+        let way = product(func, self.staging, id).map_or(Way::Threads, |(_, way)| way);
+        let (k, dtype) = (extents(func.ty(a))[1], func.ty(a).dtype());
+        let held = Arc::new(Layout::mma_a(&place, k, dtype.bits()));
+        let mut left = match way {
+            Way::Memory => self.written(a, 1, block, &op.loc),
+            // Rows along the other dim.
+            Way::Through => self.written(a, 0, block, &op.loc),
+            Way::Threads => self.at(a, &held, block, &op.loc),
         };
         let b = self.written(b, 0, block, &op.loc);
         let mut build = self.build(block, &op.loc);
         build.sync(StagedOp::FenceAsync);
         build.sync(StagedOp::BlockBarrier);
+        if way == Way::Through {
+            let ty = Type::Frag { shape: func.ty(a).shape().to_vec(), dtype, layout: held };
+            left = build.frag_load(left, ty);
+        }
+        let a = left;
         let open = build.mma_open(sums);
         let pending = build.mma_issue(a, b, open);
         let done = build.mma_retire(pending, 0, false);

@@ -3,7 +3,9 @@
 //!
 //! Before: a group kernel of Tile IR with a loop of products. After: the same in Staged IR, by steps
 //! of which each gives a valid function:
-//! 1. `encode` (a part of `open`): products read shared memory that the threads write;
+//! 0. `swap`: the sides of products change places where the engine takes them only so;
+//! 1. `encode` (a part of `open`): products read shared memory that the threads write; what a loop
+//!    reads beside them is loaded a turn early (`stage/ahead`);
 //! 2. `tiles`: the body becomes a loop over the groups of the launch;
 //! 3. `epilogue`: large tiles leave through shared memory, by bulk stores;
 //! 4. `feeds`: what products read is filled into rings instead;
@@ -26,9 +28,10 @@ mod flow;
 mod pair;
 mod roles;
 mod rotate;
+mod swap;
 mod tiles;
 
-use super::{Off, Staging, Step, layouts, open, threads::Team};
+use super::{Off, Staging, Step, ahead, layouts, open, threads::Team};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::verify;
 use tessera_layout::Layout;
@@ -67,6 +70,8 @@ pub fn stage(
             crate::relax::relax(freed.as_ref().unwrap_or(func))
         }
     };
+    let swapped = swap::sides(func, staging);
+    let func = swapped.as_ref().unwrap_or(func);
     let why = match attempt(func, staging, slots) {
         Ok(staged) => match verify(&staged) {
             Ok(()) => return Ok(Some(staged)),
@@ -114,6 +119,11 @@ fn built(
     let off = Off::of(func);
     let runs = |step: Step| !off.has(step);
     let mut now = sound(opened);
+    if runs(Step::Ahead)
+        && let Some(early) = ahead::beside_products(&now)
+    {
+        now = sound(early);
+    }
     if runs(Step::Tiles) {
         now = sound(tiles::tiles(&now));
     }

@@ -1,5 +1,6 @@
 //! Which loads become fields of which rings, how they lie in shared memory, and how many slots fit.
 
+use super::super::lanes::is_worth_turning;
 use super::super::scalars::divisor;
 use super::super::{Staging, ahead};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,6 +108,8 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Dia
                 Ok(mut make) => {
                     if is_read_along_lines(func, &users, &uses, make.shared.order[0]) {
                         make.shared = make.shared.plain();
+                    } else if is_turned(func, &users, &uses, &make.shared) {
+                        make.shared = turned(make.shared);
                     }
                     fields.push(make.named(func, &fields, uses, through));
                 }
@@ -254,6 +257,36 @@ fn is_read_along_lines(func: &StagedFunc, users: &Users, uses: &[Use], fast: usi
             })
         }),
     })
+}
+
+/// Whether all that reads a field are products of threads which would take neighbours along k, and
+/// multiply each so often that it is turned on its way.
+fn is_turned(func: &StagedFunc, users: &Users, uses: &[Use], shared: &Shared) -> bool {
+    let fast = shared.order[0];
+    let worth = |issue: OpId, at: usize, perm: &[i64]| {
+        let other = &func.ops[issue].operands[1 - at.min(1)];
+        let times = func.ty(*other).static_shape().and_then(|s| s.get(1 - at.min(1)).copied());
+        at < 2
+            && perm.get(1 - at).is_some_and(|&k| k as usize == fast)
+            && times.is_some_and(|n| is_worth_turning(shared.elem_bytes, n.max(0) as u32))
+    };
+    shared.blocks == 1
+        && shared.shape.len() == 2
+        && uses.iter().all(|used| match used {
+            Use::Fragment { .. } => false,
+            Use::Memory { mem, perm } => users.get(mem).is_some_and(|all| {
+                let issues = all.iter().filter(|(o, _)| func.ops[*o].code == StagedOp::MmaIssue);
+                issues.into_iter().all(|&(o, at)| worth(o, at, perm))
+            }),
+        })
+}
+
+/// The same tile with its other dim side by side, in rows of which pieces of 16 bytes down the columns
+/// are in different banks.
+fn turned(shared: Shared) -> Shared {
+    let order: Vec<usize> = shared.order.iter().rev().copied().collect();
+    let pad = (16 / shared.elem_bytes).max(1);
+    Shared { pad, ..Shared::ordered(&shared.shape, &order, shared.elem_bytes) }
 }
 
 /// Whether memory is written once and read by products on shared memory alone.

@@ -187,6 +187,24 @@ struct Taken {
 }
 
 impl Taken {
+    /// A product that reads memory, or the tile that is loaded from there for products.
+    fn read_by(&mut self, func: &StagedFunc, users: &Users, reader: OpId) {
+        match func.ops[reader].code {
+            StagedOp::MmaIssue => {
+                self.products.push(reader);
+                let result = func.ops[reader].result();
+                self.products.extend(users[&result].iter().map(|u| u.0));
+            }
+            StagedOp::FragLoad => {
+                self.products.push(reader);
+                for product in users[&func.ops[reader].result()].iter().map(|u| u.0) {
+                    self.read_by(func, users, product);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Follows a tile that is the load with its dims in the order `perm`. Whether the tile itself
     /// is needed.
     fn follow(&mut self, func: &StagedFunc, users: &Users, v: Value, perm: &[usize]) -> bool {
@@ -199,11 +217,8 @@ impl Taken {
                     self.memory.push((mem, perm.to_vec()));
                     self.needless.push(user);
                     self.needless.extend(func.def_id(mem));
-                    let issues = users[&mem].iter().map(|u| u.0);
-                    for issue in issues.filter(|&u| func.ops[u].code == StagedOp::MmaIssue) {
-                        self.products.push(issue);
-                        let result = func.ops[issue].result();
-                        self.products.extend(users[&result].iter().map(|u| u.0));
+                    for reader in users[&mem].iter().map(|u| u.0) {
+                        self.read_by(func, users, reader);
                     }
                 }
                 StagedOp::Tile(TileOp::Transpose) => {
@@ -281,7 +296,18 @@ fn is_for_products(func: &StagedFunc, users: &Users, mem: Value) -> bool {
     let all = users.get(&mem).map_or(&[][..], |u| u);
     let count = |code: StagedOp| all.iter().filter(|(u, _)| func.ops[*u].code == code).count();
     let stores = count(StagedOp::FragStore);
-    allocated && stores == 1 && count(StagedOp::MmaIssue) + stores == all.len()
+    let loads = all.iter().filter(|(u, _)| is_left_of_products(func, users, *u)).count();
+    allocated && stores == 1 && count(StagedOp::MmaIssue) + stores + loads == all.len()
+}
+
+/// Whether an op loads a tile that the engine then takes from registers alone.
+fn is_left_of_products(func: &StagedFunc, users: &Users, id: OpId) -> bool {
+    let op = &func.ops[id];
+    let multiplied = |&(u, at): &(OpId, usize)| {
+        func.ops[u].code == StagedOp::MmaIssue && func.ops[u].block == op.block && at == 0
+    };
+    op.code == StagedOp::FragLoad
+        && users.get(&op.result()).is_some_and(|all| all.iter().all(multiplied))
 }
 
 /// Fences and barriers around products that only read what is filled.
@@ -298,7 +324,11 @@ fn barriers(func: &StagedFunc, fed: &BTreeSet<Value>) -> BTreeSet<OpId> {
         let ops = &func.blocks[op.block].ops;
         let Some(at) = ops.iter().position(|&o| o == id) else { continue };
         let code = |o: &OpId| func.ops[*o].code;
-        let before = ops[..at].iter().rev().filter(|o| code(o) != StagedOp::MmaOpen).take(2);
+        let passed = |o: &&OpId| {
+            let loads = code(o) == StagedOp::FragLoad && fed.contains(&func.ops[**o].operands[0]);
+            code(o) == StagedOp::MmaOpen || loads
+        };
+        let before = ops[..at].iter().rev().filter(|o| !passed(o)).take(2);
         let after = ops[at + 1..].iter().filter(|o| code(o) != StagedOp::MmaRetire).take(1);
         let syncs = |o: &&OpId| matches!(code(o), StagedOp::BlockBarrier | StagedOp::FenceAsync);
         gone.extend(before.take_while(syncs));
