@@ -18,6 +18,8 @@ from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, tr
 
 #: So many traces of one function are probably not wanted.
 _MANY = 16
+#: Targets that are no devices.
+_HOSTS = ("cpu", "interp", "x86")
 
 
 class Traced:
@@ -29,6 +31,7 @@ class Traced:
     ) -> None:  # fmt: skip
         """``leaves`` are all leaves of ``(args, kwargs)``; those that are arrays become parameters."""
         with tracing(name, program or _core.Program(name)) as frame:
+            frame.on_device = for_device(leaves, backend)
             given = []
             for leaf, path in zip(leaves, names, strict=True):
                 given.append(frame.param(path, *aval(leaf)) if is_array(leaf) else leaf)
@@ -48,6 +51,7 @@ class Traced:
         self.program, self.func = frame.program, frame.name
         self.captured = [held[1] for held, _ in frame.arrays]
         self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
+        self.notes = frame.notes
         self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan)
         self._there: dict[int, list] = {}
 
@@ -69,6 +73,13 @@ class Traced:
         if device not in self._there:
             self._there[device] = [on_device(a, a.dtype, device) for a in self.captured]
         return self._there[device]
+
+
+def for_device(leaves: list, target: str | None) -> bool:
+    """Whether a function of these arguments is made for a device."""
+    if target is not None:
+        return target.partition(":")[0].lower() not in _HOSTS
+    return any(is_array(v) and not isinstance(v, Tracer) and ordinal_of(v) is not None for v in leaves)
 
 
 def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
@@ -122,7 +133,7 @@ class Jitted:
         leaves, form = _tree.flatten((moving, rest))
         fixed = (tuple(sorted(fixed_args.items())), tuple(sorted(fixed_names.items())))
         try:
-            key = (form, tuple(map(_signature, leaves)), fixed)
+            key = (form, tuple(map(_signature, leaves)), fixed, for_device(leaves, self._options["target"]))
             hash(key)
         except TypeError:
             bad = next((v for v in [*fixed_args.values(), *fixed_names.values(), *leaves] if not is_array(v) and _unhashable(v)), None)
@@ -166,8 +177,10 @@ class Jitted:
         elif last[1] != key[1]:
             pairs = [(a, b) for a, b in zip(last[1], key[1], strict=True) if a != b]
             why = f"an argument changed from {_show(pairs[0][0])} to {_show(pairs[0][1])}"
-        else:
+        elif last[2] != key[2]:
             why = "a static argument changed"
+        else:
+            why = f"arrays are {'on a device' if key[3] else 'on the host'} now"
         self._why.append(why)
         if len(self._traces) == _MANY:
             warnings.warn(
@@ -208,6 +221,14 @@ class Jitted:
     def trace(self, *args: Any, **kwargs: Any) -> str:
         """The Graph IR for these arguments."""
         return str(self._find(args, kwargs)[0].program)
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """What was chosen for these arguments and why: where it runs, of how many kernels, and what a user may want to know."""
+        found, _ = self._find(args, kwargs)
+        made = self.compiled(*args, **kwargs)
+        lines = [f"function {_name(self._fn)}", f"  backend: {made.backend}"]
+        lines += [f"  {name}: {made.stats[name]}" for name in ("launches", "kernels", "scratch_bytes")]
+        return "\n".join([*lines, *(f"  note: {note}" for note in found.notes)])
 
     def host_ops(self, *args: Any, **kwargs: Any) -> list[str]:
         """Ops that have no kernel yet and that the host evaluates by their definition."""
@@ -353,7 +374,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else (type(v), v) for v, a in zip(leaves, arrays, strict=True)))
+            key = (form, tuple(aval(v) if a else (type(v), v) for v, a in zip(leaves, arrays, strict=True)), for_device(leaves, None))
             found = cache.get(key)
         except TypeError:
             key, found = None, None

@@ -56,6 +56,11 @@ class Frame:
         self.arrays: list[tuple[Any, Tracer]] = []
         #: Kernels that are called: only in the outermost frame.
         self.kernels: dict[str, Any] = {}
+        #: Whether the function is made for arrays of a device; what was made once for several calls; what a user may want to
+        #: know of the choices that were made: only in the outermost frame.
+        self.on_device = False
+        self.shared: dict[Any, Any] = {}
+        self.notes: list[str] = []
         #: Values that a kernel wrote over: by which, and where.
         self.consumed: dict[int, tuple[str, Any]] = {}
         self._seen: dict[int, Tracer] = {}
@@ -112,6 +117,14 @@ def leaked(x: Tracer) -> Exception:
         f"expected a value of the function that is being traced, got one of @{x._frame.name}, whose trace is over{where}",
         "a traced value must not be kept in a global, an attribute or a list outside of the function: return it instead",
     )
+
+
+def outermost() -> Frame | None:
+    """The function that is traced for its own sake."""
+    frame = current()
+    while frame is not None and frame.parent is not None:
+        frame = frame.parent
+    return frame
 
 
 def current() -> Frame | None:

@@ -11,7 +11,9 @@ use crate::streams::Found;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tessera_diag::{Code, Diagnostic};
-use tessera_driver::graph::{GraphOptions, GraphProgram, HostKernels, PlanOptions, compile_graph};
+use tessera_driver::graph::{
+    GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph,
+};
 use tessera_driver::{Arg, BufferArg, NoKernels, Place, Queue, gpu};
 use tessera_graph::GraphModule;
 use tessera_numerics::Profile;
@@ -27,6 +29,7 @@ pub struct Asked {
     pub device: Option<u32>,
     /// The text of a plan, as printed or changed.
     pub plan: Option<String>,
+    pub kernels: MadeKernels,
 }
 
 pub fn compile(
@@ -35,7 +38,7 @@ pub fn compile(
     func: &str,
     asked: Asked,
 ) -> PyResult<Executable> {
-    let Asked { backend, separate, profile, device, plan } = asked;
+    let Asked { backend, separate, profile, device, plan, kernels } = asked;
     enter(py, || {
         let types = match module.func(func) {
             Some(f) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
@@ -46,7 +49,7 @@ pub fn compile(
             None => PlanOptions { separate, ..PlanOptions::default() },
         };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
-        let options = GraphOptions { backend, device, profile, plan };
+        let options = GraphOptions { backend, device, profile, plan, kernels };
         compile_graph(module, func, &types, &BACKENDS, &options)
     })
     .map(Executable)

@@ -146,14 +146,17 @@ impl Program {
         plan: Option<String>,
     ) -> PyResult<Executable> {
         let module = self.lock().clone();
-        let asked = executable::Asked { backend, separate, profile, device, plan };
+        let kernels = kernels::placed(self);
+        let asked = executable::Asked { backend, separate, profile, device, plan, kernels };
         executable::compile(py, &module, func, asked)
     }
 
     /// Says what the kernel is that functions call by this name; `order` are the parameters that
-    /// calls have arguments for. A kernel that has others is known by its name only.
-    fn add_kernel(&self, label: &str, kernel: &TracedKernel, order: Vec<String>) {
-        kernels::add(self, label, kernel, &order);
+    /// calls have arguments for. A kernel that has others is known by its name only. `placed`: it belongs
+    /// to the code of the functions that call it.
+    #[pyo3(signature = (label, kernel, order, placed=false))]
+    fn add_kernel(&self, label: &str, kernel: &TracedKernel, order: Vec<String>, placed: bool) {
+        kernels::add(self, label, kernel, &order, placed);
     }
 
     /// The Tile IR of a kernel that functions call, made or given.
