@@ -1,4 +1,4 @@
-"""Attention inside of traced functions for a device: kernels of the library, forward and backward, compiled with the function.
+"""Attention inside of traced functions: kernels of the library, forward and backward, compiled with the function.
 What they compute is also written as a composition of primitives, which other transforms (forward mode, a second derivative,
 batches) take."""
 
@@ -15,8 +15,10 @@ from ._trace import Tracer, one, outermost
 
 #: Elements that the kernels take, and the widest heads whose sums a group can hold.
 _TAKEN = ("f16", "bf16", "f32")
-_WIDEST = 256
+_WIDEST = {2: 256, 4: 128}
 _LOG2E = 1.4426950408889634
+#: So many positions make kernels worth it on the host.
+_LONG = 256
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,18 @@ class Asked:
 
 
 def refused(q: Tracer, k: Tracer, v: Tracer) -> str | None:
-    """Why kernels cannot take these arrays of [batch, heads, positions, size]; None where they can."""
+    """Why kernels cannot take these arrays of [batch, heads, positions, size], or should not; None where they do."""
+    if not _on_device():
+        # Where scores stay in the caches, products of whole matrices are better, and their units for narrow floats.
+        if q._dtype != "f32" or min(q.shape[2], k.shape[2]) < _LONG:
+            return f"on the host its kernels are for f32 and {_LONG} positions or more"
     kinds = {q._dtype, k._dtype, v._dtype}
     if len(kinds) > 1 or q._dtype not in _TAKEN:
         return f"its kernels take q, k and v of one dtype of {', '.join(_TAKEN)}, and not {', '.join(sorted(kinds))}"
     if not all(n > 0 for x in (q, k, v) for n in x.shape):
         return "an array is empty"
-    if max(q.shape[-1], v.shape[-1]) > _WIDEST:
-        return f"heads are wider than {_WIDEST}"
+    if max(q.shape[-1], v.shape[-1]) > (most := _WIDEST[_sizes(q)]):
+        return f"heads are wider than {most}"
     return None
 
 
@@ -50,6 +56,11 @@ def attend(q: Tracer, k: Tracer, v: Tracer, asked: Asked) -> tuple[Tracer, Trace
     return out, lse
 
 
+def _on_device() -> bool:
+    frame = outermost()
+    return frame is not None and frame.on_device
+
+
 def _sizes(x: Tracer) -> int:
     return 2 if x._dtype in ("f16", "bf16") else 4
 
@@ -58,7 +69,7 @@ def _forward(q: Tracer, k: Tracer, v: Tracer, asked: Asked) -> list[Tracer]:
     from .kernels import attention as kernels
 
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
-    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), True)
+    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), _on_device())
     made = call(
         kernels.forward, (), {
             "Q": q, "K": k, "V": v, "X": q, "Y": q, "Z": q, "W": q, "scale": asked.scale, "lowest": asked.lowest or 0,
@@ -83,10 +94,10 @@ def _backward(
         "lowest": asked.lowest or 0, "highest": asked.highest or 0, "low": asked.lowest is not None,
         "high": asked.highest is not None,
     }  # fmt: skip
-    BM, BN, warps = kernels.tiles_of_keys(D, DV, _sizes(q))
+    BM, BN, warps = kernels.tiles_of_keys(D, DV, _sizes(q)) if _on_device() else (64, 64, 0)
     dk, dv = call(kernels.keys, (), {**given, "shared": H // HK, "BM": BM, "BN": BN, "num_warps": warps}, None,
                   {"DK": (k.shape, k._dtype), "DV_": (v.shape, v._dtype)})  # fmt: skip
-    BM, BN, warps = kernels.tiles_of_queries(Sq, D, DV, _sizes(q))
+    BM, BN, warps = kernels.tiles_of_queries(Sq, D, DV, _sizes(q)) if _on_device() else (64, 64, 0)
     dq = call(kernels.queries, (), {**given, "BM": BM, "BN": BN, "num_warps": warps}, None, {"DQ": (q.shape, q._dtype)})
     return [dq, dk, dv]
 

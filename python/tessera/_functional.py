@@ -393,9 +393,7 @@ def _scores(s: Tracer, function: Any, is_mask: bool) -> Tracer:
 
 def _by_kernels(q: Tracer, k: Tracer, v: Tracer, causal: Any, scale: Any, window: Any, mask: Any, bias: Any, score_mod: Any,
                 mask_mod: Any) -> Any:  # fmt: skip
-    """The result and the sums by kernels, where the function is made for a device; None where it has to be a composition."""
-    if not fused.wanted():
-        return None
+    """The result and the sums by kernels; None where it has to be a composition, or is better one."""
     from . import _attention as kernels
     from .kernels.attention import sight
 

@@ -263,11 +263,11 @@ def _show(sig: Any) -> str:
 
 def like(result: Any, leaves: list) -> Any:
     """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else NumPy, or `ts.Array` on a device."""
-    placed = [v for v in leaves if is_array(v) and ordinal_of(v) is not None]
-    for leaf in placed or leaves:
+    placed = next((v for v in leaves if is_array(v) and ordinal_of(v) is not None), None)
+    if placed is not None:
+        return _on_device_like(result, placed, type(placed).__module__.partition(".")[0])
+    for leaf in leaves:
         kind = type(leaf).__module__.partition(".")[0]
-        if placed:
-            return _on_device_like(result, leaf, kind)
         if kind == "torch":
             import torch
 

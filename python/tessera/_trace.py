@@ -6,6 +6,7 @@ of the outermost function, held as they were when the function was traced."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from contextlib import contextmanager
 from typing import Any
@@ -276,6 +277,13 @@ def _torch_i16(x: Any) -> Any:
     return torch.int16
 
 
+@functools.lru_cache(maxsize=64)
+def _dtype_name(dtype: Any) -> str | None:
+    """Our name of another library's dtype: `torch.float32` is a name behind a dot."""
+    name = str(dtype).rpartition(".")[2]
+    return str(as_dtype(name)) if _core.is_dtype_name(name) else None
+
+
 def aval(x: Any) -> tuple[tuple, str, bool]:
     """Shape, dtype and weakness of a traced value, an array or a number."""
     if isinstance(x, Tracer):
@@ -287,10 +295,9 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
     if isinstance(x, float) and not isinstance(x, numpy.generic):
         return (), "f64", True
     if not isinstance(x, (numpy.ndarray, numpy.generic)):
-        # Arrays of other libraries say what they are; `torch.float32` is a name behind a dot.
-        name = str(x.dtype).rpartition(".")[2]
-        if _core.is_dtype_name(name):
-            return tuple(x.shape), str(as_dtype(name)), False
+        named = _dtype_name(x.dtype)
+        if named is not None:
+            return tuple(x.shape), named, False
     array = to_numpy(x)
     return array.shape, str(as_dtype(array.dtype)), False
 

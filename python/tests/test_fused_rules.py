@@ -214,4 +214,4 @@ def test_functions_of_scores_are_traced(on_device, monkeypatch):
 
     both = ts.jit(lambda *a: ts.value_and_grad(lambda *b: fused(*b).sum(), argnums=(0, 1, 2))(*a))
     near(both(*args), ts.value_and_grad(lambda *b: composed(*b).sum(), argnums=(0, 1, 2))(*args))
-    assert ("function of scores" in both.explain(*args)) == on_device
+    assert "a function of scores" in both.explain(*args)

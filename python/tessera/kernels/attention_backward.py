@@ -21,8 +21,8 @@ from .attention import any_score
 def tiles_of_keys(D: int, DV: int, itemsize: int) -> tuple[int, int, int]:
     """Queries and keys of a block, and warps: two sums of keys by head dim are held, and two blocks of scores."""
     if itemsize > 2:
-        return (32, 64, 8) if max(D, DV) <= 64 else (16, 32, 4)
-    return (64, 128, 8) if max(D, DV) <= 128 else (32, 64, 8)
+        return (32, 32, 4) if max(D, DV) <= 64 else (16, 32, 4)
+    return (64, 128, 8) if max(D, DV) <= 128 else (16, 64, 4)
 
 
 def tiles_of_queries(Sq: int, D: int, DV: int, itemsize: int) -> tuple[int, int, int]:

@@ -83,7 +83,8 @@ mod tests {
     use tessera_ir::parse_module;
 
     fn of(text: &str) -> Option<(String, i64, Vec<i64>)> {
-        let module = parse_module::<Graph>(text, "<test>").unwrap_or_else(|e| panic!("{e}"));
+        let text = format!("module @m : graph {{version = 1}}\n\n{text}");
+        let module = parse_module::<Graph>(&text, "<test>").unwrap_or_else(|e| panic!("{e}"));
         let func = &module.funcs[0];
         let v = tessera_graph::walk::returned(func)[0];
         let found = strided(func, v)?;
