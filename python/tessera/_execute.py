@@ -44,6 +44,7 @@ class Runner:
         self.is_open = any(isinstance(d, str) for shape, _, _ in self.params for d in shape)
         self._shapes: dict[tuple, list[tuple]] = {}
         self._compiled: dict[tuple[int, int | None, tuple | None], Any] = {}
+        self._gifts: dict[int, list[tuple[int, int]]] = {}
 
     def compiled(self, device: int | None = None, sizes: tuple | None = None) -> Any:
         """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
@@ -95,10 +96,17 @@ class Runner:
         self.compiled(None, sizes).run(ready, outputs, self._kernels)
         return outputs
 
+    def _donations(self, made: Any) -> list[tuple[int, int]]:
+        """Which results may be written over which arguments; found once, for every step of a plan is looked at."""
+        found = self._gifts.get(id(made))
+        if found is None:
+            found = self._gifts[id(made)] = made.donations
+        return found
+
     def _on_device(self, made: Any, arrays: list[Any], device: int, donated: tuple[int, ...], results: list[tuple]) -> list[Any]:
         like = next(a for a in arrays if ordinal_of(a) is not None)
         ready = [on_device(a, t[2], device) for a, t in zip(arrays, self.params, strict=True)]
-        given = {r: ready[a] for r, a in made.donations if a in donated} if donated else {}
+        given = {r: ready[a] for r, a in self._donations(made) if a in donated} if donated else {}
         outputs = [given[i] if i in given else for_result(s, as_dtype(d), "write", like, device)
                    for i, (s, d, _) in enumerate(results)]  # fmt: skip
         made.run(ready, outputs, self._kernels, self.capture)
@@ -109,6 +117,9 @@ def ordinal_of(x: Any) -> int | None:
     """The number of the CUDA device that holds an array; ``None`` for the host."""
     if type(x) is numpy.ndarray or isinstance(x, (numpy.ndarray, numpy.generic, bool, int, float)):
         return None
+    if (cuda := getattr(x, "is_cuda", None)) is not None:
+        # PyTorch says so in a tenth of the time.
+        return x.get_device() if cuda else None
     kind, number = x.__dlpack_device__()
     return int(number) if int(kind) == 2 else None
 
@@ -185,10 +196,4 @@ class _Kernels:
 
     def on_device(self, name: str, arrays: list) -> None:
         """The same on arrays of a device, on the stream that is named."""
-        if name not in self._kernels:
-            raise fail(
-                "E_UNSUPPORTED",
-                f"`{name}` is the derivative of a kernel, which runs on arrays in host memory only so far",
-                "give the kernel a rule of its own with `ts.custom_vjp`, or call the function on NumPy arrays",
-            )
         self._kernels[name](arrays)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from . import _prim as p, xp
+from . import _fused as fused, _prim as p, xp
+from ._dtypes import dtype as as_dtype
 from ._jit import eager
 from ._promote import is_float
 from ._trace import Tracer, as_tracer, fail, one
@@ -38,6 +39,12 @@ def relu(x: Any) -> Any:
 @eager
 def silu(x: Any) -> Any:
     """x * sigmoid(x)."""
+    if fused.wanted() and is_float(as_tracer(x)._dtype):
+        return fused.pointwise("silu", (), _silu, fused.silu_slope, as_tracer(x))
+    return _silu(x)
+
+
+def _silu(x: Any) -> Any:
     x, dtype = _up(x)
     return _down(x * xp.sigmoid(x), dtype)
 
@@ -45,6 +52,13 @@ def silu(x: Any) -> Any:
 @eager
 def gelu(x: Any, approximate: bool = False) -> Any:
     """x * Phi(x); with ``approximate`` by the tanh formula."""
+    if fused.wanted() and is_float(as_tracer(x)._dtype):
+        return fused.pointwise("gelu", approximate, lambda v: _gelu(v, approximate), lambda v: fused.gelu_slope(v, approximate),
+                               as_tracer(x))  # fmt: skip
+    return _gelu(x, approximate)
+
+
+def _gelu(x: Any, approximate: bool) -> Any:
     x, dtype = _up(x)
     if approximate:
         # 1 + tanh(u) = 2 sigmoid(2u), which does not cancel where u is negative.
@@ -122,6 +136,8 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @eager
 def layernorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5, *, out_dtype: Any = None) -> Any:
     """(x - mean) / sqrt(variance + eps) * scale + shift over the last axis."""
+    if fused.wanted() and is_float(as_tracer(x)._dtype):
+        return _norm(as_tracer(x), scale, shift, eps, out_dtype, True)
     x, dtype = _up(x)
     far = x - xp.mean(x, -1, keepdims=True)
     out = far * xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps)
@@ -135,11 +151,19 @@ def layernorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5, *
 @eager
 def rmsnorm(x: Any, scale: Any = None, eps: float = 1e-6, *, out_dtype: Any = None) -> Any:
     """x / sqrt(mean(x * x) + eps) * scale over the last axis."""
+    if fused.wanted() and is_float(as_tracer(x)._dtype):
+        return _norm(as_tracer(x), scale, None, eps, out_dtype, False)
     x, dtype = _up(x)
     out = x * xp.rsqrt(xp.mean(x * x, -1, keepdims=True) + eps)
     if scale is not None:
         out = out * p.cast(_parameter(scale, x, "scale"), x._dtype)
     return _down(out, dtype, out_dtype)
+
+
+def _norm(x: Tracer, scale: Any, shift: Any, eps: float, out_dtype: Any, centred: bool) -> Tracer:
+    given = [None if w is None else _parameter(w, x, name) for w, name in ((scale, "scale"), (shift, "shift"))]
+    out = x._dtype if out_dtype is None else str(as_dtype(out_dtype))
+    return fused.norm(x, *given, eps, out, centred)
 
 
 def _parameter(w: Any, x: Tracer, name: str) -> Tracer:
@@ -197,9 +221,13 @@ def cross_entropy(logits: Any, labels: Any, *, ignore_index: int = -100, reducti
     labels = p.cast(labels, "i64")
     counted = labels != ignore_index
     safe = xp.where(counted, labels, 0)
-    log_p = log_softmax(x, -1)
-    picked = p.gather(log_p, p.reshape(safe, [*safe.shape, 1]), [x.ndim - 1], x.ndim - 1, "fill", math.nan)
-    loss = -picked
+    if fused.wanted() and not label_smoothing:
+        given = as_tracer(logits)
+        loss = fused.label_loss(given if is_float(given._dtype) else x, safe)
+    else:
+        log_p = log_softmax(x, -1)
+        picked = p.gather(log_p, p.reshape(safe, [*safe.shape, 1]), [x.ndim - 1], x.ndim - 1, "fill", math.nan)
+        loss = -picked
     if label_smoothing:
         loss = loss * (1.0 - label_smoothing) - xp.mean(log_p, -1) * label_smoothing
     loss = xp.where(counted, loss, 0.0)
@@ -261,6 +289,14 @@ def kl_div(log_p: Any, target: Any, *, reduction: str = "mean") -> Any:
 # Tables and attention
 
 
+def parts(x: Any, axis: int) -> list:
+    """The positions along an axis, each without it."""
+    if isinstance(x, Tracer) and fused.wanted() and is_float(x._dtype):
+        return fused.parts(x, axis)
+    index = [slice(None)] * x.ndim
+    return [x[(*index[:axis], i, *index[axis + 1:])] for i in range(x.shape[axis])]
+
+
 @eager
 def embedding(table: Any, indices: Any) -> Any:
     """The rows of a table at these positions."""
@@ -282,9 +318,11 @@ def one_hot(indices: Any, classes: int, dtype: Any = "f32") -> Any:
 
 @eager
 def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | None = None, mask: Any = None,
-              bias: Any = None, window: Any = None, layout: str = "bhsd", return_lse: bool = False) -> Any:  # fmt: skip
+              bias: Any = None, window: Any = None, layout: str = "bhsd", return_lse: bool = False, score_mod: Any = None,
+              mask_mod: Any = None) -> Any:  # fmt: skip
     """softmax(q kᵀ · scale) v. ``mask`` is true where a key counts; causal aligns to the end of the keys unless it is
-    ``"top_left"``. Fewer heads of ``k`` and ``v`` are shared. Rows wholly masked give zeros."""
+    ``"top_left"``. Fewer heads of ``k`` and ``v`` are shared. Rows wholly masked give zeros. ``score_mod`` and ``mask_mod`` are
+    functions of tiles, as for `ts.op.flash_attention`."""
     q, k, v = (as_tracer(t) for t in (q, k, v))
     if layout == "bshd":
         q, k, v = (p.transpose(t, [0, 2, 1, 3]) for t in (q, k, v))
@@ -297,6 +335,13 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
         share = q.shape[1] // k.shape[1] if k.shape[1] else 0
         if not share or share * k.shape[1] != q.shape[1]:
             raise fail("E_SHAPE_MISMATCH", f"attention: expected heads of keys to divide {q.shape[1]}, got {k.shape[1]}")
+    made = _by_kernels(q, k, v, causal, scale, window, mask, bias, score_mod, mask_mod)
+    if made is not None:
+        out, lse = made
+        out = p.transpose(out, [0, 2, 1, 3]) if layout == "bshd" else out
+        return (out, lse) if return_lse else out
+    if q.ndim == 4 and k.shape[1] != q.shape[1]:
+        share = q.shape[1] // k.shape[1]
         k, v = xp.repeat(k, share, 1), xp.repeat(v, share, 1)
     dtype = q._dtype
     wide = "f32" if dtype in _LOW else dtype
@@ -306,6 +351,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
     s = s * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if bias is not None:
         s = s + p.cast(bias, wide)
+    if score_mod is not None:
+        s = _scores(s, score_mod, False)
     keep = None if mask is None else p.cast(mask, "bool")
     if causal or window is not None:
         off = 0 if causal == "top_left" else m - n
@@ -318,11 +365,54 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
         keep = ok if keep is None else xp.logical_and(keep, ok)
     if keep is not None:
         s = xp.where(p.broadcast_to(keep, s.shape), s, -math.inf)
+    if mask_mod is not None:
+        s = _scores(s, mask_mod, True)
     w = softmax(s, -1, safe=True)
     out = p.dot(p.cast(w, dtype), v, ([w.ndim - 1], [v.ndim - 2]), (batch, batch))
     if layout == "bshd":
         out = p.transpose(out, [0, 2, 1, 3])
     return (out, logsumexp(s, -1)) if return_lse else out
+
+
+def _scores(s: Tracer, function: Any, is_mask: bool) -> Tracer:
+    """Scores changed or masked by a function of tiles: a kernel, whose derivative is made of it where there is one."""
+    from ._kernel_call import call
+    from .kernels import attention as kernels
+
+    function, given = kernels.function_of(function, "mask_mod" if is_mask else "score_mod")
+    shape = s.shape
+    s = p.reshape(s, [1, *shape]) if s.ndim == 3 else s
+    first, second = (*(as_tracer(x) for x in given), s, s)[:2]
+    if is_mask:
+        values = {"S": s, "Z": first, "W": second, "mask": function, "masks": len(given)}
+        made = call(kernels.apply_mask, (), values, None, {"T": (s.shape, s._dtype)})
+    else:
+        values = {"S": s, "X": first, "Y": second, "scores": function, "changes": len(given)}
+        made = call(kernels.apply_scores, (), values, None, {"T": (s.shape, s._dtype)})
+    return p.reshape(made, shape)
+
+
+def _by_kernels(q: Tracer, k: Tracer, v: Tracer, causal: Any, scale: Any, window: Any, mask: Any, bias: Any, score_mod: Any,
+                mask_mod: Any) -> Any:  # fmt: skip
+    """The result and the sums by kernels; None where it has to be a composition, or is better one."""
+    from . import _attention as kernels
+    from .kernels.attention import sight
+
+    if mask is not None or bias is not None:
+        return kernels.told("a mask or a bias that is an array is no part of its kernels")
+    if score_mod is not None or mask_mod is not None:
+        return kernels.told("a function of scores has a derivative as a kernel of its own only")
+    if isinstance(scale, Tracer):
+        return kernels.told("the scale is not known while tracing")
+    flat = q.ndim == 3
+    if flat:
+        q, k, v = (p.reshape(x, [1, *x.shape]) for x in (q, k, v))
+    if reason := kernels.refused(q, k, v):
+        return kernels.told(reason)
+    seen = sight(causal, window, q.shape[2], k.shape[2])
+    wanted = 1.0 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    made = kernels.attend(q, k, v, kernels.Asked(wanted, seen.lowest, seen.highest))
+    return tuple(p.reshape(x, x.shape[1:]) for x in made) if flat else made
 
 
 # Convolution and pooling

@@ -20,6 +20,8 @@ from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, tr
 
 #: So many traces of one function are probably not wanted.
 _MANY = 16
+#: Targets that are no devices.
+_HOSTS = ("cpu", "interp", "x86")
 
 
 class Traced:
@@ -34,6 +36,7 @@ class Traced:
         extents have names, whose ``sizes`` are those of the call at hand."""
         self.sizes = Sizes(sizes)
         with tracing(name, program or _core.Program(name), self.sizes) as frame:
+            frame.on_device = for_device(leaves, backend)
             given = []
             for at, (leaf, path) in enumerate(zip(leaves, names, strict=True)):
                 if is_array(leaf):
@@ -57,6 +60,7 @@ class Traced:
         self.program, self.func = frame.program, frame.name
         self.captured = [held[1] for held, _ in frame.arrays]
         self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
+        self.notes = frame.notes
         self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan)
         self._there: dict[int, list] = {}
 
@@ -78,6 +82,13 @@ class Traced:
         if device not in self._there:
             self._there[device] = [on_device(a, a.dtype, device) for a in self.captured]
         return self._there[device]
+
+
+def for_device(leaves: list, target: str | None) -> bool:
+    """Whether a function of these arguments is made for a device."""
+    if target is not None:
+        return target.partition(":")[0].lower() not in _HOSTS
+    return any(is_array(v) and not isinstance(v, Tracer) and ordinal_of(v) is not None for v in leaves)
 
 
 def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
@@ -135,7 +146,7 @@ class Jitted:
         leaves, form = _tree.flatten((moving, rest))
         fixed = (tuple(sorted(fixed_args.items())), tuple(sorted(fixed_names.items())))
         try:
-            key = (form, tuple(map(_signature, leaves)), fixed)
+            key = (form, tuple(map(_signature, leaves)), fixed, for_device(leaves, self._options["target"]))
             hash(key)
         except TypeError:
             bad = next((v for v in [*fixed_args.values(), *fixed_names.values(), *leaves] if not is_array(v) and _unhashable(v)), None)
@@ -156,7 +167,7 @@ class Jitted:
             shapes, sizes = self._open(key, moving, rest, paths)
             if shapes is not None:
                 marks = tuple(s if s[0] == "static" else (shape, *s[1:]) for s, shape in zip(key[1], shapes, strict=True))
-                form_key = (key[0], marks, key[2])
+                form_key = (key[0], marks, key[2], key[3])
                 found = next((t for t in self._forms.get(form_key, ()) if t.sizes.broken(sizes) is None), None)
             else:
                 form_key = key
@@ -202,8 +213,10 @@ class Jitted:
         elif last[1] != key[1]:
             pairs = [(a, b) for a, b in zip(last[1], key[1], strict=True) if a != b]
             why = f"an argument changed from {_show(pairs[0][0])} to {_show(pairs[0][1])}"
-        else:
+        elif last[2] != key[2]:
             why = "a static argument changed"
+        else:
+            why = f"arrays are {'on a device' if key[3] else 'on the host'} now"
         self._why.append(why)
         if sum(map(len, self._forms.values())) == _MANY:
             warnings.warn(
@@ -242,20 +255,28 @@ class Jitted:
             at += count
         return out
 
-    def explain(self) -> str:
+    def explain(self, *args: Any, **kwargs: Any) -> str:
         """What was traced, with which extents left open, what each trace takes for granted and which line asked for it, what
-        was compiled, and why the function was traced again."""
+        was compiled, and why the function was traced again. With arguments also what was chosen for them: where it runs, of how
+        many kernels, and what a user may want to know."""
+        chosen = self._chosen(args, kwargs) if args or kwargs else []
         lines = [f"{_name(self._fn)}: traced {_times(sum(map(len, self._forms.values())))}"]
-        for (_, marks, _), traces in self._forms.items():
+        for (_, marks, _, _), traces in self._forms.items():
             for t in traces:
-                args = ", ".join(_show(m) for m in marks)
-                lines.append(f"  for {args}")
+                lines.append(f"  for {', '.join(_show(m) for m in marks)}")
                 lines += [f"    while {g} ({g.place})" for g in t.sizes.guards]
                 for device, sizes in t.runner.made():
                     where = "" if device is None else f" on cuda:{device}"
                     lines.append(f"    compiled{where}" + ("" if sizes is None else f" for {', '.join(_shape(s) for s in sizes)}"))
         lines += [f"  traced again because {why}" for why in self._why]
-        return "\n".join(lines)
+        return "\n".join(lines + chosen)
+
+    def _chosen(self, args: tuple, kwargs: dict) -> list[str]:
+        found, _ = self._find(args, kwargs)
+        made = self.compiled(*args, **kwargs)
+        lines = ["for these arguments", f"  backend: {made.backend}"]
+        lines += [f"  {name}: {made.stats[name]}" for name in ("launches", "kernels", "scratch_bytes")]
+        return [*lines, *(f"  note: {note}" for note in found.notes)]
 
     def trace(self, *args: Any, **kwargs: Any) -> str:
         """The Graph IR for these arguments: extents that annotations name are symbols."""
@@ -305,11 +326,11 @@ def _times(n: int) -> str:
 
 def like(result: Any, leaves: list) -> Any:
     """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else NumPy, or `ts.Array` on a device."""
-    placed = [v for v in leaves if is_array(v) and ordinal_of(v) is not None]
-    for leaf in placed or leaves:
+    placed = next((v for v in leaves if is_array(v) and ordinal_of(v) is not None), None)
+    if placed is not None:
+        return _on_device_like(result, placed, type(placed).__module__.partition(".")[0])
+    for leaf in leaves:
         kind = type(leaf).__module__.partition(".")[0]
-        if placed:
-            return _on_device_like(result, leaf, kind)
         if kind == "torch":
             import torch
 
@@ -422,7 +443,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else (type(v), v) for v, a in zip(leaves, arrays, strict=True)))
+            key = (form, tuple(aval(v) if a else (type(v), v) for v, a in zip(leaves, arrays, strict=True)), for_device(leaves, None))
             found = cache.get(key)
         except TypeError:
             key, found = None, None

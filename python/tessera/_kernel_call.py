@@ -9,11 +9,12 @@ from typing import Any
 import numpy
 
 from . import _prim as p
+from ._arrays import numpy_dtype
 from ._capture import capture
 from ._dtypes import dtype as as_dtype
 from ._place import here
 from ._profile import current as profile_now
-from ._trace import Frame, Tracer, as_tracer, current, emit, fail, is_array, splat
+from ._trace import Frame, Tracer, as_tracer, current, emit, fail, is_array, one, splat
 
 
 def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
@@ -59,11 +60,15 @@ def _root(frame: Frame) -> Frame:
     return frame
 
 
-def call(kernel: Any, args: tuple, kwargs: dict, grid: Any) -> Any:
-    """Adds the call to the current function."""
+def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tuple[tuple, str]] | None = None) -> Any:
+    """Adds the call to the current function. With ``outs``, the shapes and dtypes of what it writes, the kernel is compiled as a part
+    of the function, for its machine and as it is here; else it is launched as it would be outside, tuned."""
     frame = current()
     assert frame is not None
     bound = _bind(kernel, args, kwargs)
+    placed = outs is not None
+    for name, (shape, dtype) in (outs or {}).items():
+        bound[name] = splat(0, shape, dtype)
     dims: dict[str, int] = {}
     values: dict[str, Tracer] = {}
     fixed: dict[str, Any] = {}
@@ -88,7 +93,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any) -> Any:
             values[name] = p.cast(given, info) if kind == "scalar" else as_tracer(given)
         elif kind == "scalar" and name in bound:
             # A number that the kernel gets when it runs: it may be differentiated, and stays the same for all calls.
-            values[name] = p.cast(as_tracer(given), info)
+            values[name] = _known(given, info)
         elif name in bound:
             fixed[name] = given
         elif not default:
@@ -96,18 +101,25 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any) -> Any:
     for name, info in late:
         shape = tuple(_extent(d, dims, kernel) for d in info[0] or ())
         values[name] = splat(_identity(info[2], info[1]), shape, str(info[1]))
-    traced = _traced(kernel, dims, fixed, grid)
+    traced = _traced(kernel, dims, values, fixed, grid)
     written = {n: w for n, w in traced.params if w != "read"}
     order = [q[0] for q in kernel.spec.params if q[0] in values]
     privileges = [written.get(n, "read") for n in order]
-    label = _register(_root(frame), kernel, order, fixed, grid, traced)
+    label = _register(_root(frame), kernel, order, fixed, grid, traced, placed)
     operands = [frame.lift(values[n]) for n in order]
-    made = emit("kernel_call", [], {"kernel": label, "privileges": privileges}, groups={"values": operands})
+    attrs: dict[str, Any] = {"kernel": label, "privileges": privileges}
+    # What was left to us, and is only written, has no contents yet.
+    names = {n for n, _ in late} | {*(outs or ())}
+    if fresh := [i for i, (n, w) in enumerate(zip(order, privileges, strict=True)) if n in names and w == "write"]:
+        attrs["fresh"] = fresh
+    if placed:
+        attrs["views"] = True
+    made = emit("kernel_call", [], attrs, groups={"values": operands})
     new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], made, strict=True))
     for n in new:
         frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())
     # As outside of a trace: what the kernel returns, and what was left to us.
-    returned = [*traced.returns, *(n for n, _ in late if n not in traced.returns)]
+    returned = [*traced.returns, *(n for n in (*(n for n, _ in late), *(outs or ())) if n not in traced.returns)]
     out = [new.get(n, values.get(n, fixed.get(n))) for n in returned]
     return None if not out else out[0] if len(out) == 1 else tuple(out)
 
@@ -118,19 +130,29 @@ def _identity(privilege: str | None, dtype: Any) -> Any:
     return start(privilege or "write", dtype) or 0
 
 
-def _traced(kernel: Any, dims: dict[str, int], fixed: dict[str, Any], grid: Any) -> Any:
+def _known(given: Any, dtype: Any) -> Tracer:
+    """A number that a kernel takes. One that is known is a constant with contents, so that it can be a part of the kernel's code."""
+    if not isinstance(given, (bool, int, float, numpy.generic)):
+        return p.cast(as_tracer(given), dtype)
+    value = numpy.asarray(given).astype(numpy_dtype(str(dtype)))
+    return one("const", [], {"data": value.tobytes()}, results=[([], str(dtype))])
+
+
+def _traced(kernel: Any, dims: dict[str, int], values: dict[str, Tracer], fixed: dict[str, Any], grid: Any) -> Any:
     """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns."""
     constants = {n: capture(v) for n, v in fixed.items() if _is_constant(kernel, n)}
     extents = None if grid is None else [int(g) for g in (grid if isinstance(grid, (tuple, list)) else (grid,))]
+    arrays = {n: (str(as_dtype(x._dtype)), [operator.index(d) for d in x.shape]) for n, x in values.items()}
     # Sizes that are left open become numbers here: a kernel in a function is for the sizes at hand.
-    return kernel._kernel.traced({**{n: operator.index(d) for n, d in dims.items()}, **constants}, extents, profile_now())
+    given = {**{n: operator.index(d) for n, d in dims.items()}, **constants}
+    return kernel._kernel.traced(given, arrays, extents, profile_now())
 
 
 def _is_constant(kernel: Any, name: str) -> bool:
     return any(q[0] == name and q[1] in ("const", "function") for q in kernel.spec.params)
 
 
-def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any, traced: Any) -> str:
+def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any, traced: Any, placed: bool) -> str:
     """A name for the kernel with what is fixed of this call."""
     scalars = {q[0] for q in kernel.spec.params if q[1] in ("scalar", "any")}
 
@@ -139,7 +161,7 @@ def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any
         kernel.launch(**given, **fixed, grid=grid)
 
     # The sizes belong to it: its derivatives are made for them.
-    key = (kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid), traced.ir)
+    key = (kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid), placed, traced.ir)
     for label, (known, _) in root.kernels.items():
         if known == key:
             return label
@@ -148,7 +170,7 @@ def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any
         number += 1
         label = f"{kernel.name}_{number}"
     root.kernels[label] = (key, run)
-    root.program.add_kernel(label, traced, order)
+    root.program.add_kernel(label, traced, order, placed)
     return label
 
 

@@ -1,5 +1,5 @@
 """Products and attention of `tessera.op` inside of a trace: compositions of primitives, whose derivatives and batches are those
-of the primitives. What is written in the tile language (an epilogue, a change of scores) has no place there and is refused."""
+of the primitives. An epilogue that is written in the tile language has no place there and is refused."""
 
 from __future__ import annotations
 
@@ -79,8 +79,6 @@ def flash_attention(
     mask_mod: Any = None, return_lse: bool = False, *, is_causal: Any = None, layout: str = "bhsd", tile: Any = None,
     free_reference: bool | None = None,
 ) -> Any:  # fmt: skip
-    instead = "use `ts.nn.attention` with `mask=` and `bias=`, which are arrays"
-    _tile_function("score_mod", score_mod, instead)
-    _tile_function("mask_mod", mask_mod, instead)
     causal = causal if is_causal is None else is_causal
-    return F.attention(q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=return_lse)
+    return F.attention(q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=return_lse,
+                       score_mod=score_mod, mask_mod=mask_mod)  # fmt: skip

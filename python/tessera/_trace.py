@@ -61,6 +61,11 @@ class Frame:
         self.arrays: list[tuple[Any, Tracer]] = []
         #: Kernels that are called: only in the outermost frame.
         self.kernels: dict[str, Any] = {}
+        #: Whether the function is made for arrays of a device; what was made once for several calls; what a user may want to
+        #: know of the choices that were made: only in the outermost frame.
+        self.on_device = False
+        self.shared: dict[Any, Any] = {}
+        self.notes: list[str] = []
         #: Values that a kernel wrote over: by which, and where.
         self.consumed: dict[int, tuple[str, Any]] = {}
         self._seen: dict[int, Tracer] = {}
@@ -117,6 +122,14 @@ def leaked(x: Tracer) -> Exception:
         f"expected a value of the function that is being traced, got one of @{x._frame.name}, whose trace is over{where}",
         "a traced value must not be kept in a global, an attribute or a list outside of the function: return it instead",
     )
+
+
+def outermost() -> Frame | None:
+    """The function that is traced for its own sake."""
+    frame = current()
+    while frame is not None and frame.parent is not None:
+        frame = frame.parent
+    return frame
 
 
 def current() -> Frame | None:
@@ -278,6 +291,13 @@ def _name_of(dtype: numpy.dtype) -> str:
     return str(as_dtype(dtype))
 
 
+@functools.lru_cache(maxsize=64)
+def _dtype_name(dtype: Any) -> str | None:
+    """Our name of another library's dtype: `torch.float32` is a name behind a dot."""
+    name = str(dtype).rpartition(".")[2]
+    return str(as_dtype(name)) if _core.is_dtype_name(name) else None
+
+
 def aval(x: Any) -> tuple[tuple, str, bool]:
     """Shape, dtype and weakness of a traced value, an array or a number."""
     if type(x) is numpy.ndarray:
@@ -291,10 +311,9 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
     if isinstance(x, float) and not isinstance(x, numpy.generic):
         return (), "f64", True
     if not isinstance(x, (numpy.ndarray, numpy.generic)):
-        # Arrays of other libraries say what they are; `torch.float32` is a name behind a dot.
-        name = str(x.dtype).rpartition(".")[2]
-        if _core.is_dtype_name(name):
-            return tuple(x.shape), str(as_dtype(name)), False
+        named = _dtype_name(x.dtype)
+        if named is not None:
+            return tuple(x.shape), named, False
     array = to_numpy(x)
     return array.shape, _name_of(array.dtype), False
 

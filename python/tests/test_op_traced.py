@@ -70,7 +70,6 @@ def test_functions_of_tiles_are_refused():
     for fn in (
         lambda a, b: ts.op.matmul(a, b, epilogue=twice),
         lambda a, b: ts.op.matmul(a, b, activation=twice),
-        lambda a, b: ts.op.flash_attention(a, a, b, score_mod=twice),
     ):
         with pytest.raises(ts.UnsupportedError, match="function of tiles") as raised:
             ts.jit(fn)(A, B)

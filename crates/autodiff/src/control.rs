@@ -2,7 +2,7 @@
 //! back, with the tangents beside the values they belong to.
 
 use crate::context::Context;
-use crate::flow::{Plan, call_kind, callee_name, own_rule_args};
+use crate::flow::{Plan, call_kind, callee_name, meaning, own_rule_args};
 use crate::forward::{Forward, Tangents};
 use tessera_diag::Diagnostic;
 use tessera_graph::GraphFunc;
@@ -167,7 +167,7 @@ impl Context<'_> {
         let kind = call_kind(op).to_string();
         let mut args = t.new_values(&op.operands);
         let (name, tangents) = match kind.as_str() {
-            "custom_vjp" => {
+            "custom_vjp" if op.attr("plain").is_none() => {
                 let name = callee_name(op, "callee");
                 return t.em.refuse(
                     format!(
@@ -185,7 +185,7 @@ impl Context<'_> {
             _ => {
                 let active: Vec<_> = op.operands.iter().map(|&v| t.get(v).is_some()).collect();
                 args.extend(t.picked(&op.operands, &active)?);
-                let callee = self.callee(callee_name(op, "callee"), &t.em.loc)?;
+                let callee = self.callee(meaning(op), &t.em.loc)?;
                 self.jvp_of(&callee, &active)?
             }
         };

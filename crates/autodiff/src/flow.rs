@@ -37,6 +37,11 @@ pub fn callee_name<'a>(op: &'a Op<Graph>, name: &str) -> &'a str {
     op.attr(name).and_then(Attr::as_ref_name).unwrap_or_default()
 }
 
+/// The function that says what a call means, for transforms that the call has no rule for.
+pub fn meaning<'a>(op: &'a Op<Graph>) -> &'a str {
+    callee_name(op, if op.attr("plain").is_some() { "plain" } else { "callee" })
+}
+
 /// The arguments of a call with a rule of its own that have tangents and cotangents: floats that
 /// are not listed in `nondiff`.
 pub fn own_rule_args(func: &GraphFunc, op: &Op<Graph>) -> Vec<bool> {
@@ -127,7 +132,7 @@ impl Flow {
                         let any = and(&args, &own_rule_args(func, op)).contains(&true);
                         vec![any; op.results.len()]
                     }
-                    _ => match module.func(callee_name(op, "callee")) {
+                    _ => match module.func(meaning(op)) {
                         Some(callee) if args.contains(&true) => {
                             Flow::active(module, callee, &args).of(returned(callee))
                         }
@@ -220,7 +225,7 @@ impl Flow {
                 self.plans.insert(id, plan);
             }
             GraphOp::Call if !matches!(call_kind(op), "custom_vjp" | "custom_jvp") => {
-                let Some(callee) = module.func(callee_name(op, "callee")) else { return };
+                let Some(callee) = module.func(meaning(op)) else { return };
                 let mut flow = Flow::active(module, callee, &self.of(&op.operands));
                 let wanted = flow.want(module, callee, &asked);
                 self.ask_all(&op.operands, &wanted);

@@ -5,7 +5,7 @@
 use crate::context::Context;
 use crate::control::pick;
 use crate::emit::Emit;
-use crate::flow::{call_kind, callee_name, own_rule_args};
+use crate::flow::{call_kind, callee_name, meaning, own_rule_args};
 use crate::joint::{Adjoint, Tape};
 use crate::scalar::Scalars;
 use crate::split::{Halves, Residual};
@@ -295,7 +295,7 @@ impl Context<'_> {
                 a.tape.insert(id, Tape::Call { named, kept, args: all });
             }
             _ => {
-                let callee = self.callee(callee_name(op, "callee"), &a.em.loc)?;
+                let callee = self.callee(meaning(op), &a.em.loc)?;
                 let (wrt, cts) = (a.flow.asked(&op.operands), a.flow.asked(&op.results));
                 let named = self.vjp_of(&callee, &wrt, &cts)?;
                 let out = self.call(&mut a.em, &named.forward, "jit", &args)?;

@@ -6,7 +6,7 @@ use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
 use crate::mode::{GridFrom, Mode};
 use crate::request::Given;
-use crate::specialise::{DEFAULT_LANES, is_passed_over, lower};
+use crate::specialise::{DEFAULT_LANES, is_passed_over, lower, scheduled};
 use crate::{cache, knobs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,7 +71,8 @@ impl KernelHandle {
                 }
                 Err(errors) => return Err(errors),
             };
-            let (mut func, places, returned) = made.parts();
+            let (func, places, returned) = made.parts();
+            let mut func = scheduled(&func, &config, mode.off).into_owned();
             if let Some(grid) = grid {
                 set_grid(&mut func, grid);
             }
@@ -138,7 +139,6 @@ pub fn launch_made(
 }
 
 fn arguments(func: &TileFunc, args: &[BufferArg]) -> Result<LaunchArgs, Diagnostics> {
-    let mut sizes = Sizes::default();
     let mut params = Vec::with_capacity(args.len());
     for (&p, arg) in func.params().iter().zip(args) {
         let ty = func.ty(p);
@@ -146,13 +146,35 @@ fn arguments(func: &TileFunc, args: &[BufferArg]) -> Result<LaunchArgs, Diagnost
             params.push(ArgValue::Scalar(number(arg)));
             continue;
         }
-        for (dim, &extent) in ty.shape().iter().zip(&arg.dims) {
+        let writable = privilege(ty).writes();
+        params.push(ArgValue::Buffer(BufferArg { writable, ..arg.clone() }));
+    }
+    let extents = func.params().iter().zip(args).map(|(&p, arg)| (func.ty(p), &arg.dims[..]));
+    let Geometry { grid, domain, lanes, dims } = geometry(func, extents)?;
+    Ok(LaunchArgs { params, dims, grid, domain, lanes })
+}
+
+/// How a kernel is launched on arrays of given extents.
+pub struct Geometry {
+    pub grid: [i64; 3],
+    pub domain: i64,
+    pub lanes: i64,
+    /// Extents that the kernel has names for.
+    pub dims: BTreeMap<String, i64>,
+}
+
+/// By the grid that the kernel says; `extents` are the types of parameters and what they have.
+pub fn geometry<'a>(
+    func: &TileFunc,
+    extents: impl Iterator<Item = (&'a Type, &'a [i64])>,
+) -> Result<Geometry, Diagnostics> {
+    let mut sizes = Sizes::default();
+    for (ty, dims) in extents.filter(|(ty, _)| matches!(ty, Type::View { .. })) {
+        for (dim, &extent) in ty.shape().iter().zip(dims) {
             if dim.as_static().is_none() {
                 sizes.known.insert(dim.to_string(), extent);
             }
         }
-        let writable = privilege(ty).writes();
-        params.push(ArgValue::Buffer(BufferArg { writable, ..arg.clone() }));
     }
     let known = |e: &DimExpr| {
         sizes.eval(e).map_err(|why| {
@@ -174,7 +196,7 @@ fn arguments(func: &TileFunc, args: &[BufferArg]) -> Result<LaunchArgs, Diagnost
             *to = known(e)?;
         }
     }
-    Ok(LaunchArgs { params, dims: sizes.known, grid, domain, lanes })
+    Ok(Geometry { grid, domain, lanes, dims: sizes.known })
 }
 
 fn number(arg: &BufferArg) -> Scalar {

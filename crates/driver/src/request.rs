@@ -7,9 +7,10 @@ use crate::dims::{Sizes, parse_dim};
 use crate::params::{Kind, Params, show_dim};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_frontend::{Capture, Config, Kernel};
+use tessera_frontend::{ArgType, Capture, Config, Kernel};
 use tessera_ir::DimExpr;
 use tessera_lower::stage::Off;
+use tessera_numerics::{DType, NumType};
 use tessera_target::arrays::Said;
 
 /// What a caller gives, as it came.
@@ -21,6 +22,8 @@ pub struct Given {
     pub layouts: BTreeMap<String, BTreeMap<String, Capture>>,
     /// Passes that are left out.
     pub off: Off,
+    /// Dtypes and extents of arguments whose annotations leave them open; a number has no extents.
+    pub args: BTreeMap<String, (DType, Vec<i64>)>,
 }
 
 pub struct Request {
@@ -97,6 +100,7 @@ pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, 
             }
         }
     }
+    arguments(params, given, &mut out);
     defaults(params, &mut out.config, &mut fail);
     dims(kernel, params, &mut out, &mut fail);
     errors.into_result()?;
@@ -105,6 +109,34 @@ pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, 
 
 fn is_static(kind: &Kind) -> bool {
     matches!(kind, Kind::Const(_) | Kind::Function)
+}
+
+/// What is said of arguments that the annotations leave open, as a call with such arguments would.
+fn arguments(params: &Params, given: &Given, out: &mut Request) {
+    for param in &params.items {
+        let Some((dtype, extents)) = given.args.get(&param.name) else { continue };
+        let (elem, dims) = match &param.kind {
+            Kind::Any => (None, None),
+            Kind::Array { elem, dims, .. } => (*elem, dims.as_ref()),
+            Kind::Scalar(_) | Kind::Const(_) | Kind::Function => continue,
+        };
+        let found = match (&param.kind, extents.is_empty()) {
+            (Kind::Any, true) => ArgType::Scalar(*dtype),
+            _ => {
+                let elem = elem.unwrap_or(NumType::plain(*dtype));
+                ArgType::Array { elem, rank: extents.len() }
+            }
+        };
+        if elem.is_none() || dims.is_none() {
+            out.config.args.insert(param.name.clone(), found);
+        }
+        // A dim without a name has one of its own inside the compiler.
+        for (axis, &size) in extents.iter().enumerate() {
+            if dims.is_none_or(|dims| matches!(dims.get(axis), Some(None))) {
+                out.sizes.known.insert(format!("{}_{axis}", param.name), size);
+            }
+        }
+    }
 }
 
 /// Constants that were not given take their defaults; what the annotations leave open cannot be
@@ -122,7 +154,9 @@ fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, St
                     format!("the constant `{}` has no value: give `{}=`", param.name, param.name),
                 );
             }
-            (Kind::Any | Kind::Array { elem: None, .. } | Kind::Array { dims: None, .. }, _) => {
+            (Kind::Any | Kind::Array { elem: None, .. } | Kind::Array { dims: None, .. }, _)
+                if !config.args.contains_key(&param.name) =>
+            {
                 fail(
                     Code::E_SPECIALIZE,
                     format!(
@@ -131,7 +165,7 @@ fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, St
                     ),
                 )
             }
-            (Kind::Array { .. } | Kind::Scalar(_), _) => {}
+            (Kind::Any | Kind::Array { .. } | Kind::Scalar(_), _) => {}
         }
     }
 }

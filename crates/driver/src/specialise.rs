@@ -146,7 +146,7 @@ impl Lowered {
 }
 
 /// The function with the schedule that the configuration asks for, where it asks for any. Tile IR itself does not have it.
-fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
+pub fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
     let said = schedule::attrs(config, off);
     if said.is_empty() {
         return Cow::Borrowed(func);

@@ -36,7 +36,7 @@ pub fn verify_module(module: &GraphModule) -> Result<(), Diagnostics> {
 fn call(module: &GraphModule, func: &GraphFunc, id: OpId) -> Result<(), Diagnostic> {
     let op = &func.ops[id];
     let fail = |r: Refusal| r.at(op.loc.clone());
-    for name in ["callee", "fwd", "bwd", "jvp"] {
+    for name in ["callee", "fwd", "bwd", "jvp", "plain"] {
         if let Some(callee) = op.attr(name).and_then(Attr::as_ref_name)
             && module.func(callee).is_none()
         {
@@ -44,18 +44,20 @@ fn call(module: &GraphModule, func: &GraphFunc, id: OpId) -> Result<(), Diagnost
             return Err(Diagnostic::new(Code::E_NAME, why).at(op.loc.clone()));
         }
     }
-    let callee = op.attr("callee").and_then(Attr::as_ref_name).and_then(|n| module.func(n));
-    let Some(callee) = callee else { return Ok(()) };
-    let wanted = call_results(callee, &types(func, &op.operands)).map_err(fail)?;
-    let got = types(func, &op.results);
-    if !agree(&wanted, &got) {
-        let show = |t: &[Type]| t.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
-        return Err(fail(Refusal::ty(format!(
-            "expected @{} to give ({}), got ({})",
-            callee.name,
-            show(&wanted),
-            show(&got)
-        ))));
+    for name in ["callee", "plain"] {
+        let callee = op.attr(name).and_then(Attr::as_ref_name).and_then(|n| module.func(n));
+        let Some(callee) = callee else { continue };
+        let wanted = call_results(callee, &types(func, &op.operands)).map_err(fail)?;
+        let got = types(func, &op.results);
+        if !agree(&wanted, &got) {
+            let show = |t: &[Type]| t.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
+            return Err(fail(Refusal::ty(format!(
+                "expected @{} to give ({}), got ({})",
+                callee.name,
+                show(&wanted),
+                show(&got)
+            ))));
+        }
     }
     Ok(())
 }

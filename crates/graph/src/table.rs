@@ -26,11 +26,13 @@ define_ops! {
 
     /// Runs a kernel. `privileges` has one word for each argument; the results are the new versions
     /// of the arguments it writes, in order, and the old versions may not be used again. `config`
-    /// holds the values of the kernel's compile-time parameters.
+    /// holds the values of the kernel's compile-time parameters. `fresh` lists arguments of `write` that
+    /// hold nothing yet: they get memory, and what stands for them is never computed. `views`: what it reads
+    /// may be parts of other arrays, with strides of their own.
     KernelCall = 0x01 "kernel_call" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
-        attrs: [kernel: Ref required, privileges: Words required, config: Dict optional],
+        attrs: [kernel: Ref required, privileges: Words required, config: Dict optional, fresh: Ints optional, views: Bool optional],
         regions: [],
         results: None, effects: ReadWrite, infer: Some(infer::<kernel::Call>), verify: Some(kernel::verify_call),
         example: "%z1 = graph.kernel_call %x, %z {kernel = @k, privileges = [read, read_write], config = {B = 64}} : tensor<[n], f32>",
@@ -80,10 +82,12 @@ define_ops! {
     /// name), `checkpoint` (what is inside is computed again for the reverse pass), `custom_vjp`
     /// (`fwd` gives the results and then what `bwd` needs; `bwd` takes that and the cotangents),
     /// `custom_jvp` (`jvp` takes arguments and tangents). `nondiff` lists arguments without derivative.
+    /// `plain` is what the call means in other ops: transforms for which the call has no rule use it in
+    /// place of the callee, which may be kernels that nobody can transform.
     Call = 0x07 "call" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
-        attrs: [callee: Ref required, kind: Word optional, fwd: Ref optional, bwd: Ref optional, jvp: Ref optional, nondiff: Ints optional],
+        attrs: [callee: Ref required, kind: Word optional, fwd: Ref optional, bwd: Ref optional, jvp: Ref optional, nondiff: Ints optional, plain: Ref optional],
         regions: [],
         results: None, effects: Control, infer: None, verify: Some(verify),
         example: "%r = graph.call %x, %y {callee = @f, kind = checkpoint} : tensor<[4, 8], f32>",

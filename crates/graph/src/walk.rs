@@ -50,7 +50,7 @@ fn callees(func: &GraphFunc) -> BTreeSet<String> {
     calls
         .flat_map(|id| {
             let attrs = &func.ops[id].attrs;
-            ["callee", "fwd", "bwd", "jvp"]
+            ["callee", "fwd", "bwd", "jvp", "plain"]
                 .into_iter()
                 .filter_map(|n| attrs.get(n).and_then(Attr::as_ref_name))
                 .map(str::to_string)

@@ -11,6 +11,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use tessera_driver::{Backends, Cost, Explanation, Field, KernelHandle, LevelError, Purpose};
 use tessera_numerics::Profile;
@@ -104,25 +105,30 @@ impl Kernel {
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         let inner = enter(py, || {
             let off = tessera_driver::Off::named(off.iter().map(String::as_str), "`off`")?;
-            let given = tessera_driver::Given { values, layouts, off };
+            let given = tessera_driver::Given { values, layouts, off, ..Default::default() };
             tessera_driver::Compiled::new(&self.handle, &BACKENDS, &given, target, profile)
         })?;
         warn(py, &self.handle, 2)?;
         Ok(Compiled { inner, allocate: self.allocate.clone_ref(py) })
     }
 
-    /// The kernel for dims and constants, as traced functions call it; `grid` is the caller's.
+    /// The kernel for dims and constants, as traced functions call it; `arrays` are the dtypes and extents
+    /// of arguments, `grid` is the caller's.
     fn traced(
         &self,
         py: Python<'_>,
         values: &Bound<'_, PyDict>,
+        arrays: BTreeMap<String, (String, Vec<i64>)>,
         grid: Option<Vec<i64>>,
         profile: usize,
     ) -> PyResult<TracedKernel> {
+        let known = |(name, (dtype, extents)): (String, (String, Vec<i64>))| {
+            tessera_numerics::DType::parse(&dtype).map(|dtype| (name, (dtype, extents)))
+        };
         let given = tessera_driver::Given {
             values: captures_of(values)?,
-            layouts: Default::default(),
-            off: Default::default(),
+            args: arrays.into_iter().filter_map(known).collect(),
+            ..Default::default()
         };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         enter(py, || self.handle.traced(&BACKENDS, &given, grid.as_deref(), profile))

@@ -145,6 +145,48 @@ def forward(
         LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
 
 
+@ts.kernel
+def apply_scores(
+    S: ts.Tensor["B", "H", "Sq", "Sk"],
+    T: ts.Tensor["B", "H", "Sq", "Sk"],
+    X,
+    Y,
+    scores: ts.Fn,
+    changes: int = 0,
+    BM: int = 16,
+    BN: int = 64,
+):
+    """A function of scores on scores that are in memory."""
+    b, p, block = ts.tile.grid(B, H * ts.cdiv(Sq, BM), ts.cdiv(Sk, BN))
+    h = p // ts.cdiv(Sq, BM)
+    q0 = p % ts.cdiv(Sq, BM) * BM
+    k0 = block * BN
+    rows = q0 + ts.tile.arange(BM)[:, None]
+    columns = k0 + ts.tile.arange(BN)[None, :]
+    T[b, h, q0:q0 + BM, k0:k0 + BN] = changed(S[b, h, q0:q0 + BM, k0:k0 + BN], b, h, rows, columns, scores, X, Y, changes)
+
+
+@ts.kernel
+def apply_mask(
+    S: ts.Tensor["B", "H", "Sq", "Sk"],
+    T: ts.Tensor["B", "H", "Sq", "Sk"],
+    Z,
+    W,
+    mask: ts.Fn,
+    masks: int = 0,
+    BM: int = 16,
+    BN: int = 64,
+):
+    """Scores that are in memory with those masked that do not count."""
+    b, p, block = ts.tile.grid(B, H * ts.cdiv(Sq, BM), ts.cdiv(Sk, BN))
+    h = p // ts.cdiv(Sq, BM)
+    q0 = p % ts.cdiv(Sq, BM) * BM
+    k0 = block * BN
+    rows = q0 + ts.tile.arange(BM)[:, None]
+    columns = k0 + ts.tile.arange(BN)[None, :]
+    T[b, h, q0:q0 + BM, k0:k0 + BN] = masked(S[b, h, q0:q0 + BM, k0:k0 + BN], b, h, rows, columns, mask, Z, W, masks)
+
+
 # What a call asks for
 
 
@@ -182,6 +224,12 @@ def sight(causal: Any, window: Any, Sq: int, Sk: int) -> Sight:
 
 def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
     """A function of the caller's, and the arrays it reads."""
+    function, given = function_of(function, name)
+    return function, [arrays.given(x, name) for x in given]
+
+
+def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
+    """The same, with the arrays as they came."""
     given = list(function.arrays.values()) if isinstance(function, Bound) else []
     function = function.function if isinstance(function, Bound) else function
     if not isinstance(function, Func):
@@ -190,7 +238,7 @@ def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
         raise _core.error("E_ARGUMENT", f"`{name}`: expected a `@ts.func`, got a {got}", help)
     if len(given) > 2:
         raise _core.error("E_ARGUMENT", f"`{name}`: expected at most two arrays, got {len(given)}", "stack some of them")
-    return function, [arrays.given(x, name) for x in given]
+    return function, given
 
 
 def tiles(Sq: int, D: int, DV: int, itemsize: int, on_device: bool) -> tuple[int, int]:

@@ -208,7 +208,7 @@ class Attention:
         project, out = self._parts
         batch, length, _ = aval(x)[0]
         wide = project(params["qkv"], x).reshape(batch, length, 3, self.heads, self.size // self.heads)
-        q, k, v = (wide[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+        q, k, v = (part.transpose(0, 2, 1, 3) for part in F.parts(wide, 2))
         y = F.attention(q, k, v, causal=self.causal, mask=mask)
         return out(params["out"], y.transpose(0, 2, 1, 3).reshape(batch, length, self.size))
 

@@ -35,6 +35,8 @@ pub struct KernelDef {
     pub args: Vec<usize>,
     /// Whether it was made here: it has no Python function.
     pub derived: bool,
+    /// Whether it belongs to the code of the functions that call it, and is not asked for by its name.
+    pub placed: bool,
 }
 
 /// The kernels that a module calls, by the name in the call.
@@ -69,7 +71,10 @@ impl KernelSet {
                 Some(_) => continue,
                 None => {
                     let args = (0..func.params().len()).collect();
-                    self.all.insert(name.clone(), KernelDef { func, args, derived: true });
+                    self.all.insert(
+                        name.clone(),
+                        KernelDef { func, args, derived: true, placed: true },
+                    );
                     return name;
                 }
             }

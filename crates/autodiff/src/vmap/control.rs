@@ -5,7 +5,7 @@
 use super::{Batch, Batched};
 use crate::context::Context;
 use crate::emit::Emit;
-use crate::flow::{call_kind, callee_name, own_rule_args};
+use crate::flow::{call_kind, callee_name, meaning, own_rule_args};
 use crate::region::outline_all;
 use crate::scalar::Scalars;
 use tessera_diag::Diagnostic;
@@ -159,16 +159,20 @@ impl Context<'_> {
         let op = &b.source.ops[id];
         let on = b.mask(&op.operands);
         let args = b.new_values(&op.operands);
-        let kind = call_kind(op).to_string();
+        // What the call means can be transformed whatever rules it has: they are dropped then.
+        let plain = op.attr("plain").is_some();
+        let kind = if plain { "jit" } else { call_kind(op) }.to_string();
         let size = b.size.clone();
-        let callee = self.callee(callee_name(op, "callee"), &b.em.loc)?;
+        let callee = self.callee(meaning(op), &b.em.loc)?;
         let own = matches!(kind.as_str(), "custom_vjp" | "custom_jvp");
         let (name, batched) = self.vmap_of(&callee, &on, own, &size)?;
         let made = self.callee(&name, &b.em.loc)?;
         let types: Vec<Type> = args.iter().map(|&v| b.em.ty(v)).collect();
         let results = call_results(&made, &types).map_err(|r| r.at(b.em.loc.clone()))?;
         let mut spec = OpSpec::new(GraphOp::Call, &[]).group("values", &args).results(results);
-        spec.attrs = op.attrs.clone();
+        if !plain {
+            spec.attrs = op.attrs.clone();
+        }
         spec.attrs.set("callee", Attr::Ref(name));
         let takes = own_rule_args(b.source, op);
         match kind.as_str() {

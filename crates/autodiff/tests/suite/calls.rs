@@ -84,6 +84,36 @@ func @smooth_jvp(%x: tensor<[3], f64>, %y: tensor<[3], f64>, %dx: tensor<[3], f6
 
 ";
 
+/// What `@smooth` is in other ops.
+const PLAIN: &str = "func @plain(%x: tensor<[3], f64>, %y: tensor<[3], f64>) {
+  %a = graph.mul %y, %x : tensor<[3], f64>
+  %b = graph.sin %a : tensor<[3], f64>
+  graph.return %b
+}
+
+";
+
+#[test]
+fn what_a_call_means_serves_transforms_that_it_has_no_rule_for() {
+    let own = "kind = custom_vjp, fwd = @smooth_fwd, bwd = @smooth_bwd, plain = @plain";
+    for rule in ["kind = jit, plain = @plain", own] {
+        check(&format!("{PLAIN}{}", smooth(rule)), NEAR);
+    }
+    // Reverse mode takes the call's own rule where it has one.
+    for (rule, taken, left) in
+        [(own, "smooth_fwd", "plain.fwd"), ("plain = @plain", "plain.fwd", "smooth.fwd")]
+    {
+        let mut m = module(&format!("{PLAIN}{}", smooth(rule)));
+        let back = vjp(&mut m, "f", &[0, 1]).unwrap();
+        let text = m.func(&back.forward).unwrap().to_string();
+        assert!(text.contains(taken), "{text}");
+        assert!(m.func(left).is_none(), "{left}");
+    }
+    let text = format!("{PLAIN}{}", smooth("kind = custom_jvp, jvp = @smooth_jvp, plain = @plain"));
+    let error = tessera_graph::verify_module(&module(&text)).unwrap_err().to_string();
+    assert!(error.contains("expected `plain` with `kind = jit`"), "{error}");
+}
+
 fn smooth(rule: &str) -> String {
     let body = format!(
         "  %r = graph.call %x, %y {{callee = @smooth, {rule}}} : tensor<[3], f64>

@@ -89,7 +89,7 @@ pub fn calling(text: &str) -> (GraphModule, KernelSet) {
     );
     let mut kernels = KernelSet::default();
     let args = (0..func.params().len()).collect();
-    kernels.insert("k", KernelDef { func, args, derived: false });
+    kernels.insert("k", KernelDef { func, args, derived: false, placed: false });
     (module(&text), kernels)
 }
 

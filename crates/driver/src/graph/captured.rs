@@ -2,7 +2,8 @@
 //!
 //! A graph has the addresses of its arrays in it. Arrays that come again at the addresses of an earlier
 //! call, as those of a training loop do, replay its graph; others are recorded too while there are few
-//! graphs, and after that are copied to arrays of the program's own and back.
+//! graphs. After that those that have been at several addresses, such as a batch or a loss, are copied to
+//! arrays of the program's own and back, and the others stay where they are.
 
 use super::device::{DeviceRun, alignment};
 use super::program::GraphProgram;
@@ -26,11 +27,25 @@ pub struct Captured {
     warm: BTreeSet<Vec<u8>>,
 }
 
-/// A graph on arrays of the program's own.
+/// So often the arrays that stay where they are may turn out to be fewer, before none is left to.
+const TURNS: usize = 4;
+
+/// A graph on arrays of the program's own, for those of the caller's that move.
 struct Own {
     graph: Option<Graph>,
-    inputs: Vec<Memory>,
-    outputs: Vec<Memory>,
+    /// Where the caller's arrays were when it was recorded.
+    at: Vec<u64>,
+    /// For each array that moves, one of ours.
+    memory: Vec<Option<Memory>>,
+    turns: usize,
+}
+
+impl Own {
+    /// Whether arrays at these addresses are as the graph has them, but for those that move.
+    fn holds(&self, at: &[u64]) -> bool {
+        let same = |((m, a), b): ((&Option<Memory>, &u64), &u64)| m.is_some() || a == b;
+        self.memory.iter().zip(&self.at).zip(at).all(same)
+    }
 }
 
 fn addresses(inputs: &[BufferArg], outputs: &[BufferArg]) -> Vec<u64> {
@@ -101,25 +116,36 @@ impl GraphProgram {
             graphs.push((at, graph));
             return Ok(());
         }
-        let own = match own {
-            Some(own) => own,
-            none => {
-                let all = |list: &[BufferArg]| -> Result<Vec<Memory>, Diagnostics> {
-                    list.iter().map(|b| Memory::new(queue, size(b).max(1))).collect()
-                };
-                none.insert(Own { graph: None, inputs: all(inputs)?, outputs: all(outputs)? })
-            }
+        if !own.as_ref().is_some_and(|own| own.holds(&at)) {
+            let before = own.take();
+            let turns = before.as_ref().map_or(0, |own| own.turns + 1);
+            let moved = |i: usize| {
+                turns > TURNS
+                    || graphs.iter().any(|(known, _)| known[i] != at[i])
+                    || before.as_ref().is_some_and(|b| b.memory[i].is_some() || b.at[i] != at[i])
+            };
+            let all = inputs.iter().chain(outputs).enumerate();
+            let memory = all
+                .map(|(i, b)| moved(i).then(|| Memory::new(queue, size(b).max(1))).transpose())
+                .collect::<Result<Vec<_>, Diagnostics>>()?;
+            *own = Some(Own { graph: None, at, memory, turns });
+        }
+        let Some(own) = own else { return Ok(()) };
+        let (ours_in, ours_out) = own.memory.split_at(inputs.len());
+        let moved = |list: &[BufferArg], to: &[Option<Memory>]| -> Vec<BufferArg> {
+            let one = |(b, m): (&BufferArg, &Option<Memory>)| match m {
+                Some(m) => BufferArg { data: m.address() as *mut u8, ..b.clone() },
+                None => b.clone(),
+            };
+            list.iter().zip(to).map(one).collect()
         };
-        let moved = |list: &[BufferArg], to: &[Memory]| -> Vec<BufferArg> {
-            let each = list.iter().zip(to);
-            each.map(|(b, m)| BufferArg { data: m.address() as *mut u8, ..b.clone() }).collect()
-        };
-        let (ins, outs) = (moved(inputs, &own.inputs), moved(outputs, &own.outputs));
-        for memory in own.inputs.iter().chain(&own.outputs) {
+        let (ins, outs) = (moved(inputs, ours_in), moved(outputs, ours_out));
+        for memory in own.memory.iter().flatten() {
             gpu::wait_for(queue, &[memory.last()])?;
             memory.used_on(queue.stream);
         }
-        for (from, to) in inputs.iter().zip(&ins).filter(|(b, _)| size(b) > 0) {
+        let moves = |from: &BufferArg, to: &BufferArg| size(from) > 0 && from.data != to.data;
+        for (from, to) in inputs.iter().zip(&ins).filter(|(a, b)| moves(a, b)) {
             gpu::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
         }
         match &own.graph {
@@ -130,7 +156,7 @@ impl GraphProgram {
                 own.graph = Some(self.recorded(run, &ins, &outs, queue.device, kernels)?);
             }
         }
-        for (from, to) in outs.iter().zip(outputs).filter(|(b, _)| size(b) > 0) {
+        for (from, to) in outs.iter().zip(outputs).filter(|(a, b)| moves(a, b)) {
             gpu::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
         }
         Ok(())

@@ -83,7 +83,7 @@ fn tasks(steps: &[Step]) -> Vec<Task> {
 
 fn task(step: &Step) -> Option<Task> {
     Some(match step {
-        Step::Launch { kernel, args, grid, label, loc } => Task::Launch {
+        Step::Launch { kernel, args, grid, domain, lanes, label, loc } => Task::Launch {
             label: label.clone(),
             loc: loc.clone(),
             kernel: *kernel,
@@ -91,8 +91,8 @@ fn task(step: &Step) -> Option<Task> {
                 params: args.iter().map(|a| ArgValue::Buffer(buffer_arg(a))).collect(),
                 dims: Default::default(),
                 grid: *grid,
-                domain: 0,
-                lanes: 1,
+                domain: *domain,
+                lanes: *lanes,
             }),
             steady: args.iter().flat_map(|a| &a.turns).all(|(_, by)| by % WIDEST as i64 == 0),
             arrays: args.clone(),

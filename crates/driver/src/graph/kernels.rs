@@ -3,11 +3,12 @@
 use crate::backends::Choice;
 use crate::mode::Mode;
 use crate::{cache, knobs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tessera_diag::Diagnostics;
-use tessera_ir::{PassContext, PassOptions};
+use tessera_ir::{PassContext, PassManager, PassOptions};
+use tessera_lower::{Bounds, Canonicalise};
 use tessera_support::{ForkLock, StableHasher};
 use tessera_target::{Artifact, CompileOptions};
 use tessera_tile::TileFunc;
@@ -25,9 +26,11 @@ pub fn compiled_kernels() -> usize {
 /// More are not worth a thread here: kernels are small, and the caller's machine has other work.
 const THREADS: usize = 8;
 
-/// The code of these functions, in order; those that are not there are compiled side by side.
+/// The code of these functions, in order; those that are not there are compiled side by side. `made` are
+/// those that have been through the passes already.
 pub fn compile(
     funcs: &[TileFunc],
+    made: &BTreeSet<usize>,
     choice: &Choice,
     mode: Mode,
 ) -> Result<Vec<Arc<dyn Artifact>>, Diagnostics> {
@@ -43,7 +46,7 @@ pub fn compile(
     let options = CompileOptions { profile: mode.profile, store, arrays: Default::default() };
     let work = || {
         while let Some(&i) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match one(&funcs[i], choice, mode, &options) {
+            match one(&funcs[i], made.contains(&i), choice, mode, &options) {
                 Ok(artifact) => {
                     COMPILED.fetch_add(1, Ordering::Relaxed);
                     KERNELS.lock().insert(keys[i].clone(), artifact);
@@ -80,12 +83,19 @@ fn key(func: &TileFunc, choice: &Choice, mode: Mode) -> Key {
 
 fn one(
     func: &TileFunc,
+    made: bool,
     choice: &Choice,
     mode: Mode,
     options: &CompileOptions,
 ) -> Result<Arc<dyn Artifact>, Diagnostics> {
     let mut func = func.clone();
     let passes = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
+    if made {
+        // What would be refused in a user's kernel was settled when this one was made.
+        let passes = PassManager::new(passes).with(Bounds).with(Canonicalise);
+        passes.run(&mut func, &mut PassContext::default())?;
+        return Ok(Arc::from(choice.backend.compile(&func, options)?));
+    }
     mode.pipeline(passes).run(&mut func, &mut PassContext::default())?;
     let func = crate::specialise::without(&func, mode.off);
     Ok(Arc::from(choice.backend.compile(&func, options)?))

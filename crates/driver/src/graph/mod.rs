@@ -5,6 +5,7 @@
 //! [`GraphProgram::run_on`] on those of a device, and [`GraphProgram::replay_on`] as one graph of it.
 
 mod arena;
+mod calls;
 mod captured;
 mod device;
 mod donate;
@@ -12,6 +13,7 @@ mod kernels;
 mod program;
 mod run;
 
+pub use calls::{MadeKernel, MadeKernels};
 pub use kernels::compiled_kernels;
 pub use program::{GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for};
 pub use run::{GraphKernels, HostKernels};

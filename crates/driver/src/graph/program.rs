@@ -1,6 +1,7 @@
 //! A function that was compiled for arguments of given types.
 
 use super::arena::{Places, assign};
+use super::calls::{MadeKernels, place};
 use super::captured::Captured;
 use super::device::{DeviceRun, Kept};
 use super::kernels;
@@ -29,6 +30,8 @@ pub struct GraphOptions {
     pub device: Option<u32>,
     pub profile: Profile,
     pub plan: PlanOptions,
+    /// Kernels that the function calls and that belong to its code.
+    pub kernels: MadeKernels,
 }
 
 /// What compiling took.
@@ -94,17 +97,19 @@ pub fn compile_graph_for(
     // Devices have short code for the functions themselves.
     let short = fit == Fit::Caches && options.profile == Profile::Default;
     let asked = PlanOptions { fit, short, ..options.plan.clone() };
-    let plan = plan_graph(module, func, args, &asked)?;
+    let mut plan = plan_graph(module, func, args, &asked)?;
+    let made = place(&mut plan, &options.kernels)?;
     if choice.is_cuda() {
         on_host(&plan.steps)?;
     }
     let planned = start.elapsed();
-    GraphProgram::from_plan(plan, choice, options, planned)
+    GraphProgram::from_plan(plan, made, choice, options, planned)
 }
 
 impl GraphProgram {
     fn from_plan(
         plan: Plan,
+        made: BTreeSet<usize>,
         choice: Choice,
         options: &GraphOptions,
         planned: Duration,
@@ -113,7 +118,7 @@ impl GraphProgram {
         let before = kernels::compiled_kernels();
         let (profile, off) = (options.profile, crate::knobs::off()?);
         let mode = Mode { profile, off, ..Mode::default() };
-        let code = kernels::compile(&plan.kernels, &choice, mode)?;
+        let code = kernels::compile(&plan.kernels, &made, &choice, mode)?;
         let places = assign(&plan);
         let mut counts = Counts::default();
         counts.steps(&plan.steps);

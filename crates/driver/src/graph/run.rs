@@ -101,14 +101,14 @@ pub(super) fn buffer_arg(array: &Array) -> BufferArg {
 
 fn ready(steps: &[Step]) -> Vec<Ready> {
     let one = |step: &Step| match step {
-        Step::Launch { kernel, args, grid, label, loc } => Ready::Launch {
+        Step::Launch { kernel, args, grid, domain, lanes, label, loc } => Ready::Launch {
             kernel: *kernel,
             args: Box::new(LaunchArgs {
                 params: args.iter().map(|a| ArgValue::Buffer(buffer_arg(a))).collect(),
                 dims: BTreeMap::new(),
                 grid: *grid,
-                domain: 0,
-                lanes: 1,
+                domain: *domain,
+                lanes: *lanes,
             }),
             arrays: args.clone(),
             label: label.clone(),

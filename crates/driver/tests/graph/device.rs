@@ -108,3 +108,50 @@ fn deep_products_are_summed_in_chunks() {
     let program = check_emulated(text, &args);
     assert_eq!(program.stats().launches, 2, "{}", program.plan_text());
 }
+
+#[test]
+fn a_depth_of_several_axes_is_summed_in_chunks() {
+    let text = "func @f(%a: tensor<[2, 1024, 64], bf16>, %b: tensor<[2, 1024, 64], bf16>) {
+  %r = graph.dot %a, %b {contract_a = [0, 1], contract_b = [0, 1], out = f32} : tensor<[64, 64], f32>
+  graph.return %r
+}";
+    let dims = [2, 1024, 64];
+    let args = [noise(&dims, DType::BF16, 1), noise(&dims, DType::BF16, 2)];
+    let program = check_emulated(text, &args);
+    assert_eq!(program.stats().launches, 2, "{}", program.plan_text());
+}
+
+#[test]
+fn what_crowds_the_sums_of_a_product_is_a_kernel_of_its_own() {
+    let product = |more: &str| {
+        format!(
+            "func @f(%a: tensor<[256, 64], bf16>, %b: tensor<[64, 256], bf16>, %c: tensor<[256, 256], f32>, %d: tensor<[256, 256], f32>, %e: tensor<[256, 256], f32>) {{
+  %s = graph.dot %a, %b {{contract_a = [1], contract_b = [0], out = f32}} : tensor<[256, 256], f32>
+  {more}
+}}"
+        )
+    };
+    let side = |seed| noise(&[256, 256], DType::F32, seed);
+    let args = [
+        noise(&[256, 64], DType::BF16, 1),
+        noise(&[64, 256], DType::BF16, 2),
+        side(3),
+        side(4),
+        side(5),
+    ];
+    let light = product("%r = graph.add %s, %c\n  graph.return %r");
+    let program = check_emulated(&light, &args);
+    assert_eq!(program.stats().launches, 1, "{}", program.plan_text());
+    // An optimiser's update: three arrays are read and three are written.
+    let heavy = product(
+        "%m = graph.add %s, %c
+  %v = graph.mul %s, %d
+  %r = graph.sub %e, %m
+  %t = graph.exp %v
+  %u = graph.tanh %r
+  %w = graph.exp %u
+  graph.return %m, %t, %w",
+    );
+    let program = check_emulated(&heavy, &args);
+    assert_eq!(program.stats().launches, 2, "{}", program.plan_text());
+}

@@ -1,5 +1,6 @@
 //! Compiled functions of Graph IR against the definition of every op.
 
+mod calls;
 mod cases;
 mod check;
 mod device;

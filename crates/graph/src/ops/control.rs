@@ -156,6 +156,9 @@ fn verify_call(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
             errors.structure(format!("expected `{name}` with `kind = {of}` and only there"));
         }
     }
+    if op.attr("plain").is_some() && !matches!(kind, "jit" | "custom_vjp") {
+        errors.structure("expected `plain` with `kind = jit` or `kind = custom_vjp`".to_string());
+    }
     for &arg in op.attr("nondiff").and_then(Attr::as_ints).unwrap_or_default().iter() {
         if arg < 0 || arg as usize >= op.operands.len() {
             let n = op.operands.len();

@@ -14,6 +14,12 @@ pub fn privileges(attr: Option<&Attr>) -> Vec<Option<Privilege>> {
     words.iter().map(|w| w.as_word().and_then(exact)).collect()
 }
 
+/// The arguments of a call that nobody has looked at before: memory for them is enough.
+pub fn fresh(attr: Option<&Attr>) -> Vec<usize> {
+    let listed = attr.and_then(Attr::as_ints).unwrap_or_default();
+    listed.iter().filter_map(|&i| usize::try_from(i).ok()).collect()
+}
+
 pub struct Call;
 
 impl Rule for Call {
@@ -60,6 +66,12 @@ pub fn verify_call(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
         let again = op.operands[..i].iter().zip(&privileges).find(|(v, _)| **v == value);
         if again.is_some_and(|(_, &p)| writes(p) || writes(privilege)) {
             errors.push(Code::E_PRIVILEGE, format!("expected %{name} once, for it is written"));
+        }
+    }
+    for &arg in op.attr("fresh").and_then(Attr::as_ints).unwrap_or_default().iter() {
+        let discards = usize::try_from(arg).ok().and_then(|i| privileges.get(i).copied().flatten());
+        if discards != Some(Privilege::Write) {
+            errors.structure(format!("expected `fresh` to name arguments of `write`, got {arg}"));
         }
     }
     let written = privileges.iter().filter(|p| writes(**p)).count();

@@ -124,25 +124,28 @@ pub fn along(func: &GraphFunc, id: OpId) -> Vec<usize> {
 pub fn is_light(func: &GraphFunc, id: OpId) -> bool {
     match func.ops[id].code {
         GraphOp::Cast | GraphOp::Bitcast | GraphOp::Select => true,
-        GraphOp::Ew(f) => {
-            matches!(
-                f,
-                ScalarFn::Neg
-                    | ScalarFn::Abs
-                    | ScalarFn::Not
-                    | ScalarFn::Add
-                    | ScalarFn::Sub
-                    | ScalarFn::Mul
-                    | ScalarFn::Fma
-                    | ScalarFn::Maximum
-                    | ScalarFn::Minimum
-                    | ScalarFn::And
-                    | ScalarFn::Or
-                    | ScalarFn::Xor
-            ) || f.class() == tessera_numerics::FnClass::Compare
-        }
+        GraphOp::Ew(f) => is_light_fn(f),
         _ => false,
     }
+}
+
+/// Functions of an instruction or two.
+pub fn is_light_fn(f: ScalarFn) -> bool {
+    matches!(
+        f,
+        ScalarFn::Neg
+            | ScalarFn::Abs
+            | ScalarFn::Not
+            | ScalarFn::Add
+            | ScalarFn::Sub
+            | ScalarFn::Mul
+            | ScalarFn::Fma
+            | ScalarFn::Maximum
+            | ScalarFn::Minimum
+            | ScalarFn::And
+            | ScalarFn::Or
+            | ScalarFn::Xor
+    ) || f.class() == tessera_numerics::FnClass::Compare
 }
 
 /// The axes of a product and the extents of its depth.

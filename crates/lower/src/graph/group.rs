@@ -9,7 +9,9 @@ use super::class::{
     Class, along, class, combined_map, index_maps, is_light, is_matrix, operand_maps, sides,
 };
 use super::index::{Axis, Line, Map, Space, dims_of, is_view, is_whole, strides, through};
+use super::strided;
 use std::collections::{BTreeMap, BTreeSet};
+use tessera_graph::ops::kernel::fresh;
 use tessera_graph::{GraphFunc, GraphOp};
 use tessera_ir::{Attr, BlockId, OpId, Value};
 
@@ -88,7 +90,13 @@ const REPEATED: usize = 6;
 /// Ops that are looked through for a reduction.
 const SEARCHED: usize = 32;
 
-pub fn group(func: &GraphFunc, block: BlockId, split: &BTreeSet<Value>) -> Grouping {
+/// `split` are values that are to have memory, `apart` products that are to have a kernel too.
+pub fn group(
+    func: &GraphFunc,
+    block: BlockId,
+    split: &BTreeSet<Value>,
+    apart: &BTreeSet<Value>,
+) -> Grouping {
     let end = Group {
         kind: Kind::End,
         space: Space::default(),
@@ -105,6 +113,7 @@ pub fn group(func: &GraphFunc, block: BlockId, split: &BTreeSet<Value>) -> Group
         requests: BTreeMap::new(),
         place: 0,
         split,
+        apart,
     };
     let ops = &func.blocks[block].ops;
     for (place, &id) in ops.iter().enumerate().rev() {
@@ -121,6 +130,8 @@ struct Sweep<'f> {
     place: usize,
     /// Values that are to have memory whatever the rules say.
     split: &'f BTreeSet<Value>,
+    /// Products that nothing else shares a kernel with.
+    apart: &'f BTreeSet<Value>,
 }
 
 impl Sweep<'_> {
@@ -639,6 +650,7 @@ impl Sweep<'_> {
                 && !sweep.sees_positions(group)
         };
         let (group, map) = match (self.sole(v), self.host(v)) {
+            _ if self.apart.contains(&v) => self.own_nest(v),
             (Some((group, map)), _) if !self.split.contains(&v) && fits(self, group, &map) => {
                 self.requests.remove(&v);
                 (group, map)
@@ -876,8 +888,13 @@ impl Sweep<'_> {
         for &v in &op.results {
             self.store(v, group);
         }
-        for &v in &op.operands {
-            self.ask(v, group, How::Whole);
+        let unread = fresh(op.attr("fresh"));
+        for (i, &v) in op.operands.iter().enumerate() {
+            match strided::argument(func, op, i) {
+                Some(part) => self.ask(part.root, group, How::Stored),
+                None if unread.contains(&i) => {}
+                None => self.ask(v, group, How::Whole),
+            }
         }
         for &region in &op.regions {
             for v in tessera_graph::walk::captures(func, region) {

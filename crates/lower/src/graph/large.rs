@@ -109,7 +109,6 @@ pub fn dot(
     let ints = |name: &str| attrs.get(name).and_then(Attr::as_ints).unwrap_or_default();
     let (batch, contract) =
         ([ints("batch_a"), ints("batch_b")], [ints("contract_a"), ints("contract_b")]);
-    let ([a], [b]) = (&contract[0][..], &contract[1][..]) else { return None };
     // One order of sums is asked for.
     if attrs.get("class").and_then(Attr::as_word) == Some("seq") {
         return None;
@@ -122,7 +121,14 @@ pub fn dot(
         return None;
     }
     let sides = [0, 1].map(|i| dims_of(site.func, operands[i]));
-    let depth = sides[0][*a as usize];
+    // Axes of the depth that follow each other in both operands are one.
+    let follow = |list: &[i64]| list.windows(2).all(|w| w[1] == w[0] + 1);
+    let (Some(&a), Some(&b)) = (contract[0].first(), contract[1].first()) else { return None };
+    if !contract.iter().all(|list| follow(list)) {
+        return None;
+    }
+    let axes = contract[0].len();
+    let depth: i64 = contract[0].iter().map(|&i| sides[0][i as usize]).product();
     let pairs: i64 = batch[0].iter().map(|&i| sides[0][i as usize]).product();
     let free = |i: usize| sides[i].iter().product::<i64>() / (pairs * depth).max(1);
     let split = fit.chunks(&Matrix {
@@ -138,11 +144,11 @@ pub fn dot(
     Some((|| {
         let mut cut = Vec::new();
         let mut lists = Vec::new();
-        for (i, &axis) in [a, b].into_iter().enumerate() {
+        for (i, axis) in [a, b].into_iter().enumerate() {
             let mut shape = sides[i].clone();
-            shape.splice(axis as usize..=axis as usize, [split, depth / split]);
+            shape.splice(axis as usize..axis as usize + axes, [split, depth / split]);
             cut.push(site.reshape(operands[i], &shape)?);
-            let moved = |&x: &i64| if x >= axis { x + 1 } else { x };
+            let moved = |&x: &i64| if x >= axis { x + 2 - axes as i64 } else { x };
             let pairs: Vec<i64> = [axis].into_iter().chain(batch[i].iter().map(moved)).collect();
             lists.push((pairs, axis + 1));
         }

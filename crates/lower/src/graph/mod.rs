@@ -11,6 +11,7 @@
 
 mod class;
 mod emit;
+mod epilogue;
 mod expand;
 mod fit;
 mod flatten;
@@ -25,6 +26,7 @@ mod plan;
 mod scatter;
 mod shape;
 mod sort;
+mod strided;
 mod text;
 mod words;
 

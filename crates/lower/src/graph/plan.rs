@@ -2,12 +2,15 @@
 
 use super::class::is_empty;
 use super::emit::{ArrayUse, Kernel, emit};
+use super::epilogue::crowded;
 use super::fit::Fit;
 use super::group::{END, Group, Grouping, Kind, group};
 use super::nodes::{memory_of, trace};
 use super::scatter::{in_place, scatter};
+use super::strided::{self, Strided};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_graph::ops::kernel::fresh;
 use tessera_graph::ops::value::hex_bytes;
 use tessera_graph::{GraphFunc, GraphModule, GraphOp, walk};
 use tessera_ir::{
@@ -57,6 +60,9 @@ pub enum Step {
         kernel: usize,
         args: Vec<Array>,
         grid: [i64; 3],
+        /// Of lane kernels, how many lanes there are and how many a group has.
+        domain: i64,
+        lanes: i64,
         label: String,
         loc: Loc,
     },
@@ -235,7 +241,19 @@ impl Planner<'_> {
                 named || self.options.materialise.contains(&v.to_string())
             }));
         }
-        let grouping = group(func, block, &split);
+        let mut apart = BTreeSet::new();
+        let grouping = loop {
+            let grouping = group(func, block, &split, &apart);
+            let more = match self.options.fit {
+                Fit::Threads => crowded(func, &grouping),
+                Fit::Caches => BTreeSet::new(),
+            };
+            let before = apart.len();
+            apart.extend(more);
+            if apart.len() == before {
+                break grouping;
+            }
+        };
         for &v in grouping.stored.keys() {
             if self.at.contains_key(&v) {
                 continue;
@@ -286,6 +304,26 @@ impl Planner<'_> {
         })
     }
 
+    /// A value as a part of another's memory.
+    fn part(
+        &self,
+        grouping: &Grouping,
+        v: Value,
+        part: &Strided,
+        loc: &Loc,
+    ) -> Result<Array, Diagnostics> {
+        let root = self.array(grouping, part.root, loc)?;
+        let whole = self.whole(root.buffer, v);
+        let bytes = whole.dtype.bytes() as i64;
+        Ok(Array {
+            offset: root.offset + part.offset * bytes,
+            strides: part.strides.iter().map(|s| s * bytes).collect(),
+            turns: root.turns,
+            writes: false,
+            ..whole
+        })
+    }
+
     fn step(
         &mut self,
         grouping: &Grouping,
@@ -329,7 +367,8 @@ impl Planner<'_> {
             arrays.push(self.used(one, loc)?);
         }
         let kernel = self.kernel(tile);
-        steps.push(Step::Launch { kernel, args: arrays, grid, label, loc: loc.clone() });
+        let (label, loc) = (label, loc.clone());
+        steps.push(Step::Launch { kernel, args: arrays, grid, domain: 0, lanes: 1, label, loc });
         Ok(())
     }
 
@@ -404,16 +443,23 @@ impl Planner<'_> {
                     words.iter().filter_map(|w| w.as_word().and_then(Privilege::parse)).collect();
                 let mut results = all(self, &op.results)?.into_iter();
                 let mut args = Vec::new();
-                for (from, privilege) in all(self, &op.operands)?.into_iter().zip(privileges) {
+                let unread = fresh(op.attr("fresh"));
+                for (i, (&v, privilege)) in op.operands.iter().zip(privileges).enumerate() {
                     let array = match privilege.writes() {
                         true => {
                             let to = results
                                 .next()
                                 .ok_or_else(|| internal("a result without a place", loc))?;
-                            steps.push(Step::Copy { from, to: to.clone() });
+                            if !unread.contains(&i) {
+                                let from = self.array(grouping, v, loc)?;
+                                steps.push(Step::Copy { from, to: to.clone() });
+                            }
                             to
                         }
-                        false => from,
+                        false => match strided::argument(func, op, i) {
+                            Some(part) => self.part(grouping, v, &part, loc)?,
+                            None => self.array(grouping, v, loc)?,
+                        },
                     };
                     args.push((array, privilege));
                 }

@@ -11,7 +11,9 @@ use crate::streams::Found;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tessera_diag::{Code, Diagnostic};
-use tessera_driver::graph::{GraphOptions, GraphProgram, HostKernels, PlanOptions, compile_graph};
+use tessera_driver::graph::{
+    GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph,
+};
 use tessera_driver::{Arg, BufferArg, NoKernels, Place, Queue, gpu};
 use tessera_graph::GraphModule;
 use tessera_ir::Type;
@@ -30,6 +32,7 @@ pub struct Asked {
     pub plan: Option<String>,
     /// The types of the arguments where the function's own have symbols.
     pub args: Option<Vec<Type>>,
+    pub kernels: MadeKernels,
 }
 
 pub fn compile(
@@ -38,7 +41,7 @@ pub fn compile(
     func: &str,
     asked: Asked,
 ) -> PyResult<Executable> {
-    let Asked { backend, separate, profile, device, plan, args } = asked;
+    let Asked { backend, separate, profile, device, plan, args, kernels } = asked;
     enter(py, || {
         let types = match (args, module.func(func)) {
             (Some(types), _) => types,
@@ -50,7 +53,7 @@ pub fn compile(
             None => PlanOptions { separate, ..PlanOptions::default() },
         };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
-        let options = GraphOptions { backend, device, profile, plan };
+        let options = GraphOptions { backend, device, profile, plan, kernels };
         compile_graph(module, func, &types, &BACKENDS, &options)
     })
     .map(Executable)

@@ -7,6 +7,7 @@ use crate::kernel::BACKENDS;
 use pyo3::prelude::*;
 use tessera_autodiff::KernelDef;
 use tessera_diag::{Code, Diagnostic};
+use tessera_driver::graph::{MadeKernel, MadeKernels};
 use tessera_driver::launch_made;
 use tessera_numerics::Profile;
 
@@ -36,12 +37,23 @@ impl TracedKernel {
     }
 }
 
-pub fn add(program: &Program, label: &str, kernel: &TracedKernel, order: &[String]) {
+pub fn add(program: &Program, label: &str, kernel: &TracedKernel, order: &[String], placed: bool) {
     let place = |name: &String| order.iter().position(|o| o == name);
     if let Some(args) = kernel.0.params.iter().map(place).collect::<Option<Vec<_>>>() {
-        let def = KernelDef { func: kernel.0.func.clone(), args, derived: false };
+        let def = KernelDef { func: kernel.0.func.clone(), args, derived: false, placed };
         program.kernels().insert(label, def);
     }
+}
+
+/// The kernels that belong to the code of the functions that call them.
+pub fn placed(program: &Program) -> MadeKernels {
+    let set = program.kernels();
+    let all = set.names().filter_map(|name| Some((name, set.get(name)?)));
+    all.filter(|(_, def)| def.derived || def.placed)
+        .map(|(name, def)| {
+            (name.to_string(), MadeKernel { func: def.func.clone(), args: def.args.clone() })
+        })
+        .collect()
 }
 
 pub fn run(

@@ -151,14 +151,17 @@ impl Program {
         let args = args
             .map(|list| list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>())
             .transpose()?;
-        let asked = executable::Asked { backend, separate, profile, device, plan, args };
+        let kernels = kernels::placed(self);
+        let asked = executable::Asked { backend, separate, profile, device, plan, args, kernels };
         executable::compile(py, &module, func, asked)
     }
 
     /// Says what the kernel is that functions call by this name; `order` are the parameters that
-    /// calls have arguments for. A kernel that has others is known by its name only.
-    fn add_kernel(&self, label: &str, kernel: &TracedKernel, order: Vec<String>) {
-        kernels::add(self, label, kernel, &order);
+    /// calls have arguments for. A kernel that has others is known by its name only. `placed`: it belongs
+    /// to the code of the functions that call it.
+    #[pyo3(signature = (label, kernel, order, placed=false))]
+    fn add_kernel(&self, label: &str, kernel: &TracedKernel, order: Vec<String>, placed: bool) {
+        kernels::add(self, label, kernel, &order, placed);
     }
 
     /// The Tile IR of a kernel that functions call, made or given.

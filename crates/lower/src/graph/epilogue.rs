@@ -1,0 +1,71 @@
+//! Which products are to have a kernel of their own, on machines that hold a tile in the registers of
+//! threads: what is computed from the sums needs room beside them.
+
+use super::class::is_light_fn;
+use super::fit::{Fit, Matrix};
+use super::group::{Grouping, Kind};
+use super::index::Axis;
+use super::nodes::{Body, Node, trace};
+use std::collections::BTreeSet;
+use tessera_graph::GraphFunc;
+use tessera_ir::Value;
+
+/// Registers of a thread that the sums and what goes with them may take.
+const ROOM: i64 = 256;
+
+/// Products whose kernels would have more to hold than there is room for.
+pub fn crowded(func: &GraphFunc, grouping: &Grouping) -> BTreeSet<Value> {
+    let each = grouping.groups.iter().enumerate();
+    each.filter(|(_, g)| matches!(g.kind, Kind::Nest))
+        .filter_map(|(place, g)| Some((place, g.product?)))
+        .filter(|&(place, _)| is_crowded(&trace(func, grouping, place)))
+        .map(|(_, product)| product)
+        .collect()
+}
+
+/// Every array of the tile's extents that is read, every result after the first and every long function
+/// is counted as one more tile beside the sums.
+fn is_crowded(body: &Body) -> bool {
+    let Some(product) = &body.product else { return false };
+    let axes = |list: &[Axis]| body.space.expand(list);
+    let (rows, columns, depth) =
+        (axes(&product.rows), axes(&product.columns), axes(&product.depth));
+    let all = |node: &&Node| match node {
+        Node::Load { access, .. } => [&rows, &columns].iter().all(|side| {
+            side.iter().all(|a| body.space.extents[*a] == 1)
+                || access.strides.iter().any(|(a, _)| side.contains(a))
+        }),
+        Node::Gather { .. } | Node::Philox { .. } => true,
+        Node::Apply { f, .. } => !is_light_fn(*f),
+        Node::Splat { .. }
+        | Node::Position { .. }
+        | Node::Select { .. }
+        | Node::Cast { .. }
+        | Node::Bitcast { .. }
+        | Node::Reduce { .. }
+        | Node::ArgReduce { .. }
+        | Node::Scan { .. }
+        | Node::Sums { .. } => false,
+    };
+    let beside = body.nodes.iter().filter(all).count() + body.writes.len().saturating_sub(1);
+    if beside <= 1 {
+        return false;
+    }
+    let used: BTreeSet<Axis> = body
+        .writes
+        .iter()
+        .flat_map(|w| w.access.strides.iter().map(|(a, _)| *a))
+        .filter(|a| !rows.contains(a) && !columns.contains(a) && !depth.contains(a))
+        .collect();
+    let matrix = Matrix {
+        rows: body.space.size(&rows),
+        columns: body.space.size(&columns),
+        depth: body.space.size(&depth),
+        batch: used.iter().map(|&a| body.space.extents[a]).product(),
+        bytes: product.types[0].bytes() as i64,
+    };
+    let (bm, bn, _) = Fit::Threads.matrix(&matrix);
+    // Two groups of warps share a tile of 128 rows.
+    let threads = if bm >= 128 { 256 } else { 128 };
+    bm * bn / threads * (1 + beside as i64) > ROOM
+}

@@ -1,0 +1,122 @@
+//! A value that is a rearrangement of one in memory, as an array of strides there: kernels that take
+//! such arrays need no copy of it.
+
+use super::index::{Axis, Line, Map, Space, dims_of, is_view, strides, through};
+use tessera_graph::ops::kernel::privileges;
+use tessera_graph::{Graph, GraphFunc, GraphOp};
+use tessera_ir::{Attr, Op, Privilege, Value};
+
+/// Where a value is inside of another; offset and strides in elements.
+#[derive(Debug, PartialEq)]
+pub struct Strided {
+    pub root: Value,
+    pub offset: i64,
+    pub strides: Vec<i64>,
+}
+
+/// The argument of a kernel call as a part of another value's memory, where the call takes strides and
+/// there is something to gain.
+pub fn argument(func: &GraphFunc, op: &Op<Graph>, place: usize) -> Option<Strided> {
+    let takes = op.code == GraphOp::KernelCall
+        && op.attr("views").and_then(Attr::as_bool) == Some(true)
+        && privileges(op.attr("privileges")).get(place).copied().flatten() == Some(Privilege::Read);
+    if takes { strided(func, op.operands[place]) } else { None }
+}
+
+/// `None` for a value that is computed, that repeats elements, or whose last axis does not lie side by
+/// side.
+fn strided(func: &GraphFunc, v: Value) -> Option<Strided> {
+    let dims = dims_of(func, v);
+    if dims.contains(&0) {
+        return None;
+    }
+    let mut space = Space::default();
+    let axes: Vec<Option<Axis>> = dims.iter().map(|&d| (d != 1).then(|| space.add(d))).collect();
+    let line = |axis: &Option<Axis>| axis.map_or(Line::at(0), |a| Line::along(vec![a]));
+    let mut map: Map = axes.iter().map(line).collect();
+    let mut root = v;
+    while let Some(id) = func.def_id(root) {
+        let op = &func.ops[id];
+        if !is_view(op.code) || op.code == GraphOp::Broadcast {
+            break;
+        }
+        let place = op.results.iter().position(|&r| r == root)?;
+        let Some(next) = through(func, id, &map, &mut space) else { break };
+        map = next;
+        root = *op.operands.get(place)?;
+    }
+    if root == v {
+        return None;
+    }
+    let (offset, found) = strides(&dims_of(func, root), &map, &space);
+    let mut out = Vec::with_capacity(dims.len());
+    for axis in axes {
+        out.push(match axis {
+            None => 1,
+            Some(axis) => along(&space, axis, &found)?,
+        });
+    }
+    let last = dims.iter().rposition(|&d| d != 1);
+    let side_by_side = last.is_none_or(|i| i + 1 == dims.len() && out[i] == 1);
+    side_by_side.then_some(Strided { root, offset, strides: out })
+}
+
+/// The stride of an axis, which may have been cut on the way: its parts must follow each other.
+fn along(space: &Space, axis: Axis, found: &[(Axis, i64)]) -> Option<i64> {
+    let mut stride = None;
+    for part in space.expand(&[axis]).into_iter().rev().filter(|&a| space.extents[a] != 1) {
+        let own = found.iter().find(|(a, _)| *a == part)?.1;
+        match stride {
+            Some((first, next)) if next == own => {
+                stride = Some((first, own * space.extents[part]));
+            }
+            Some(_) => return None,
+            None => stride = Some((own, own * space.extents[part])),
+        }
+    }
+    stride.map(|(first, _)| first).filter(|&s| s > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_ir::parse_module;
+
+    fn of(text: &str) -> Option<(String, i64, Vec<i64>)> {
+        let text = format!("module @m : graph {{version = 1}}\n\n{text}");
+        let module = parse_module::<Graph>(&text, "<test>").unwrap_or_else(|e| panic!("{e}"));
+        let func = &module.funcs[0];
+        let v = tessera_graph::walk::returned(func)[0];
+        let found = strided(func, v)?;
+        Some((func.name_of(found.root)?.to_string(), found.offset, found.strides))
+    }
+
+    #[test]
+    fn heads_of_a_projection_are_parts_of_it() {
+        let text = "func @f(%x: tensor<[2, 5, 24], f32>) {
+  %w = graph.reshape %x : tensor<[2, 5, 3, 2, 4], f32>
+  %s = graph.slice %w {start = [0, 0, 1, 0, 0], limit = [2, 5, 2, 2, 4]} : tensor<[2, 5, 1, 2, 4], f32>
+  %r = graph.reshape %s : tensor<[2, 5, 2, 4], f32>
+  %t = graph.transpose %r {perm = [0, 2, 1, 3]} : tensor<[2, 2, 5, 4], f32>
+  graph.return %t
+}";
+        assert_eq!(of(text), Some(("w".into(), 8, vec![120, 4, 24, 1])));
+    }
+
+    #[test]
+    fn what_does_not_lie_side_by_side_is_copied() {
+        let turned = "func @f(%x: tensor<[4, 6], f32>) {
+  %t = graph.transpose %x {perm = [1, 0]} : tensor<[6, 4], f32>
+  graph.return %t
+}";
+        assert_eq!(of(turned), None);
+        let joined = "func @f(%x: tensor<[4, 6, 2], f32>) {
+  %t = graph.transpose %x {perm = [1, 0, 2]} : tensor<[6, 4, 2], f32>
+  %r = graph.reshape %t : tensor<[24, 2], f32>
+  graph.return %r
+}";
+        // Two axes that do not follow each other are one of the value.
+        assert_eq!(of(joined), None);
+        assert_eq!(of("func @f(%x: tensor<[4], f32>) {\ngraph.return %x\n}"), None);
+    }
+}

@@ -1,0 +1,217 @@
+"""Functions of models as they are traced for a device: kernels of attention with a backward pass of their own, and rules that keep
+little. Here the code made so runs on the host, and is held against the compositions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import _jit, nn, xp
+from tessera.kernels import attention, attention_backward
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Functions are traced as for a device."""
+    monkeypatch.setattr(_jit, "for_device", lambda leaves, target: True)
+
+
+def arrays(*shapes, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(s).astype(dtype) for s in shapes]
+
+
+CASES = {
+    "plain": ((2, 2, 20, 8), (2, 2, 24, 8), (2, 2, 24, 8), {}),
+    "causal": ((1, 2, 33, 16), (1, 2, 33, 16), (1, 2, 33, 16), {"causal": True}),
+    "shared heads": ((1, 4, 20, 8), (1, 2, 30, 8), (1, 2, 30, 4), {"causal": True, "scale": 0.3}),
+    "window": ((1, 1, 70, 8), (1, 1, 70, 8), (1, 1, 70, 8), {"causal": True, "window": 9}),
+    "two sides": ((1, 1, 70, 8), (1, 1, 80, 8), (1, 1, 80, 8), {"window": (5, 3)}),
+    "from the top": ((1, 1, 20, 8), (1, 1, 30, 8), (1, 1, 30, 8), {"causal": "top_left"}),
+    "nothing seen": ((1, 1, 40, 8), (1, 1, 10, 8), (1, 1, 10, 8), {"causal": True}),
+    "rank 3": ((3, 20, 8), (3, 20, 8), (3, 20, 8), {"causal": True}),
+    "turned": ((1, 20, 2, 8), (1, 20, 2, 8), (1, 20, 2, 8), {"layout": "bshd"}),
+}
+
+
+def loss(options):
+    def of(q, k, v):
+        out, lse = ts.op.flash_attention(q, k, v, return_lse=True, **options)
+        seen = xp.isfinite(lse)
+        return (out * xp.sin(out + 1.0)).sum() + xp.where(seen, xp.where(seen, lse, 0.0) ** 2, 0.0).sum() * 0.1
+
+    return of
+
+
+def near(got, wanted, bound=2e-5):
+    got, wanted = (ts.tree.leaves(t) for t in (got, wanted))
+    for g, w in zip(got, wanted, strict=True):
+        assert g.shape == w.shape and g.dtype == w.dtype
+        assert np.abs(g - w).max(initial=0) <= bound * max(1.0, np.abs(w).max(initial=0)), np.abs(g - w).max()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attention_and_its_gradients(name, monkeypatch):
+    *shapes, options = CASES[name]
+    args = arrays(*shapes)
+    both = ts.jit(lambda *a: ts.value_and_grad(loss(options), argnums=(0, 1, 2))(*a))
+    wanted = both(*args)
+    monkeypatch.setattr(_jit, "for_device", lambda leaves, target: True)
+    both.cache_clear()
+    near(both(*args), wanted)
+    text = both.trace(*args)
+    assert "graph.kernel_call" in text and "@keys" in text and "@queries" in text
+    plan = both.compiled(*args).plan
+    assert "call @" not in plan and "@queries" in plan
+    with ts.runtime.oracle():
+        near(both(*args), wanted)
+
+
+def test_other_transforms_take_what_attention_means(device):
+    options = {"causal": True}
+    args = arrays((1, 2, 12, 4), (1, 2, 12, 4), (1, 2, 12, 4))
+    tangents = arrays((1, 2, 12, 4), (1, 2, 12, 4), (1, 2, 12, 4), seed=1)
+
+    def plain(q, k, v):
+        s = xp.where(xp.tril(xp.ones((12, 12), dtype="bool")), q @ k.transpose(0, 1, 3, 2) * 0.5, -math.inf)
+        e = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+        total = e.sum(axis=-1, keepdims=True)
+        out = (e / total) @ v
+        lse = (xp.log(total) + xp.max(s, axis=-1, keepdims=True))[..., 0]
+        return (out * xp.sin(out + 1.0)).sum() + (lse**2).sum() * 0.1
+
+    f = loss(options)
+    near(ts.jvp(f, tuple(args), tuple(tangents)), ts.jvp(plain, tuple(args), tuple(tangents)), 1e-4)
+    near(ts.hvp(f, tuple(args), tuple(tangents)), ts.hvp(plain, tuple(args), tuple(tangents)), 1e-3)
+
+    def twice(fn):
+        return ts.grad(lambda q, k, v: (ts.grad(fn)(q, k, v) ** 2).sum(), argnums=(0, 1, 2))
+
+    near(twice(f)(*args), twice(plain)(*args), 1e-3)
+    many = [np.stack([a, a * 0.5, -a]) for a in args]
+    near(ts.vmap(ts.grad(f, argnums=(0, 1, 2)))(*many), ts.vmap(ts.grad(plain, argnums=(0, 1, 2)))(*many), 1e-4)
+    near(ts.grad(ts.checkpoint(f), argnums=(0, 1, 2))(*args), ts.grad(plain, argnums=(0, 1, 2))(*args), 1e-4)
+
+
+def test_why_attention_is_a_composition_is_told(device):
+    q, k, v = arrays((1, 2, 12, 4), (1, 2, 12, 4), (1, 2, 12, 4))
+    masked = ts.jit(lambda q, k, v: nn.attention(q, k, v, mask=np.ones((12, 12), bool)))
+    assert "a mask or a bias that is an array" in masked.explain(q, k, v)
+    wide = ts.jit(lambda q, k, v: nn.attention(q, k, v))
+    assert "note" not in wide.explain(q, k, v)
+    assert "not f64" in wide.explain(*(x.astype(np.float64) for x in (q, k, v)))
+
+
+@pytest.mark.parametrize("window", [None, 9, (5, 3)])
+@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
+def test_kernels_of_the_backward_pass_in_float64(window, heads):
+    (H, HK), Sq, Sk, D, DV, scale = heads, 37, 45, 8, 16, 0.4
+    q, k, v, do = arrays((1, H, Sq, D), (1, HK, Sk, D), (1, HK, Sk, DV), (1, H, Sq, DV), dtype=np.float64)
+    seen = attention.sight(window is not None and not isinstance(window, tuple), window, Sq, Sk)
+
+    def composed(q, k, v):
+        kk, vv = xp.repeat(k, H // HK, 1), xp.repeat(v, H // HK, 1)
+        s = q @ kk.transpose(0, 1, 3, 2) * scale
+        gap = np.arange(Sk)[None] - np.arange(Sq)[:, None]
+        ok = (gap >= (seen.lowest if seen.lowest is not None else -Sk - Sq)) & (gap <= (seen.highest if seen.highest is not None else Sk))
+        s = xp.where(ok, s, -math.inf)
+        e = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+        total = e.sum(axis=-1, keepdims=True)
+        return (e / total) @ vv, (xp.log(total) + xp.max(s, axis=-1, keepdims=True))[..., 0]
+
+    (out, lse), pull = ts.vjp(composed, q, k, v)
+    wanted = pull((do, np.zeros_like(lse)))
+    delta = (do * out).sum(-1)
+    got = [np.full_like(x, np.nan) for x in (q, k, v)]
+    options = {
+        "scale": scale, "lowest": seen.lowest or 0, "highest": seen.highest or 0, "low": seen.lowest is not None,
+        "high": seen.highest is not None, "BM": 16, "BN": 32,
+    }  # fmt: skip
+    lse = lse * math.log2(math.e)
+    attention_backward.keys(q, k, v, do, lse, delta, got[1], got[2], q, q, shared=H // HK, **options)
+    attention_backward.queries(q, k, v, do, lse, delta, got[0], q, q, **options)
+    near(got, list(wanted), 1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "fn, shapes",
+    [
+        (lambda x: nn.gelu(x), [(3, 7)]),
+        (lambda x: nn.gelu(x, approximate=True), [(3, 7)]),
+        (lambda x: nn.silu(x), [(3, 7)]),
+        (lambda x, w, b: nn.layernorm(x, w, b), [(2, 3, 7), (7,), (7,)]),
+        (lambda x, w: nn.layernorm(x, w), [(3, 7), (7,)]),
+        (lambda x: nn.layernorm(x), [(3, 7)]),
+        (lambda x, w: nn.rmsnorm(x, w), [(3, 7), (7,)]),
+        (lambda x: nn.rmsnorm(x), [(3, 7)]),
+        (lambda x: nn.cross_entropy(x, np.array([[1, 0, -100], [6, 5, 2]])), [(2, 3, 7)]),
+        (lambda x: nn.cross_entropy(x, np.array([3, 0, 5]), reduction="none"), [(3, 7)]),
+    ],
+)
+def test_rules_give_the_derivatives_of_what_they_mean(fn, shapes, dtype, monkeypatch):
+    args = arrays(*shapes, dtype=dtype)
+
+    def total(*a):
+        y = fn(*a)
+        return (y * xp.sin(y + 1.0)).sum()
+
+    places = tuple(range(len(args)))
+    first = ts.value_and_grad(total, argnums=places)
+
+    def twice(*a):
+        return sum((g**2).sum() for g in ts.grad(total, argnums=places)(*a))
+
+    wanted = first(*args), ts.grad(twice, argnums=places)(*args), ts.jvp(total, tuple(args), tuple(args))
+    many = [np.stack([a, -a]) for a in args]
+    batched = ts.vmap(first)(*many)
+    monkeypatch.setattr(_jit, "for_device", lambda leaves, target: True)
+    bound = 1e-12 if dtype == np.float64 else 2e-5
+    near(first(*args), wanted[0], bound)
+    near(ts.grad(twice, argnums=places)(*args), wanted[1], bound * 10)
+    near(ts.jvp(total, tuple(args), tuple(args)), wanted[2], bound)
+    near(ts.vmap(first)(*many), batched, bound)
+    if dtype == np.float64:
+        ts.gradcheck(total, *args)
+
+
+def test_a_block_of_a_model_is_the_same(monkeypatch):
+    block = nn.TransformerBlock(16, 2)
+    params = ts.jit(block.init)(ts.random.key(0))
+    (x,) = arrays((2, 12, 16))
+    step = ts.value_and_grad(lambda p, x: (block(p, x) ** 2).mean())
+    wanted = step(params, x)
+    monkeypatch.setattr(_jit, "for_device", lambda leaves, target: True)
+    near(step(params, x), wanted, 1e-5)
+
+
+@ts.func
+def soft_cap(s, b, h, q, k):
+    return 3.0 * ts.tile.tanh(s / 3.0)
+
+
+@ts.func
+def even(b, h, q, k):
+    return (q + k) % 2 == 0
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_functions_of_scores_are_traced(on_device, monkeypatch):
+    monkeypatch.setattr(_jit, "for_device", lambda leaves, target: on_device)
+    args = arrays((1, 4, 20, 8), (1, 2, 24, 8), (1, 2, 24, 8))
+
+    def composed(q, k, v):
+        s = 3.0 * xp.tanh(q @ xp.repeat(k, 2, 1).transpose(0, 1, 3, 2) / math.sqrt(8) / 3.0)
+        ok = (np.arange(20)[:, None] + np.arange(24)) % 2 == 0
+        e = xp.where(ok, xp.exp(s), 0.0)
+        return ((e / e.sum(axis=-1, keepdims=True)) @ xp.repeat(v, 2, 1)) ** 2
+
+    def fused(q, k, v):
+        return ts.op.flash_attention(q, k, v, score_mod=soft_cap, mask_mod=even) ** 2
+
+    both = ts.jit(lambda *a: ts.value_and_grad(lambda *b: fused(*b).sum(), argnums=(0, 1, 2))(*a))
+    near(both(*args), ts.value_and_grad(lambda *b: composed(*b).sum(), argnums=(0, 1, 2))(*args))
+    assert "a function of scores" in both.explain(*args)
