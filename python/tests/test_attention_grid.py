@@ -49,7 +49,8 @@ def options(rng):
         "shape": (B, H, HK, Sq, Sk, D, DV),
         "causal": pick(False, True, "top_left"),
         "window": pick(None, None, 1, 17, 100, (5, 3), (None, 2), (64, 0), (0, 70)),
-        "scale": pick(None, None, 0.25, -0.3, 0.0),
+        # Of the usual scale: scores of 20 and more have errors of 1e-5 in f32 before they are anything's exponent.
+        "scale": pick(None, *(x / math.sqrt(D) for x in (1.0, 0.3, -1.0, 0.0))),
         "score": pick(None, None, "cap", "alibi", "bias"),
         "mask": pick(None, None, "documents", "even", "batch", "head"),
         "blocks": bool(rng.integers(2)),
@@ -132,7 +133,7 @@ def test_random_combinations(seed):
 def test_every_option_is_drawn():
     drawn = [options(np.random.default_rng(100 + i)) for i in range(COMBINATIONS)]
     assert {o["shape"][5] for o in drawn} == {32, 64, 96, 128, 192, 256}
-    for name, count in (("causal", 3), ("window", 8), ("scale", 4), ("score", 4), ("mask", 5), ("layout", 3), ("blocks", 2)):
+    for name, count in (("causal", 3), ("window", 8), ("score", 4), ("mask", 5), ("layout", 3), ("blocks", 2)):
         assert len({repr(o[name]) for o in drawn}) == count, name
 
 
@@ -267,8 +268,8 @@ KEPT = np.zeros((1, 2, 8, 8), np.float32)
         (turned, "E_SHAPE_MISMATCH", "return s.T"),
         (wider, "E_TYPE", "return ts.tile.cast(s, ts.f64)"),
         (places, "E_TYPE", "return q + k"),
-        (nothing, "E_TYPE", "`nothing`"),
-        (too_few, "E_ARGUMENT", "`too_few(s, b, h)`"),
+        (nothing, "E_TYPE", "def nothing(s, b, h, q, k):"),
+        (too_few, "E_ARGUMENT", "def too_few(s, b, h):"),
         (shares, "E_PRIVILEGE", "ts.tile.barrier()"),
         (ts.bind(keeps, kept=KEPT), "E_PRIVILEGE", "kept[b, h, q, k] = s"),
         (ts.bind(counts, kept=KEPT), "E_PRIVILEGE", "ts.tile.atomic_add(kept[0, 0, 0, 0], 1.0)"),

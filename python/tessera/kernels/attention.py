@@ -49,15 +49,6 @@ def sees(s, b, h, q, k, mask, Z, W, count):
 
 
 @ts.func
-def masked(s, b, h, q, k, mask, Z, W, count):
-    if count < 0:
-        t = s
-    else:
-        t = ts.tile.where(sees(s, b, h, q, k, mask, Z, W, count), s, -math.inf)
-    return t
-
-
-@ts.func
 def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W, masks):
     """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
     place = ts.tile.arange(BN)[None, :]
@@ -65,7 +56,12 @@ def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, l
     columns = k0 + place
     s = ts.tile.mma(q, K[b, hk, k0:k0 + BN, :].T, accumulator=ts.f32) * scale
     s = changed(s, b, h, rows, columns, scores, X, Y, changes)
-    s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
+    if masks < 0:
+        s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
+    else:
+        # One choice for each score, and not two.
+        inside = place < ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32)
+        s = ts.tile.where(inside & sees(s, b, h, rows, columns, mask, Z, W, masks), s, -math.inf)
     # Places within the block are compared: short numbers.
     if low:
         first = ts.tile.clamp(rows + lowest - k0, 0, BN)
@@ -73,7 +69,6 @@ def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, l
     if high:
         after = ts.tile.clamp(rows + highest + 1 - k0, 0, BN)
         s = ts.tile.where(place < ts.tile.cast(after, ts.i32), s, -math.inf)
-    s = masked(s, b, h, rows, columns, mask, Z, W, masks)
     m, l, p, alpha = ts.tile.softmax_online(m, l, s)
     acc = ts.tile.softmax_accumulate(acc, alpha, p, V[b, hk, k0:k0 + BN, :])
     return acc, m, l
@@ -257,10 +252,11 @@ def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
     return function, [arrays.given(x, name) for x in given]
 
 
-def tiles(Sq: int, D: int, DV: int, itemsize: int, on_device: bool) -> tuple[int, int]:
-    """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory."""
+def tiles(Sq: int, D: int, DV: int, itemsize: int, on_device: bool, edged: bool) -> tuple[int, int]:
+    """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory.
+    On a CPU more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
     if not on_device:
-        return (64, 64) if Sq > 16 else (16, 64)
+        return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
     if itemsize > 2:
         return (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 else (32, 32)
     rows = 128 if Sq > 64 else 64
@@ -285,9 +281,11 @@ class Shaped:
         B, H, Sq, D = self.q.shape
         return B, H, Sq, self.k.shape[2], D, self.v.shape[3]
 
-    def tiles(self, tile: Any) -> tuple[int, int]:
+    def tiles(self, tile: Any, seen: Sight) -> tuple[int, int]:
         _, _, Sq, _, D, DV = self.extents
-        return checks.pair(tile, "tile") or tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.on_device(self.q))
+        edged = seen.lowest is not None or seen.highest is not None
+        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.on_device(self.q), edged)
+        return checks.pair(tile, "tile") or chosen
 
 
 def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
@@ -330,7 +328,7 @@ def attend(
     if blocks is None:
         seen = sight(causal, window, Sq, Sk)
         mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
-        BM, BN = given.tiles(None if measured else tile)
+        BM, BN = given.tiles(None if measured else tile, seen)
     else:
         blocks.check(given, causal, window, tile)
         seen, mask, more, (BM, BN) = blocks.seen, blocks.function, blocks.arrays, blocks.tile

@@ -128,7 +128,9 @@ def forward(
     free_reference: bool = True,
 ):
     """As `attention.forward`, over the blocks of a table."""
-    b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, BM))
+    # Heads are walked first: they have as much to do as each other, and whoever takes every n-th group has queries from
+    # everywhere. Neighbouring queries have alike much to do, and would all be of one.
+    b, block, h = ts.tile.grid(B, ts.cdiv(Sq, BM), H)
     q0 = block * BM
     hk = h // (H // HK)
     if positive:
@@ -172,7 +174,7 @@ def make(mask_mod: Any, q: Any, k: Any, v: Any, causal: Any, window: Any, layout
     B, H, Sq, Sk, _, _ = given.extents
     seen = sight(causal, window, Sq, Sk)
     mask, more = bound(mask_mod, "mask_mod")
-    BM, BN = given.tiles(tile)
+    BM, BN = given.tiles(tile, seen)
     each = [n if own else 1 for n, own in zip((B, H), depends(mask))]
     rows, columns = ts.cdiv(Sq, BM), ts.cdiv(Sk, BN)
     state, others = (arrays.empty((*each, rows, columns), ts.i32, given.q) for _ in range(2))

@@ -1,8 +1,12 @@
 //! Calls of functions that somebody else gave: what they may not do is said at their own lines.
 
 use super::{Args, Handler::*, Rows, rows};
+use crate::elab::call::Given;
 use crate::elab::val::{Const, Val};
 use crate::elab::{Elab, describe_type};
+use crate::parsed::Parsed;
+use ruff_text_size::Ranged;
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::{Dim, Type, Value};
 use tessera_numerics::DType;
@@ -25,8 +29,21 @@ fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
             return e.error(Code::E_TYPE, format!("expected a @ts.func to call, got {what}"));
         }
     };
+    let given: Vec<Given> = given.collect();
+    let definition = match Parsed::new(&source.file) {
+        Ok(parsed) => {
+            let place = parsed
+                .loc(parsed.def.name.range())
+                .inside(&Arc::from(source.name.as_str()), &call_site);
+            if let Some(error) = arity(&parsed, given.len()) {
+                return e.report(error.at(place));
+            }
+            place
+        }
+        Err(error) => return e.report(error),
+    };
     let first = e.func.ops.len();
-    let result = match e.inline(&source, given.collect()) {
+    let result = match e.inline(&source, given) {
         Val::Block(block) => e.load_block(&block).map_or(Val::Poison, Val::Rt),
         v => v,
     };
@@ -57,7 +74,21 @@ fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
         Val::Const(Const::DType(t)) => Some(t.storage),
         _ => None,
     };
-    fitting(e, name, result, like, dtype, (first, call_site))
+    fitting(e, name, result, like, dtype, (first, definition))
+}
+
+/// Whether a function takes so many values.
+fn arity(parsed: &Parsed, count: usize) -> Option<Diagnostic> {
+    let names: Vec<&str> = parsed.def.parameters.iter().map(|p| p.name().as_str()).collect();
+    let needed = parsed.def.parameters.iter().filter(|p| p.default().is_none()).count();
+    if (needed..=names.len()).contains(&count) {
+        return None;
+    }
+    let got = format!("`{}({})`", parsed.def.name, names.join(", "));
+    Some(Diagnostic::new(
+        Code::E_ARGUMENT,
+        format!("expected a function of {count} values, got {got}"),
+    ))
 }
 
 /// The result, if it is as it must be; else an error where it was made.
@@ -67,7 +98,7 @@ fn fitting(
     result: Val,
     like: Value,
     dtype: Option<DType>,
-    (first, call_site): (usize, Loc),
+    (first, definition): (usize, Loc),
 ) -> Val {
     let wanted = e.ty(like).clone();
     let made = match &result {
@@ -99,7 +130,7 @@ fn fitting(
     let code = if of_shape && made.is_some() { Code::E_SHAPE_MISMATCH } else { Code::E_TYPE };
     // What it was given and gives back has no place of its own in it.
     let place = made.and_then(|v| e.func.def_id(v)).filter(|id| id.index() >= first);
-    let place = place.map_or(call_site, |id| e.func.ops[id].loc.clone());
+    let place = place.map_or(definition, |id| e.func.ops[id].loc.clone());
     let message = format!("expected `{name}` to give {expected}, got {got}");
     e.report(Diagnostic::new(code, message).at(place))
 }
