@@ -113,8 +113,9 @@ def one(rng, o):
     got = got.swapaxes(1, 2) if layout == "bshd" else got
     close(got.reshape(expected.shape), expected, 1e-5)
     close(lse.reshape(sums.shape), sums, 1e-5)
-    alone = ts.op.flash_attention(*given, **sight, scale=o["scale"], score_mod=score, mask_mod=mask, layout=layout)
-    assert (alone.swapaxes(1, 2) if layout == "bshd" else alone).tobytes() == got.tobytes() or np.isnan(got).any()
+    if rng.integers(8) == 0:  # other code: not for every one
+        alone = ts.op.flash_attention(*given, **sight, scale=o["scale"], score_mod=score, mask_mod=mask, layout=layout)
+        assert (alone.swapaxes(1, 2) if layout == "bshd" else alone).tobytes() == got.tobytes()
     nothing = np.isinf(sums)
     assert (got.reshape(expected.shape)[nothing] == 0).all() and (lse.reshape(sums.shape)[nothing] == -np.inf).all()
 
