@@ -137,7 +137,7 @@ impl Elab<'_> {
     }
 
     /// Elaborates a `@ts.func` in place of its call.
-    fn inline(&mut self, source: &Arc<FuncSource>, given: Vec<Given>) -> Val {
+    pub fn inline(&mut self, source: &Arc<FuncSource>, given: Vec<Given>) -> Val {
         if self.frames.iter().any(|f| Arc::ptr_eq(&f.source, source) || f.source == *source) {
             return self.error(
                 Code::E_GRAPH_INVALID,
