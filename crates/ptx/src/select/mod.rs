@@ -28,6 +28,7 @@ mod rotate;
 mod scan;
 mod scan_parallel;
 mod scatter_last;
+mod seldom;
 mod shape;
 mod shifted;
 mod stmatrix;

@@ -11,9 +11,10 @@ mod log;
 mod pow;
 mod smooth;
 
+use super::Scalars;
 use super::emit::Emit;
 use super::val::Val;
-use crate::inst::Alu;
+use crate::inst::{Alu, Reg, Ty};
 use tessera_numerics::ScalarFn;
 
 impl Emit {
@@ -44,6 +45,31 @@ impl Emit {
             // The others are single instructions.
             _ => x,
         }
+    }
+}
+
+impl Scalars<'_> {
+    /// tanh of small numbers, by instructions that no others wait for; and whether `x` is none, or was
+    /// none `so far`, in a number that [`Scalars::beyond_small`] asks.
+    pub fn small_tanh(&mut self, x: Reg, so_far: Option<Reg>) -> (Reg, Reg) {
+        self.emit(|e| {
+            let (near, t) = smooth::tanh_near(e.val(x, Ty::F32));
+            let most = so_far.map_or(t, |m| t.op2(Alu::Max, e.val(m, Ty::F32)));
+            (near.reg(), most.reg())
+        })
+    }
+
+    /// Whether any of the numbers was not small. NaN is small: its polynomial is NaN.
+    pub fn beyond_small(&mut self, most: Reg) -> Reg {
+        self.emit(|e| e.val(most, Ty::F32).ge(smooth::TANH_NEAR).reg())
+    }
+
+    /// tanh of any number, of which the polynomial is known.
+    pub fn large_tanh(&mut self, x: Reg, near: Reg) -> Reg {
+        self.emit(|e| {
+            let x = e.val(x, Ty::F32);
+            smooth::tanh_any(x, x * x, e.val(near, Ty::F32)).reg()
+        })
     }
 }
 
