@@ -15,6 +15,7 @@ mod backends;
 mod bind;
 pub mod cache;
 mod compiled;
+pub mod clocks;
 mod config;
 mod constraint;
 mod copies;

@@ -23,6 +23,7 @@ pub mod print;
 pub mod scalar;
 mod select;
 mod spell;
+pub mod stamps;
 pub mod told;
 pub mod tools;
 pub mod verify;

@@ -193,12 +193,20 @@ def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
     return function, [arrays.given(x, name) for x in given]
 
 
-def tiles(Sq: int, D: int, DV: int, itemsize: int, on_device: bool) -> tuple[int, int]:
+#: GPUs of this generation multiply by warpgroups of 64 queries, and give the registers of the others to those.
+HOPPER = 9
+
+
+def tiles(Sq: int, D: int, DV: int, itemsize: int, generation: int, plain: bool = False, causal: bool = False) -> tuple[int, int]:
     """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory."""
-    if not on_device:
+    if not generation:
         return (64, 64) if Sq > 16 else (16, 64)
     if itemsize > 2:
         return (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 else (32, 32)
+    # Exponentials take as long as products of such short rows: three warpgroups keep both busy. Each has 160 registers, for
+    # scores (BN / 2), weights twice (BN / 4 each), sums (DV / 2) and some 22 others. Few queries fill two better.
+    if generation == HOPPER and plain and max(D, DV) <= 64 and Sq >= (2048 if causal else 1024):
+        return 192, 96
     rows = 128 if Sq > 64 else 64
     return (rows, 128) if max(D, DV) <= 128 else (rows, 64)
 
@@ -241,7 +249,9 @@ def attend(
     o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
     lse = arrays.empty((B, H, Sq) if return_lse else (1, 1, 1), ts.f32, q)
     lse = arrays.expand(lse, (B, H, Sq)) if not return_lse and arrays.size(o) else lse
-    BM, BN = checks.pair(tile, "tile") or tiles(Sq, D, DV, of.itemsize, arrays.on_device(q))
+    BM, BN = checks.pair(tile, "tile") or tiles(
+        Sq, D, DV, of.itemsize, arrays.generation(q), score_mod is None and mask_mod is None and not return_lse, bool(causal)
+    )
     if arrays.size(out):
         if Sk == 0:
             raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {shapes}")

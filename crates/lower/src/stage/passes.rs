@@ -64,6 +64,8 @@ steps! {
     Rings = "rings",
     /// Loads to registers run a turn ahead.
     Ahead = "ahead",
+    /// Code reads no clocks; without it loops say how long they take (`k.profile()`).
+    Bare = "bare",
 }
 
 /// A set of passes that are left out.

@@ -29,6 +29,7 @@ mod scan;
 mod scan_parallel;
 mod scatter_last;
 mod seldom;
+mod stamps;
 mod shape;
 mod shifted;
 mod stmatrix;
@@ -45,6 +46,7 @@ use crate::code::{ArrayClass, Classes, MapRecipe, Site};
 use crate::inst::*;
 use crate::module::{Kernel, Param, Stmt};
 use crate::scalar::Scalars;
+use crate::stamps::Stamp;
 use crate::told::Printing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -143,6 +145,7 @@ pub struct Select<'a> {
     behind: Vec<Stmt>,
     turns: ordered::Turns,
     prints: Vec<Printing>,
+    stamps: Vec<Stamp>,
     /// Loops that are open around the place of emission.
     depth: u32,
     /// Whether blocks read each other's shared memory: none may end before the others are done.
@@ -171,6 +174,7 @@ pub struct Selected {
     /// Whether groups take turns.
     pub turns: bool,
     pub prints: Vec<Printing>,
+    pub stamps: Vec<Stamp>,
 }
 
 pub fn select(
@@ -228,6 +232,7 @@ pub fn select(
         behind: Vec::new(),
         turns: ordered::Turns::of(func, profile),
         prints: Vec::new(),
+        stamps: Vec::new(),
         depth: 0,
         remote_reads: false,
         exchanges: false,
@@ -257,6 +262,7 @@ pub fn select(
         sites: me.sites,
         turns,
         prints: me.prints,
+        stamps: me.stamps,
         maps: me.maps,
     })
 }

@@ -41,9 +41,9 @@ impl Select<'_> {
             most = Some(now);
         }
         let Some(most) = most else { return out };
-        let large = self.scalars().beyond_small(most);
+        let small = self.scalars().all_small(most);
         let any = self.asm.reg(Class::Pred);
-        let p = Guardless { reg: large, negated: false };
+        let p = Guardless { reg: small, negated: true };
         self.asm.emit(Inst::Vote { kind: Vote::Any, d: any, p, mask: Opnd::Int(-1) });
         let [seldom, done] = [self.asm.label(), self.asm.label()];
         self.asm.when(any, true, |asm| asm.emit(Inst::Bra { to: seldom, uniform: true }));

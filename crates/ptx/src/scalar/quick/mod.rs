@@ -49,8 +49,8 @@ impl Emit {
 }
 
 impl Scalars<'_> {
-    /// tanh of small numbers, by instructions that no others wait for; and whether `x` is none, or was
-    /// none `so far`, in a number that [`Scalars::beyond_small`] asks.
+    /// tanh of small numbers, by instructions that no others wait for; and the largest number so far, in
+    /// the form that [`Scalars::all_small`] asks for.
     pub fn small_tanh(&mut self, x: Reg, so_far: Option<Reg>) -> (Reg, Reg) {
         self.emit(|e| {
             let (near, t) = smooth::tanh_near(e.val(x, Ty::F32));
@@ -59,9 +59,9 @@ impl Scalars<'_> {
         })
     }
 
-    /// Whether any of the numbers was not small. NaN is small: its polynomial is NaN.
-    pub fn beyond_small(&mut self, most: Reg) -> Reg {
-        self.emit(|e| e.val(most, Ty::F32).ge(smooth::TANH_NEAR).reg())
+    /// Whether all of the numbers are small. One that is NaN does not matter: its polynomial is NaN.
+    pub fn all_small(&mut self, most: Reg) -> Reg {
+        self.emit(|e| e.val(most, Ty::F32).lt(smooth::TANH_NEAR).reg())
     }
 
     /// tanh of any number, of which the polynomial is known.
