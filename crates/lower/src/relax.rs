@@ -227,7 +227,9 @@ fn factors(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
     let result = op.results.first().copied();
     let (product, second, rest) = match op.code {
         TileOp::Ew(ScalarFn::Mul) => {
-            let Some((product, second)) = result.and_then(|v| scaled(func, v)) else { return false };
+            let Some((product, second)) = result.and_then(|v| scaled(func, v)) else {
+                return false;
+            };
             (product, second, None)
         }
         TileOp::Ew(ScalarFn::Fma) if result.is_some_and(|v| func.ty(v).is_tile()) => {

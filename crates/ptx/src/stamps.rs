@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn records_are_read_among_others() {
-        let mut all: Vec<u8> = [24u32, 0, 4, 0, 1, 2].iter().flat_map(|w| w.to_le_bytes()).collect();
+        let mut all: Vec<u8> =
+            [24u32, 0, 4, 0, 1, 2].iter().flat_map(|w| w.to_le_bytes()).collect();
         let words = [BYTES, FIRST + 1, 7, 3, 100, 0, 400, 1];
         all.extend(words.iter().flat_map(|w: &u32| w.to_le_bytes()));
         all.extend([0; 64]);

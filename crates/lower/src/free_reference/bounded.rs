@@ -84,7 +84,9 @@ fn range(func: &TileFunc, v: Value, fuel: &mut usize) -> Option<Range> {
                 let [lo, hi] = [1, 2].map(|i| number(func, op.operands[i]));
                 within(lo?, hi?).filter(|r| r.lo <= r.hi && r.lo.is_finite() && r.hi.is_finite())
             }
-            ScalarFn::Neg => plain(range(func, op.operands[0], fuel)?).and_then(|r| within(-r.hi, -r.lo)),
+            ScalarFn::Neg => {
+                plain(range(func, op.operands[0], fuel)?).and_then(|r| within(-r.hi, -r.lo))
+            }
             ScalarFn::Mul | ScalarFn::Div => {
                 let factor = number(func, op.operands[1]).filter(|k| k.is_finite());
                 let (k, x) = match (f, factor, number(func, op.operands[0])) {

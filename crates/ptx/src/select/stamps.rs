@@ -38,11 +38,18 @@ impl Select<'_> {
         }
         let role = self.crew.role.map_or("all".to_string(), |role| role_info(func, role).name);
         let line = func.ops[id].loc.line();
-        let stamp = Stamp { role, replica: self.crew.replica, line, least: self.least_clocks(body) };
-        self.stamps.push(stamp);
+        let least = self.least_clocks(body);
+        let which = FIRST + self.stamps.len() as u32;
+        // One code may be that of all replicas.
+        let own = match self.crew.number_of {
+            Some(_) => 0..self.crew.replicas,
+            None => self.crew.replica..self.crew.replica + 1,
+        };
+        let stamp = |replica| Stamp { role: role.clone(), replica, line, least };
+        self.stamps.extend(own.map(stamp));
         let begin = self.asm.special(Special::Clock64);
         let turns = self.asm.mov(Ty::B32, Opnd::Int(0));
-        Some(Stamping { which: FIRST + self.stamps.len() as u32 - 1, begin, turns })
+        Some(Stamping { which, begin, turns })
     }
 
     pub fn stamp_turn(&mut self, stamping: Option<&Stamping>) {
@@ -59,6 +66,7 @@ impl Select<'_> {
         let context = self.word(frame::CONTEXT);
         let block = self.special(Special::CtaidX);
         let leader = self.leader();
+        let number = self.crew.number_of;
         self.by_leader(leader, |asm| {
             let at = asm.reg(Class::B32);
             asm.emit(Inst::Atom {
@@ -79,7 +87,10 @@ impl Select<'_> {
             let record = asm.int(Alu::Add, Ty::S64, &[context.into(), wide.into()]);
             let start = i64::from(context::BYTES);
             let size = asm.mov(Ty::B32, Opnd::Int(BYTES.into()));
-            let which = asm.mov(Ty::B32, Opnd::Int(i64::from(s.which as i32)));
+            let mut which = asm.mov(Ty::B32, Opnd::Int(i64::from(s.which as i32)));
+            if let Some(number) = number {
+                which = asm.int(Alu::Add, Ty::U32, &[which.into(), number.into()]);
+            }
             asm.when(fits, true, |asm| {
                 for (place, word) in [(0, size), (4, which), (8, block), (12, s.turns)] {
                     let addr = Addr::reg(record, start + place);

@@ -181,7 +181,8 @@ fn attention_of_three_warpgroups() {
 /// Loops say how long they take, where they are asked to, and the results stay the same.
 #[test]
 fn clocks_of_roles() {
-    let form = Form { out: DType::BF16, off: Some("bare"), ..Form::new(DType::BF16, (128, 128, 64)) };
+    let form =
+        Form { out: DType::BF16, off: Some("bare"), ..Form::new(DType::BF16, (128, 128, 64)) };
     stamps::begin();
     check(&form, (300, 136, 136), ROWS);
     let found = stamps::end();

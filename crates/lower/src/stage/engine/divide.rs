@@ -120,7 +120,11 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
     // Each of these with the first.
     let alike = |list: Vec<Value>| -> Vec<Tie> {
         let first = list.first().copied();
-        first.into_iter().flat_map(|a| list[1..].iter().map(move |&b| (a, b))).map(|(a, b)| same(a, b)).collect()
+        first
+            .into_iter()
+            .flat_map(|a| list[1..].iter().map(move |&b| (a, b)))
+            .map(|(a, b)| same(a, b))
+            .collect()
     };
     let (x, r) = (op.operands.first().copied(), op.results.first().copied());
     let axis = || op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
@@ -141,9 +145,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast => {
                 alike([tiles(&op.operands), tiles(&op.results)].concat())
             }
-            TileOp::Store => {
-                alike(tiles(&[&op.operands[1..2], op.group("mask")].concat()))
-            }
+            TileOp::Store => alike(tiles(&[&op.operands[1..2], op.group("mask")].concat())),
             TileOp::Expand => {
                 let (a, b, at) = (op.operands[0], op.result(), axis());
                 let to = (0..rank(a)).map(|i| Axis(i + usize::from(i >= at))).collect();
@@ -279,7 +281,8 @@ impl Divided {
             }
             StagedOp::FragPart => {
                 if let Some(axis) = axis(op.operands[0]) {
-                    let ints = |name: &str| op.attr(name).and_then(Attr::as_ints).unwrap_or_default();
+                    let ints =
+                        |name: &str| op.attr(name).and_then(Attr::as_ints).unwrap_or_default();
                     let (at, mut extent) = (ints("at"), ints("extent"));
                     let now = extents(self.new.ty(op.operands[0]))[axis];
                     if at[axis] != 0 || extent[axis] != now * i64::from(self.parts) {

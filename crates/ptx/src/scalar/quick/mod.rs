@@ -49,11 +49,11 @@ impl Emit {
 }
 
 impl Scalars<'_> {
-    /// tanh of small numbers, by instructions that no others wait for; and the largest number so far, in
-    /// the form that [`Scalars::all_small`] asks for.
-    pub fn small_tanh(&mut self, x: Reg, so_far: Option<Reg>) -> (Reg, Reg) {
+    /// tanh of small numbers times a number, by instructions that no others wait for; and the largest
+    /// so far, in the form that [`Scalars::all_small`] asks for.
+    pub fn small_tanh(&mut self, x: Reg, times: f64, so_far: Option<Reg>) -> (Reg, Reg) {
         self.emit(|e| {
-            let (near, t) = smooth::tanh_near(e.val(x, Ty::F32));
+            let (near, t) = smooth::tanh_near(e.val(x, Ty::F32), times);
             let most = so_far.map_or(t, |m| t.op2(Alu::Max, e.val(m, Ty::F32)));
             (near.reg(), most.reg())
         })
@@ -64,11 +64,11 @@ impl Scalars<'_> {
         self.emit(|e| e.val(most, Ty::F32).lt(smooth::TANH_NEAR).reg())
     }
 
-    /// tanh of any number, of which the polynomial is known.
-    pub fn large_tanh(&mut self, x: Reg, near: Reg) -> Reg {
+    /// The same of any number, of which the polynomial is known.
+    pub fn large_tanh(&mut self, x: Reg, times: f64, near: Reg) -> Reg {
         self.emit(|e| {
             let x = e.val(x, Ty::F32);
-            smooth::tanh_any(x, x * x, e.val(near, Ty::F32)).reg()
+            smooth::tanh_any(x, x * x, e.val(near, Ty::F32), times).reg()
         })
     }
 }

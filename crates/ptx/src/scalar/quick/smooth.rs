@@ -26,20 +26,20 @@ const ERF_END: f64 = 4.0;
 
 /// `1 - 2 / (1 + e^2x)`, and a polynomial near 0, where that would lose digits.
 pub fn tanh(x: Val<'_>) -> Val<'_> {
-    let (near, t) = tanh_near(x);
-    tanh_any(x, t, near)
+    let (near, t) = tanh_near(x, 1.0);
+    tanh_any(x, t, near, 1.0)
 }
 
-/// The polynomial, and what must be below [`TANH_NEAR`] for it to hold.
-pub fn tanh_near(x: Val<'_>) -> (Val<'_>, Val<'_>) {
+/// The polynomial times a number, and what must be below [`TANH_NEAR`] for it to hold.
+pub fn tanh_near(x: Val<'_>, times: f64) -> (Val<'_>, Val<'_>) {
     let t = x * x;
-    (x * t.horner(&TANH), t)
+    (x * t.horner(&TANH.map(|c| c * times)), t)
 }
 
 /// What does not depend on the size of `x`, by the polynomial that is known.
-pub fn tanh_any<'e>(x: Val<'e>, t: Val<'e>, near: Val<'e>) -> Val<'e> {
+pub fn tanh_any<'e>(x: Val<'e>, t: Val<'e>, near: Val<'e>, times: f64) -> Val<'e> {
     let e = (x * (2.0 * LOG2_E)).approx(Alu::Ex2Approx);
-    let far = inverse_of(e + 1.0).fma(-2.0, 1.0);
+    let far = inverse_of(e + 1.0).fma(-2.0 * times, times);
     t.lt(TANH_NEAR).pick(near, far)
 }
 
