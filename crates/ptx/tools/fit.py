@@ -92,7 +92,7 @@ def erfcx_weight(q):
 half, third = mp.mpf(1) / 2, mp.mpf(1) / 3
 # g, interval, degree, weight: the error that counts is the weight times the error of g.
 QUICK = {
-    "TANH": (even(g_tanh, -third), 0, 0.88, 4, lambda t: t * mp.sqrt(t) + 1e-6),
+    "TANH": (even(g_tanh, -third), 0, 0.303, 3, lambda t: t + 1e-3),
     "ERFC": (near(g_erfc, -2 / mp.sqrt(mp.pi) / L2), 0, 4.0, 6, lambda x: mp.erfc(x) * x * L2 + 1e-12),
     "LOG1P": (near(g_log1p, -half), -0.30, 0.45, 8, lambda x: abs(x) + 1e-3),
     "EXPM1": (near(g_expm1, half), -0.52, 0.72, 6, lambda x: abs(x) + 1e-3),

@@ -104,7 +104,7 @@ impl Select<'_> {
             // Whoever takes it computes the whole.
             return Ok(());
         }
-        if self.tanh_in_parts(id, f) {
+        if self.tanh_of_many(id, f) {
             return Ok(());
         }
         self.each(id, |me, args| {

@@ -14,7 +14,7 @@ mod smooth;
 use super::Scalars;
 use super::emit::Emit;
 use super::val::Val;
-use crate::inst::{Alu, Reg, Ty};
+use crate::inst::{Alu, Opnd, Reg, Ty};
 use tessera_numerics::ScalarFn;
 
 impl Emit {
@@ -49,27 +49,21 @@ impl Emit {
 }
 
 impl Scalars<'_> {
-    /// tanh of small numbers times a number, by instructions that no others wait for; and the largest
-    /// so far, in the form that [`Scalars::all_small`] asks for.
-    pub fn small_tanh(&mut self, x: Reg, times: f64, so_far: Option<Reg>) -> (Reg, Reg) {
-        self.emit(|e| {
-            let (near, t) = smooth::tanh_near(e.val(x, Ty::F32), times);
-            let most = so_far.map_or(t, |m| t.op2(Alu::Max, e.val(m, Ty::F32)));
-            (near.reg(), most.reg())
-        })
-    }
-
-    /// Whether all of the numbers are small. One that is NaN does not matter: its polynomial is NaN.
-    pub fn all_small(&mut self, most: Reg) -> Reg {
-        self.emit(|e| e.val(most, Ty::F32).lt(smooth::TANH_NEAR).reg())
-    }
-
-    /// The same of any number, of which the polynomial is known.
-    pub fn large_tanh(&mut self, x: Reg, times: f64, near: Reg) -> Reg {
+    /// `times` tanh of x times another number, of which `by` is as many as [`Scalars::tanh_exponent`]
+    /// says; within 2^-21 times `times`.
+    pub fn tanh_times(&mut self, x: Reg, by: Opnd, times: f64) -> Reg {
         self.emit(|e| {
             let x = e.val(x, Ty::F32);
-            smooth::tanh_any(x, x * x, e.val(near, Ty::F32), times).reg()
+            smooth::tanh_far(x, Val::new(e, by, Ty::F32), times).reg()
         })
+    }
+
+    /// The exponent of two for a factor of what a tanh is of.
+    pub fn tanh_exponent(&mut self, factor: Option<Reg>) -> Opnd {
+        match factor {
+            Some(r) => self.emit(|e| (e.val(r, Ty::F32) * smooth::TANH_EXPONENT).reg()).into(),
+            None => Opnd::F32((smooth::TANH_EXPONENT as f32).to_bits()),
+        }
     }
 }
 

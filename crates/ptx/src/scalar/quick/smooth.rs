@@ -5,10 +5,9 @@ use super::inverse_of;
 use crate::inst::Alu;
 use std::f64::consts::LOG2_E;
 
-/// tanh x / x of t = x²; error of tanh 2^-22.5 in absolute terms for t <= 0.88 (tools/fit.py TANH,
-/// whose weight is that error).
-const TANH: [f64; 6] = [1.0, -0.33330542, 0.13294351, -0.05203572, 0.017332837, -0.0033482614];
-pub const TANH_NEAR: f64 = 0.88;
+/// tanh x / x of t = x²; weighted error 2^-24.7 for x <= 0.55 (tools/fit.py TANH).
+const TANH: [f64; 5] = [1.0, -0.33332962, 0.13320996, -0.05268595, 0.016460132];
+const TANH_NEAR: f64 = 0.3;
 
 /// erfc x = 2^(x g(x)) from 0 to 4; error of erf 2^-23.6 in absolute terms (tools/fit.py ERFC, whose
 /// weight is that error).
@@ -26,21 +25,20 @@ const ERF_END: f64 = 4.0;
 
 /// `1 - 2 / (1 + e^2x)`, and a polynomial near 0, where that would lose digits.
 pub fn tanh(x: Val<'_>) -> Val<'_> {
-    let (near, t) = tanh_near(x, 1.0);
-    tanh_any(x, t, near, 1.0)
-}
-
-/// The polynomial times a number, and what must be below [`TANH_NEAR`] for it to hold.
-pub fn tanh_near(x: Val<'_>, times: f64) -> (Val<'_>, Val<'_>) {
+    let far = tanh_far(x, x.c(TANH_EXPONENT), 1.0);
     let t = x * x;
-    (x * t.horner(&TANH.map(|c| c * times)), t)
+    let near = x * t.horner(&TANH);
+    t.lt(TANH_NEAR).pick(near, far)
 }
 
-/// What does not depend on the size of `x`, by the polynomial that is known.
-pub fn tanh_any<'e>(x: Val<'e>, t: Val<'e>, near: Val<'e>, times: f64) -> Val<'e> {
-    let e = (x * (2.0 * LOG2_E)).approx(Alu::Ex2Approx);
-    let far = inverse_of(e + 1.0).fma(-2.0 * times, times);
-    t.lt(TANH_NEAR).pick(near, far)
+/// e^2x is 2 to the power of so many times x.
+pub const TANH_EXPONENT: f64 = 2.0 * LOG2_E;
+
+/// A number times `1 - 2 / (1 + 2^(x·by))`: near 0 its error is 2^-22 of the number, and not of the
+/// result.
+pub fn tanh_far<'e>(x: Val<'e>, by: Val<'e>, times: f64) -> Val<'e> {
+    let e = (x * by).approx(Alu::Ex2Approx);
+    inverse_of(e + 1.0).fma(-2.0 * times, times)
 }
 
 /// `1 / (1 + e^-x)`. For negative `x` the result is small, and so is its error.
