@@ -69,7 +69,9 @@ def _forward(q: Tracer, k: Tracer, v: Tracer, asked: Asked) -> list[Tracer]:
     from .kernels import attention as kernels
 
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
-    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), _on_device())
+    edged = asked.lowest is not None or asked.highest is not None
+    # The logarithms of the sums are kept: no generation of devices has tiles of its own for that.
+    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged)
     made = call(
         kernels.forward, (), {
             "Q": q, "K": k, "V": v, "X": q, "Y": q, "Z": q, "W": q, "scale": asked.scale, "lowest": asked.lowest or 0,

@@ -11,6 +11,7 @@ from . import _core
 from ._again import launched, spoil
 from ._arrays import for_result
 from ._capture import capture, captures_of
+from ._clocks import KernelProfile, clocks_of
 from ._cost import Cost
 from ._debug import Frame, Traced, interpret, trace
 from ._kernel_call import call as traced_call, takes_part
@@ -186,6 +187,12 @@ class KernelFn:
     def cost(self) -> Cost:
         """How much arithmetic and how many bytes the latest call was, and how fast it went."""
         return Cost(**self._kernel.cost())
+
+    def profile(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> KernelProfile:
+        """As a call on a GPU, by code that reads clocks: how long a turn of each loop takes in each role, beside the
+        clocks of the matrix units that its products need. ``.result`` is what the call gave. The code of other calls stays
+        as it is. ``ts.profile()`` measures whole calls, on every backend."""
+        return clocks_of(self.name, lambda: self.launch(*args, grid=grid, **kwargs))
 
     def tune(self, *args: Any, budget_ms: float | None = None, force: bool = False, **kwargs: Any) -> TuningReport:
         """Measures the candidates for calls like this one, and keeps what it finds for later processes too.

@@ -14,6 +14,7 @@ mod array_layout;
 mod backends;
 mod bind;
 pub mod cache;
+pub mod clocks;
 mod compiled;
 mod config;
 mod constraint;

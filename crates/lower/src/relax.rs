@@ -7,6 +7,7 @@
 //! - sums of a product and a tile made by the product itself;
 //! - the maximum of a tile times a number that is not negative as the number times the maximum;
 //! - quotients by what a row or a column shares as products by its inverse;
+//! - products by one number and then by another as products by theirs;
 //! - `exp(x·c - r)` as `exp2` of one fused product, `c·log2 e` and `r·log2 e` being made once for all
 //!   or for a row. What the rounding of `r·log2 e` adds is one factor for all elements that share `r`.
 //!
@@ -33,6 +34,7 @@ const RULES: [(Step, Rule); 6] = [
     (Step::Relax, maximum),
     (Step::Relax, power),
     (Step::Relax, quotient),
+    (Step::Relax, factors),
 ];
 
 /// How often each value is used.
@@ -220,6 +222,45 @@ fn power(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
     let back = build.broadcast(back, shape);
     let exponent = build.ew(ScalarFn::Fma, &[x, factor, back]);
     let value = build.ew(ScalarFn::Exp2, &[exponent]);
+    rw.new.values[value].name = func.values[op.result()].name.clone();
+    rw.set(op.result(), value);
+    true
+}
+
+/// `(x·a)·b` and `(x·a)·b + c`, where two numbers serve all of a tile.
+fn factors(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    let result = op.results.first().copied();
+    let (product, second, rest) = match op.code {
+        TileOp::Ew(ScalarFn::Mul) => {
+            let Some((product, second)) = result.and_then(|v| scaled(func, v)) else {
+                return false;
+            };
+            (product, second, None)
+        }
+        TileOp::Ew(ScalarFn::Fma) if result.is_some_and(|v| func.ty(v).is_tile()) => {
+            let scalar = |v: Value| {
+                spread(func, v).filter(|&s| matches!(func.ty(s), Type::Scalar(DType::F32)))
+            };
+            let Some(second) = scalar(op.operands[1]) else { return false };
+            (op.operands[0], second, Some(op.operands[2]))
+        }
+        _ => return false,
+    };
+    let Some((x, first)) = scaled(func, product).filter(|_| uses.once(product)) else {
+        return false;
+    };
+    let shape = func.ty(product).shape().to_vec();
+    let (x, first, second) = (rw.get(x), rw.get(first), rw.get(second));
+    let rest = rest.map(|v| rw.get(v));
+    let mut build = rw.builder(into, op.loc.clone());
+    let both = build.ew(ScalarFn::Mul, &[first, second]);
+    let both = build.broadcast(both, shape);
+    let value = match rest {
+        Some(c) => build.ew(ScalarFn::Fma, &[x, both, c]),
+        None => build.ew(ScalarFn::Mul, &[x, both]),
+    };
     rw.new.values[value].name = func.values[op.result()].name.clone();
     rw.set(op.result(), value);
     true

@@ -123,8 +123,20 @@ fn is_multiple(func: &TileFunc, v: Value, n: i64, depth: u32) -> bool {
     let Some(op) = func.def(v) else { return false };
     let of = |i: usize| is_multiple(func, op.operands[i], n, depth);
     match op.code {
-        // Products wrap at a power of two: then only powers of two are kept.
-        TileOp::Ew(ScalarFn::Mul) => (of(0) || of(1)) && (n as u64).is_power_of_two(),
+        // Products wrap at a power of two: then only powers of two are kept. What is rounded down from
+        // something that is not negative is between 0 and that.
+        TileOp::Ew(ScalarFn::Mul) => {
+            let down = |quotient: Value, by: Value| {
+                let q = func.def(quotient).filter(|q| q.code == TileOp::Ew(ScalarFn::FloorDiv));
+                let c = int_const(func, by).filter(|&c| c > 0 && c % n == 0);
+                q.zip(c).is_some_and(|(q, c)| {
+                    int_const(func, q.operands[1]) == Some(c)
+                        && interval_of(func, q.operands[0]).lo.is_some_and(|lo| lo >= 0)
+                })
+            };
+            let [a, b] = [op.operands[0], op.operands[1]];
+            (of(0) || of(1)) && (n as u64).is_power_of_two() || down(a, b) || down(b, a)
+        }
         TileOp::Ew(ScalarFn::Minimum | ScalarFn::Maximum) => of(0) && of(1),
         TileOp::Ew(ScalarFn::Add | ScalarFn::Sub) => of(0) && of(1) && (n as u64).is_power_of_two(),
         TileOp::Select => of(1) && of(2),
@@ -164,5 +176,55 @@ fn at_most(func: &TileFunc, a: Value, b: Value, depth: u32) -> bool {
             down(op.operands[0], op.operands[1]) || down(op.operands[1], op.operands[0]) || known()
         }
         _ => known(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the mask of a loop over blocks, up to some end, hides nothing.
+    fn hides_nothing(block: i64, by: i64, end: &str) -> bool {
+        let text = format!(
+            "func @f(%x: view<[n], f32, read>, %y: view<[{block}], f32, write>, %i: i64) {{kind = group, grid = [1]}} {{
+  %zero = tile.const {{value = 0}} : i64
+  %block = tile.const {{value = {block}}} : i64
+  %by = tile.const {{value = {by}}} : i64
+  %n = tile.dim {{name = n}} : i64
+  %least = tile.maximum %i, %zero : i64
+  %q = tile.floordiv %{end}, %by : i64
+  %whole = tile.mul %q, %by : i64
+  %none = tile.const {{value = 0.0}} : tile<{block}xf32>
+  %at = tile.iota {{start = 0}} : tile<{block}xi32>
+  %r = tile.for %zero, %whole, %block init(%none) : tile<{block}xf32> do (%k: i64, %sum: tile<{block}xf32>) {{
+    %t = tile.load %x at(%k) {{extent = [{block}]}} : tile<{block}xf32>
+    %left = tile.sub %{end}, %k : i64
+    %wide = tile.cast %at : tile<{block}xi64>
+    %ends = tile.broadcast %left : tile<{block}xi64>
+    %in = tile.lt %wide, %ends : tile<{block}xbool>
+    %m = tile.select %in, %t, %none : tile<{block}xf32>
+    %s = tile.add %sum, %m : tile<{block}xf32>
+    tile.yield %s
+  }}
+  tile.store %y, %r at(%zero) {{extent = [{block}]}}
+  tile.return
+}}"
+        );
+        let func = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let mut lt =
+            func.walk().into_iter().filter(|&o| func.ops[o].code == TileOp::Ew(ScalarFn::Lt));
+        always(&func, func.ops[lt.next().unwrap()].result())
+    }
+
+    #[test]
+    fn whole_blocks_of_any_size() {
+        for (block, by) in [(128, 128), (96, 96), (96, 192), (48, 96)] {
+            assert!(hides_nothing(block, by, "n"), "{block} of {by}");
+            assert!(hides_nothing(block, by, "least"), "{block} of {by}");
+        }
+        // What may be negative may wrap, but not at powers of two; other steps do not meet the end.
+        assert!(hides_nothing(128, 128, "i"));
+        assert!(!hides_nothing(96, 96, "i"));
+        assert!(!hides_nothing(96, 128, "n"));
     }
 }

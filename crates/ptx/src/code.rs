@@ -1,6 +1,7 @@
 //! What compilation gives.
 
 use crate::module::{Kernel, Module};
+use crate::stamps::{self, Stamp};
 use crate::told::{self, Printing};
 use tessera_diag::Loc;
 use tessera_ir::Attrs;
@@ -46,6 +47,8 @@ pub struct Code {
     pub maps: Vec<MapRecipe>,
     /// What its `print` ops show, by their numbers in the records.
     pub prints: Vec<Printing>,
+    /// Loops whose clocks it leaves there too, by their numbers.
+    pub stamps: Vec<Stamp>,
     /// Bytes of [`context`] that a launch needs; none for most.
     pub context: u32,
     /// The Staged IR it was selected from; none for lane kernels.
@@ -73,7 +76,7 @@ pub enum Shape {
 impl Code {
     /// Whether a launch must be waited for, for what its context says then.
     pub fn speaks(&self) -> bool {
-        !self.sites.is_empty() || !self.prints.is_empty()
+        !self.sites.is_empty() || !self.prints.is_empty() || !self.stamps.is_empty()
     }
 
     /// Tells what a launch printed. `read` gives so many of the first bytes of its context.
@@ -83,12 +86,16 @@ impl Code {
         grid: [i64; 3],
         mut read: impl FnMut(u32) -> Result<Vec<u8>, E>,
     ) -> Result<(), E> {
-        if self.prints.is_empty() {
+        if self.prints.is_empty() && self.stamps.is_empty() {
             return Ok(());
         }
         let printed = told::printed(&read(context::BYTES)?);
         let all = read(context::BYTES + printed.min(context::ROOM))?;
         let records = all.get(context::BYTES as usize..).unwrap_or_default();
+        stamps::hand_over(&self.stamps, records, printed);
+        if self.prints.is_empty() {
+            return Ok(());
+        }
         for line in told::lines(name, grid, &self.prints, records, printed) {
             tessera_target::tell(&line);
         }
@@ -179,6 +186,7 @@ mod tests {
             shape: Shape::Persistent { per_multiprocessor, phased: false },
             sites: vec![],
             prints: vec![],
+            stamps: vec![],
             context: 0,
             maps: vec![],
             staged: None,

@@ -221,8 +221,9 @@ fn finish(
     // A module that is not valid is our mistake: it is told as one, before any assembler sees it.
     crate::verify::verify(&module)?;
     crate::maps::check(&module.kernels[0], frame, &maps)?;
-    let prints = selected.prints;
-    let context = match (prints.is_empty(), selected.sites.is_empty() && !selected.turns) {
+    let (prints, stamps) = (selected.prints, selected.stamps);
+    let silent = prints.is_empty() && stamps.is_empty();
+    let context = match (silent, selected.sites.is_empty() && !selected.turns) {
         (false, _) => crate::code::context::BYTES + crate::code::context::ROOM,
         (true, false) => crate::code::context::BYTES,
         (true, true) => 0,
@@ -230,5 +231,5 @@ fn finish(
     let sites = selected.sites;
     let chosen = staged.map(crate::chosen::of).unwrap_or_default();
     let staged = staged.map(StagedFunc::to_string);
-    Ok(Code { module, shape, sites, prints, context, maps, staged, chosen, notes })
+    Ok(Code { module, shape, sites, prints, stamps, context, maps, staged, chosen, notes })
 }

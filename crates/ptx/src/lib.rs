@@ -25,6 +25,7 @@ pub mod scalar;
 mod select;
 pub mod speed;
 mod spell;
+pub mod stamps;
 pub mod told;
 pub mod tools;
 pub mod verify;

@@ -61,7 +61,7 @@ mod _core {
         block_formats, numerics_decode, numerics_dequantize, numerics_encode, numerics_quantize,
     };
     #[pymodule_export]
-    use crate::profile::{profile_begin, profile_end};
+    use crate::profile::{clocks_begin, clocks_end, profile_begin, profile_end};
     #[pymodule_export]
     use crate::record::{Graph, record_begin, record_drop, record_end};
     #[pymodule_export]

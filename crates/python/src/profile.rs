@@ -3,7 +3,7 @@
 use crate::enter::enter;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tessera_driver::profile;
+use tessera_driver::{clocks, profile};
 
 /// Begins a session.
 #[pyfunction]
@@ -34,4 +34,16 @@ pub fn profile_end(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, f64)> {
         out.append(row)?;
     }
     Ok((out, seconds))
+}
+
+/// Begins to collect the clocks that launches of this thread leave.
+#[pyfunction]
+pub fn clocks_begin() {
+    clocks::begin();
+}
+
+/// Ends it: a row for each visit to a loop, and for how many there was no room.
+#[pyfunction]
+pub fn clocks_end() -> (Vec<clocks::Visit>, u64) {
+    clocks::end()
 }

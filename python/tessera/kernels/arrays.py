@@ -80,6 +80,15 @@ def on_device(x: Any) -> bool:
     return x.is_cuda if _is_torch(x) else _is_cupy(x)
 
 
+def generation(x: Any) -> int:
+    """The major number of a GPU's compute capability; 0 for arrays on the host."""
+    if not on_device(x):
+        return 0
+    if _is_torch(x):
+        return sys.modules["torch"].cuda.get_device_capability(x.device)[0]
+    return int(x.device.compute_capability[:-1])
+
+
 def running_sum(x: Any) -> Any:
     """``0, x[0], x[0] + x[1], …`` in 64 bits, where ``x`` is."""
     made = empty((x.shape[0] + 1,), _dtype("i64"), x)

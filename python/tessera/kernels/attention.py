@@ -301,13 +301,21 @@ def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
     return function, given
 
 
-def tiles(Sq: int, D: int, DV: int, itemsize: int, on_device: bool, edged: bool) -> tuple[int, int]:
+#: GPUs of this generation multiply by warpgroups of 64 queries, and give the registers of the others to those.
+HOPPER = 9
+
+
+def tiles(Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: bool, plain: bool = False) -> tuple[int, int]:
     """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory.
-    On a CPU more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
-    if not on_device:
+    On a CPU (of no generation) more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
+    if not generation:
         return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
     if itemsize > 2:
         return (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 else (32, 32)
+    # Exponentials take as long as products of such short rows: three warpgroups keep both busy. Each has 160 registers, for
+    # scores (BN / 2), weights twice (BN / 4 each), sums (DV / 2) and some 22 others. Few queries fill two better.
+    if generation == HOPPER and plain and max(D, DV) <= 64 and Sq >= (2048 if edged else 1024):
+        return 192, 96
     rows = 128 if Sq > 64 else 64
     return (rows, 128) if max(D, DV) <= 128 else (rows, 64)
 
@@ -330,10 +338,11 @@ class Shaped:
         B, H, Sq, D = self.q.shape
         return B, H, Sq, self.k.shape[2], D, self.v.shape[3]
 
-    def tiles(self, tile: Any, seen: Sight) -> tuple[int, int]:
+    def tiles(self, tile: Any, seen: Sight, plain: bool = False) -> tuple[int, int]:
+        """``plain``: without functions of the caller's and without the logarithm of the sums."""
         _, _, Sq, _, D, DV = self.extents
         edged = seen.lowest is not None or seen.highest is not None
-        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.on_device(self.q), edged)
+        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q), edged, plain)
         return checks.pair(tile, "tile") or chosen
 
 
@@ -377,7 +386,8 @@ def attend(
     if blocks is None:
         seen = sight(causal, window, Sq, Sk)
         mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
-        BM, BN = given.tiles(None if measured else tile, seen)
+        plain = score_mod is None and mask_mod is None and not return_lse
+        BM, BN = given.tiles(None if measured else tile, seen, plain)
     else:
         blocks.check(given, causal, window, tile)
         seen, mask, more, (BM, BN) = blocks.seen, blocks.function, blocks.arrays, blocks.tile

@@ -24,8 +24,11 @@
 //! A weight below 2^-94 of the largest may become 0, and sums of weighted values overflow 2^64 times
 //! earlier.
 //!
+//! Where scores are known to be small the reference is a number instead (`bounded`).
+//!
 //! Must not: change what is NaN, or what rows without any score give.
 
+mod bounded;
 mod degree;
 mod find;
 
@@ -74,13 +77,19 @@ pub fn free_reference(func: &TileFunc) -> (Option<TileFunc>, Vec<(Loc, String)>)
         let first = first.and_then(|(before, _)| family.get(&before).copied()).unwrap_or(id);
         family.insert(id, first);
     }
-    let mut kept: BTreeMap<OpId, Online> = BTreeMap::new();
+    let mut kept: BTreeMap<OpId, Free> = BTreeMap::new();
     let firsts: std::collections::BTreeSet<OpId> = family.values().copied().collect();
     for first in firsts {
         let own: Vec<OpId> = family.iter().filter(|f| *f.1 == first).map(|f| *f.0).collect();
         let all: Vec<&Online> = own.iter().map(|id| &loops[id]).collect();
         match degree::holds(func, &all) {
-            Ok(()) => kept.extend(own.iter().filter_map(|id| Some((*id, loops.remove(id)?)))),
+            Ok(()) => {
+                let known = bounded::reference(func, &all);
+                kept.extend(own.iter().filter_map(|id| {
+                    let online = loops.remove(id)?;
+                    Some((*id, Free { online, known }))
+                }));
+            }
             Err(why) => told.push((func.ops[first].loc.clone(), why)),
         }
     }
@@ -100,17 +109,23 @@ pub fn free_reference(func: &TileFunc) -> (Option<TileFunc>, Vec<(Loc, String)>)
 
 type Rw<'f> = Rewriter<'f, Tile>;
 
-fn emit(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Online>, id: OpId, into: BlockId) {
+/// A loop, and the reference of all its turns where that is a number.
+struct Free {
+    online: Online,
+    known: Option<f64>,
+}
+
+fn emit(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Free>, id: OpId, into: BlockId) {
     match loops.get(&id) {
-        Some(online) => rewritten(rw, loops, online, into),
+        Some(free) => rewritten(rw, loops, free, into),
         None => {
             rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, loops, inner, block));
         }
     }
 }
 
-fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Online>, online: &Online, into: BlockId) {
-    let old = rw.old;
+fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Free>, free: &Free, into: BlockId) {
+    let (old, online) = (rw.old, &free.online);
     let op = &old.ops[online.id];
     let mut inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
     for &i in &online.l {
@@ -139,7 +154,10 @@ fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Online>, online: &Online, i
     }
     for &id in &old.blocks[online.body].ops {
         if old.ops[id].results.first() == Some(&online.p) {
-            turn(rw, online, to);
+            match free.known {
+                Some(reference) => bounded_turn(rw, online, reference, to),
+                None => turn(rw, online, to),
+            }
         } else if !online.gone.contains(&id) && !online.only_top.contains(&id) {
             emit(rw, loops, id, to);
         }
@@ -180,16 +198,66 @@ fn power(build: &mut Builder<'_, Tile>, online: &Online, a: Value, b: Value) -> 
 
 /// Weights against a row's reference, and parts of their sums.
 fn weigh(build: &mut Builder<'_, Tile>, online: &Online, s: Value, rows: Value) -> [Value; 2] {
-    let shape = build.func.ty(s).shape().to_vec();
-    let n = shape[1].as_static().unwrap_or(PARTS);
+    let n = build.func.ty(s).shape()[1].as_static().unwrap_or(PARTS);
     let reference = columns(build, rows, n);
     let p = power(build, online, s, reference);
+    [p, parts_of(build, p)]
+}
+
+/// Sums along rows, in parts.
+fn parts_of(build: &mut Builder<'_, Tile>, p: Value) -> Value {
+    let shape = build.func.ty(p).shape().to_vec();
+    let n = shape[1].as_static().unwrap_or(PARTS);
     let apart: Vec<Dim> = vec![shape[0].clone(), (n / PARTS).into(), PARTS.into()];
     let ty = Type::Tile { shape: apart, dtype: DType::F32 };
     let apart = OpSpec::new(TileOp::Reshape, &[p]).result(ty);
     let apart = build.value(apart).expect("the type is given");
-    let parts = build.reduce(apart, ReduceOp::Sum, 1);
-    [p, parts]
+    build.reduce(apart, ReduceOp::Sum, 1)
+}
+
+/// The weights of one turn against a number, and its sums; what is summed is not scaled.
+fn bounded_turn(rw: &mut Rw<'_>, online: &Online, reference: f64, to: BlockId) {
+    let old = rw.old;
+    let args = &old.blocks[online.body].args[1..];
+    let next = &old.ops[old.terminator(online.body).expect("loops end in a yield")].operands;
+    let loc = old.ops[old.def_id(online.p).expect("it is computed")].loc.clone();
+    let (m, s) = (rw.get(args[online.m]), rw.get(online.s));
+    let l: Vec<Value> = online.l.iter().map(|&i| rw.get(args[i])).collect();
+    let mut build = rw.builder(to, loc.clone());
+    let (factor, shift) = bounded::exponent(online.base, reference);
+    let shape = build.func.ty(s).shape().to_vec();
+    let mut spread = |n: f64| {
+        let number = build.constant(Type::Scalar(DType::F32), bounded::attr(n));
+        build.broadcast(number, shape.clone())
+    };
+    let factor = spread(factor);
+    let x = match shift == 0.0 {
+        true => build.ew(ScalarFn::Mul, &[s, factor]),
+        false => {
+            let shift = spread(shift);
+            build.ew(ScalarFn::Fma, &[s, factor, shift])
+        }
+    };
+    let p = build.ew(ScalarFn::Exp2, &[x]);
+    build.name(p, "p");
+    let parts = parts_of(&mut build, p);
+    let sums: Vec<Value> = l.iter().map(|&l| build.ew(ScalarFn::Add, &[l, parts])).collect();
+    // What is left of the reference is what it always is.
+    let new = all(&mut build, m, f64::from(reference as f32));
+    rw.set(online.new, new);
+    for (&i, &sum) in online.l.iter().zip(&sums) {
+        rw.new.values[sum].name = old.values[next[i]].name.clone();
+        rw.set(next[i], sum);
+    }
+    for &v in &online.uses {
+        let cast = old.def_id(v).filter(|_| v != online.p);
+        let used = rounded(rw, cast, p, to);
+        rw.set(v, used);
+    }
+    for (&i, &kept) in online.scaled.iter().zip(&online.kept) {
+        let acc = rw.get(args[i]);
+        rw.set(kept, acc);
+    }
 }
 
 /// The weights of one turn, its sums, and what is scaled.

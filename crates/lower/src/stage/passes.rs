@@ -52,6 +52,8 @@ steps! {
     Roles = "roles",
     /// Roles share registers unevenly.
     Pools = "pools",
+    /// Three warpgroups share rows that are three times theirs.
+    Divide = "divide",
     /// Warpgroups store their parts of a result each on its own.
     Apart = "apart",
     /// Blocks take one group after another where a group reads much at once.
@@ -62,6 +64,8 @@ steps! {
     Rings = "rings",
     /// Loads to registers run a turn ahead.
     Ahead = "ahead",
+    /// Code reads no clocks; without it loops say how long they take (`k.profile()`).
+    Bare = "bare",
 }
 
 /// A set of passes that are left out.

@@ -162,6 +162,7 @@ impl<'a> Lanes<'a> {
             sites: self.sites,
             turns: false,
             prints: Vec::new(),
+            stamps: Vec::new(),
             maps: Vec::new(),
         }
     }

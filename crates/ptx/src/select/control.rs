@@ -228,7 +228,9 @@ impl Select<'_> {
         }
         self.open_loop(body);
         self.begin_rotation(id);
+        let stamping = self.begin_stamp(id);
         self.asm.place(again);
+        self.stamp_turn(stamping.as_ref());
         self.block(body)?;
         self.carry_on(&carried, &next);
         self.end_turn();
@@ -239,6 +241,7 @@ impl Select<'_> {
         self.end_rotation();
         self.close_loop();
         self.end_turns();
+        self.end_stamp(stamping);
         if !empty.is_empty() {
             // The ways meet with nothing under way: one of them writes accumulators itself.
             self.asm.emit(Inst::WgmmaWait { groups: 0 });

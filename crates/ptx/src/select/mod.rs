@@ -13,6 +13,7 @@ mod exchange;
 mod fill;
 mod fused;
 mod indexed;
+mod many;
 mod mbar;
 mod memory;
 mod ordered;
@@ -30,6 +31,7 @@ mod scan_parallel;
 mod scatter_last;
 mod shape;
 mod shifted;
+mod stamps;
 mod stmatrix;
 mod sync;
 mod tiles;
@@ -44,6 +46,7 @@ use crate::code::{ArrayClass, Classes, MapRecipe, Site};
 use crate::inst::*;
 use crate::module::{Kernel, Param, Stmt};
 use crate::scalar::Scalars;
+use crate::stamps::Stamp;
 use crate::told::Printing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -142,6 +145,7 @@ pub struct Select<'a> {
     behind: Vec<Stmt>,
     turns: ordered::Turns,
     prints: Vec<Printing>,
+    stamps: Vec<Stamp>,
     /// Loops that are open around the place of emission.
     depth: u32,
     /// Whether blocks read each other's shared memory: none may end before the others are done.
@@ -170,6 +174,7 @@ pub struct Selected {
     /// Whether groups take turns.
     pub turns: bool,
     pub prints: Vec<Printing>,
+    pub stamps: Vec<Stamp>,
 }
 
 pub fn select(
@@ -227,6 +232,7 @@ pub fn select(
         behind: Vec::new(),
         turns: ordered::Turns::of(func, profile),
         prints: Vec::new(),
+        stamps: Vec::new(),
         depth: 0,
         remote_reads: false,
         exchanges: false,
@@ -256,6 +262,7 @@ pub fn select(
         sites: me.sites,
         turns,
         prints: me.prints,
+        stamps: me.stamps,
         maps: me.maps,
     })
 }

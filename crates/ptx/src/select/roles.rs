@@ -1,7 +1,8 @@
 //! Roles: warps of one block that do different things at the same time.
 //!
-//! A role's code, once for each of its replicas, is emitted for a crew: so many warps from one on,
-//! whose threads are numbered from 0. A crew has a barrier, scratch memory and a head of its own: what
+//! A role's code is emitted for a crew: so many warps from one on, whose threads are numbered from 0.
+//! Replicas that are warpgroups and differ in nothing but their number run the same code, so that what
+//! one has fetched the others need not; others have code of their own each. A crew has a barrier, scratch memory and a head of its own: what
 //! is computed once for all is computed where the crew begins, so that the registers of one role are
 //! not those of another. Warps branch to their crew's code and meet nobody after it.
 
@@ -34,6 +35,8 @@ pub struct Crew {
     pub role: Option<OpId>,
     pub replica: u32,
     pub replicas: u32,
+    /// The replica's number, where one code serves all of them.
+    pub number_of: Option<Reg>,
     /// Whether the replicas take tiles in turn.
     pub by_tiles: bool,
     pub one_thread: bool,
@@ -119,7 +122,7 @@ impl Select<'_> {
     }
 
     /// Begins a crew's code: what was computed for all threads alike stays known, their numbers not.
-    fn enter(&mut self, crew: Crew, first_warp: u32, warps: u32) -> Outside {
+    fn enter(&mut self, crew: Crew, first_warp: u32, warps: u32, together: bool) -> Outside {
         let tid = self.tid();
         let number = crew.number as usize;
         let outside = Outside {
@@ -135,13 +138,39 @@ impl Select<'_> {
         self.set_sync_crew(number);
         self.tid_fields.clear();
         self.coords.clear();
+        // Another replica runs the same ops with registers of its own.
+        self.votes.clear();
         self.mbars.own = Default::default();
+        let mut own = tid;
         if first_warp > 0 {
             let before = Opnd::Int((32 * first_warp).into());
-            let own = self.head(|me| me.asm.int(Alu::Sub, Ty::U32, &[tid.into(), before]));
-            self.specials.insert(Special::TidX, own);
+            own = self.head(|me| me.asm.int(Alu::Sub, Ty::U32, &[tid.into(), before]));
         }
+        if together {
+            // The warps of a replica are a power of two.
+            let bits = Opnd::Int((5 + warps.ilog2()).into());
+            let mask = Opnd::Int((32 * warps - 1).into());
+            let number = self.head(|me| me.asm.int(Alu::Shr, Ty::U32, &[own.into(), bits]));
+            self.crew.number_of = Some(self.uniform(number));
+            own = self.head(|me| me.asm.int(Alu::And, Ty::B32, &[own.into(), mask]));
+        }
+        self.specials.insert(Special::TidX, own);
         outside
+    }
+
+    /// Whether one code serves all replicas of a role: they are warpgroups, and nothing but their number
+    /// tells them apart.
+    fn are_together(&self, role: OpId, info: &RoleInfo) -> bool {
+        let func = self.func;
+        let mut turns = false;
+        func.walk_block(func.ops[role].regions[0], &mut |o| {
+            turns |= matches!(func.ops[o].code, StagedOp::TurnTake | StagedOp::TurnGive);
+        });
+        info.replicas > 1
+            && info.warps as u32 == GROUP
+            && !info.by_tiles
+            && !info.one_thread
+            && !turns
     }
 
     /// Ends it, and gives it, head first.
@@ -198,8 +227,13 @@ impl Select<'_> {
         let mut shared: Option<(u32, Label)> = None;
         for (n, ((role, info), &pool)) in list.iter().zip(&pools).enumerate() {
             let warps = info.warps as u32;
-            for replica in 0..info.replicas as u32 {
-                left -= 1;
+            let together = self.are_together(*role, info);
+            let (copies, each) = match together {
+                true => (1, info.replicas as u32),
+                false => (info.replicas as u32, 1),
+            };
+            for replica in 0..copies {
+                left -= each;
                 let end = shared_until(&list[n..], first, replica);
                 if pool.is_some() && first.is_multiple_of(GROUP) && end != first + warps {
                     let past = self.asm.label();
@@ -211,7 +245,7 @@ impl Select<'_> {
                 }
                 let next = self.asm.label();
                 if left > 0 {
-                    self.beyond(uniform, first + warps, next);
+                    self.beyond(uniform, first + warps * each, next);
                 }
                 if shared.is_none() {
                     self.change_registers(pool);
@@ -225,18 +259,24 @@ impl Select<'_> {
                     role: Some(*role),
                     replica,
                     replicas: info.replicas as u32,
+                    number_of: None,
                     by_tiles: info.by_tiles,
                     one_thread: info.one_thread,
                 };
-                let outside = self.enter(crew, first, warps);
+                let number = crew.number as usize;
+                let outside = self.enter(crew, first, warps, together);
                 self.block(func.ops[*role].regions[0])?;
                 let code = self.leave(outside);
+                if together {
+                    self.share_scratch(number, first, warps, each);
+                    self.roles.crews += each - 1;
+                }
                 self.asm.kernel.body.extend(code);
                 if left > 0 {
                     self.asm.emit(Inst::Bra { to: done, uniform: !info.one_thread });
                 }
                 self.asm.place(next);
-                first += warps;
+                first += warps * each;
                 if let Some((_, past)) = shared.take_if(|(end, _)| *end == first) {
                     self.asm.place(past);
                 }
@@ -382,7 +422,10 @@ impl Select<'_> {
 
     /// The number of this replica.
     pub fn replica(&mut self, id: OpId) -> Result<(), Diagnostics> {
-        let r = self.asm.constant(Ty::B64, Opnd::Int(self.crew.replica.into()));
+        let r = match self.crew.number_of {
+            Some(number) => self.head(|me| me.asm.cvt(Ty::U64, Ty::U32, None, number)),
+            None => self.asm.constant(Ty::B64, Opnd::Int(self.crew.replica.into())),
+        };
         let v = self.func.ops[id].result();
         self.set(v, Repr::Scalar(r));
         Ok(())
@@ -412,6 +455,12 @@ impl Select<'_> {
             (false, 1) => self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) }),
             (false, warps) => {
                 let id = Opnd::Int(self.crew.number.into());
+                let id = match self.crew.number_of {
+                    Some(n) => {
+                        self.head(|me| me.asm.int(Alu::Add, Ty::U32, &[n.into(), id])).into()
+                    }
+                    None => id,
+                };
                 self.asm.emit(Inst::BarSync { id, count: Some(32 * warps) });
             }
         }

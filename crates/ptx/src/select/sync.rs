@@ -93,6 +93,8 @@ pub struct Sync {
     /// and 3 are its halves.
     reused: Option<(u32, u32)>,
     bases: BTreeMap<Region, Reg>,
+    /// Crews whose code several replicas run: the first warp, and the warps of each.
+    shared: BTreeMap<usize, (u32, u32)>,
 }
 
 pub const ALIGN: u32 = 128;
@@ -157,8 +159,42 @@ impl Select<'_> {
                 d,
                 a: vec![first.into(), start],
             });
+            let Region::Scratch(i) = region else { continue };
+            let Some(&(warp, warps)) = self.sync.shared.get(&(i / 4)) else { continue };
+            if i % 4 >= 2 {
+                continue;
+            }
+            // Each replica has memory of its own, as far from the one before as that has any.
+            let each = self.sync.start(Region::Scratch(4 * (i / 4) + 4))
+                - self.sync.start(Region::Scratch(4 * (i / 4)));
+            let [tid, own, number] = [0; 3].map(|_| self.asm.reg(Class::B32));
+            let alu = |op, d, a: Vec<Opnd>| Inst::Alu {
+                op,
+                ty: Ty::U32,
+                round: None,
+                ftz: false,
+                sat: false,
+                d,
+                a,
+            };
+            let bits = Opnd::Int((5 + warps.ilog2()).into());
+            emit(Inst::Mov { ty: Ty::U32, d: tid, a: Opnd::Special(Special::TidX) });
+            emit(alu(Alu::Sub, own, vec![tid.into(), Opnd::Int((32 * warp).into())]));
+            emit(alu(Alu::Shr, number, vec![own.into(), bits]));
+            emit(alu(Alu::MadLo, d, vec![number.into(), Opnd::Int(each.into()), d.into()]));
         }
         out
+    }
+
+    /// Gives replicas that run one code as much scratch memory each as that takes.
+    pub fn share_scratch(&mut self, crew: usize, first_warp: u32, warps: u32, replicas: u32) {
+        let all = crew + replicas as usize;
+        if self.sync.scratch.len() < all {
+            self.sync.scratch.resize(all, [0; 4]);
+        }
+        let own = self.sync.scratch[crew];
+        self.sync.scratch[crew..all].fill(own);
+        self.sync.shared.insert(crew, (first_warp, warps));
     }
 
     /// Remembers who takes the most shared memory at once: errors name it.

@@ -104,6 +104,9 @@ impl Select<'_> {
             // Whoever takes it computes the whole.
             return Ok(());
         }
+        if self.tanh_of_many(id, f) {
+            return Ok(());
+        }
         self.each(id, |me, args| {
             let r = me.scalars().apply(f, dtype, args);
             r.or_else(|u| me.unsupported(id, u.to_string()))

@@ -183,6 +183,54 @@ fn narrow_rows_at_any_address() {
     }
 }
 
+/// Tiles that threads hold much of have a shorter tanh, by itself and times a number, and of what was
+/// multiplied by one.
+#[test]
+fn tanh_of_large_tiles() {
+    let text = "func @f(%x: view<[32, 256], f32, read>, %s: view<[32], f32, write>, %y: view<[32, 256], f32, write>) {kind = group, grid = [1]} {
+  %lo = tile.const {value = 0} : i64
+  %t = tile.load %x at(%lo, %lo) {extent = [32, 256]} : tile<32x256xf32>
+  %c = tile.const {value = 4.0} : f32
+  %four = tile.broadcast %c : tile<32x256xf32>
+  %d = tile.const {value = 0.25} : f32
+  %quarter = tile.broadcast %d : tile<32x256xf32>
+  %less = tile.mul %t, %quarter : tile<32x256xf32>
+  %h = tile.tanh %less : tile<32x256xf32>
+  %r = tile.mul %four, %h : tile<32x256xf32>
+  %g = tile.tanh %t : tile<32x256xf32>
+  %m = tile.reduce %g {op = max, axis = 1} : tile<32xf32>
+  tile.store %y, %r at(%lo, %lo) {extent = [32, 256]}
+  tile.store %s, %m at(%lo) {extent = [32]}
+  tile.return
+}";
+    let special = [f64::INFINITY, -f64::INFINITY, f64::NAN, 100.0, -100.0, 1e-30, 0.0, 0.939];
+    // Rows of small numbers, of large ones, of both, and with one of another kind.
+    let value = |i: usize| {
+        let (row, column) = (i / 256, i % 256);
+        let small = (column as f64 - 128.0) / 140.0;
+        match row % 4 {
+            0 => small,
+            1 => 16.0 * small,
+            2 if column == 8 * row => special[row / 4 % 8],
+            2 => small / 16.0,
+            _ => small * (1 + column % 3 * 4) as f64,
+        }
+    };
+    let values: Vec<f64> = (0..32 * 256).map(value).collect();
+    let runs = Runs::new(text.to_string(), vec![], [1, 1, 1]);
+    let arrays = [
+        plain(&[32, 256], DType::F32, &values),
+        plain(&[32], DType::F32, &[]),
+        plain(&[32, 256], DType::F32, &[]),
+    ];
+    let (_, got, _) = runs.run(&arrays);
+    for (i, (x, y)) in values.iter().zip(got.values()).enumerate() {
+        let wanted = 4.0 * f64::from(*x as f32 / 4.0).tanh();
+        let near = (y - wanted).abs() <= 2f64.powi(-19) || (y.is_nan() && wanted.is_nan());
+        assert!(near, "{i}: tanh of {x}: expected {wanted}, got {y}");
+    }
+}
+
 /// `1 ± tanh x` is computed as one: near the ends it is nearer than tanh itself.
 #[test]
 fn one_and_tanh() {

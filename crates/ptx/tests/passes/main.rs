@@ -14,7 +14,7 @@ use judge::{assembled, tools};
 use tessera_lower::stage::Step;
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
-use tessera_ptx::{PtxCaps, compile, usual_classes};
+use tessera_ptx::{PtxCaps, compile, stamps, usual_classes};
 use tessera_target::frame::Frame;
 
 fn hopper() -> Emulated {
@@ -142,6 +142,65 @@ fn attention() {
     }
 }
 
+/// Rows that are three times a warpgroup's are shared by three of them, whole tiles and others; without
+/// the pass that divides them, and where rows meet, other ways are found.
+#[test]
+fn three_warpgroups() {
+    let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (192, 64, 64)) };
+    for size in [(384, 64, 192), (200, 72, 40)] {
+        let staged = check(&form, size, ROWS);
+        assert!(is_on_engine(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
+    }
+    let staged = check(&Form { off: Some("divide"), ..form }, (200, 72, 40), ROWS);
+    assert!(!staged.contains("replicas"), "{staged}");
+}
+
+#[test]
+fn attention_of_three_warpgroups() {
+    let text = case(include_str!("../../../lower/tests/engine/three.tir"));
+    let (h, s) = (2, 200);
+    let mut runs = Runs::new(text, vec![("h", h), ("s", s)], [h, 2, 1]);
+    runs.machine = hopper();
+    let ints = |seed| integers((h * s * 64) as usize, seed, -3);
+    // Scores that outgrow the reference in the rows of one warpgroup alone.
+    let q: Vec<f64> = ints(1)
+        .iter()
+        .enumerate()
+        .map(|(i, x)| if (64..100).contains(&(i / 64)) { x * 24.0 } else { *x })
+        .collect();
+    let k: Vec<f64> =
+        ints(2).iter().enumerate().map(|(i, x)| x * (1 + i / 64 / 64 * 7) as f64).collect();
+    let array = |values: &[f64]| plain(&[h, s, 64], DType::BF16, values);
+    let (wanted, got, staged) = runs.run(&[array(&q), array(&k), array(&ints(3)), array(&ints(4))]);
+    assert!(is_on_engine(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
+    for (i, (w, g)) in wanted.values().iter().zip(got.values()).enumerate() {
+        assert!((w - g).abs() <= 0.03 * w.abs().max(1.0), "element {i} is {g}, not {w}");
+    }
+}
+
+/// Loops say how long they take, where they are asked to, and the results stay the same.
+#[test]
+fn clocks_of_roles() {
+    let form =
+        Form { out: DType::BF16, off: Some("bare"), ..Form::new(DType::BF16, (128, 128, 64)) };
+    stamps::begin();
+    check(&form, (300, 136, 136), ROWS);
+    let found = stamps::end();
+    assert_eq!(found.left_out, 0);
+    // Six tiles, of three turns each.
+    for role in ["work", "load"] {
+        let own: Vec<_> = found.list.iter().filter(|s| s.role == role).collect();
+        assert_eq!(own.iter().map(|s| s.turns).sum::<u32>(), 18, "{found:?}");
+        assert!(own.iter().all(|s| s.end > s.begin), "{found:?}");
+        // 128x128x64 products at 2048 in a clock.
+        let least = if role == "work" { 512 } else { 0 };
+        assert!(own.iter().all(|s| s.least == least), "{found:?}");
+    }
+    stamps::begin();
+    check(&Form { off: None, ..form }, (300, 136, 136), ROWS);
+    assert_eq!(stamps::end().list, []);
+}
+
 /// Stores that are put off: loops shorter than a tile has pieces, as long, and longer; one group a
 /// block and several; results of 16 bits and of 32, of two, three and four pieces.
 #[test]
@@ -217,10 +276,11 @@ fn attention_of_growing_scores() {
 fn assembles_without_spills_or_serialised_products() {
     let Some(tools) = tools() else { return };
     let attention = case(include_str!("../../../lower/tests/engine/attention.tir"));
+    let three = case(include_str!("../../../lower/tests/engine/three.tir"));
     let gemm = |out| Form { out, ..Form::new(DType::BF16, (128, 256, 64)) }.text();
     let plain =
         Form { off: Some("defer"), out: DType::BF16, ..Form::new(DType::BF16, (128, 256, 64)) };
-    for text in [gemm(DType::BF16), gemm(DType::F32), plain.text(), attention] {
+    for text in [gemm(DType::BF16), gemm(DType::F32), plain.text(), attention, three] {
         let func = form::tile_func(&text);
         let caps = PtxCaps::of(90, true).unwrap();
         let classes = usual_classes(&Frame::new(&func).unwrap());

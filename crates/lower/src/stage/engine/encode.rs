@@ -8,7 +8,7 @@
 use super::super::open::Open;
 use super::super::seeds::extents;
 use super::super::threads::{Team, elements, feeds_product};
-use super::super::{MatrixRow, Staging};
+use super::super::{MatrixRow, Off, Staging, Step};
 use super::{GROUP, LANES, Refusal};
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, Loc};
@@ -25,22 +25,32 @@ pub const COLUMNS: u32 = 256;
 const MOST_BOX: u32 = 256;
 /// Elements of one tile that a thread may hold.
 const MOST_HELD: u64 = 128;
-/// More warps would leave each too few registers.
+/// More warps would leave each too few registers, unless each has fewer columns too: then as many
+/// warpgroups as this share a tile of just their rows.
 const MOST_WARPS: u32 = 8;
+const ODD_GROUPS: u32 = 3;
 
-/// The warps that hold the sums, if all products of the function are ones of the engine.
-pub fn team(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Refusal> {
+/// The warps that hold the sums, if all products of the function are ones of the engine; and how many
+/// times as many there are, each with its share of the rows (see `divide`).
+pub fn team(func: &TileFunc, staging: &Staging<'_>) -> Result<(Team, u32), Refusal> {
     let mut rows = u32::MAX;
+    let mut alike = true;
     for id in func.walk() {
         if func.ops[id].code == TileOp::Mma {
             product(func, staging, id)?;
-            rows = rows.min(extents(func.ty(func.ops[id].result()))[0]);
+            let own = extents(func.ty(func.ops[id].result()))[0];
+            alike &= rows == u32::MAX || rows == own;
+            rows = rows.min(own);
         }
     }
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let pinned = config.and_then(|c| c.get("num_warps").and_then(Attr::as_int)).filter(|&n| n != 0);
     let most = rows / ROWS * GROUP;
+    let off = Off::of(func);
+    let whole = [Step::Divide, Step::Feeds, Step::Roles].iter().all(|&step| !off.has(step));
+    let odd = rows == ODD_GROUPS * ROWS && alike && whole;
     let warps = match pinned.map(u32::try_from) {
+        None if odd => most,
         None => most.min(MOST_WARPS),
         Some(Ok(n)) if n > 0 && n.is_multiple_of(GROUP) && n <= most => n,
         Some(_) => {
@@ -51,17 +61,19 @@ pub fn team(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Refusal> {
         }
     };
     // Layouts divide by powers of two.
-    let warps = 1 << warps.ilog2();
+    let parts = if odd && warps == ODD_GROUPS * GROUP { ODD_GROUPS } else { 1 };
+    let warps = 1 << (warps / parts).ilog2();
+    let threads = warps * parts * LANES;
     for id in func.walk() {
         for &v in &func.ops[id].results {
             let fed = func.ops[id].code == TileOp::Load && feeds_product(func, v);
-            let each = elements(func.ty(v)).div_ceil(u64::from(warps * LANES));
+            let each = elements(func.ty(v)).div_ceil(u64::from(threads));
             if each > MOST_HELD && !fed && source(func, v).is_none() {
-                return Err(format!("{} is more than {} threads hold", func.ty(v), warps * LANES));
+                return Err(format!("{} is more than {threads} threads hold", func.ty(v)));
             }
         }
     }
-    Ok(Team { warps, blocks: 1 })
+    Ok((Team { warps, blocks: 1 }, parts))
 }
 
 /// How the engine takes an operand.

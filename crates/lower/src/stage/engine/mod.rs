@@ -13,13 +13,15 @@
 //! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
 //!    also where that is the first of another loop;
 //! 7. `defer`: a finished tile leaves while the next is computed;
-//! 8. `roles`: the function is cut along the rings.
+//! 8. `roles`: the function is cut along the rings;
+//! 9. `divide`: three warpgroups share the rows, where there are three times 64.
 //!
 //! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
 //! staged for products of warps instead, and a note says why.
 
 mod budget;
 mod defer;
+mod divide;
 mod encode;
 mod epilogue;
 mod feeds;
@@ -112,7 +114,7 @@ fn built(
     slots: u32,
     defer: bool,
 ) -> Result<Option<StagedFunc>, Refusal> {
-    let team = encode::team(func, staging)?;
+    let (team, parts) = encode::team(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
     let opened = open(func, staging, team, &layouts).map_err(told)?;
@@ -128,7 +130,8 @@ fn built(
         now = sound(tiles::tiles(&now));
     }
     let most = budget::most_slots(&now, slots);
-    if runs(Step::Epilogue) {
+    // What leaves through shared memory leaves as a whole.
+    if runs(Step::Epilogue) && parts == 1 {
         now = sound(epilogue::epilogue(&now, staging, team, most, defer)?);
     }
     // Without rings there is nothing to cut along, and all threads load.
@@ -137,7 +140,7 @@ fn built(
     }
     now = sound(feeds::feeds(&now, staging, most)?);
     if runs(Step::Rotate) {
-        now = sound(rotate::rotate(&now, team.warps));
+        now = sound(rotate::rotate(&now, team.warps * parts));
     }
     if runs(Step::Pair) {
         now = sound(pair::pair(&now));
@@ -146,8 +149,12 @@ fn built(
         let Some(deferred) = defer::defer(&now) else { return Ok(None) };
         now = sound(deferred);
     }
+    if parts > 1 {
+        let cut = roles::roles(&now, staging, team, parts)?;
+        return Ok(Some(divide::divide(&cut, parts)?));
+    }
     Ok(Some(match runs(Step::Roles) {
-        true => roles::roles(&now, staging, team)?,
+        true => roles::roles(&now, staging, team, 1)?,
         false => now,
     }))
 }

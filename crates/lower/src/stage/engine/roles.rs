@@ -18,7 +18,13 @@ use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<StagedFunc, Refusal> {
+/// The cut function. Registers and threads are those of `parts` teams, which `divide` makes of one.
+pub fn roles(
+    func: &StagedFunc,
+    staging: &Staging<'_>,
+    team: Team,
+    parts: u32,
+) -> Result<StagedFunc, Refusal> {
     let body = &func.blocks[func.body].ops;
     // What comes first is numbers and memory for both.
     let first =
@@ -56,7 +62,7 @@ pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<Sta
         own.iter().map(count).sum()
     };
     let most = feeders.iter().map(fields).max().unwrap_or(0);
-    let pools = budget::registers(staging, team.warps, most);
+    let pools = budget::registers(staging, team.warps * parts, most);
     let pools = pools.filter(|_| !Off::of(func).has(Step::Pools));
 
     let spec = OpSpec::new(StagedOp::Roles, &[]);
@@ -83,7 +89,7 @@ pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<Sta
     }
     rw.builder(inside, loc.clone()).yield_(&[]);
     rw.builder(top, loc).return_();
-    let threads = i64::from((team.warps + GROUP) * LANES);
+    let threads = i64::from((team.warps * parts + GROUP) * LANES);
     rw.new.attrs.set("threads", Attr::Int(threads));
     Ok(rw.new)
 }

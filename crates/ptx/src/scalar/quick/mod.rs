@@ -11,9 +11,10 @@ mod log;
 mod pow;
 mod smooth;
 
+use super::Scalars;
 use super::emit::Emit;
 use super::val::Val;
-use crate::inst::Alu;
+use crate::inst::{Alu, Opnd, Reg, Ty};
 use tessera_numerics::ScalarFn;
 
 impl Emit {
@@ -43,6 +44,25 @@ impl Emit {
             }
             // The others are single instructions.
             _ => x,
+        }
+    }
+}
+
+impl Scalars<'_> {
+    /// `times` tanh of x times another number, of which `by` is as many as [`Scalars::tanh_exponent`]
+    /// says; within 2^-21 times `times`.
+    pub fn tanh_times(&mut self, x: Reg, by: Opnd, times: f64) -> Reg {
+        self.emit(|e| {
+            let x = e.val(x, Ty::F32);
+            smooth::tanh_far(x, Val::new(e, by, Ty::F32), times).reg()
+        })
+    }
+
+    /// The exponent of two for a factor of what a tanh is of.
+    pub fn tanh_exponent(&mut self, factor: Option<Reg>) -> Opnd {
+        match factor {
+            Some(r) => self.emit(|e| (e.val(r, Ty::F32) * smooth::TANH_EXPONENT).reg()).into(),
+            None => Opnd::F32((smooth::TANH_EXPONENT as f32).to_bits()),
         }
     }
 }

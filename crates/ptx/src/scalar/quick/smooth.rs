@@ -25,11 +25,20 @@ const ERF_END: f64 = 4.0;
 
 /// `1 - 2 / (1 + e^2x)`, and a polynomial near 0, where that would lose digits.
 pub fn tanh(x: Val<'_>) -> Val<'_> {
-    let e = (x * (2.0 * LOG2_E)).approx(Alu::Ex2Approx);
-    let far = inverse_of(e + 1.0).fma(-2.0, 1.0);
+    let far = tanh_far(x, x.c(TANH_EXPONENT), 1.0);
     let t = x * x;
     let near = x * t.horner(&TANH);
     t.lt(TANH_NEAR).pick(near, far)
+}
+
+/// e^2x is 2 to the power of so many times x.
+pub const TANH_EXPONENT: f64 = 2.0 * LOG2_E;
+
+/// A number times `1 - 2 / (1 + 2^(x·by))`: near 0 its error is 2^-22 of the number, and not of the
+/// result.
+pub fn tanh_far<'e>(x: Val<'e>, by: Val<'e>, times: f64) -> Val<'e> {
+    let e = (x * by).approx(Alu::Ex2Approx);
+    inverse_of(e + 1.0).fma(-2.0 * times, times)
 }
 
 /// `1 / (1 + e^-x)`. For negative `x` the result is small, and so is its error.
