@@ -114,7 +114,8 @@ def forward(
     acc = ts.tile.zeros((BM, DV), ts.f32)
     m = ts.tile.full((BM,), -math.inf, ts.f32)
     l = ts.tile.zeros((BM,), ts.f32)
-    # Blocks begin at multiples of BN: first those with an edge on the left, then whole ones, then an edge on the right.
+    # Blocks begin at multiples of BN. Those with an edge on the right come first: what a first block costs, and what a mask
+    # costs, is then paid once. Whole ones follow, and those with an edge on the left.
     begin = ts.tile.cast(0, ts.i64)
     end = Sk
     whole = begin
@@ -125,21 +126,22 @@ def forward(
     if low:
         begin = max(0, min((q0 + lowest) // BN * BN, end))
         whole = max(begin, min(ts.cdiv(q0 + BM - 1 + lowest, BN) * BN, ts.cdiv(end, BN) * BN))
-        for k0 in ts.tile.range(begin, whole, BN):
-            acc, m, l = step(
-                acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, True, high, scores, X, Y, changes,
-                mask, Z, W, masks,
-            )  # fmt: skip
-    for k0 in ts.tile.range(whole, edge, BN):
-        acc, m, l = step(
-            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
-            mask, Z, W, masks,
-        )  # fmt: skip
     for k0 in ts.tile.range(max(whole, edge), end, BN):
         acc, m, l = step(
             acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
             mask, Z, W, masks,
         )  # fmt: skip
+    for k0 in ts.tile.range(whole, edge, BN):
+        acc, m, l = step(
+            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
+            mask, Z, W, masks,
+        )  # fmt: skip
+    if low:
+        for k0 in ts.tile.range(begin, whole, BN):
+            acc, m, l = step(
+                acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, True, high, scores, X, Y, changes,
+                mask, Z, W, masks,
+            )  # fmt: skip
     O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
     if keep:
         LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)

@@ -101,8 +101,17 @@ impl Select<'_> {
 
     /// Puts what the next turn begins with in place.
     pub fn carry_on(&mut self, carried: &[Carried], next: &[Value]) {
+        self.carry_some(carried.iter(), next);
+    }
+
+    /// The same of some of them.
+    pub fn carry_some<'c>(
+        &mut self,
+        carried: impl Iterator<Item = &'c Carried>,
+        next: &[Value],
+    ) {
         let (mut to, mut from) = (Vec::new(), Vec::new());
-        for (carried, &v) in carried.iter().zip(next) {
+        for (carried, &v) in carried.zip(next) {
             match carried {
                 Carried::Regs(regs) => {
                     to.push(regs.clone());
@@ -230,9 +239,13 @@ impl Select<'_> {
         self.begin_rotation(id);
         self.asm.place(again);
         self.block(body)?;
+        let mut at = i;
+        if self.takes_turns(id, &carried, &next) {
+            at = self.second_turn(id, (i, hi, step), &carried, done)?;
+        }
         self.carry_on(&carried, &next);
         self.end_turn();
-        let stepped = self.asm.int(Alu::Add, Ty::S64, &[i.into(), step.into()]);
+        let stepped = self.asm.int(Alu::Add, Ty::S64, &[at.into(), step.into()]);
         self.asm.mov_to(Ty::B64, i, stepped);
         let more = self.asm.setp(Cmp::Lt, Ty::S64, i, hi);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
@@ -299,7 +312,8 @@ impl Select<'_> {
         let before = self.sync_state();
         self.block(op.regions[0])?;
         let values = self.yielded(op.regions[0]);
-        let results = self.carry(&op.results, &values);
+        let as_words: Vec<bool> = op.results.iter().map(|&v| self.is_left_as_words(v)).collect();
+        let results = self.carry_as(&op.results, &values, &as_words);
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.asm.place(otherwise);
         let then = self.swap_sync_state(before);

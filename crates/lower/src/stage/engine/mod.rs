@@ -9,7 +9,7 @@
 //! 4. `feeds`: what products read is filled into rings instead;
 //! 5. `rotate`: a product is still under way while the next turn begins;
 //! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
-//!    also where that is the first of another loop;
+//!    also where that is the first of another loop, or of the next group;
 //! 7. `defer`: a finished tile leaves while the next is computed;
 //! 8. `roles`: the function is cut along the rings.
 //!
@@ -90,14 +90,25 @@ pub fn stage(
 
 /// With stores put off where that can be and registers allow it.
 fn attempt(func: &TileFunc, staging: &Staging<'_>, slots: u32) -> Result<StagedFunc, Refusal> {
-    if !Off::of(func).has(Step::Defer)
-        && let Ok(Some(staged)) = built(func, staging, slots, true)
+    let off = Off::of(func);
+    if !off.has(Step::Defer)
+        && let Ok(Some(staged)) = built(func, staging, slots, true, off)
         && budget::has_room(&staged)
     {
         return Ok(staged);
     }
-    let plain = built(func, staging, slots, false)?;
-    Ok(plain.expect("only stores that are put off may be missing"))
+    let plain = |off: Off| -> Result<StagedFunc, Refusal> {
+        let plain = built(func, staging, slots, false, off)?;
+        Ok(plain.expect("only stores that are put off may be missing"))
+    };
+    let staged = plain(off)?;
+    // What a group leaves to the next may not fit beside that one's.
+    match verify(&staged) {
+        Err(errors) if errors.iter().any(|e| e.code == Code::E_TILE_LOWERING) => {
+            plain(off.with(Step::Across))
+        }
+        _ => Ok(staged),
+    }
 }
 
 /// The function after all steps. With `defer` none where no store is put off.
@@ -106,12 +117,12 @@ fn built(
     staging: &Staging<'_>,
     slots: u32,
     defer: bool,
+    off: Off,
 ) -> Result<Option<StagedFunc>, Refusal> {
     let team = encode::team(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
     let opened = open(func, staging, team, &layouts).map_err(told)?;
-    let off = Off::of(func);
     let runs = |step: Step| !off.has(step);
     let mut now = sound(opened);
     if runs(Step::Tiles) {
@@ -130,7 +141,7 @@ fn built(
         now = sound(rotate::rotate(&now, team.warps));
     }
     if runs(Step::Pair) {
-        now = sound(pair::pair(&now));
+        now = sound(pair::pair(&now, off));
     }
     if defer {
         let Some(deferred) = defer::defer(&now) else { return Ok(None) };

@@ -15,11 +15,15 @@
 //! ```
 //!
 //! What the second product takes from memory is filled where it was, so a ring needs a second slot for
-//! what is read a turn later. Loops that follow each other are one sequence of turns (`chain`).
+//! what is read a turn later. Loops that follow each other are one sequence of turns (`chain`), and so
+//! are the groups that a block takes one after another (`across`).
 
+mod across;
 mod chain;
 
+use super::super::{Off, Step};
 use super::flow::{Users, users, yielded};
+use across::Across;
 use chain::{Chain, chained, chains};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Rewriter, Type, Value, ValueDef};
@@ -30,7 +34,7 @@ use tessera_tile::TileOp;
 /// Slots of a ring that is read a turn later.
 const LEAST: u32 = 2;
 
-pub fn pair(func: &StagedFunc) -> StagedFunc {
+pub fn pair(func: &StagedFunc, off: Off) -> StagedFunc {
     let users = users(func);
     let mut plans = BTreeMap::new();
     for id in func.walk() {
@@ -41,13 +45,25 @@ pub fn pair(func: &StagedFunc) -> StagedFunc {
     if plans.is_empty() {
         return func.clone();
     }
-    let chains = chains(func, &users, &plans);
+    let chains = if off.has(Step::Chain) { Vec::new() } else { chains(func, &users, &plans) };
+    let across = match off.has(Step::Across) {
+        true => None,
+        false => Across::of(func, &users, &plans, &chains),
+    };
+    let found = Found { plans, chains, across };
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     for &id in &func.blocks[func.body].ops {
-        emit(&mut rw, &plans, &chains, id, body);
+        emit(&mut rw, &found, id, body);
     }
     rw.new
+}
+
+/// What is done to the loops of a function.
+struct Found {
+    plans: BTreeMap<OpId, Plan>,
+    chains: Vec<Chain>,
+    across: Option<Across>,
 }
 
 type Ops = BTreeSet<OpId>;
@@ -389,20 +405,21 @@ fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
     reached
 }
 
-fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chains: &[Chain], id: OpId, into: BlockId) {
-    let of = chains.iter().find(|c| c.loops.contains(&id) || c.between.contains(&id));
-    match (of, plans.get(&id)) {
+fn emit(rw: &mut Rw<'_>, found: &Found, id: OpId, into: BlockId) {
+    if let Some(across) = found.across.as_ref().filter(|a| a.tiles == id) {
+        return across::tiles(rw, &found.plans, across, into);
+    }
+    let of = found.chains.iter().find(|c| c.loops.contains(&id) || c.between.contains(&id));
+    match (of, found.plans.get(&id)) {
         // All of it stands where its first loop does.
         (Some(chain), _) => {
             if chain.loops[0] == id {
-                chained(rw, plans, chain, into);
+                chained(rw, &found.plans, chain, into);
             }
         }
         (None, Some(plan)) => turned(rw, plan, id, into),
         (None, None) => {
-            rw.copy_op_with(id, into, &mut |rw, inner, block| {
-                emit(rw, plans, chains, inner, block)
-            });
+            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, found, inner, block));
         }
     }
 }
@@ -419,7 +436,8 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[any]).results(types);
     let branch = build.op(spec).expect("result types are given");
     let [some, none] = [0, 1].map(|i| rw.new.ops[branch].regions[i]);
-    let (second, begin) = first_turn(rw, plan, some, [lo, step], &inits);
+    let begin = first_turn(rw, plan, some, lo, &inits);
+    let second = rw.builder(some, loc.clone()).ew(ScalarFn::Add, &[lo, step]);
     let results = later_turns(rw, plan, id, some, [second, hi, step], &begin);
 
     // The second product of the last turn.
@@ -443,15 +461,15 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     }
 }
 
-/// The first turn, up to its second product. Where the next begins, and what it begins with: what the
-/// loop carries but its sums, and what the tail takes.
+/// The first turn, up to its second product. What the next begins with: what the loop carries but its
+/// sums, and what the tail takes.
 fn first_turn(
     rw: &mut Rw<'_>,
     plan: &Plan,
     into: BlockId,
-    [lo, step]: [Value; 2],
+    lo: Value,
     inits: &[Value],
-) -> (Value, Vec<Value>) {
+) -> Vec<Value> {
     let old = rw.old;
     let args = &old.blocks[plan.body].args;
     rw.set(args[0], lo);
@@ -470,8 +488,7 @@ fn first_turn(
         .map(|&i| if plan.counters.contains(&i) { inits[i] } else { rw.get(next[i]) })
         .collect();
     begin.extend(plan.cross.iter().map(|&v| rw.get(v)));
-    let loc = old.ops[plan.first].loc.clone();
-    (rw.builder(into, loc).ew(ScalarFn::Add, &[lo, step]), begin)
+    begin
 }
 
 /// The turns after the first, each with the second product of the one before. What they leave.
@@ -505,7 +522,7 @@ fn later_turns(
     for (&i, &v) in carried.iter().zip(&here) {
         rw.set(args[i + 1], v);
     }
-    one_turn(rw, plan, to, &here[carried.len()..]);
+    one_turn(rw, plan, to, &here[carried.len()..], None);
     let next = yielded(old, plan.body);
     let mut end: Vec<Value> = carried.iter().map(|&i| rw.get(next[i])).collect();
     end.extend(plan.cross.iter().map(|&v| rw.get(v)));
@@ -523,7 +540,15 @@ fn copy(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, wanted: impl Fn(OpId) -> bool
     }
 }
 
-fn one_turn(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
+/// A turn with the second product of the one before. Where that belongs to another group, this one
+/// begins with sums of its own; gives the sums of the one before.
+fn one_turn(
+    rw: &mut Rw<'_>,
+    plan: &Plan,
+    to: BlockId,
+    cross: &[Value],
+    own: Option<Value>,
+) -> Value {
     let old = rw.old;
     let args = &old.blocks[plan.body].args;
     let place = |id: OpId| old.blocks[plan.body].ops.iter().position(|&o| o == id);
@@ -557,10 +582,23 @@ fn one_turn(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
     let rest =
         |id: OpId, product: OpId, done: OpId| id != product && id != done && !before(id, product);
     copy(rw, plan, to, |id| plan.front.contains(&id) && rest(id, plan.first, plan.first_done));
-    copy(rw, plan, to, |id| plan.middle.contains(&id));
+    part(rw, plan, to, &plan.middle, own.is_some());
     rw.copy_op(plan.second_done, to);
     let sums = rw.get(old.ops[plan.second_done].result());
     copy(rw, plan, to, |id| plan.tail.contains(&id) && rest(id, plan.second, plan.second_done));
-    rw.set(args[plan.sums + 1], sums);
-    copy(rw, plan, to, |id| plan.late.contains(&id));
+    rw.set(args[plan.sums + 1], own.unwrap_or(sums));
+    part(rw, plan, to, &plan.late, own.is_some());
+    sums
+}
+
+/// Copies some ops of a turn, of the first one what is known to be done there.
+fn part(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, ops: &Ops, is_first: bool) {
+    match is_first {
+        true => {
+            for &id in rw.old.blocks[plan.body].ops.iter().filter(|&id| ops.contains(id)) {
+                super::first::copy(rw, id, to);
+            }
+        }
+        false => copy(rw, plan, to, |id| ops.contains(&id)),
+    }
 }
