@@ -16,7 +16,8 @@ pub enum Carried {
     /// A tile of narrow elements as the words that it was loaded in.
     Words(Vec<Reg>),
     /// An accumulator stays in the registers it was opened in: the matrix engine may be adding to
-    /// them. `first` is false until the first turn has put numbers there, where none are before.
+    /// them. `first` is false until the first turn has put numbers there, where none are before. So are
+    /// sums that begin as zero and are opened first of all in each turn.
     Pending {
         regs: Vec<Reg>,
         first: Option<Reg>,
@@ -58,6 +59,10 @@ impl Select<'_> {
                     self.fill_empty(&p);
                     Carried::Pending { regs: p.regs, first: None }
                 }
+                None if self.begins_as_nothing(arg, init) => {
+                    let first = Some(self.asm.mov(Ty::Pred, Opnd::Int(0)));
+                    Carried::Pending { regs: self.fresh(arg), first }
+                }
                 None if words => {
                     let words = self.words_of(init);
                     let regs: Vec<Reg> = words.iter().map(|r| self.asm.reg(r.class)).collect();
@@ -93,6 +98,7 @@ impl Select<'_> {
         match carried {
             Carried::Regs(regs) => self.bind(v, regs),
             Carried::Words(words) => self.set(v, Repr::Packed(words.clone())),
+            Carried::Pending { regs, .. } if self.func.ty(v).is_tile() => self.bind(v, regs),
             Carried::Pending { regs, .. } => {
                 self.set(v, Repr::Pending(Pending { regs: regs.clone(), add: Add::Yes }));
             }
@@ -120,6 +126,11 @@ impl Select<'_> {
                 Carried::Words(words) => {
                     to.push(words.clone());
                     from.push(self.words_of(v));
+                }
+                Carried::Pending { regs, first: Some(p) } if self.func.ty(v).is_tile() => {
+                    to.push(regs.clone());
+                    from.push(self.values_of(v));
+                    self.asm.mov_to(Ty::Pred, *p, Opnd::Int(1));
                 }
                 Carried::Pending { regs, first } => {
                     let next = self.pending(v);

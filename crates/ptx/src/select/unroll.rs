@@ -19,7 +19,9 @@ impl Select<'_> {
     pub fn takes_turns(&self, id: OpId, carried: &[Carried], next: &[Value]) -> bool {
         let func = self.func;
         let body = func.ops[id].regions[0];
-        let pending = carried.iter().any(|c| matches!(c, Carried::Pending { .. }));
+        let pending = carried.iter().zip(next).any(|(c, &v)| {
+            matches!(c, Carried::Pending { .. }) && !func.ty(v).is_tile()
+        });
         if pending || Off::of(func).has(Step::Unroll) {
             return false;
         }

@@ -334,8 +334,6 @@ struct Turn<'p> {
     inits: Vec<Value>,
     /// What the second product of the group before takes.
     cross: Vec<Value>,
-    /// The type of its sums.
-    sums: Type,
     loc: Loc,
 }
 
@@ -378,13 +376,11 @@ pub fn tiles(rw: &mut Rw<'_>, plans: &Plans, across: &Across, into: BlockId) {
         (open, &types, &loc),
         to,
         |rw, some| {
-            let mut state = turn.first(rw, 0, some, true);
-            let sums = state.pop().expect("sums come last");
-            turn.end(rw, some, sums, taken);
-            state
+            turn.first(rw, 0, some, Some(taken))
         },
-        |rw, none| turn.first(rw, 0, none, false),
+        |rw, none| turn.first(rw, 0, none, None),
     );
+    let state: Vec<Value> = state.into_iter().map(|v| settled(&rw.new, v)).collect();
     let (state, begun) = turn.later(rw, to, state);
     for &id in &across.now {
         rw.copy_op(id, to);
@@ -436,8 +432,7 @@ impl<'p> Turn<'p> {
         }
         let head = &old.ops[across.loops[0]];
         let inits = head.group("init").iter().map(|&v| rw.get(v)).collect();
-        let sums = old.ty(head.results[plans[&across.loops[0]].sums]).clone();
-        Self { across, plans, any, from, inits, cross, sums, loc }
+        Self { across, plans, any, from, inits, cross, loc }
     }
 
     fn head(&self) -> &Plan {
@@ -467,20 +462,25 @@ impl<'p> Turn<'p> {
         out
     }
 
-    /// The first turn of the first loop from the `n`th on that has any; with `joined` together with the
-    /// second product of the group before, whose sums come last.
-    fn first(&self, rw: &mut Rw<'_>, n: usize, into: BlockId, joined: bool) -> Vec<Value> {
+    /// The first turn of the first loop from the `n`th on that has any; together with the second
+    /// product of the group before and its end, where that has left something.
+    fn first(
+        &self,
+        rw: &mut Rw<'_>,
+        n: usize,
+        into: BlockId,
+        left: Option<&[Value]>,
+    ) -> Vec<Value> {
         let old = rw.old;
-        let Some(&id) = self.across.loops.get(n) else { return self.none(rw, into, joined) };
-        let mut types = self.types(rw);
-        types.extend(joined.then(|| self.sums.clone()));
+        let Some(&id) = self.across.loops.get(n) else { return self.none(rw, into, left) };
+        let types = self.types(rw);
         let turn = |rw: &mut Rw<'_>, block: BlockId| {
             let plan = &self.plans[&id];
             let inits: Vec<Value> = self.across.places[n].iter().map(|&i| self.inits[i]).collect();
-            if !joined {
+            let Some(left) = left else {
                 let begin = first_turn(rw, plan, block, self.from[n], &inits);
                 return self.ordered(rw, n, &begin, true);
-            }
+            };
             let args = &old.blocks[plan.body].args;
             rw.set(args[0], self.from[n]);
             for (&arg, &init) in args[1..].iter().zip(&inits) {
@@ -491,28 +491,33 @@ impl<'p> Turn<'p> {
             let mut begin: Vec<Value> =
                 plan.carried(old).iter().map(|&i| rw.get(next[i])).collect();
             begin.extend(plan.cross.iter().map(|&v| rw.get(v)));
-            let mut state = self.ordered(rw, n, &begin, true);
-            state.push(sums);
-            state
+            // Here, and not where the branches meet: sums stay where they are.
+            self.end(rw, block, sums, left);
+            self.ordered(rw, n, &begin, true)
         };
-        let other = |rw: &mut Rw<'_>, block: BlockId| self.first(rw, n + 1, block, joined);
+        let other = |rw: &mut Rw<'_>, block: BlockId| self.first(rw, n + 1, block, left);
         branch(rw, (self.any[n], &types, &self.loc), into, turn, other)
     }
 
     /// No turn at all: the group before is still ended.
-    fn none(&self, rw: &mut Rw<'_>, into: BlockId, joined: bool) -> Vec<Value> {
+    fn none(&self, rw: &mut Rw<'_>, into: BlockId, left: Option<&[Value]>) -> Vec<Value> {
         let head = self.head();
         let kept = head.carried(rw.old);
         let mut state: Vec<Value> = kept.iter().map(|&i| self.inits[i]).collect();
-        state.extend(&self.cross);
-        if joined {
+        // Nobody reads what these would be.
+        let sums = rw.old.blocks[head.body].args[head.sums + 1];
+        let ty = rw.old.ty(sums);
+        let same = |v: Value| rw.old.ty(v) == ty;
+        let cross = head.cross.iter().zip(&self.cross);
+        state.extend(cross.map(|(&v, &c)| if same(v) { self.inits[head.sums] } else { c }));
+        if let Some(left) = left {
             let counts: Vec<Value> = head.counters.iter().map(|&i| self.inits[i]).collect();
             let (sums, counts) = tail(rw, head, into, &self.cross, &counts);
             for (i, count) in head.counters.iter().zip(counts) {
                 let at = kept.iter().position(|k| k == i).expect("counters are carried");
                 state[at] = count;
             }
-            state.push(sums);
+            self.end(rw, into, sums, left);
         }
         state
     }
@@ -588,6 +593,20 @@ fn tail(
     let next = yielded(old, plan.body);
     let counts = plan.counters.iter().map(|&i| rw.get(next[i])).collect();
     (rw.get(old.ops[plan.second_done].result()), counts)
+}
+
+/// What a branch leaves, where all its sides leave the same.
+fn settled(func: &StagedFunc, v: Value) -> Value {
+    let ValueDef::Result(id, i) = func.values[v].def else { return v };
+    let op = &func.ops[id];
+    if op.code != StagedOp::Tile(TileOp::If) {
+        return v;
+    }
+    let mut sides = op.regions.iter().map(|&r| settled(func, yielded(func, r)[i]));
+    match (sides.next(), sides.next()) {
+        (Some(a), Some(b)) if a == b => a,
+        _ => v,
+    }
 }
 
 /// A branch and what its sides leave.
