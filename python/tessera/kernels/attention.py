@@ -58,13 +58,13 @@ def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, l
     s = ts.tile.mma(q, K[b, hk, k0:k0 + BN, :].T, accumulator=ts.f32) * scale
     s = changed(s, b, h, rows, columns, scores, X, Y, changes)
     s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
-    # Places within the block are compared: short numbers.
+    # Places within the block are compared, and where the first row's edge lies: short numbers.
     if low:
-        first = ts.tile.clamp(rows + lowest - k0, 0, BN)
-        s = ts.tile.where(place >= ts.tile.cast(first, ts.i32), s, -math.inf)
+        first = ts.tile.cast(max(-BM, min(q0 + lowest - k0, BN)), ts.i32)
+        s = ts.tile.where(place >= ts.tile.arange(BM)[:, None] + first, s, -math.inf)
     if high:
-        after = ts.tile.clamp(rows + highest + 1 - k0, 0, BN)
-        s = ts.tile.where(place < ts.tile.cast(after, ts.i32), s, -math.inf)
+        after = ts.tile.cast(max(-BM, min(q0 + highest + 1 - k0, BN)), ts.i32)
+        s = ts.tile.where(place < ts.tile.arange(BM)[:, None] + after, s, -math.inf)
     s = masked(s, b, h, rows, columns, mask, Z, W, masks)
     m, l, p, alpha = ts.tile.softmax_online(m, l, s)
     acc = ts.tile.softmax_accumulate(acc, alpha, p, V[b, hk, k0:k0 + BN, :])

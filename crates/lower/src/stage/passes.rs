@@ -50,16 +50,12 @@ steps! {
     Pair = "pair",
     /// Loops of two products that follow each other are one sequence of turns.
     Chain = "chain",
-    /// The last product of a group is begun with the first of the next.
-    Across = "across",
     /// One role fills the rings, another works.
     Roles = "roles",
     /// Roles share registers unevenly.
     Pools = "pools",
     /// Warpgroups store their parts of a result each on its own.
     Apart = "apart",
-    /// Two turns of a loop stand in a row where words take turns in two sets of registers.
-    Unroll = "unroll",
     /// Blocks take one group after another where a group reads much at once.
     Persist = "persist",
     /// What all turns of a loop read alike is loaded before it.

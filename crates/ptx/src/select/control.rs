@@ -16,8 +16,7 @@ pub enum Carried {
     /// A tile of narrow elements as the words that it was loaded in.
     Words(Vec<Reg>),
     /// An accumulator stays in the registers it was opened in: the matrix engine may be adding to
-    /// them. `first` is false until the first turn has put numbers there, where none are before. So are
-    /// sums that begin as zero and are opened first of all in each turn.
+    /// them. `first` is false until the first turn has put numbers there, where none are before.
     Pending {
         regs: Vec<Reg>,
         first: Option<Reg>,
@@ -59,10 +58,6 @@ impl Select<'_> {
                     self.fill_empty(&p);
                     Carried::Pending { regs: p.regs, first: None }
                 }
-                None if self.begins_as_nothing(arg, init) => {
-                    let first = Some(self.asm.mov(Ty::Pred, Opnd::Int(0)));
-                    Carried::Pending { regs: self.fresh(arg), first }
-                }
                 None if words => {
                     let words = self.words_of(init);
                     let regs: Vec<Reg> = words.iter().map(|r| self.asm.reg(r.class)).collect();
@@ -98,7 +93,6 @@ impl Select<'_> {
         match carried {
             Carried::Regs(regs) => self.bind(v, regs),
             Carried::Words(words) => self.set(v, Repr::Packed(words.clone())),
-            Carried::Pending { regs, .. } if self.func.ty(v).is_tile() => self.bind(v, regs),
             Carried::Pending { regs, .. } => {
                 self.set(v, Repr::Pending(Pending { regs: regs.clone(), add: Add::Yes }));
             }
@@ -107,17 +101,8 @@ impl Select<'_> {
 
     /// Puts what the next turn begins with in place.
     pub fn carry_on(&mut self, carried: &[Carried], next: &[Value]) {
-        self.carry_some(carried.iter(), next);
-    }
-
-    /// The same of some of them.
-    pub fn carry_some<'c>(
-        &mut self,
-        carried: impl Iterator<Item = &'c Carried>,
-        next: &[Value],
-    ) {
         let (mut to, mut from) = (Vec::new(), Vec::new());
-        for (carried, &v) in carried.zip(next) {
+        for (carried, &v) in carried.iter().zip(next) {
             match carried {
                 Carried::Regs(regs) => {
                     to.push(regs.clone());
@@ -126,11 +111,6 @@ impl Select<'_> {
                 Carried::Words(words) => {
                     to.push(words.clone());
                     from.push(self.words_of(v));
-                }
-                Carried::Pending { regs, first: Some(p) } if self.func.ty(v).is_tile() => {
-                    to.push(regs.clone());
-                    from.push(self.values_of(v));
-                    self.asm.mov_to(Ty::Pred, *p, Opnd::Int(1));
                 }
                 Carried::Pending { regs, first } => {
                     let next = self.pending(v);
@@ -250,13 +230,9 @@ impl Select<'_> {
         self.begin_rotation(id);
         self.asm.place(again);
         self.block(body)?;
-        let mut at = i;
-        if self.takes_turns(id, &carried, &next) {
-            at = self.second_turn(id, (i, hi, step), &carried, done)?;
-        }
         self.carry_on(&carried, &next);
         self.end_turn();
-        let stepped = self.asm.int(Alu::Add, Ty::S64, &[at.into(), step.into()]);
+        let stepped = self.asm.int(Alu::Add, Ty::S64, &[i.into(), step.into()]);
         self.asm.mov_to(Ty::B64, i, stepped);
         let more = self.asm.setp(Cmp::Lt, Ty::S64, i, hi);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));

@@ -34,7 +34,6 @@ mod stmatrix;
 mod sync;
 mod tiles;
 mod tma;
-mod unroll;
 mod value;
 mod wgmma;
 mod wgmma_plan;

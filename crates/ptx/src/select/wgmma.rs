@@ -86,10 +86,12 @@ impl Select<'_> {
 
     /// Registers for an accumulator that begins as a tile.
     fn open(&mut self, at: OpId, tile: Value) -> Pending {
-        if let Repr::Pending(p) = self.repr(tile) {
-            return p.clone();
-        }
-        let zero = self.is_zero(tile);
+        let zero = match self.repr(tile) {
+            Repr::Splat(r) => {
+                matches!(self.asm.known(*r), Some(Opnd::Int(0) | Opnd::F32(0) | Opnd::F64(0)))
+            }
+            _ => false,
+        };
         let n = self.layout(tile).regs();
         let fresh = |me: &mut Self| (0..n).map(|_| me.asm.reg(Class::B32)).collect::<Vec<_>>();
         if zero && !self.promotes() {
@@ -105,43 +107,6 @@ impl Select<'_> {
             }
         };
         Pending { regs, add: Add::Yes }
-    }
-
-    fn is_zero(&self, tile: Value) -> bool {
-        match self.repr(tile) {
-            Repr::Splat(r) => {
-                matches!(self.asm.known(*r), Some(Opnd::Int(0) | Opnd::F32(0) | Opnd::F64(0)))
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether a loop carries sums that begin as zero, and all that its turns do with what they find
-    /// there is to have the engine add to it: then it may begin without numbers.
-    pub fn begins_as_nothing(&mut self, arg: Value, init: Value) -> bool {
-        let func = self.func;
-        let ValueDef::Arg(block, _) = func.values[arg].def else { return false };
-        let counted = func.blocks[block].parent.map(|id| func.ops[id].code);
-        let engine = self.uses_engine()
-            && func.ty(arg).is_tile()
-            && is_of_warpgroups(&self.layout(arg))
-            && !self.promotes();
-        if !engine || counted != Some(StagedOp::Tile(TileOp::For)) || !self.is_zero(init) {
-            return false;
-        }
-        let only_user = |v: Value| {
-            let takes = |&id: &OpId| func.ops[id].operands.contains(&v);
-            let mut users = func.walk().into_iter().filter(takes);
-            users.next().filter(|_| users.next().is_none())
-        };
-        let opened = only_user(arg).filter(|&id| {
-            func.ops[id].code == StagedOp::MmaOpen && func.ops[id].block == block
-        });
-        let issued = opened.and_then(|id| only_user(func.ops[id].result()));
-        issued.is_some_and(|id| {
-            let op = &func.ops[id];
-            op.code == StagedOp::MmaIssue && op.block == block && self.is_engine_product(id)
-        })
     }
 
     /// Whether any sums of the function are added apart: then accumulators hold numbers at once.

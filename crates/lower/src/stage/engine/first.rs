@@ -33,7 +33,8 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
                     let inits = op.group("init");
                     let ends = inits.iter().zip(&old.ops[inner].operands);
                     for (&result, (&init, &v)) in op.results.iter().zip(ends) {
-                        let kept = scales(old, v, init) && number(&rw.new, rw.get(init), DEPTH) == Some(0.0);
+                        let kept = scales(old, v, init)
+                            && number(&rw.new, rw.get(init), DEPTH) == Some(0.0);
                         let value = rw.get(if kept { init } else { v });
                         rw.set(result, value);
                     }

@@ -9,7 +9,7 @@
 //! 4. `feeds`: what products read is filled into rings instead;
 //! 5. `rotate`: a product is still under way while the next turn begins;
 //! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
-//!    also where that is the first of another loop, or of the next group;
+//!    also where that is the first of another loop;
 //! 7. `defer`: a finished tile leaves while the next is computed;
 //! 8. `roles`: the function is cut along the rings.
 //!
@@ -97,18 +97,8 @@ fn attempt(func: &TileFunc, staging: &Staging<'_>, slots: u32) -> Result<StagedF
     {
         return Ok(staged);
     }
-    let plain = |off: Off| -> Result<StagedFunc, Refusal> {
-        let plain = built(func, staging, slots, false, off)?;
-        Ok(plain.expect("only stores that are put off may be missing"))
-    };
-    let staged = plain(off)?;
-    // What a group leaves to the next may not fit beside that one's.
-    match verify(&staged) {
-        Err(errors) if errors.iter().any(|e| e.code == Code::E_TILE_LOWERING) => {
-            plain(off.with(Step::Across))
-        }
-        _ => Ok(staged),
-    }
+    let plain = built(func, staging, slots, false, off)?;
+    Ok(plain.expect("only stores that are put off may be missing"))
 }
 
 /// The function after all steps. With `defer` none where no store is put off.

@@ -15,15 +15,12 @@
 //! ```
 //!
 //! What the second product takes from memory is filled where it was, so a ring needs a second slot for
-//! what is read a turn later. Loops that follow each other are one sequence of turns (`chain`), and so
-//! are the groups that a block takes one after another (`across`).
+//! what is read a turn later. Loops that follow each other are one sequence of turns (`chain`).
 
-mod across;
 mod chain;
 
 use super::super::{Off, Step};
 use super::flow::{Users, users, yielded};
-use across::Across;
 use chain::{Chain, chained, chains};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Rewriter, Type, Value, ValueDef};
@@ -46,24 +43,12 @@ pub fn pair(func: &StagedFunc, off: Off) -> StagedFunc {
         return func.clone();
     }
     let chains = if off.has(Step::Chain) { Vec::new() } else { chains(func, &users, &plans) };
-    let across = match off.has(Step::Across) {
-        true => None,
-        false => Across::of(func, &users, &plans, &chains),
-    };
-    let found = Found { plans, chains, across };
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     for &id in &func.blocks[func.body].ops {
-        emit(&mut rw, &found, id, body);
+        emit(&mut rw, &plans, &chains, id, body);
     }
     rw.new
-}
-
-/// What is done to the loops of a function.
-struct Found {
-    plans: BTreeMap<OpId, Plan>,
-    chains: Vec<Chain>,
-    across: Option<Across>,
 }
 
 type Ops = BTreeSet<OpId>;
@@ -405,21 +390,20 @@ fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
     reached
 }
 
-fn emit(rw: &mut Rw<'_>, found: &Found, id: OpId, into: BlockId) {
-    if let Some(across) = found.across.as_ref().filter(|a| a.tiles == id) {
-        return across::tiles(rw, &found.plans, across, into);
-    }
-    let of = found.chains.iter().find(|c| c.loops.contains(&id) || c.between.contains(&id));
-    match (of, found.plans.get(&id)) {
+fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chains: &[Chain], id: OpId, into: BlockId) {
+    let of = chains.iter().find(|c| c.loops.contains(&id) || c.between.contains(&id));
+    match (of, plans.get(&id)) {
         // All of it stands where its first loop does.
         (Some(chain), _) => {
             if chain.loops[0] == id {
-                chained(rw, &found.plans, chain, into);
+                chained(rw, plans, chain, into);
             }
         }
         (None, Some(plan)) => turned(rw, plan, id, into),
         (None, None) => {
-            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, found, inner, block));
+            rw.copy_op_with(id, into, &mut |rw, inner, block| {
+                emit(rw, plans, chains, inner, block)
+            });
         }
     }
 }
@@ -522,7 +506,7 @@ fn later_turns(
     for (&i, &v) in carried.iter().zip(&here) {
         rw.set(args[i + 1], v);
     }
-    one_turn(rw, plan, to, &here[carried.len()..], None);
+    one_turn(rw, plan, to, &here[carried.len()..]);
     let next = yielded(old, plan.body);
     let mut end: Vec<Value> = carried.iter().map(|&i| rw.get(next[i])).collect();
     end.extend(plan.cross.iter().map(|&v| rw.get(v)));
@@ -540,15 +524,8 @@ fn copy(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, wanted: impl Fn(OpId) -> bool
     }
 }
 
-/// A turn with the second product of the one before. Where that belongs to another group, this one
-/// begins with sums of its own; gives the sums of the one before.
-fn one_turn(
-    rw: &mut Rw<'_>,
-    plan: &Plan,
-    to: BlockId,
-    cross: &[Value],
-    own: Option<Value>,
-) -> Value {
+/// A turn with the second product of the one before.
+fn one_turn(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
     let old = rw.old;
     let args = &old.blocks[plan.body].args;
     let place = |id: OpId| old.blocks[plan.body].ops.iter().position(|&o| o == id);
@@ -582,23 +559,10 @@ fn one_turn(
     let rest =
         |id: OpId, product: OpId, done: OpId| id != product && id != done && !before(id, product);
     copy(rw, plan, to, |id| plan.front.contains(&id) && rest(id, plan.first, plan.first_done));
-    part(rw, plan, to, &plan.middle, own.is_some());
+    copy(rw, plan, to, |id| plan.middle.contains(&id));
     rw.copy_op(plan.second_done, to);
     let sums = rw.get(old.ops[plan.second_done].result());
     copy(rw, plan, to, |id| plan.tail.contains(&id) && rest(id, plan.second, plan.second_done));
-    rw.set(args[plan.sums + 1], own.unwrap_or(sums));
-    part(rw, plan, to, &plan.late, own.is_some());
-    sums
-}
-
-/// Copies some ops of a turn, of the first one what is known to be done there.
-fn part(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, ops: &Ops, is_first: bool) {
-    match is_first {
-        true => {
-            for &id in rw.old.blocks[plan.body].ops.iter().filter(|&id| ops.contains(id)) {
-                super::first::copy(rw, id, to);
-            }
-        }
-        false => copy(rw, plan, to, |id| ops.contains(&id)),
-    }
+    rw.set(args[plan.sums + 1], sums);
+    copy(rw, plan, to, |id| plan.late.contains(&id));
 }

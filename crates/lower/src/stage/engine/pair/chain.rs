@@ -246,7 +246,7 @@ fn finish(
 }
 
 /// A tile that nobody reads.
-pub fn nothing(build: &mut tessera_ir::Builder<'_, tessera_staged::Staged>, ty: &Type) -> Value {
+fn nothing(build: &mut tessera_ir::Builder<'_, tessera_staged::Staged>, ty: &Type) -> Value {
     let zero = if ty.dtype().is_float() { Attr::Float(0.0) } else { Attr::Int(0) };
     build.constant(ty.clone(), zero)
 }
