@@ -17,7 +17,8 @@
 //!
 //! The first block of scores finds -inf, or something as small, and so is repaired, as is one with
 //! scores that are far above all before it. The headroom lets scores grow before that happens again. Sums
-//! are kept in parts along their rows, and are added up after the loop.
+//! are kept in parts along their rows, and are added up after the loop, or the last of several that
+//! follow each other.
 //!
 //! All that depends on the reference is followed to the kernel's results: these must not. Weights are
 //! used in dtypes with f32's range only: they may be anything from 2^-126 to 2^64 times as large.
@@ -131,6 +132,11 @@ fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Free>, free: &Free, into: B
     for &i in &online.l {
         let (l, known) = (inits[i], number(old, op.group("init")[i]));
         let ty = parts_type(rw.new.ty(l));
+        // A loop that goes on with the sums of another takes its parts as they are.
+        if let Some(parts) = parts_of(&rw.new, l, &ty) {
+            inits[i] = parts;
+            continue;
+        }
         let mut build = rw.builder(into, op.loc.clone());
         // Equal parts of a power of two: no bit is lost.
         inits[i] = if known == Some(0.0) {
@@ -171,6 +177,14 @@ fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Free>, free: &Free, into: B
         rw.new.values[value].name = old.values[v].name.clone();
         rw.set(v, value);
     }
+}
+
+/// The parts that row values are the sum of.
+fn parts_of(func: &TileFunc, rows: Value, ty: &Type) -> Option<Value> {
+    let op = func.def(rows).filter(|op| op.code == TileOp::Reduce)?;
+    let along = op.attr("axis").and_then(Attr::as_int) == Some(1);
+    let sums = op.attr("op").and_then(Attr::as_word) == Some(ReduceOp::Sum.name());
+    (along && sums && func.ty(op.operands[0]) == ty).then_some(op.operands[0])
 }
 
 /// Row values repeated in so many columns.

@@ -48,6 +48,8 @@ steps! {
     Rotate = "rotate",
     /// The second of two products is begun with the next first.
     Pair = "pair",
+    /// Loops of two products that follow each other are one sequence of turns.
+    Chain = "chain",
     /// One role fills the rings, another works.
     Roles = "roles",
     /// Roles share registers unevenly.

@@ -308,7 +308,8 @@ impl Select<'_> {
         let before = self.sync_state();
         self.block(op.regions[0])?;
         let values = self.yielded(op.regions[0]);
-        let results = self.carry(&op.results, &values);
+        let as_words: Vec<bool> = op.results.iter().map(|&v| self.is_left_as_words(v)).collect();
+        let results = self.carry_as(&op.results, &values, &as_words);
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.asm.place(otherwise);
         let then = self.swap_sync_state(before);

@@ -1,13 +1,12 @@
 //! Blocks of tiles, which are some of their registers, and tiles of 16 bits that a persistent loop
-//! hands to its next group as words.
+//! hands to its next group as words, or that branches leave so.
 
 use super::{Repr, Select};
 use crate::inst::Reg;
 use tessera_diag::Diagnostics;
-use tessera_ir::{Op, OpId, Value, ValueDef};
+use tessera_ir::{OpId, Value};
 use tessera_numerics::DType;
 use tessera_staged::ops::smem::part_of;
-use tessera_staged::{Staged, StagedOp};
 
 impl Select<'_> {
     pub fn frag_part(&mut self, id: OpId) -> Result<(), Diagnostics> {
@@ -47,30 +46,22 @@ impl Select<'_> {
         Repr::Tile(map.iter().map(|&r| regs[r as usize]).collect())
     }
 
-    /// Whether what the end of a persistent loop's turn hands on is taken as words by all of the next
-    /// one, and of what comes after the loop.
-    pub fn hands_on_words(&self, end: &Op<Staged>, v: Value) -> bool {
-        let func = self.func;
-        let Some(around) = func.blocks[end.block].parent else { return false };
-        let op = &func.ops[around];
-        // What is only passed on is not made here.
-        let made = matches!(func.values[v].def, ValueDef::Result(..));
-        if op.code != StagedOp::Tiles || !made {
-            return false;
-        }
-        let places = end.group("values").iter().enumerate().filter(|(_, other)| **other == v);
-        places.into_iter().all(|(i, _)| self.goes_around_as_words(around, i))
-    }
-
     /// Whether a persistent loop carries its value of this number as words.
     pub fn goes_around_as_words(&self, tiles: OpId, i: usize) -> bool {
-        let func = self.func;
-        let op = &func.ops[tiles];
-        let arg = func.blocks[op.regions[0]].args[op.group("grid").len() + i];
-        let is_tile = func.ty(arg).layout().is_some();
-        is_tile
-            && matches!(self.dtype(arg), DType::BF16 | DType::F16)
-            && self.layout(arg).regs().is_multiple_of(2)
-            && [arg, op.results[i]].iter().all(|&v| self.has_packed_uses(v))
+        let op = &self.func.ops[tiles];
+        let arg = self.func.blocks[op.regions[0]].args[op.group("grid").len() + i];
+        self.has_words(arg) && [arg, op.results[i]].iter().all(|&v| self.has_packed_uses(v))
+    }
+
+    /// Whether branches leave a value as words.
+    pub fn is_left_as_words(&self, v: Value) -> bool {
+        self.has_words(v) && self.has_packed_uses(v)
+    }
+
+    /// Whether a value is a tile of 16 bits, two elements a word.
+    pub fn has_words(&self, v: Value) -> bool {
+        self.func.ty(v).layout().is_some()
+            && matches!(self.dtype(v), DType::BF16 | DType::F16)
+            && self.layout(v).regs().is_multiple_of(2)
     }
 }

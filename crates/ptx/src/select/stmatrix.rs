@@ -59,7 +59,7 @@ impl Select<'_> {
         true
     }
 
-    /// Whether a tile is used by nothing but what takes words, through loops and repairs.
+    /// Whether a tile is used by nothing but what takes words, through loops, branches and repairs.
     pub fn has_packed_uses(&self, v: Value) -> bool {
         self.packed_uses(v, &mut BTreeSet::new())
     }
@@ -89,14 +89,16 @@ impl Select<'_> {
                     op.operands[0] != v
                         && at.filter(|at| *at.0 == v).all(|at| self.packed_uses(*at.1, asked))
                 }
-                // What a persistent loop hands to its next group: the words are carried.
-                StagedOp::Tile(TileOp::Yield) if self.hands_on_words(op, v) => true,
                 StagedOp::Tile(TileOp::Yield) => {
                     let around = func.blocks[op.block].parent.map(|id| &func.ops[id]);
                     let Some(around) = around else { return false };
+                    let args = &func.blocks[op.block].args;
                     let args = match around.code {
-                        StagedOp::Tile(TileOp::For) => &func.blocks[op.block].args[1..],
+                        StagedOp::Tile(TileOp::For) => &args[1..],
                         StagedOp::Tile(TileOp::Repair) => &[],
+                        // What these leave, or hand to the next group, is carried as words.
+                        StagedOp::Tile(TileOp::If) if self.has_words(v) => &[],
+                        StagedOp::Tiles if self.has_words(v) => &args[around.group("grid").len()..],
                         _ => return false,
                     };
                     let at = (0..op.operands.len()).filter(|&i| op.operands[i] == v);

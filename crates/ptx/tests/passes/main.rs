@@ -243,9 +243,22 @@ fn every_pass_can_be_left_out() {
 /// blocks after the first: those rows are repaired, and NaN stays in its own.
 #[test]
 fn attention_of_growing_scores() {
-    let text = case(include_str!("../../../lower/tests/engine/attention.tir"));
-    let (h, s) = (1, 200);
-    let mut runs = Runs::new(text, vec![("h", h), ("s", s)], [h, 2, 1]);
+    grows(include_str!("../../../lower/tests/engine/attention.tir"), 200);
+}
+
+/// The same in two loops, of which the first has no turn in the first group, and the second goes on
+/// with what the first has left.
+#[test]
+fn attention_of_growing_scores_in_two_loops() {
+    let text = include_str!("../../../lower/tests/engine/chained_free.tir");
+    for s in [100, 200, 300] {
+        grows(text, s);
+    }
+}
+
+fn grows(text: &str, s: i64) {
+    let h = 1;
+    let mut runs = Runs::new(case(text), vec![("h", h), ("s", s)], [h, (s + 127) / 128, 1]);
     runs.machine = hopper();
     let ints = |seed| integers((h * s * 64) as usize, seed, -3);
     let q: Vec<f64> = ints(1)
@@ -277,10 +290,11 @@ fn assembles_without_spills_or_serialised_products() {
     let Some(tools) = tools() else { return };
     let attention = case(include_str!("../../../lower/tests/engine/attention.tir"));
     let three = case(include_str!("../../../lower/tests/engine/three.tir"));
+    let chained = case(include_str!("../../../lower/tests/engine/chained_free.tir"));
     let gemm = |out| Form { out, ..Form::new(DType::BF16, (128, 256, 64)) }.text();
     let plain =
         Form { off: Some("defer"), out: DType::BF16, ..Form::new(DType::BF16, (128, 256, 64)) };
-    for text in [gemm(DType::BF16), gemm(DType::F32), plain.text(), attention, three] {
+    for text in [gemm(DType::BF16), gemm(DType::F32), plain.text(), attention, three, chained] {
         let func = form::tile_func(&text);
         let caps = PtxCaps::of(90, true).unwrap();
         let classes = usual_classes(&Frame::new(&func).unwrap());

@@ -97,13 +97,14 @@ pub fn stage(
 
 /// With stores put off where that can be and registers allow it.
 fn attempt(func: &TileFunc, staging: &Staging<'_>, slots: u32) -> Result<StagedFunc, Refusal> {
-    if !Off::of(func).has(Step::Defer)
-        && let Ok(Some(staged)) = built(func, staging, slots, true)
+    let off = Off::of(func);
+    if !off.has(Step::Defer)
+        && let Ok(Some(staged)) = built(func, staging, slots, true, off)
         && budget::has_room(&staged)
     {
         return Ok(staged);
     }
-    let plain = built(func, staging, slots, false)?;
+    let plain = built(func, staging, slots, false, off)?;
     Ok(plain.expect("only stores that are put off may be missing"))
 }
 
@@ -113,12 +114,12 @@ fn built(
     staging: &Staging<'_>,
     slots: u32,
     defer: bool,
+    off: Off,
 ) -> Result<Option<StagedFunc>, Refusal> {
     let (team, parts) = encode::team(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
     let opened = open(func, staging, team, &layouts).map_err(told)?;
-    let off = Off::of(func);
     let runs = |step: Step| !off.has(step);
     let mut now = sound(opened);
     if runs(Step::Ahead)
@@ -143,7 +144,7 @@ fn built(
         now = sound(rotate::rotate(&now, team.warps * parts));
     }
     if runs(Step::Pair) {
-        now = sound(pair::pair(&now));
+        now = sound(pair::pair(&now, off));
     }
     if defer {
         let Some(deferred) = defer::defer(&now) else { return Ok(None) };

@@ -19,6 +19,7 @@
 
 mod chain;
 
+use super::super::{Off, Step};
 use super::flow::{Users, users, yielded};
 use chain::{Chain, chained, chains};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,7 @@ use tessera_tile::TileOp;
 /// Slots of a ring that is read a turn later.
 const LEAST: u32 = 2;
 
-pub fn pair(func: &StagedFunc) -> StagedFunc {
+pub fn pair(func: &StagedFunc, off: Off) -> StagedFunc {
     let users = users(func);
     let mut plans = BTreeMap::new();
     for id in func.walk() {
@@ -41,7 +42,7 @@ pub fn pair(func: &StagedFunc) -> StagedFunc {
     if plans.is_empty() {
         return func.clone();
     }
-    let chains = chains(func, &users, &plans);
+    let chains = if off.has(Step::Chain) { Vec::new() } else { chains(func, &users, &plans) };
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     for &id in &func.blocks[func.body].ops {
@@ -419,7 +420,8 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[any]).results(types);
     let branch = build.op(spec).expect("result types are given");
     let [some, none] = [0, 1].map(|i| rw.new.ops[branch].regions[i]);
-    let (second, begin) = first_turn(rw, plan, some, [lo, step], &inits);
+    let begin = first_turn(rw, plan, some, lo, &inits);
+    let second = rw.builder(some, loc.clone()).ew(ScalarFn::Add, &[lo, step]);
     let results = later_turns(rw, plan, id, some, [second, hi, step], &begin);
 
     // The second product of the last turn.
@@ -443,15 +445,15 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     }
 }
 
-/// The first turn, up to its second product. Where the next begins, and what it begins with: what the
-/// loop carries but its sums, and what the tail takes.
+/// The first turn, up to its second product. What the next begins with: what the loop carries but its
+/// sums, and what the tail takes.
 fn first_turn(
     rw: &mut Rw<'_>,
     plan: &Plan,
     into: BlockId,
-    [lo, step]: [Value; 2],
+    lo: Value,
     inits: &[Value],
-) -> (Value, Vec<Value>) {
+) -> Vec<Value> {
     let old = rw.old;
     let args = &old.blocks[plan.body].args;
     rw.set(args[0], lo);
@@ -470,8 +472,7 @@ fn first_turn(
         .map(|&i| if plan.counters.contains(&i) { inits[i] } else { rw.get(next[i]) })
         .collect();
     begin.extend(plan.cross.iter().map(|&v| rw.get(v)));
-    let loc = old.ops[plan.first].loc.clone();
-    (rw.builder(into, loc).ew(ScalarFn::Add, &[lo, step]), begin)
+    begin
 }
 
 /// The turns after the first, each with the second product of the one before. What they leave.
@@ -523,6 +524,7 @@ fn copy(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, wanted: impl Fn(OpId) -> bool
     }
 }
 
+/// A turn with the second product of the one before.
 fn one_turn(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
     let old = rw.old;
     let args = &old.blocks[plan.body].args;

@@ -14,7 +14,7 @@
 use super::{Look, Plan, Rw, copy, first_turn, later_turns};
 use crate::stage::engine::flow::{Users, yielded};
 use std::collections::{BTreeMap, BTreeSet};
-use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Type, Value};
+use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_staged::{StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
@@ -138,11 +138,14 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
         let op = &old.ops[id];
         let loc = op.loc.clone();
         let [lo, hi, step] = [0, 1, 2].map(|i| rw.get(op.operands[i]));
-        // No loop before this one had a turn where it has its first of all.
         let mut inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
         inits[plan.sums] = sums;
         let kept: Vec<usize> = (0..inits.len()).filter(|&i| i != plan.sums).collect();
         let mut state: Vec<Value> = kept.iter().map(|&i| inits[i]).collect();
+        // No loop before this one had a turn where it has its first of all.
+        for (init, &v) in inits.iter_mut().zip(op.group("init")) {
+            *init = rw.get(origin(old, &chain.loops, v));
+        }
         let mut types: Vec<Type> = state.iter().map(|&v| rw.new.ty(v).clone()).collect();
         types.extend(plan.cross.iter().map(|&v| old.ty(v).clone()));
         let mut build = rw.builder(into, loc.clone());
@@ -155,7 +158,10 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
         let branch = build.op(spec).expect("result types are given");
         let [some, none] = [0, 1].map(|i| rw.new.ops[branch].regions[i]);
         let (start, begin) = match begun {
-            None => first_turn(rw, plan, some, [lo, step], &inits),
+            None => {
+                let begin = first_turn(rw, plan, some, lo, &inits);
+                (rw.builder(some, loc.clone()).ew(ScalarFn::Add, &[lo, step]), begin)
+            }
             Some(begun) => {
                 let all: Vec<Type> = [Type::INDEX].into_iter().chain(types).collect();
                 let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[begun]).results(all);
@@ -165,7 +171,8 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
                 let mut values = vec![lo];
                 values.extend(&state);
                 rw.builder(before, loc.clone()).yield_(&values);
-                let (start, begin) = first_turn(rw, plan, alone, [lo, step], &inits);
+                let begin = first_turn(rw, plan, alone, lo, &inits);
+                let start = rw.builder(alone, loc.clone()).ew(ScalarFn::Add, &[lo, step]);
                 let mut values = vec![start];
                 values.extend(begin);
                 rw.builder(alone, loc.clone()).yield_(&values);
@@ -189,6 +196,16 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
     }
     let (Some(&last), Some(begun)) = (chain.loops.last(), begun) else { return };
     finish(rw, &plans[&last], last, into, (begun, sums), &cross);
+}
+
+/// What a value is where no loop of the chain had a turn.
+fn origin(func: &StagedFunc, loops: &[OpId], v: Value) -> Value {
+    match func.values[v].def {
+        ValueDef::Result(id, i) if loops.contains(&id) => {
+            origin(func, loops, func.ops[id].group("init")[i])
+        }
+        _ => v,
+    }
 }
 
 /// The second product of the last turn, if there was any.
