@@ -147,9 +147,9 @@ impl Lowered {
 
 /// Tunables, or compile-time parameters, that say how the threads of a target share the work; Tile IR
 /// itself does not have them. A parameter of 0 leaves the choice to the compiler.
-const SCHEDULE: [&str; 2] = ["num_warps", "num_stages"];
+const SCHEDULE: [&str; 4] = ["num_warps", "num_stages", "cluster_m", "cluster_n"];
 /// Those that turn a rewrite off which is on where it is legal.
-const REWRITES: [&str; 1] = ["free_reference"];
+const REWRITES: [&str; 2] = ["free_reference", "multicast"];
 
 /// The function with the schedule that the configuration asks for, where it asks for any.
 fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {

@@ -257,12 +257,18 @@ impl Select<'_> {
         let Some(m) = self.field_of(slot, name) else {
             return self.unsupported(id, "expected a field of the slot");
         };
-        let (found, map) = self.boxes(id, &view, &m, None)?;
+        let part = self.part_of_cluster(id, &m)?;
+        let (found, map) = self.boxes(id, &view, &m, part.as_ref().map(|p| p.share))?;
         let Some((bar, told)) = self.full_barrier(slot) else {
             return self.unsupported(id, "expected a slot that this role acquired");
         };
-        let coords = self.box_coords(id, &found, None);
-        let base = self.smem_address(&m);
+        let own = part.as_ref().and_then(|p| Some((*found.axis_of.get(&p.share.dim)?, p.first)));
+        let coords = self.box_coords(id, &found, own);
+        let mut base = self.smem_address(&m);
+        if let Some(part) = &part {
+            base = self.asm.int(Alu::Add, Ty::U32, &[base.into(), part.bytes.into()]);
+        }
+        let multicast = part.map(|p| p.blocks);
         let who = self.leader();
         let bytes = Opnd::Int(self.fill_bytes(id).into());
         self.by_leader(who, |asm| {
@@ -272,7 +278,7 @@ impl Select<'_> {
             for ((_, at), coords) in found.pieces.iter().zip(coords) {
                 let dst = Addr::reg(base, (m.offset + at).into());
                 let bar = bar.clone();
-                asm.emit(Inst::TmaLoad { dst, map, coords, bar, multicast: None, hint: None });
+                asm.emit(Inst::TmaLoad { dst, map, coords, bar, multicast, hint: None });
             }
         });
         Ok(())

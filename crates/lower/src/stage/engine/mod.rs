@@ -10,13 +10,16 @@
 //! 5. `rotate`: a product is still under way while the next turn begins;
 //! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
 //!    also where that is the first of another loop;
-//! 7. `defer`: a finished tile leaves while the next is computed;
-//! 8. `roles`: the function is cut along the rings.
+//! 7. `clusters`: blocks of a cluster take neighbouring groups, where that is asked for;
+//! 8. `defer`: a finished tile leaves while the next is computed;
+//! 9. `roles`: the function is cut along the rings;
+//! 10. `clusters` again: what neighbours both read is copied once for all of them.
 //!
 //! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
 //! staged for products of warps instead, and a note says why.
 
 mod budget;
+mod clusters;
 mod defer;
 mod encode;
 mod epilogue;
@@ -67,9 +70,16 @@ pub fn stage(
             crate::relax::relax(freed.as_ref().unwrap_or(func))
         }
     };
-    let why = match attempt(func, staging, slots) {
-        Ok(staged) => match verify(&staged) {
-            Ok(()) => return Ok(Some(staged)),
+    let cluster = clusters::pinned(func, staging)?;
+    let why = match attempt(func, staging, slots, cluster) {
+        Ok((staged, alone)) => match verify(&staged) {
+            Ok(()) => {
+                if let Some(why) = alone {
+                    let why = format!("blocks do not run in clusters: {why}");
+                    notes.push(Diagnostic::new(Code::N_NOT_PIPELINED, why).at(func.loc.clone()));
+                }
+                return Ok(Some(staged));
+            }
             // Tiles that do not fit in the registers of a role may fit in those of a block.
             Err(errors) if errors.iter().all(|e| e.code == Code::E_TILE_LOWERING) => {
                 errors.iter().next().map_or_else(String::new, |e| e.message.clone())
@@ -88,15 +98,23 @@ pub fn stage(
     Ok(None)
 }
 
+/// A function, and why its blocks do not run in clusters where they should.
+type Built = (StagedFunc, Option<Refusal>);
+
 /// With stores put off where that can be and registers allow it.
-fn attempt(func: &TileFunc, staging: &Staging<'_>, slots: u32) -> Result<StagedFunc, Refusal> {
+fn attempt(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    slots: u32,
+    cluster: Option<[u32; 3]>,
+) -> Result<Built, Refusal> {
     if !Off::of(func).has(Step::Defer)
-        && let Ok(Some(staged)) = built(func, staging, slots, true)
-        && budget::has_room(&staged)
+        && let Ok(Some(built)) = built(func, staging, slots, cluster, true)
+        && budget::has_room(&built.0)
     {
-        return Ok(staged);
+        return Ok(built);
     }
-    let plain = built(func, staging, slots, false)?;
+    let plain = built(func, staging, slots, cluster, false)?;
     Ok(plain.expect("only stores that are put off may be missing"))
 }
 
@@ -105,8 +123,9 @@ fn built(
     func: &TileFunc,
     staging: &Staging<'_>,
     slots: u32,
+    cluster: Option<[u32; 3]>,
     defer: bool,
-) -> Result<Option<StagedFunc>, Refusal> {
+) -> Result<Option<Built>, Refusal> {
     let team = encode::team(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
@@ -121,9 +140,11 @@ fn built(
     if runs(Step::Epilogue) {
         now = sound(epilogue::epilogue(&now, staging, team, most, defer)?);
     }
+    let cluster = cluster.filter(|shape| shape.iter().any(|&n| n > 1));
     // Without rings there is nothing to cut along, and all threads load.
     if !runs(Step::Feeds) {
-        return Ok((!defer).then_some(now));
+        let alone = cluster.map(|_| "there are no rings without `feeds`".into());
+        return Ok((!defer).then_some((now, alone)));
     }
     now = sound(feeds::feeds(&now, staging, most)?);
     if runs(Step::Rotate) {
@@ -132,14 +153,22 @@ fn built(
     if runs(Step::Pair) {
         now = sound(pair::pair(&now));
     }
+    let mut alone = None;
+    if let Some(shape) = cluster {
+        let can = if runs(Step::Roles) { Ok(()) } else { Err("there are no roles".to_string()) };
+        match can.and_then(|()| clusters::spread(&now, shape)) {
+            Ok(spread) => now = sound(spread),
+            Err(why) => alone = Some(why),
+        }
+    }
     if defer {
         let Some(deferred) = defer::defer(&now) else { return Ok(None) };
         now = sound(deferred);
     }
-    Ok(Some(match runs(Step::Roles) {
-        true => roles::roles(&now, staging, team)?,
-        false => now,
-    }))
+    if runs(Step::Roles) {
+        now = clusters::share(roles::roles(&now, staging, team)?);
+    }
+    Ok(Some((now, alone)))
 }
 
 /// Steps are checked one by one where mistakes are looked for; the result always is.
