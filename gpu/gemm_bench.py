@@ -115,6 +115,10 @@ TRIED = [
 ]  # fmt: skip
 
 
+#: Fields of a plan that are no tunables of the kernel here.
+PLANNED = ("split", "cluster_m", "cluster_n")
+
+
 @dataclass(frozen=True)
 class Config:
     """What is pinned of a schedule; all else stays the compiler's choice."""
@@ -128,8 +132,8 @@ class Config:
         values = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
-            if name not in (*kernels.TUNABLES, "split") or not value.isdigit():
-                known = ", ".join((*kernels.TUNABLES, "split"))
+            if name not in (*kernels.TUNABLES, *PLANNED) or not value.isdigit():
+                known = ", ".join((*kernels.TUNABLES, *PLANNED))
                 raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, with a name of {known}, got {part!r}")
             values[name] = int(value)
         return cls(values)
@@ -164,7 +168,7 @@ class Config:
         if not self.values:
             return None
         sides = tuple(self.values.get(name, side) for name, side in zip(("BM", "BN", "BK"), chosen))
-        return {"tile": sides, **{n: v for n, v in self.values.items() if n in ("num_warps", "num_stages", "split")}}
+        return {"tile": sides, **{n: v for n, v in self.values.items() if n in ("num_warps", "num_stages", *PLANNED)}}
 
 
 class Bench:

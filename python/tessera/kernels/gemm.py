@@ -93,6 +93,8 @@ def product(
     BK: int = 64,
     num_warps: int = 0,
     num_stages: int = 0,
+    cluster_m: int = 0,
+    cluster_n: int = 0,
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -120,6 +122,8 @@ def products(
     BK: int = 64,
     num_warps: int = 0,
     num_stages: int = 0,
+    cluster_m: int = 0,
+    cluster_n: int = 0,
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -145,6 +149,8 @@ def parts(
     BK: int = 64,
     num_warps: int = 0,
     num_stages: int = 0,
+    cluster_m: int = 0,
+    cluster_n: int = 0,
     precision: str = "default",
 ):
     """Sums over ``S`` chunks of ``K``, each for itself."""
@@ -273,6 +279,9 @@ class Plan:
     turned: tuple[str, ...] = ()
     num_warps: int = 0
     num_stages: int = 0
+    #: Blocks of a cluster along the rows and the columns of tiles, which copy what they share once; 0 leaves it to the compiler.
+    cluster_m: int = 0
+    cluster_n: int = 0
 
     def __str__(self) -> str:
         words = ["tiles of " + "x".join(map(str, self.tile))]
@@ -280,6 +289,8 @@ class Plan:
             words.append("of the transposed matrices, for there are few rows")
         if self.split > 1:
             words.append(f"K in {self.split} chunks that a second launch adds up")
+        if self.cluster_m > 1 or self.cluster_n > 1:
+            words.append(f"clusters of {max(self.cluster_m, 1)}x{max(self.cluster_n, 1)} tiles")
         if self.padded:
             once = " in one launch" if len(self.padded) > 1 else ""
             words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 128 bytes first{once}")
@@ -601,9 +612,9 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     count = len(extras)
     filled = [x for x, _ in extras] + [a] * (3 - count)
     kinds = [kind for _, kind in extras] + ["-"] * (3 - count)
-    more = (chosen.num_warps, chosen.num_stages)
+    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n)
     if scales is not None:
-        block_scaled(a, b, *scales, *filled, c, epilogue, count, 128, 128, *more, *kinds)
+        block_scaled(a, b, *scales, *filled, c, epilogue, count, 128, 128, *more[:2], *kinds)
     elif chosen.split > 1:
         steps = -(-K // chosen.tile[2])
         each = -(-steps // chosen.split) * chosen.tile[2]
