@@ -95,6 +95,7 @@ def product(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
+    roles: str = "",
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -124,6 +125,7 @@ def products(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
+    roles: str = "",
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -151,6 +153,7 @@ def parts(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
+    roles: str = "",
     precision: str = "default",
 ):
     """Sums over ``S`` chunks of ``K``, each for itself."""
@@ -282,6 +285,8 @@ class Plan:
     #: Blocks of a cluster along the rows and the columns of tiles, which copy what they share once; 0 leaves it to the compiler.
     cluster_m: int = 0
     cluster_n: int = 0
+    #: "pingpong": warpgroups take whole tiles in turn; "cooperative": they divide each.
+    roles: str = ""
 
     def __str__(self) -> str:
         words = ["tiles of " + "x".join(map(str, self.tile))]
@@ -612,7 +617,7 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     count = len(extras)
     filled = [x for x, _ in extras] + [a] * (3 - count)
     kinds = [kind for _, kind in extras] + ["-"] * (3 - count)
-    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n)
+    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n, chosen.roles)
     if scales is not None:
         block_scaled(a, b, *scales, *filled, c, epilogue, count, 128, 128, *more[:2], *kinds)
     elif chosen.split > 1:

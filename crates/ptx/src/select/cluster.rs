@@ -14,7 +14,7 @@ use super::wgmma_plan::IN_GROUP;
 use super::Select;
 use crate::inst::*;
 use tessera_diag::Diagnostics;
-use tessera_ir::{OpId, Value};
+use tessera_ir::{Attr, OpId, Value};
 use tessera_staged::ops::team::part_of;
 
 /// The part of a copy that this block makes.
@@ -91,6 +91,21 @@ impl Select<'_> {
         self.asm.emit(Inst::ClusterArrive { release: true });
         self.asm.emit(Inst::ClusterWait { acquire: true });
         self.swap_sync_state(State::default());
+    }
+
+    /// Whether a store does not end before its array begins: blocks that are left over at the end of a
+    /// grid store there, and their copies are not begun at all.
+    pub fn reaches_the_array(&mut self, id: OpId) -> Option<Reg> {
+        if self.team.blocks() == 1 {
+            return None;
+        }
+        let op = &self.func.ops[id];
+        let at = *op.group("at").first()?;
+        let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+        let extent = Opnd::Int(extent.first().copied().unwrap_or(1).max(1));
+        let at = self.scalar(at);
+        let end = self.asm.int(Alu::Add, Ty::S64, &[at.into(), extent]);
+        Some(self.asm.setp(Cmp::Gt, Ty::S64, end, Opnd::Int(0)))
     }
 
     /// The part of a fill that this block makes; none where it makes all of it for itself.

@@ -137,6 +137,8 @@ pub struct Select<'a> {
     /// Tensor maps, and where they are, as the head knows.
     maps: Vec<MapRecipe>,
     map_addresses: BTreeMap<usize, Reg>,
+    /// Maps that are asked for before roles begin.
+    early_maps: BTreeSet<usize>,
     /// What the moving part of an address is a multiple of, where that is not very much.
     granules: BTreeMap<Reg, u32>,
     engine: wgmma::Engine,
@@ -229,6 +231,7 @@ pub fn select(
         roles: roles::survey(func),
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),
+        early_maps: BTreeSet::new(),
         granules: BTreeMap::new(),
         engine: wgmma::Engine::default(),
         votes: BTreeMap::new(),

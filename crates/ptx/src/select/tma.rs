@@ -208,16 +208,31 @@ impl Select<'_> {
         if let Some(&r) = self.map_addresses.get(&number) {
             return r;
         }
-        let alone = self.crew.one_thread;
-        let r = self.head(|me| {
-            let map = me.asm.param_address(&format!("map{number}"));
-            if alone {
-                me.asm.emit(Inst::PrefetchMap { map });
-            }
-            map
-        });
+        if self.crew.one_thread {
+            self.early_maps.insert(number);
+        }
+        let r = self.head(|me| me.asm.param_address(&format!("map{number}")));
         self.map_addresses.insert(number, r);
         r
+    }
+
+    /// Asks for the maps that roles of one thread use, from a place on where nobody has begun to wait: they
+    /// are on their way while barriers are made and threads meet.
+    pub fn fetch_maps_at(&mut self, place: usize) {
+        let early = std::mem::take(&mut self.early_maps);
+        if early.is_empty() {
+            return;
+        }
+        let rest = self.asm.kernel.body.split_off(place);
+        let tid = self.tid();
+        let first = self.below(tid, 1);
+        self.by_leader(Some(first), |asm| {
+            for number in early {
+                let map = asm.param_address(&format!("map{number}"));
+                asm.emit(Inst::PrefetchMap { map });
+            }
+        });
+        self.asm.kernel.body.extend(rest);
     }
 
     /// The places of boxes along the map's axes: the same registers where the same is added.
@@ -315,6 +330,9 @@ impl Select<'_> {
             let moved = self.asm.int(Alu::MulLo, Ty::U32, &[group.into(), part]);
             own = found.axis_of.get(&share.dim).map(|&axis| (axis, moved));
             who = Some(self.speaks_for_warpgroup());
+        }
+        if let Some(inside) = self.reaches_the_array(id) {
+            who = self.both(who, Some(inside));
         }
         let coords = self.box_coords(id, &found, own);
         self.by_leader(who, |asm| {

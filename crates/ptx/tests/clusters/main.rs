@@ -22,12 +22,7 @@ fn hopper() -> Emulated {
     Emulated::new(PtxCaps::of(90, true).unwrap().clone())
 }
 
-fn check_on(
-    machine: Emulated,
-    form: &Form,
-    (m, n, k): (i64, i64, i64),
-    lies: [Lies; 3],
-) -> String {
+fn check_on(machine: Emulated, form: &Form, (m, n, k): (i64, i64, i64), lies: [Lies; 3]) -> String {
     let (bm, bn, _) = form.tile;
     let values = |count: i64, seed: usize, dtype: DType| {
         integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 })
@@ -139,17 +134,52 @@ fn neighbours_that_share_nothing() {
     assert_eq!(multicasts(&code_of(&form(None).text())), 1);
 }
 
-/// Where results leave otherwise than by bulk stores, blocks that are left over would write them twice.
+/// Threads may store as well; what is added up would be added twice by blocks that are left over.
 #[test]
-fn stores_of_threads_have_no_clusters() {
-    let form = Form {
-        out: DType::BF16,
-        cluster: Some([2, 1]),
-        ..Form::new(DType::BF16, (64, 64, 32))
-    };
+fn stores_of_threads() {
+    let form =
+        Form { out: DType::BF16, cluster: Some([2, 1]), ..Form::new(DType::BF16, (64, 64, 32)) };
     let lies = [Lies::Rows(0), Lies::Rows(0), Lies::Rows(1)];
     let staged = check(&form, (200, 80, 40), lies);
+    assert!(staged.contains("team") && staged.contains("staged.store"), "{staged}");
+    let form = Form { adds: true, out: DType::F32, ..form };
+    let staged = check(&form, (200, 80, 40), ROWS);
     assert!(!staged.contains("team") && staged.contains("name = load"), "{staged}");
+}
+
+/// Warpgroups that take tiles in turn, alone and in clusters; more tiles than warpgroups and fewer.
+#[test]
+fn warpgroups_take_turns() {
+    for cluster in [None, Some([2, 1]), Some([1, 2])] {
+        for (tile, out) in
+            [((64, 64, 64), DType::BF16), ((128, 128, 64), DType::BF16), ((64, 64, 32), DType::F32)]
+        {
+            let form =
+                Form { out, cluster, roles: Some("pingpong"), ..Form::new(DType::BF16, tile) };
+            for (rows, k) in [(5, 328), (2, 64), (1, 200), (3, 0)] {
+                let staged = check(&form, (rows * tile.0 - 8, 2 * tile.1, k), ROWS);
+                assert!(
+                    staged.contains("part = tiles") && staged.contains("turn_take"),
+                    "{staged}"
+                );
+            }
+        }
+    }
+    for copies in [Copies::Early, Copies::Random] {
+        for seed in 0..3 {
+            let mut machine = hopper();
+            machine.options.copies = copies;
+            machine.options.seed = seed;
+            let form = Form {
+                out: DType::BF16,
+                roles: Some("pingpong"),
+                cluster: Some([2, 1]),
+                stages: Some(2),
+                ..Form::new(DType::BF16, (64, 64, 64))
+            };
+            check_on(machine, &form, (328, 128, 264), ROWS);
+        }
+    }
 }
 
 #[test]
@@ -189,11 +219,14 @@ fn loops_of_different_lengths_share_nothing() {
 #[test]
 fn assembles_without_spills_or_serialised_products() {
     let Some(tools) = tools() else { return };
-    for (cluster, tile) in [([2, 1], (128, 256, 64)), ([1, 2], (256, 128, 64)), ([2, 2], (128, 128, 64))] {
-        for out in [DType::BF16, DType::F32] {
-            let form = Form { out, cluster: Some(cluster), ..Form::new(DType::BF16, tile) };
+    let all = [([2, 1], (128, 256, 64)), ([1, 2], (256, 128, 64)), ([2, 2], (128, 128, 64))];
+    for (cluster, tile) in all {
+        for (out, roles) in
+            [(DType::BF16, None), (DType::F32, None), (DType::BF16, Some("pingpong"))]
+        {
+            let form = Form { out, roles, cluster: Some(cluster), ..Form::new(DType::BF16, tile) };
             let code = code_of(&form.text());
-            assert!(multicasts(&code) > 0, "{}", code.module.text());
+            assert!(multicasts(&code) > 0, "{cluster:?} {tile:?} {out}");
             assembled(&tools, &code);
         }
     }

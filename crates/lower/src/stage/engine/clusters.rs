@@ -1,10 +1,10 @@
 //! Clusters: blocks that run together take neighbouring groups, and copy what all of them read once.
 //!
 //! `spread` comes before stores are put off. Before: a valid function with one loop over groups, whose
-//! results leave by bulk stores. After: the loop hands the blocks of a cluster neighbours along some of
+//! results are blocks that are stored. After: the loop hands the blocks of a cluster neighbours along some of
 //! its axes. Where a grid ends inside of a cluster, the blocks that are left over take the last group
 //! once more, for the others need what they copy; their stores go before the array's first position,
-//! where engines write nothing.
+//! where nothing is written.
 //!
 //! `share` comes after the cut into roles. A box that is the same for all neighbours along an axis is
 //! copied in parts, one by each of them, to all.
@@ -73,11 +73,10 @@ pub fn spread(func: &StagedFunc, shape: [u32; 3]) -> Result<StagedFunc, Refusal>
     }
     for id in func.walk() {
         let op = &func.ops[id];
-        let writes = match op.code {
+        let again = match op.code {
             StagedOp::Tile(code) => matches!(
                 code,
-                TileOp::Store
-                    | TileOp::Scatter
+                TileOp::Scatter
                     | TileOp::Accumulate
                     | TileOp::Atomic
                     | TileOp::Assert
@@ -85,8 +84,8 @@ pub fn spread(func: &StagedFunc, shape: [u32; 3]) -> Result<StagedFunc, Refusal>
             ),
             _ => false,
         };
-        if writes {
-            return Err("a group does more than bulk stores, and some would be done twice".into());
+        if again || is_store(func, id) && op.group("at").is_empty() {
+            return Err("a group does more than store blocks, which would be done twice".into());
         }
     }
     let mut spread = Spread {
@@ -107,14 +106,20 @@ pub fn spread(func: &StagedFunc, shape: [u32; 3]) -> Result<StagedFunc, Refusal>
     Ok(rw.new)
 }
 
-/// The first positions of bulk stores, with the extent that lies along them.
+/// Whether an op stores a block: of it what lies outside of the array is not written.
+fn is_store(func: &StagedFunc, id: OpId) -> bool {
+    matches!(
+        func.ops[id].code,
+        StagedOp::BulkStore | StagedOp::BulkReduce | StagedOp::Tile(TileOp::Store)
+    )
+}
+
+/// The first positions of stores, with the extent that lies along them.
 fn stored(func: &StagedFunc) -> Vec<(Value, i64)> {
     let mut out: Vec<(Value, i64)> = Vec::new();
     for id in func.walk() {
         let op = &func.ops[id];
-        if let (StagedOp::BulkStore | StagedOp::BulkReduce, Some(&at)) =
-            (op.code, op.group("at").first())
-        {
+        if let Some(&at) = op.group("at").first().filter(|_| is_store(func, id)) {
             let extent = extent_of(func, id);
             match out.iter_mut().find(|(v, _)| *v == at) {
                 Some((_, most)) => *most = extent.max(*most),
@@ -126,8 +131,11 @@ fn stored(func: &StagedFunc) -> Vec<(Value, i64)> {
 }
 
 fn extent_of(func: &StagedFunc, id: OpId) -> i64 {
-    let extent = func.ops[id].attr("extent").and_then(Attr::as_ints).unwrap_or_default();
-    extent.first().copied().unwrap_or(1).max(1)
+    let first = |name: &str| {
+        let list = func.ops[id].attr(name).and_then(Attr::as_ints).unwrap_or_default();
+        list.first().copied().unwrap_or(1).max(1)
+    };
+    first("extent").saturating_mul(first("step"))
 }
 
 struct Spread {
@@ -151,7 +159,7 @@ impl Spread {
             self.begin(rw, into);
         }
         match op.code {
-            StagedOp::BulkStore | StagedOp::BulkReduce if self.beyond.is_some() => {
+            _ if self.beyond.is_some() && is_store(old, id) => {
                 let at = op.group("at").first().copied();
                 let known = at.and_then(|at| self.moved.iter().find(|(v, _)| *v == at)).map(|m| m.1);
                 let place = op.positional().len();
