@@ -342,6 +342,15 @@ def tiles(P: int, M: int, N: int, K: int, itemsize: int, lines: bool = True) -> 
     return best[1]
 
 
+def neighbours(M: int, N: int, bm: int, bn: int) -> tuple[int, int]:
+    """The blocks of a cluster along both sides of the result: two that share the wider matrix's pieces, where tiles come in
+    pairs along that side."""
+    rows, columns = -(-M // bm), -(-N // bn)
+    if bn >= bm and rows % 2 == 0:
+        return 2, 1
+    return (1, 2) if columns % 2 == 0 else (0, 0)
+
+
 @functools.lru_cache(maxsize=4096)
 def group_tile(T: int, G: int, N: int, K: int, itemsize: int) -> tuple[int, int, int]:
     """The tile of a product of ``T`` rows in ``G`` groups: as many rows as a group has on the average, and the width that takes
@@ -387,7 +396,11 @@ def plan(
         split = 1 if strict else next(enough, SPLITS[-1])
         return Plan((bm, bn, 2 * depth), split, swapped, padded)
     bm, bn, split = tiles(P, m, n, K, itemsize, lines)
-    return Plan((bm, bn, depth), 1 if strict else split, swapped, padded)
+    split = 1 if strict else split
+    # Pieces that begin inside of lines take two requests each, and these take the time: neighbours ask once for both.
+    clustered = not lines and not padded and split == 1 and not strict
+    pair = neighbours(m, n, bm, bn) if clustered else (0, 0)
+    return Plan((bm, bn, depth), split, swapped, padded, cluster_m=pair[0], cluster_n=pair[1])
 
 
 def is_aligned(x: Any, to: int = 16) -> bool:
