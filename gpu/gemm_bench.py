@@ -123,6 +123,10 @@ TRIED = [
 ]  # fmt: skip
 
 
+#: Fields of a plan that are no tunables of the kernel here.
+PLANNED = ("split", "cluster_m", "cluster_n", "roles")
+
+
 @dataclass(frozen=True)
 class Config:
     """What is pinned of a schedule; all else stays the compiler's choice."""
@@ -136,10 +140,10 @@ class Config:
         values = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
-            if name not in (*kernels.TUNABLES, "split") or not value.isdigit():
-                known = ", ".join((*kernels.TUNABLES, "split"))
-                raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, with a name of {known}, got {part!r}")
-            values[name] = int(value)
+            if name not in (*kernels.TUNABLES, *PLANNED) or not (value.isdigit() or name == "roles"):
+                known = ", ".join((*kernels.TUNABLES, *PLANNED))
+                raise argparse.ArgumentTypeError(f"expected NAME=VALUE, with a name of {known}, got {part!r}")
+            values[name] = int(value) if value.isdigit() else value
         return cls(values)
 
     @property
@@ -172,7 +176,7 @@ class Config:
         if not self.values:
             return None
         sides = tuple(self.values.get(name, side) for name, side in zip(("BM", "BN", "BK"), chosen))
-        return {"tile": sides, **{n: v for n, v in self.values.items() if n in ("num_warps", "num_stages", "split")}}
+        return {"tile": sides, **{n: v for n, v in self.values.items() if n in ("num_warps", "num_stages", *PLANNED)}}
 
 
 class Bench:

@@ -64,7 +64,8 @@ def matmul(
     Sums are kept in f32 (f64 for f64, i32 for 8-bit integers). ``precision="tf32"`` rounds f32 matrices to ten fraction
     bits; of fp8 matrices ``"fast"`` leaves out the promotions of sums, and ``"f32"`` asks for all bits of f32. The result has
     the dtype of ``a``, for integers of the sums.
-    ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``.
+    ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``,
+    ``cluster_m``, ``cluster_n`` and ``roles``.
     ``tile="tune"`` measures tiles in the first call of its kind and keeps what it finds (``docs/tuning.md``).
     ``ts.op.matmul.explain(a, b)`` says what is chosen, and which matrices are copied first.
 

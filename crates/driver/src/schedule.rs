@@ -17,7 +17,7 @@ struct Field {
     of_parameters: bool,
 }
 
-const FIELDS: [Field; 6] = [
+const FIELDS: [Field; 10] = [
     Field {
         name: "num_warps",
         expected: "a count of warps",
@@ -38,15 +38,27 @@ const FIELDS: [Field; 6] = [
     },
     Field {
         name: "cluster",
-        expected: "1, 2, 4, 8 or 16 blocks",
+        expected: CLUSTER,
         allows: is_cluster,
         of_parameters: false,
     },
+    Field { name: "cluster_m", expected: CLUSTER, allows: is_cluster, of_parameters: true },
+    Field { name: "cluster_n", expected: CLUSTER, allows: is_cluster, of_parameters: true },
+    Field {
+        name: ROLES,
+        expected: "\"cooperative\" or \"pingpong\"",
+        allows: is_roles,
+        of_parameters: true,
+    },
+    Field { name: MULTICAST, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: FREE, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: OFF, expected: "names of passes", allows: is_names, of_parameters: false },
 ];
-/// Turns a rewrite off which is on where it is legal.
+const CLUSTER: &str = "1, 2, 4, 8 or 16 blocks";
+/// These turn off what is on where it is legal.
 const FREE: &str = "free_reference";
+const MULTICAST: &str = "multicast";
+const ROLES: &str = "roles";
 const OFF: &str = "off";
 
 fn is_count(value: &Capture) -> bool {
@@ -55,6 +67,10 @@ fn is_count(value: &Capture) -> bool {
 
 fn is_cluster(value: &Capture) -> bool {
     matches!(value, Capture::Int(0 | 1 | 2 | 4 | 8 | 16))
+}
+
+fn is_roles(value: &Capture) -> bool {
+    matches!(name(value), Some("" | "cooperative" | "pingpong"))
 }
 
 fn is_flag(value: &Capture) -> bool {
@@ -105,10 +121,13 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
     for field in &FIELDS {
         let param = config.consts.get(field.name).filter(|_| field.of_parameters);
         match config.tunables.get(field.name).or(param) {
-            Some(Capture::Bool(false) | Capture::Int(0)) if field.name == FREE => {
-                said.set(FREE, Attr::Bool(false));
+            Some(Capture::Bool(false) | Capture::Int(0)) if turns_off(field) => {
+                said.set(field.name, Attr::Bool(false));
             }
-            Some(Capture::Int(n)) if *n > 0 && field.name != FREE => {
+            Some(Capture::Str(word)) if !word.is_empty() && field.name == ROLES => {
+                said.set(ROLES, Attr::word(word));
+            }
+            Some(Capture::Int(n)) if *n > 0 && !turns_off(field) => {
                 said.set(field.name, Attr::Int(*n));
             }
             Some(value) if field.name == OFF => {
@@ -122,6 +141,10 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
         said.set(OFF, off);
     }
     said
+}
+
+fn turns_off(field: &Field) -> bool {
+    matches!(field.name, FREE | MULTICAST)
 }
 
 /// What was found for what a configuration leaves open, and the passes that were left out.

@@ -66,8 +66,9 @@ pub enum Shape {
     Groups,
     /// So many blocks as a multiprocessor holds at once, which take one group after another. In
     /// phases (`phased`) each of these takes a share of the groups, and as many blocks are behind it for
-    /// the rest: see [`Code::phases`].
-    Persistent { per_multiprocessor: u32, phased: bool },
+    /// the rest: see [`Code::phases`]. Clusters take as many neighbouring groups along each axis of the
+    /// grid as `team` says.
+    Persistent { per_multiprocessor: u32, phased: bool, team: [u32; 3] },
     /// Threads that take several lanes each, and a block for each group; where groups do not matter
     /// (`flat`), a block for as many lanes as its threads take.
     Lanes { per_thread: u32, flat: bool },
@@ -139,8 +140,9 @@ impl Code {
     pub fn blocks_where(&self, args: &LaunchArgs, multiprocessors: u32, most: u64) -> u64 {
         let kernel = self.kernel();
         match self.shape {
-            Shape::Persistent { per_multiprocessor, phased } => {
-                let groups = args.grid.iter().map(|&g| g as u64).product::<u64>();
+            Shape::Persistent { per_multiprocessor, phased, team } => {
+                let teams = args.grid.iter().zip(team).map(|(&g, n)| (g as u64).div_ceil(n.into()));
+                let groups = teams.product::<u64>();
                 let cluster = u64::from(kernel.cluster);
                 // The guess counts only where no device was asked.
                 let guess = u64::from(multiprocessors * per_multiprocessor) / cluster;
@@ -183,7 +185,7 @@ mod tests {
         let (version, target) = (Version { major: 8, minor: 0 }, Target { sm: 90, exact: true });
         Code {
             module: Module { version, target, files: vec![], kernels: vec![kernel] },
-            shape: Shape::Persistent { per_multiprocessor, phased: false },
+            shape: Shape::Persistent { per_multiprocessor, phased: false, team: [1; 3] },
             sites: vec![],
             prints: vec![],
             stamps: vec![],

@@ -22,6 +22,7 @@
 //! ```
 
 mod adapt;
+mod alike;
 mod build;
 mod family;
 mod layouts;
@@ -31,6 +32,7 @@ mod table;
 mod verify;
 
 pub use adapt::tile_alone;
+pub use alike::{Alike, drained_by};
 pub use build::StagedBuild;
 pub use family::in_family;
 pub use level::{Staged, kind_of};

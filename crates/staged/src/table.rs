@@ -27,7 +27,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: None, verify: Some(family::verify_convert),
         example: "%c = staged.convert_layout %t : LAID",
     }
-    /// Shared memory for the whole kernel, not initialised.
+    /// Shared memory for the whole kernel, not initialised; in a role, for each of its replicas.
     SmemAlloc = 0x210 "smem_alloc" since "0.2" {
         operands: [], groups: [], attrs: [alignment: Int optional], regions: [],
         results: Some(1), effects: Write, infer: None, verify: Some(smem::verify_alloc),
@@ -76,11 +76,13 @@ define_ops! {
         example: "%s2 = staged.acquire %r, %i : SLOT",
     }
     /// Begins to copy a block of global memory over a field of an acquired slot; positions outside
-    /// become zero. It is done when a `wait` for the counter returns.
+    /// become zero. It is done when a `wait` for the counter returns. With `multicast = [0]` the blocks
+    /// of a cluster that are neighbours along axis 0 of the grid copy the same block: each a part of it,
+    /// to all of them. Who acquires a slot then waits until all of them have released theirs.
     Fill = 0x222 "fill" since "0.2" {
         operands: [slot: Slot, src: View],
         groups: [at: Index [0, usize::MAX]],
-        attrs: [field: Word required, extent: Ints required, bounds: Words optional], regions: [],
+        attrs: [field: Word required, extent: Ints required, bounds: Words optional, multicast: Ints optional], regions: [],
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(ring::verify_fill),
         example: "staged.fill %s, %v at(%i, %i) {field = a, extent = [8, 8]}",
     }
@@ -248,10 +250,12 @@ define_ops! {
     /// the same work) or `dynamic` (whoever is free takes the next). `raster = m8` walks the grid in
     /// groups of 8 along its first axis, that axis first; `n8` along its second. `longest_first`
     /// walks the first axis from its end. In a role whose replicas divide `tiles`, they take turns.
+    /// With `team = [2, 1]` the blocks of a cluster take neighbours, two along the first axis; where the
+    /// grid ends inside of a team, the body also runs for coordinates beyond it.
     Tiles = 0x280 "tiles" since "0.2" {
         operands: [],
         groups: [grid: Index [1, 3], init: Any [0, usize::MAX]],
-        attrs: [order: Word optional, raster: Word optional, longest_first: Bool optional],
+        attrs: [order: Word optional, raster: Word optional, longest_first: Bool optional, team: Ints optional],
         regions: [body],
         results: None, effects: Control, infer: None, verify: Some(tiles::verify_tiles),
         example: "%n = staged.tiles grid(%i, %i) init(%i) : i64 do (%pm: i64, %pn: i64, %c: i64) {\n  staged.yield %c\n}",

@@ -93,6 +93,9 @@ def product(
     BK: int = 64,
     num_warps: int = 0,
     num_stages: int = 0,
+    cluster_m: int = 0,
+    cluster_n: int = 0,
+    roles: str = "",
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -120,6 +123,9 @@ def products(
     BK: int = 64,
     num_warps: int = 0,
     num_stages: int = 0,
+    cluster_m: int = 0,
+    cluster_n: int = 0,
+    roles: str = "",
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -145,6 +151,9 @@ def parts(
     BK: int = 64,
     num_warps: int = 0,
     num_stages: int = 0,
+    cluster_m: int = 0,
+    cluster_n: int = 0,
+    roles: str = "",
     precision: str = "default",
 ):
     """Sums over ``S`` chunks of ``K``, each for itself."""
@@ -323,6 +332,11 @@ class Plan:
     turned: tuple[str, ...] = ()
     num_warps: int = 0
     num_stages: int = 0
+    #: Blocks of a cluster along the rows and the columns of tiles, which copy what they share once; 0 leaves it to the compiler.
+    cluster_m: int = 0
+    cluster_n: int = 0
+    #: "pingpong": warpgroups take whole tiles in turn; "cooperative": they divide each.
+    roles: str = ""
     #: Of what was chosen by the cost model.
     predicted: Predicted | None = None
 
@@ -332,12 +346,23 @@ class Plan:
             words.append("of the transposed matrices")
         if self.split > 1:
             words.append(f"K in {self.split} chunks that a second launch adds up")
+        if self.cluster_m > 1 or self.cluster_n > 1:
+            words.append(f"clusters of {max(self.cluster_m, 1)}x{max(self.cluster_n, 1)} tiles")
         if self.padded:
             once = " in one launch" if len(self.padded) > 1 else ""
             words.append(f"{' and '.join(self.padded)} copied to rows on multiples of 128 bytes first{once}")
         if self.turned:
             words.append(f"{' and '.join(self.turned)} copied along K first")
         return ", ".join(words) + (f"; {self.predicted}" if self.predicted else "")
+
+
+def neighbours(M: int, N: int, bm: int, bn: int) -> tuple[int, int]:
+    """The blocks of a cluster along both sides of the result: two that share the wider matrix's pieces, where tiles come in
+    pairs along that side."""
+    rows, columns = -(-M // bm), -(-N // bn)
+    if bn >= bm and rows % 2 == 0:
+        return 2, 1
+    return (1, 2) if columns % 2 == 0 else (0, 0)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -389,8 +414,11 @@ def plan(
         depth *= 2
     elif one_by_one:
         depth = min(depth, max(16, UNROLLED // (bm * bn)))
-    tile = (bm, bn, depth)
-    return Plan(tile, split, swapped, padded, predicted=Predicted(seconds, limit, tuple(row[:4] for row in others[:RUNNERS_UP])))
+    # Pieces that begin inside of lines take two requests each, and these take the time: neighbours ask once for both.
+    clustered = not lines and not padded and split == 1 and not strict and n > FEW_ROWS
+    pair = neighbours(m, n, bm, bn) if clustered else (0, 0)
+    told = Predicted(seconds, limit, tuple(row[:4] for row in others[:RUNNERS_UP]))
+    return Plan((bm, bn, depth), split, swapped, padded, cluster_m=pair[0], cluster_n=pair[1], predicted=told)
 
 
 def is_aligned(x: Any, to: int = 16) -> bool:
@@ -626,13 +654,13 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     count = len(extras)
     filled = [x for x, _ in extras] + [a] * (3 - count)
     kinds = [kind for _, kind in extras] + ["-"] * (3 - count)
-    more = (chosen.num_warps, chosen.num_stages)
+    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n, chosen.roles)
     if scales is not None:
         rows, squares = scales
         # A group takes one scale of each of its rows at a time.
         if arrays.on_device(a) and M >= WORTH_PADDING and rows.shape[-1] > 1 and not lies_along(rows, -2):
             rows = pad.along(rows, -2)
-        block_scaled(a, b, rows, squares, *filled, c, epilogue, count, 128, 128, *more, *kinds)
+        block_scaled(a, b, rows, squares, *filled, c, epilogue, count, 128, 128, *more[:2], *kinds)
     elif chosen.split > 1:
         steps = -(-K // chosen.tile[2])
         each = -(-steps // chosen.split) * chosen.tile[2]

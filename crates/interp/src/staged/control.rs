@@ -165,7 +165,7 @@ impl<'p> Agent<'p> {
         let op = &func.ops[id];
         let grid = self.indices(op.group("grid"), &op.loc)?;
         let order = order_of(func, id).map_err(|why| broken(&why, &op.loc))?;
-        let total = grid.iter().map(|&n| n.max(0)).product();
+        let total = order.teams(&grid).iter().product();
         let mine = world.tiles(total, order);
         let by_turns = self.role.as_ref().filter(|(_, r)| r.by_tiles).map(|(_, r)| r.replicas);
         let taken = |place: usize| by_turns.is_none_or(|n| place as i64 % n.max(1) == self.replica);
@@ -173,7 +173,7 @@ impl<'p> Agent<'p> {
             .into_iter()
             .enumerate()
             .filter(|(place, _)| taken(*place))
-            .map(|(_, number)| order.coordinates(&grid, number))
+            .map(|(_, number)| order.tile(&grid, number, world.cluster.rank))
             .collect();
         let carried: Outcome<Vec<_>> =
             op.group("init").iter().map(|&v| self.get(v, &op.loc)).collect();

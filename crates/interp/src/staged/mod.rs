@@ -3,6 +3,8 @@
 //! runs until it has to wait; engines do their work as early or as late as the waits allow. Results
 //! are those of the Tile IR the function came from.
 //!
+//! Blocks of a cluster that fill each other's rings run together; all others one after another.
+//!
 //! Vector clocks say what each agent knows to be done. A read of what may not be there yet, a write
 //! over what may still be read, a missing fence or barrier, and agents that all wait for each other
 //! are errors at the op, also where the values happen to be right.
@@ -10,6 +12,7 @@
 mod agent;
 mod buffer;
 mod clock;
+mod cluster;
 mod control;
 mod engine;
 mod ops;

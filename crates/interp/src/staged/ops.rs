@@ -91,7 +91,7 @@ impl<'p> Agent<'p> {
                 self.set_handle(op.result(), Handle::Ring(ring));
             }
             StagedOp::Acquire => return self.acquire(world, op),
-            StagedOp::Fill => self.fill(world, op)?,
+            StagedOp::Fill => self.fill(world, id)?,
             StagedOp::Publish => self.publish(world, op)?,
             StagedOp::Wait => return self.wait(world, op),
             StagedOp::Field => {
@@ -186,6 +186,13 @@ impl<'p> Agent<'p> {
             let why = format!("counter {before} of ring {} to be released", ring.name);
             return Ok(blocked(why, &op.loc));
         }
+        let before = i - ring.slots;
+        if !world.is_released_by_peers(ring_number, before) {
+            let name = &world.rings[ring_number].name;
+            let why = format!("counter {before} of ring {name} to be released in the cluster");
+            return Ok(blocked(why, &op.loc));
+        }
+        let ring = world.ring_mut(ring_number, &op.loc)?;
         let first = ring.life(i).acquired.is_empty();
         ring.life(i).acquired.insert(seat, op.loc.clone());
         ring.next_fill.insert(seat, i + 1);
@@ -204,19 +211,22 @@ impl<'p> Agent<'p> {
         Ok(Progress::Ran)
     }
 
-    fn fill(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<()> {
+    fn fill(&mut self, world: &mut World<'p>, id: OpId) -> Outcome<()> {
+        let op = &world.prepared.func.ops[id];
         let slot = self.slot(op)?;
         let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
         let to = field(world, slot, name, &op.loc)?;
         let done = (world.components.fills(slot.ring), slot.i as u64 + 1);
         world.by_engine(self, &to, true, done, &op.loc)?;
         world.rings[slot.ring].life(slot.i).copy = Some(op.loc.clone());
+        let at = self.indices(op.group("at"), &op.loc)?;
+        world.multicast(id, slot, name, &at);
         world.engines.fills.push(Fill {
             ring: slot.ring,
             i: slot.i,
             to,
             view: op.operands[1].index(),
-            at: self.indices(op.group("at"), &op.loc)?,
+            at,
             extent: ints(op, "extent"),
             loc: op.loc.clone(),
         });
@@ -254,6 +264,13 @@ impl<'p> Agent<'p> {
             let why = format!("counter {i} of ring {} to be published", ring.name);
             return Ok(blocked(why, &op.loc));
         }
+        if !world.has_all_parts(ring_number, i)? {
+            let name = &world.rings[ring_number].name;
+            let why = format!("counter {i} of ring {name} to be filled by the cluster");
+            return Ok(blocked(why, &op.loc));
+        }
+        world.forget_parts(ring_number, i);
+        let ring = world.ring_mut(ring_number, &op.loc)?;
         ring.life(i).waited.insert(seat, op.loc.clone());
         ring.next_read.insert(seat, i + 1);
         self.clock.join(&ring.life(i).publication.clone());
@@ -278,6 +295,7 @@ impl<'p> Agent<'p> {
         let life = world.ring_mut(ring, &op.loc)?.life(i);
         life.released.insert(self.seat);
         life.freedom.join(&clock);
+        world.tell_released(ring, i, &op.loc);
         Ok(())
     }
 
@@ -293,6 +311,13 @@ impl<'p> Agent<'p> {
             let why = format!("counter {i} of ring {} to be released", ring.name);
             return Ok(blocked(why, &op.loc));
         }
+        let mut last = self.last_filled(world, number);
+        if let Some(i) = last.find(|&i| !world.is_released_by_peers(number, i)) {
+            let name = &world.rings[number].name;
+            let why = format!("counter {i} of ring {name} to be released in the cluster");
+            return Ok(blocked(why, &op.loc));
+        }
+        let ring = world.ring_mut(number, &op.loc)?;
         for life in ring.lives.values() {
             self.clock.join(&life.freedom);
         }

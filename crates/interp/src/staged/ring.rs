@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Loc;
+use tessera_ir::Value;
 
 /// Who takes part in a ring: a seat is a role's replica, or a role whose replicas take tiles in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,8 @@ pub(super) struct Life {
 
 #[derive(Debug)]
 pub(super) struct Ring {
+    /// What it is in the function.
+    pub value: Value,
     pub name: String,
     pub slots: i64,
     /// The buffers of each slot's fields.

@@ -1,6 +1,7 @@
-//! A launch: the blocks one after another, and in each the agents by turns.
+//! A launch: the blocks, or clusters of them, one after another, and in each the agents by turns.
 
 use super::agent::{Agent, Progress};
+use super::cluster::{self, Cluster};
 use super::clock::{Clock, Components};
 use super::engine::{Engines, Queue};
 use super::prepare::{Prepared, seats};
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Loc};
 use tessera_ir::OpId;
+use tessera_staged::ops::team::Team;
 use tessera_target::LaunchArgs;
 
 pub(super) fn launch(
@@ -23,10 +25,19 @@ pub(super) fn launch(
     options: StagedOptions,
 ) -> Outcome<()> {
     let [nx, ny, nz] = args.grid;
-    let blocks = nx.max(0) * ny.max(0) * nz.max(0);
-    for block in 0..blocks {
+    let groups = nx.max(0) * ny.max(0) * nz.max(0);
+    let team = Team::of(prepared.func);
+    if team.blocks() > 1 && groups > 0 {
+        // Few enough that each takes several teams of tiles.
+        let clusters = (groups / (2 * i64::from(team.blocks()))).max(1);
+        for cluster in 0..clusters {
+            one_cluster(prepared, args, options, [cluster, 0, 0], (cluster, clusters), team)?;
+        }
+        return Ok(());
+    }
+    for block in 0..groups {
         let at = [block / (ny * nz), block / nz % ny, block % nz];
-        one_block(prepared, args, options, at, (block, blocks))?;
+        one_cluster(prepared, args, options, at, (block, groups), team)?;
     }
     Ok(())
 }
@@ -48,62 +59,93 @@ fn machine<'p>(
     Ok((m, scalars))
 }
 
-fn one_block(
+/// Runs the blocks of a cluster, or the one block there is, to their ends.
+fn one_cluster(
     prepared: &Prepared<'_>,
     args: &LaunchArgs,
     options: StagedOptions,
     at: [i64; 3],
     (block, blocks): (i64, i64),
+    team: Team,
 ) -> Outcome<()> {
     let agents = 1 + prepared.roles.iter().map(|(_, r)| r.replicas.max(1) as usize).sum::<usize>();
     let seed = match options.timing {
         Timing::Random(seed) => seed ^ (block as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         Timing::Early | Timing::Late => 0,
     };
-    let (global, scalars) = machine(prepared, args, at)?;
-    let mut world = World {
-        prepared,
-        global,
-        buffers: Vec::new(),
-        rings: Vec::new(),
-        turns: Vec::new(),
-        meetings: BTreeMap::new(),
-        engines: Engines::default(),
-        components: Components { agents },
-        timing: options.timing,
-        chance: Chance(seed),
-        block,
-        blocks,
-    };
-    world.engines.queues.resize_with(agents, Queue::default);
-    let (mut own, _) = machine(prepared, args, at)?;
-    scalars.into_iter().for_each(|(slot, value)| own.set(slot, value));
-    let mut main = Agent::new(0, Seat { role: 0, replica: 0 }, own, prepared.func.body);
+    let mut worlds = Vec::new();
+    let mut mains = Vec::new();
+    for rank in 0..team.blocks() {
+        let (global, scalars) = machine(prepared, args, at)?;
+        let mut world = World {
+            prepared,
+            global,
+            buffers: Vec::new(),
+            rings: Vec::new(),
+            turns: Vec::new(),
+            meetings: BTreeMap::new(),
+            engines: Engines::default(),
+            components: Components { agents },
+            timing: options.timing,
+            chance: Chance(seed.wrapping_add(rank.into())),
+            block,
+            blocks,
+            cluster: Cluster::new(team, rank),
+        };
+        world.engines.queues.resize_with(agents, Queue::default);
+        let (mut own, _) = machine(prepared, args, at)?;
+        scalars.into_iter().for_each(|(slot, value)| own.set(slot, value));
+        worlds.push(world);
+        mains.push(Agent::new(0, Seat { role: 0, replica: 0 }, own, prepared.func.body));
+    }
     loop {
-        match main.step(&mut world)? {
-            Progress::Ran => world.maybe_work()?,
-            Progress::Done => break,
-            Progress::Blocked { why, loc } => {
-                return Err(stuck(&[(main.name(), why, loc)]));
-            }
-            Progress::Fork(op) => {
-                fork(&mut main, &mut world, op, args, at)?;
-                main.advance();
+        let mut crew = Vec::new();
+        for (rank, (main, world)) in mains.iter_mut().zip(&mut worlds).enumerate() {
+            loop {
+                match main.step(world)? {
+                    Progress::Ran => world.maybe_work()?,
+                    Progress::Done => break,
+                    Progress::Blocked { why, loc } => {
+                        return Err(stuck(&[(main.name(), why, loc)]));
+                    }
+                    Progress::Fork(op) => {
+                        let agents = fork(main, world, op, args, at)?;
+                        crew.extend(agents.into_iter().map(|agent| (rank, agent)));
+                        main.advance();
+                        break;
+                    }
+                }
             }
         }
+        if crew.is_empty() {
+            break;
+        }
+        schedule(&mut crew, &mut worlds)?;
+        for (rank, agent) in &mut crew {
+            let world = &mut worlds[*rank];
+            world.finish_agent(agent.number)?;
+            let out: Clock = world.outgoing(agent);
+            mains[*rank].clock.join(&out);
+        }
+        for (main, world) in mains.iter_mut().zip(&worlds) {
+            main.clock.raise(world.components.threads(0), main.now);
+        }
     }
-    world.finish_agent(0)?;
-    world.finish()
+    for world in &mut worlds {
+        world.finish_agent(0)?;
+        world.finish()?;
+    }
+    Ok(())
 }
 
-/// Runs the roles of an op to their ends.
+/// The agents of an op's roles.
 fn fork<'p>(
     main: &mut Agent<'p>,
     world: &mut World<'p>,
     op: OpId,
     args: &LaunchArgs,
     at: [i64; 3],
-) -> Outcome<()> {
+) -> Outcome<Vec<Agent<'p>>> {
     let prepared = world.prepared;
     let func = prepared.func;
     let clock = world.outgoing(main);
@@ -126,47 +168,45 @@ fn fork<'p>(
             number += 1;
         }
     }
-    schedule(&mut agents, world)?;
-    for agent in &mut agents {
-        world.finish_agent(agent.number)?;
-        let out: Clock = world.outgoing(agent);
-        main.clock.join(&out);
-    }
-    main.clock.raise(world.components.threads(0), main.now);
-    Ok(())
+    Ok(agents)
 }
 
 /// Steps that an agent takes before another may.
 const TURN: usize = 1 << 20;
 const RANDOM_TURN: usize = 8;
 
-fn schedule<'p>(agents: &mut [Agent<'p>], world: &mut World<'p>) -> Outcome<()> {
+/// Runs agents, each in the block of its rank, until all are done.
+fn schedule<'p>(agents: &mut [(usize, Agent<'p>)], worlds: &mut [World<'p>]) -> Outcome<()> {
     let mut running: Vec<usize> = (0..agents.len()).collect();
     // Who waits, and for what; emptied when anybody goes on.
     let mut waiting: BTreeMap<usize, (String, Loc)> = BTreeMap::new();
     while !running.is_empty() {
         let ready: Vec<usize> =
             running.iter().copied().filter(|a| !waiting.contains_key(a)).collect();
-        let (pick, turn) = match (world.timing, ready.as_slice()) {
+        let first = &mut worlds[0];
+        let (pick, turn) = match (first.timing, ready.as_slice()) {
             (_, []) => {
                 let all: Vec<_> = waiting
                     .iter()
-                    .map(|(&a, (why, loc))| (agents[a].name(), why.clone(), loc.clone()))
+                    .map(|(&a, (why, loc))| (agents[a].1.name(), why.clone(), loc.clone()))
                     .collect();
                 return Err(stuck(&all));
             }
             (Timing::Early, [first, ..]) => (*first, TURN),
             (Timing::Late, [.., last]) => (*last, TURN),
             (Timing::Random(_), some) => {
-                let pick = some[world.chance.below(some.len())];
-                (pick, 1 + world.chance.below(RANDOM_TURN))
+                let pick = some[first.chance.below(some.len())];
+                (pick, 1 + first.chance.below(RANDOM_TURN))
             }
         };
+        let (rank, agent) = &mut agents[pick];
+        let rank = *rank;
         for _ in 0..turn {
-            match agents[pick].step(world)? {
+            match agent.step(&mut worlds[rank])? {
                 Progress::Ran => {
                     waiting.clear();
-                    world.maybe_work()?;
+                    worlds[rank].maybe_work()?;
+                    cluster::deliver(worlds, rank)?;
                 }
                 Progress::Blocked { why, loc } => {
                     waiting.insert(pick, (why, loc));
@@ -174,10 +214,12 @@ fn schedule<'p>(agents: &mut [Agent<'p>], world: &mut World<'p>) -> Outcome<()> 
                 }
                 Progress::Done => {
                     running.retain(|&a| a != pick);
+                    waiting.clear();
+                    worlds[rank].cluster.ended = !running.iter().any(|&a| agents[a].0 == rank);
                     break;
                 }
                 Progress::Fork(_) => {
-                    return Err(broken("roles inside a role", &world.prepared.func.loc));
+                    return Err(broken("roles inside a role", &worlds[rank].prepared.func.loc));
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use super::buffer::{Access, Buffer, MemRef, SlotRef};
 use super::clock::{Clock, Components};
+use super::cluster::Cluster;
 use super::engine::Engines;
 use super::prepare::Prepared;
 use super::ring::{Meeting, Ring, Seat, Turn};
@@ -27,9 +28,10 @@ pub(super) struct World<'p> {
     pub components: Components,
     pub timing: Timing,
     pub chance: Chance,
-    /// The numbers of this block and how many there are.
+    /// The number of this block, or of its cluster, and how many there are.
     pub block: i64,
     pub blocks: i64,
+    pub cluster: Cluster,
 }
 
 /// Numbers by a seed (splitmix64).
@@ -67,6 +69,7 @@ impl World<'_> {
         }
         let sides = self.prepared.rings.get(&v).cloned().unwrap_or_default();
         self.rings.push(Ring {
+            value: v,
             name: func.name_of(v).map_or_else(|| v.to_string(), |n| format!("%{n}")),
             slots: i64::from(*slots),
             buffers,

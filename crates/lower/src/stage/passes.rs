@@ -58,6 +58,8 @@ steps! {
     Divide = "divide",
     /// Warpgroups store their parts of a result each on its own.
     Apart = "apart",
+    /// Blocks of a cluster copy what they all read once.
+    Multicast = "multicast",
     /// Blocks take one group after another where a group reads much at once.
     Persist = "persist",
     /// What all turns of a loop read alike is loaded before it.

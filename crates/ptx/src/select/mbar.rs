@@ -47,6 +47,8 @@ pub struct Own {
     waited: BTreeMap<(Value, Value), Reg>,
     /// The parity of the phase that the next taking of a turn waits for.
     turns: BTreeMap<Value, Reg>,
+    /// What each speaker of a cluster knows.
+    pub afar: BTreeMap<Speaker, super::cluster::Afar>,
 }
 
 #[derive(Copy, Clone)]
@@ -67,8 +69,8 @@ struct Acquired {
 }
 
 /// Who says of a crew that it is done with a slot.
-#[derive(Copy, Clone)]
-enum Speaker {
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Speaker {
     /// One thread, where only it did anything.
     Crew,
     /// One thread of each warpgroup, where only its matrix engine reads: it reads for all four warps
@@ -101,9 +103,11 @@ impl Select<'_> {
     pub fn ring_barriers(&mut self, ring: Value, slots: u32) -> u32 {
         let at = self.allocate(2 * slots * BYTES, BYTES);
         let [full, empty] = [true, false].map(|fills| self.arrivals(ring, fills));
+        // Who fills the slots of others waits for all of them.
+        let peers = self.team.peers(self.func, ring, 0).len() as u32;
         for slot in 0..slots {
             self.mbars.pending.push((at + slot * BYTES, full.max(1)));
-            self.mbars.pending.push((at + (slots + slot) * BYTES, empty.max(1)));
+            self.mbars.pending.push((at + (slots + slot) * BYTES, empty.max(1) * peers));
         }
         // The block uses some itself, before roles begin.
         let func = self.func;
@@ -134,7 +138,7 @@ impl Select<'_> {
                 asm.emit(Inst::FenceMbarInit);
             }
         });
-        self.barrier();
+        self.all_meet();
     }
 
     /// How many arrive at a barrier of a ring in each phase: of those who fill it, or who read it.
@@ -436,6 +440,9 @@ impl Select<'_> {
             _ => None,
         };
         let speaker = self.speaker(value, self.crew.role, false);
+        if self.team.peers(func, value, 0).len() > 1 {
+            return self.arrive_in_cluster(id, ring.empty(bar), speaker, when);
+        }
         self.arrive(ring.empty(bar), speaker, when);
         Ok(())
     }

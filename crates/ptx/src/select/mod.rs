@@ -5,6 +5,7 @@
 
 mod apart;
 mod canonical;
+mod cluster;
 mod control;
 mod convert;
 mod convert_pieces;
@@ -54,6 +55,7 @@ use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attr, BlockId, OpId, Type, Value};
 use tessera_layout::Layout;
 use tessera_numerics::{DType, Profile};
+use tessera_staged::ops::team::Team;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_support::Entity;
 use tessera_target::frame::{self, Frame};
@@ -107,7 +109,9 @@ pub struct Select<'a> {
     frame: &'a Frame,
     classes: &'a Classes,
     pub warps: u32,
+    /// Blocks that do one group together, and those that take neighbouring ones.
     pub cluster: u32,
+    pub team: Team,
     env: Vec<Repr>,
     head: Vec<Stmt>,
     specials: BTreeMap<Special, Reg>,
@@ -136,6 +140,8 @@ pub struct Select<'a> {
     /// Tensor maps, and where they are, as the head knows.
     maps: Vec<MapRecipe>,
     map_addresses: BTreeMap<usize, Reg>,
+    /// Maps that are asked for before roles begin.
+    early_maps: BTreeSet<usize>,
     /// What the moving part of an address is a multiple of, where that is not very much.
     granules: BTreeMap<Reg, u32>,
     engine: wgmma::Engine,
@@ -185,13 +191,16 @@ pub fn select(
     profile: Profile,
 ) -> Result<Selected, Diagnostics> {
     let threads = func.attrs.get("threads").and_then(Attr::as_int).unwrap_or(128) as u32;
-    let cluster = match func.attrs.get("cluster") {
+    let all = match func.attrs.get("cluster") {
         Some(Attr::Int(n)) => *n as u32,
         Some(other) => other.as_ints().map_or(1, |n| n.iter().product::<i64>().max(1) as u32),
         None => 1,
     };
     let mut kernel = Kernel::new(crate::name::entry(&func.name), threads);
-    kernel.cluster = cluster;
+    kernel.cluster = all;
+    // Blocks of a team have a group each; others do one together.
+    let team = Team::of(func);
+    let cluster = if team.blocks() > 1 { 1 } else { all };
     kernel.params.push(Param { name: ARGS.into(), bytes: 8 * frame.words() as u32, align: 8 });
     let mut me = Select {
         func,
@@ -202,6 +211,7 @@ pub fn select(
         classes,
         warps: threads / 32,
         cluster,
+        team,
         env: vec![Repr::None; func.values.len()],
         head: Vec::new(),
         specials: BTreeMap::new(),
@@ -226,6 +236,7 @@ pub fn select(
         roles: roles::survey(func),
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),
+        early_maps: BTreeSet::new(),
         granules: BTreeMap::new(),
         engine: wgmma::Engine::default(),
         votes: BTreeMap::new(),

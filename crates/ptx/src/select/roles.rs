@@ -206,6 +206,7 @@ impl Select<'_> {
         self.check_roles(id, &list)?;
         let pools = self.pools(&list);
         self.asm.kernel.min_blocks = Some(1);
+        let begin = self.asm.kernel.body.len();
         self.ready();
         // All lanes of a warp have one number, which only a shuffle tells the assembler.
         let warp = self.warp();
@@ -283,6 +284,7 @@ impl Select<'_> {
             }
         }
         self.asm.place(done);
+        self.fetch_maps_at(begin);
         // It ends when all roles have: what comes next is done by all threads again.
         let after = func.blocks[func.ops[id].block].ops.iter().skip_while(|&&o| o != id).skip(1);
         if after.into_iter().any(|&o| !func.ops[o].is_terminator()) {

@@ -70,7 +70,7 @@ impl Select<'_> {
         let mut axes = vec![None; rank];
         let mut out = Walk { order, grid: grid.clone(), axes: Vec::new(), plane: None, band: None };
         // The slowest axis takes what is left.
-        let first = match order.raster {
+        let first = match order.band() {
             None => 1,
             Some((axis, group)) => {
                 if rank > 2 {
@@ -174,13 +174,15 @@ impl Select<'_> {
                 self.asm.cvt(Ty::U32, Ty::U64, None, n)
             })
             .collect();
+        let grid = self.in_teams(grid);
         let total = grid[1..]
             .iter()
             .fold(grid[0], |all, n| self.asm.int(Alu::MulLo, Ty::U32, &[all.into(), (*n).into()]));
         let walk = self.walk_of(order, grid);
-        let by = Opnd::Int(self.cluster.trailing_zeros().into());
+        let together = self.asm.kernel.cluster;
+        let by = Opnd::Int(together.trailing_zeros().into());
         let [mut number, mut step] = [self.block_id(), self.block_count()];
-        if self.cluster > 1 {
+        if together > 1 {
             [number, step] =
                 [number, step].map(|r| self.asm.int(Alu::Shr, Ty::U32, &[r.into(), by]));
         }
@@ -212,7 +214,8 @@ impl Select<'_> {
         self.begin_turns(&[body]);
         self.open_loop(body);
         self.asm.place(again);
-        for (&v, at) in axes.iter().zip(self.coordinates(&walk, number)) {
+        let at = self.coordinates(&walk, number);
+        for (&v, at) in axes.iter().zip(self.in_team(at)) {
             let at = self.asm.cvt(Ty::U64, Ty::U32, None, at);
             self.set(v, Repr::Scalar(at));
         }

@@ -208,16 +208,31 @@ impl Select<'_> {
         if let Some(&r) = self.map_addresses.get(&number) {
             return r;
         }
-        let alone = self.crew.one_thread;
-        let r = self.head(|me| {
-            let map = me.asm.param_address(&format!("map{number}"));
-            if alone {
-                me.asm.emit(Inst::PrefetchMap { map });
-            }
-            map
-        });
+        if self.crew.one_thread {
+            self.early_maps.insert(number);
+        }
+        let r = self.head(|me| me.asm.param_address(&format!("map{number}")));
         self.map_addresses.insert(number, r);
         r
+    }
+
+    /// Asks for the maps that roles of one thread use, from a place on where nobody has begun to wait: they
+    /// are on their way while barriers are made and threads meet.
+    pub fn fetch_maps_at(&mut self, place: usize) {
+        let early = std::mem::take(&mut self.early_maps);
+        if early.is_empty() {
+            return;
+        }
+        let rest = self.asm.kernel.body.split_off(place);
+        let tid = self.tid();
+        let first = self.below(tid, 1);
+        self.by_leader(Some(first), |asm| {
+            for number in early {
+                let map = asm.param_address(&format!("map{number}"));
+                asm.emit(Inst::PrefetchMap { map });
+            }
+        });
+        self.asm.kernel.body.extend(rest);
     }
 
     /// The places of boxes along the map's axes: the same registers where the same is added.
@@ -257,12 +272,18 @@ impl Select<'_> {
         let Some(m) = self.field_of(slot, name) else {
             return self.unsupported(id, "expected a field of the slot");
         };
-        let (found, map) = self.boxes(id, &view, &m, None)?;
+        let part = self.part_of_cluster(id, &m)?;
+        let (found, map) = self.boxes(id, &view, &m, part.as_ref().map(|p| p.share))?;
         let Some((bar, told)) = self.full_barrier(slot) else {
             return self.unsupported(id, "expected a slot that this role acquired");
         };
-        let coords = self.box_coords(id, &found, None);
-        let base = self.smem_address(&m);
+        let own = part.as_ref().and_then(|p| Some((*found.axis_of.get(&p.share.dim)?, p.first)));
+        let coords = self.box_coords(id, &found, own);
+        let mut base = self.smem_address(&m);
+        if let Some(part) = &part {
+            base = self.asm.int(Alu::Add, Ty::U32, &[base.into(), part.bytes.into()]);
+        }
+        let multicast = part.map(|p| p.blocks);
         let who = self.leader();
         let bytes = Opnd::Int(self.fill_bytes(id).into());
         self.by_leader(who, |asm| {
@@ -272,7 +293,7 @@ impl Select<'_> {
             for ((_, at), coords) in found.pieces.iter().zip(coords) {
                 let dst = Addr::reg(base, (m.offset + at).into());
                 let bar = bar.clone();
-                asm.emit(Inst::TmaLoad { dst, map, coords, bar, multicast: None, hint: None });
+                asm.emit(Inst::TmaLoad { dst, map, coords, bar, multicast, hint: None });
             }
         });
         Ok(())
@@ -309,6 +330,9 @@ impl Select<'_> {
             let moved = self.asm.int(Alu::MulLo, Ty::U32, &[group.into(), part]);
             own = found.axis_of.get(&share.dim).map(|&axis| (axis, moved));
             who = Some(self.speaks_for_warpgroup());
+        }
+        if let Some(inside) = self.reaches_the_array(id) {
+            who = self.both(who, Some(inside));
         }
         let coords = self.box_coords(id, &found, own);
         self.by_leader(who, |asm| {

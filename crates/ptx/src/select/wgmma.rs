@@ -368,7 +368,7 @@ impl Select<'_> {
             start = self.asm.int(Alu::Add, Ty::U32, &[start.into(), own.into()]);
         }
         // Addresses in a cluster say whose memory they are in; descriptors do not.
-        if self.cluster > 1 {
+        if self.asm.kernel.cluster > 1 {
             start = self.asm.int(Alu::And, Ty::B32, &[start.into(), Opnd::Int(0x3_FFFF)]);
         }
         let low = self.asm.int(Alu::Shr, Ty::U32, &[start.into(), Opnd::Int(4)]);

@@ -6,5 +6,6 @@ pub mod mma;
 pub mod ring;
 pub mod roles;
 pub mod smem;
+pub mod team;
 pub mod tiles;
 pub mod turn;

@@ -1,5 +1,6 @@
 //! The persistent loop over the tiles of a grid.
 
+use super::team::Team;
 use crate::{Staged, StagedOp};
 use tessera_ir::{Attr, Func, OpErrors, OpId, Type, Value};
 
@@ -12,6 +13,8 @@ pub struct Order {
     /// The axis that is walked first, in groups of so many.
     pub raster: Option<(usize, i64)>,
     pub longest_first: bool,
+    /// Blocks of a cluster that take neighbours along each axis.
+    pub team: Team,
 }
 
 pub fn order_of(func: &Func<Staged>, id: OpId) -> Result<Order, String> {
@@ -33,7 +36,8 @@ pub fn order_of(func: &Func<Staged>, id: OpId) -> Result<Order, String> {
         }
     };
     let longest_first = op.attr("longest_first").and_then(Attr::as_bool).unwrap_or(false);
-    Ok(Order { dynamic, pairs, raster, longest_first })
+    let team = Team::of_tiles(func, id)?;
+    Ok(Order { dynamic, pairs, raster, longest_first, team })
 }
 
 fn raster(word: &str) -> Option<(usize, i64)> {
@@ -49,16 +53,39 @@ fn raster(word: &str) -> Option<(usize, i64)> {
 pub const LEAST_PAIRED: i64 = 3;
 
 impl Order {
-    /// The block that takes a tile, where it does not depend on who is free.
+    /// What clusters take one after another: the grid in teams. Raster counts tiles, and so teams.
+    pub fn teams(&self, grid: &[i64]) -> Vec<i64> {
+        let each = grid.iter().zip(self.team.shape);
+        each.map(|(&n, by)| n.max(0).div_euclid(i64::from(by)) + i64::from(n.max(0) % i64::from(by) != 0)).collect()
+    }
+
+    /// The tiles that a raster's band has along its axis, counted in teams.
+    pub fn band(&self) -> Option<(usize, i64)> {
+        self.raster.map(|(axis, n)| (axis, (n / i64::from(self.team.shape[axis])).max(1)))
+    }
+
+    /// The coordinates of the tile that a block of a cluster takes, by the number of the team in this
+    /// order and the block's rank. Where the grid ends inside of a team they may be beyond it.
+    pub fn tile(&self, grid: &[i64], number: i64, rank: u32) -> Vec<i64> {
+        let mut at = self.coordinates(&self.teams(grid), number);
+        let own = self.team.coordinates(rank);
+        for (axis, p) in at.iter_mut().enumerate() {
+            *p = *p * i64::from(self.team.shape[axis]) + i64::from(own[axis]);
+        }
+        at
+    }
+
+    /// The cluster that takes a team, or the block that takes a tile, where it does not depend on who is
+    /// free.
     pub fn block_of(&self, number: i64, total: i64, blocks: i64) -> i64 {
         let blocks = blocks.max(1);
         let paired = self.pairs && total >= LEAST_PAIRED.saturating_mul(blocks);
         (if paired { number / 2 } else { number }) % blocks
     }
 
-    /// The coordinates of a tile by its number in this order.
-    pub fn coordinates(&self, grid: &[i64], number: i64) -> Vec<i64> {
-        let mut at = match self.raster {
+    /// The coordinates of a tile, or of a team in a grid of teams, by its number in this order.
+    fn coordinates(&self, grid: &[i64], number: i64) -> Vec<i64> {
+        let mut at = match self.band() {
             None => row_major(grid, number),
             Some((axis, group)) => {
                 // The plane of the first two axes; what lies beyond them changes slowest.
@@ -139,10 +166,25 @@ mod tests {
             for longest_first in [false, true] {
                 let order = Order { raster, longest_first, ..Order::default() };
                 let grid = [5, 4, 2];
-                let seen: BTreeSet<_> = (0..40).map(|n| order.coordinates(&grid, n)).collect();
+                let seen: BTreeSet<_> = (0..40).map(|n| order.tile(&grid, n, 0)).collect();
                 assert_eq!(seen.len(), 40);
                 assert!(seen.iter().all(|at| at.iter().zip(grid).all(|(&p, n)| p < n)));
             }
+        }
+    }
+
+    #[test]
+    fn the_blocks_of_clusters_visit_every_tile_once_and_some_beyond_the_grid() {
+        for (shape, raster) in [([2, 1, 1], Some((0, 4))), ([1, 4, 1], None), ([2, 2, 1], Some((1, 2)))] {
+            let order = Order { raster, team: Team { shape }, ..Order::default() };
+            let grid = [5, 3, 2];
+            let teams: i64 = order.teams(&grid).iter().product();
+            let ranks = order.team.blocks();
+            let all: Vec<_> =
+                (0..teams).flat_map(|n| (0..ranks).map(move |r| (n, r))).map(|(n, r)| order.tile(&grid, n, r)).collect();
+            let inside: BTreeSet<_> =
+                all.iter().filter(|at| at.iter().zip(grid).all(|(&p, n)| p < n)).collect();
+            assert_eq!((inside.len(), all.len() as i64), (30, teams * i64::from(ranks)));
         }
     }
 
@@ -158,7 +200,7 @@ mod tests {
     #[test]
     fn groups_are_walked_along_their_axis_first() {
         let order = Order { raster: Some((0, 2)), ..Order::default() };
-        let walk: Vec<_> = (0..6).map(|n| order.coordinates(&[3, 2], n)).collect();
+        let walk: Vec<_> = (0..6).map(|n| order.tile(&[3, 2], n, 0)).collect();
         assert_eq!(walk, [[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [2, 1]]);
     }
 }

@@ -13,6 +13,7 @@ mod pending;
 mod places;
 mod resources;
 mod slots;
+mod team;
 mod trace;
 mod visible;
 
@@ -39,7 +40,7 @@ const RULES: &[(Rule, Code)] = &[
 
 pub(crate) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
     let before = errors.len();
-    for rule in [places::check, barriers::check, pending::check, resources::check] {
+    for rule in [places::check, barriers::check, pending::check, team::check, resources::check] {
         errors.at_func(func);
         rule(func, errors);
     }

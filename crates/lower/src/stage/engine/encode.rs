@@ -9,7 +9,7 @@ use super::super::open::Open;
 use super::super::seeds::extents;
 use super::super::threads::{Team, elements, feeds_product};
 use super::super::{MatrixRow, Off, Staging, Step};
-use super::{GROUP, LANES, Refusal};
+use super::{GROUP, LANES, Refusal, pingpong};
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::{Attr, BlockId, Builder, Func, Level, OpId, Type, Value};
@@ -50,6 +50,7 @@ pub fn team(func: &TileFunc, staging: &Staging<'_>) -> Result<(Team, u32), Refus
     let whole = [Step::Divide, Step::Feeds, Step::Roles].iter().all(|&step| !off.has(step));
     let odd = rows == ODD_GROUPS * ROWS && alike && whole;
     let warps = match pinned.map(u32::try_from) {
+        None if pingpong::is_asked(&func.attrs) => most.min(GROUP),
         None if odd => most,
         None => most.min(MOST_WARPS),
         Some(Ok(n)) if n > 0 && n.is_multiple_of(GROUP) && n <= most => n,

@@ -12,14 +12,17 @@
 //! 5. `rotate`: a product is still under way while the next turn begins;
 //! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
 //!    also where that is the first of another loop;
-//! 7. `defer`: a finished tile leaves while the next is computed;
-//! 8. `roles`: the function is cut along the rings;
-//! 9. `divide`: three warpgroups share the rows, where there are three times 64.
+//! 7. `clusters`: blocks of a cluster take neighbouring groups, where that is asked for;
+//! 8. `defer`: a finished tile leaves while the next is computed;
+//! 9. `roles`: the function is cut along the rings; `divide`: three warpgroups share the rows, where there
+//!    are three times 64; `pingpong`: where that is asked for, warpgroups take whole tiles in turn;
+//! 10. `clusters` again: what neighbours both read is copied once for all of them.
 //!
 //! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
 //! staged for products of warps instead, and a note says why.
 
 mod budget;
+mod clusters;
 mod defer;
 mod divide;
 mod encode;
@@ -28,11 +31,13 @@ mod feeds;
 mod first;
 mod flow;
 mod pair;
+mod pingpong;
 mod roles;
 mod rotate;
 mod swap;
 mod tiles;
 
+use roles::Share;
 use super::{Off, Staging, Step, ahead, layouts, open, threads::Team};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::verify;
@@ -74,9 +79,32 @@ pub fn stage(
     };
     let swapped = swap::sides(func, staging);
     let func = swapped.as_ref().unwrap_or(func);
-    let why = match attempt(func, staging, slots) {
-        Ok(staged) => match verify(&staged) {
-            Ok(()) => return Ok(Some(staged)),
+    let cluster = clusters::pinned(func, staging)?;
+    pingpong::check(func)?;
+    let mut note = |what: &str, why: Refusal| {
+        let why = format!("{what}: {why}");
+        notes.push(Diagnostic::new(Code::N_NOT_PIPELINED, why).at(func.loc.clone()));
+    };
+    let alone = "blocks do not run in clusters";
+    let together;
+    let mut func = func;
+    if pingpong::is_asked(&func.attrs) {
+        match in_turns(func, staging, slots, cluster) {
+            Ok((staged, why)) => {
+                why.into_iter().for_each(|why| note(alone, why));
+                return Ok(Some(staged));
+            }
+            Err(why) => note("warpgroups do not take tiles in turn", why),
+        }
+        together = pingpong::without(func);
+        func = &together;
+    }
+    let why = match attempt(func, staging, slots, cluster) {
+        Ok((staged, why)) => match verify(&staged) {
+            Ok(()) => {
+                why.into_iter().for_each(|why| note(alone, why));
+                return Ok(Some(staged));
+            }
             // Tiles that do not fit in the registers of a role may fit in those of a block.
             Err(errors) if errors.iter().all(|e| e.code == Code::E_TILE_LOWERING) => {
                 errors.iter().next().map_or_else(String::new, |e| e.message.clone())
@@ -95,16 +123,41 @@ pub fn stage(
     Ok(None)
 }
 
-/// With stores put off where that can be and registers allow it.
-fn attempt(func: &TileFunc, staging: &Staging<'_>, slots: u32) -> Result<StagedFunc, Refusal> {
+/// A function, and why its blocks do not run in clusters where they should.
+type Built = (StagedFunc, Option<Refusal>);
+
+/// With warpgroups that take tiles in turn.
+fn in_turns(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    slots: u32,
+    cluster: Option<[u32; 3]>,
+) -> Result<Built, Refusal> {
     let off = Off::of(func);
-    if !off.has(Step::Defer)
-        && let Ok(Some(staged)) = built(func, staging, slots, true, off)
-        && budget::has_room(&staged)
-    {
-        return Ok(staged);
+    if [Step::Tiles, Step::Feeds, Step::Roles].into_iter().any(|step| off.has(step)) {
+        return Err("there are no roles, or no loop over groups".into());
     }
-    let plain = built(func, staging, slots, false, off)?;
+    let built = built(func, staging, slots, cluster, false)?;
+    let built = built.expect("only stores that are put off may be missing");
+    let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
+    verify(&built.0).map_err(told)?;
+    Ok(built)
+}
+
+/// With stores put off where that can be and registers allow it.
+fn attempt(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    slots: u32,
+    cluster: Option<[u32; 3]>,
+) -> Result<Built, Refusal> {
+    if !Off::of(func).has(Step::Defer)
+        && let Ok(Some(built)) = built(func, staging, slots, cluster, true)
+        && budget::has_room(&built.0)
+    {
+        return Ok(built);
+    }
+    let plain = built(func, staging, slots, cluster, false)?;
     Ok(plain.expect("only stores that are put off may be missing"))
 }
 
@@ -113,9 +166,10 @@ fn built(
     func: &TileFunc,
     staging: &Staging<'_>,
     slots: u32,
+    cluster: Option<[u32; 3]>,
     defer: bool,
-    off: Off,
-) -> Result<Option<StagedFunc>, Refusal> {
+) -> Result<Option<Built>, Refusal> {
+    let off = Off::of(func);
     let (team, parts) = encode::team(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
@@ -135,9 +189,11 @@ fn built(
     if runs(Step::Epilogue) && parts == 1 {
         now = sound(epilogue::epilogue(&now, staging, team, most, defer)?);
     }
+    let cluster = cluster.filter(|shape| shape.iter().any(|&n| n > 1));
     // Without rings there is nothing to cut along, and all threads load.
     if !runs(Step::Feeds) {
-        return Ok((!defer).then_some(now));
+        let alone = cluster.map(|_| "there are no rings without `feeds`".into());
+        return Ok((!defer).then_some((now, alone)));
     }
     now = sound(feeds::feeds(&now, staging, most)?);
     if runs(Step::Rotate) {
@@ -146,18 +202,27 @@ fn built(
     if runs(Step::Pair) {
         now = sound(pair::pair(&now, off));
     }
+    let mut alone = None;
+    if let Some(shape) = cluster {
+        let can = if runs(Step::Roles) { Ok(()) } else { Err("there are no roles".to_string()) };
+        match can.and_then(|()| clusters::spread(&now, shape)) {
+            Ok(spread) => now = sound(spread),
+            Err(why) => alone = Some(why),
+        }
+    }
     if defer {
         let Some(deferred) = defer::defer(&now) else { return Ok(None) };
         now = sound(deferred);
     }
-    if parts > 1 {
-        let cut = roles::roles(&now, staging, team, parts)?;
-        return Ok(Some(divide::divide(&cut, parts)?));
+    if runs(Step::Roles) {
+        now = match pingpong::is_asked(&func.attrs) {
+            true => pingpong::turns(&roles::roles(&now, staging, team, Share::Turns(pingpong::REPLICAS))?)?,
+            false if parts > 1 => divide::divide(&roles::roles(&now, staging, team, Share::Parts(parts))?, parts)?,
+            false => roles::roles(&now, staging, team, Share::All)?,
+        };
+        now = clusters::share(now);
     }
-    Ok(Some(match runs(Step::Roles) {
-        true => roles::roles(&now, staging, team, 1)?,
-        false => now,
-    }))
+    Ok(Some((now, alone)))
 }
 
 /// Steps are checked one by one where mistakes are looked for; the result always is.

@@ -18,12 +18,32 @@ use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// The cut function. Registers and threads are those of `parts` teams, which `divide` makes of one.
+/// Who multiplies.
+#[derive(Clone, Copy)]
+pub enum Share {
+    /// One team.
+    All,
+    /// So many teams, which `divide` makes of one: each has a part of the rows.
+    Parts(u32),
+    /// So many teams that take whole tiles, each with shared memory of its own; `pingpong` tells their counters apart.
+    Turns(u32),
+}
+
+impl Share {
+    fn teams(self) -> u32 {
+        match self {
+            Self::All => 1,
+            Self::Parts(n) | Self::Turns(n) => n,
+        }
+    }
+}
+
+/// The cut function, with the registers and threads of all teams.
 pub fn roles(
     func: &StagedFunc,
     staging: &Staging<'_>,
     team: Team,
-    parts: u32,
+    share: Share,
 ) -> Result<StagedFunc, Refusal> {
     let body = &func.blocks[func.body].ops;
     // What comes first is numbers and memory for both.
@@ -51,7 +71,9 @@ pub fn roles(
 
     let mut rw = Rewriter::new(func);
     let (top, loc) = (rw.new.body, func.loc.clone());
-    for &id in before {
+    let in_turns = matches!(share, Share::Turns(_));
+    let own = |id: &OpId| in_turns && func.ops[*id].code == StagedOp::SmemAlloc;
+    for &id in before.iter().filter(|id| !own(id)) {
         rw.copy_op(id, top);
     }
     let fields = |own: &Vec<Value>| -> usize {
@@ -62,13 +84,22 @@ pub fn roles(
         own.iter().map(count).sum()
     };
     let most = feeders.iter().map(fields).max().unwrap_or(0);
-    let pools = budget::registers(staging, team.warps * parts, most);
+    let pools = budget::registers(staging, team.warps * share.teams(), most);
     let pools = pools.filter(|_| !Off::of(func).has(Step::Pools));
 
     let spec = OpSpec::new(StagedOp::Roles, &[]);
     let both = rw.builder(top, loc.clone()).effect(spec);
     let inside = rw.new.ops[both].regions[0];
     let block = role(&mut rw, inside, "work", team.warps, pools.map(|p| p.0), false);
+    if let Share::Turns(replicas) = share {
+        let work = rw.new.blocks[block].parent.expect("a role has an op");
+        let attrs = &mut rw.new.ops[work].attrs;
+        attrs.set("replicas", Attr::Int(replicas.into()));
+        attrs.set("part", Attr::word("tiles"));
+    }
+    for &id in before.iter().filter(|id| own(id)) {
+        rw.copy_op(id, block);
+    }
     for &id in rest {
         work.copy(&mut rw, id, block);
     }
@@ -89,7 +120,7 @@ pub fn roles(
     }
     rw.builder(inside, loc.clone()).yield_(&[]);
     rw.builder(top, loc).return_();
-    let threads = i64::from((team.warps * parts + GROUP) * LANES);
+    let threads = i64::from((team.warps * share.teams() + GROUP) * LANES);
     rw.new.attrs.set("threads", Attr::Int(threads));
     Ok(rw.new)
 }

@@ -352,8 +352,10 @@ impl Walker<'_> {
         let func = self.func;
         let op = &func.ops[id];
         let grid: Option<Vec<i64>> = op.group("grid").iter().map(|&v| self.number(v)).collect();
-        let total = grid.as_ref().map(|g| g.iter().fold(1i64, |n, &d| n.saturating_mul(d.max(0))));
+        // The blocks of a cluster follow the same control flow; the first stands for them.
         let order = order_of(func, id).unwrap_or_default();
+        let teams = grid.as_ref().map(|g| order.teams(g));
+        let total = teams.map(|g| g.iter().fold(1i64, |n, &d| n.saturating_mul(d)));
         let total = match total {
             Some(total) => total,
             None => MOST_TILES * i64::from(self.ask()),
@@ -367,7 +369,7 @@ impl Walker<'_> {
                 _ => true,
             };
             if mine {
-                let at = grid.as_ref().map(|g| order.coordinates(g, number));
+                let at = grid.as_ref().map(|g| order.tile(g, number, 0));
                 let args = &func.blocks[op.regions[0]].args;
                 let axes = op.group("grid").len();
                 for (axis, &arg) in args[..axes].iter().enumerate() {

@@ -1,0 +1,157 @@
+//! Teams: blocks of a cluster that take neighbouring tiles of a grid, and copy what they all need once.
+//!
+//! The rank of a block in its cluster says which of the neighbours it takes: its lowest bits along the
+//! first axis, the next along the second. A copy that brings the same to all blocks along some axes is
+//! made in parts, one by each of them, and every part goes to all.
+
+use crate::{Staged, StagedOp};
+use tessera_ir::{Attr, Func, OpId, Type, Value};
+use tessera_layout::Shared;
+
+/// How many neighbours a cluster takes along each axis of a grid: powers of two.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Team {
+    pub shape: [u32; 3],
+}
+
+impl Default for Team {
+    fn default() -> Self {
+        Self { shape: [1; 3] }
+    }
+}
+
+impl Team {
+    /// Of a `tiles` op; one block where it says nothing.
+    pub fn of_tiles(func: &Func<Staged>, id: OpId) -> Result<Self, String> {
+        let op = &func.ops[id];
+        let Some(attr) = op.attr("team") else { return Ok(Self::default()) };
+        let list = attr.as_ints().unwrap_or_default();
+        let good = |n: &i64| (1..=16).contains(n) && (*n as u64).is_power_of_two();
+        if list.len() != op.group("grid").len() || !list.iter().all(good) {
+            return Err(format!(
+                "expected `team` to have a power of two for each axis of the grid, got {attr}"
+            ));
+        }
+        let mut shape = [1; 3];
+        for (own, n) in shape.iter_mut().zip(list) {
+            *own = n as u32;
+        }
+        Ok(Self { shape })
+    }
+
+    /// Of a function: that of its persistent loops.
+    pub fn of(func: &Func<Staged>) -> Self {
+        let tiles = func.walk().into_iter().find(|&id| func.ops[id].code == StagedOp::Tiles);
+        tiles.and_then(|id| Self::of_tiles(func, id).ok()).unwrap_or_default()
+    }
+
+    pub fn blocks(&self) -> u32 {
+        self.shape.iter().product()
+    }
+
+    /// The place of an axis in a rank.
+    pub fn shift(&self, axis: usize) -> u32 {
+        self.shape[..axis].iter().map(|n| n.trailing_zeros()).sum()
+    }
+
+    /// Which of the neighbours along each axis a block is.
+    pub fn coordinates(&self, rank: u32) -> [u32; 3] {
+        [0, 1, 2].map(|axis| rank >> self.shift(axis) & (self.shape[axis] - 1))
+    }
+
+    /// The bits of ranks in which blocks differ that are neighbours along these axes.
+    pub fn bits(&self, axes: &[usize]) -> u32 {
+        axes.iter().map(|&axis| (self.shape[axis] - 1) << self.shift(axis)).sum()
+    }
+
+    /// Those of a copy, and the number of its parts, which is 1 where each block makes its own.
+    pub fn of_fill(&self, func: &Func<Staged>, fill: OpId) -> (u32, u32) {
+        let bits = self.bits(&shared_axes(func, fill));
+        (bits, 1 << bits.count_ones())
+    }
+
+    /// The blocks of a cluster, by rank, that a block sends parts of a ring's slots to, itself included:
+    /// they are also those that send to it.
+    pub fn peers(&self, func: &Func<Staged>, ring: Value, rank: u32) -> Vec<u32> {
+        let groups: Vec<u32> = func
+            .walk()
+            .into_iter()
+            .filter(|&id| func.ops[id].code == StagedOp::Fill && ring_of(func, id) == Some(ring))
+            .map(|id| self.of_fill(func, id).0)
+            .collect();
+        let reaches = |to: &u32| *to == rank || groups.iter().any(|bits| (to ^ rank) & !bits == 0);
+        (0..self.blocks()).filter(reaches).collect()
+    }
+}
+
+/// The axes of the grid along which all blocks of a cluster need what a `fill` brings.
+pub fn shared_axes(func: &Func<Staged>, fill: OpId) -> Vec<usize> {
+    let list = func.ops[fill].attr("multicast").and_then(Attr::as_ints).unwrap_or_default();
+    list.into_iter().filter_map(|a| usize::try_from(a).ok().filter(|&a| a < 3)).collect()
+}
+
+/// The memory that a `fill` writes.
+pub fn field_of(func: &Func<Staged>, fill: OpId) -> Option<&Shared> {
+    let op = &func.ops[fill];
+    let name = op.attr("field").and_then(Attr::as_word);
+    let Type::Slot { fields } = func.ty(op.operands[0]) else { return None };
+    fields.iter().find(|f| Some(f.name.as_str()) == name).map(|f| &*f.layout)
+}
+
+/// The ring that a `fill` is about.
+pub fn ring_of(func: &Func<Staged>, fill: OpId) -> Option<Value> {
+    let slot = func.def(func.ops[fill].operands[0])?;
+    (slot.code == StagedOp::Acquire).then(|| slot.operands[0])
+}
+
+/// The dim along which memory is divided into so many parts that lie one after another, each where an
+/// engine may begin, and the extent of a part; none where there is no such dim.
+pub fn part_of(shared: &Shared, parts: u32) -> Option<(usize, u32)> {
+    let place = |dim: usize, at: u32| {
+        let mut coords = vec![0; shared.shape.len()];
+        coords[dim] = at;
+        shared.offset(&coords)
+    };
+    // The slowest dim first: its parts are the longest runs.
+    let mut dims: Vec<usize> = shared.order.iter().rev().copied().collect();
+    if shared.panel.is_some() {
+        // Panels are slower than anything.
+        dims.rotate_right(1);
+    }
+    dims.into_iter().find_map(|dim| {
+        let all = shared.shape[dim];
+        let part = all / parts.max(1);
+        let fast = shared.order.first() == Some(&dim);
+        let row = if fast { shared.panel.unwrap_or(all) } else { 1 };
+        let good = all.is_multiple_of(parts) && part > 0 && part.is_multiple_of(row);
+        let step = place(dim, part % all);
+        let even = || (0..parts).all(|n| place(dim, n * part) == n * step);
+        (good && step.is_multiple_of(shared.align().max(ENGINE)) && even()).then_some((dim, part))
+    })
+}
+
+/// What copies of engines begin at multiples of, in bytes.
+const ENGINE: u32 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_count_along_the_first_axis_first() {
+        let team = Team { shape: [2, 4, 1] };
+        assert_eq!((team.blocks(), team.coordinates(5)), (8, [1, 2, 0]));
+        assert_eq!([team.bits(&[0]), team.bits(&[1]), team.bits(&[0, 1])], [1, 6, 7]);
+    }
+
+    #[test]
+    fn parts_are_whole_runs_of_memory() {
+        // Rows of one span: by rows. Panels: by panels, and where there is one, by rows.
+        let tall = Shared::swizzled(&[256, 64], &[1, 0], 2, 128);
+        assert_eq!(part_of(&tall, 2), Some((0, 128)));
+        let wide = Shared::swizzled(&[64, 256], &[1, 0], 2, 128);
+        assert_eq!(part_of(&wide, 4), Some((1, 64)));
+        assert_eq!(part_of(&Shared::swizzled(&[64, 64], &[1, 0], 2, 128), 2), Some((0, 32)));
+        assert_eq!(part_of(&Shared::swizzled(&[8, 64], &[1, 0], 2, 128), 2), None);
+    }
+}
