@@ -27,7 +27,7 @@ type Rw<'f> = Rewriter<'f, Tile>;
 type Rule = fn(&mut Rw<'_>, &Uses, OpId, BlockId) -> bool;
 
 /// The rules, each over the whole function before the next.
-const RULES: [(Step, Rule); 6] = [
+const RULES: [(Step, Rule); 7] = [
     (Step::Whole, unmasked),
     (Step::Whole, neighbours),
     (Step::Relax, added),

@@ -215,11 +215,11 @@ fn weigh(build: &mut Builder<'_, Tile>, online: &Online, s: Value, rows: Value) 
     let n = build.func.ty(s).shape()[1].as_static().unwrap_or(PARTS);
     let reference = columns(build, rows, n);
     let p = power(build, online, s, reference);
-    [p, parts_of(build, p)]
+    [p, in_parts(build, p)]
 }
 
 /// Sums along rows, in parts.
-fn parts_of(build: &mut Builder<'_, Tile>, p: Value) -> Value {
+fn in_parts(build: &mut Builder<'_, Tile>, p: Value) -> Value {
     let shape = build.func.ty(p).shape().to_vec();
     let n = shape[1].as_static().unwrap_or(PARTS);
     let apart: Vec<Dim> = vec![shape[0].clone(), (n / PARTS).into(), PARTS.into()];
@@ -254,7 +254,7 @@ fn bounded_turn(rw: &mut Rw<'_>, online: &Online, reference: f64, to: BlockId) {
     };
     let p = build.ew(ScalarFn::Exp2, &[x]);
     build.name(p, "p");
-    let parts = parts_of(&mut build, p);
+    let parts = in_parts(&mut build, p);
     let sums: Vec<Value> = l.iter().map(|&l| build.ew(ScalarFn::Add, &[l, parts])).collect();
     // What is left of the reference is what it always is.
     let new = all(&mut build, m, f64::from(reference as f32));
