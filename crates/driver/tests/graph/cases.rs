@@ -325,6 +325,20 @@ fn convolutions_and_windows() {
   %q = graph.conv %x, %w {lo = [-1, 1], hi = [1, 0], dilate_x = [2, 1], groups = 2} : tensor<[2, 6, 13, 9], f32>
   graph.return %e, %q",
     ));
+    // Fewer windows than positions in one.
+    check(&f(
+        "%x: tensor<[3, 4, 7, 9], f32>, %w: tensor<[6, 2, 5, 4], f32>",
+        "  %r = graph.conv %x, %w {strides = [2, 1], lo = [1, 0], hi = [0, 1], dilate_w = [1, 2], groups = 2} : tensor<[3, 6, 2, 4], f32>
+  %q = graph.conv %x, %w {lo = [-1, 0], hi = [-1, -5], groups = 2} : tensor<[3, 6, 1, 1], f32>
+  graph.return %r, %q",
+    ));
+    // A gate, whose sigmoid nobody else asks for.
+    check(&f(
+        "%x: tensor<[3, 40], f32>",
+        "  %s = graph.sigmoid %x : tensor<[3, 40], f32>
+  %r = graph.mul %s, %x : tensor<[3, 40], f32>
+  graph.return %r",
+    ));
     for op in ["max", "sum", "min", "prod"] {
         check(&f(
             "%x: tensor<[2, 3, 8, 9], f32>",

@@ -2,7 +2,8 @@
 //!
 //! A sigmoid is a quotient that is kept as exact as the scalar function promises, for small results
 //! too. In a product that care is in vain beside the product's own rounding, and the one division does
-//! for both. Far out the exponential is infinite, and the quotient zero as the product was.
+//! for both. Far out the exponential is infinite and the quotient zero; the product would be that too,
+//! or too small for a normal number.
 //!
 //! For profiles that let functions differ within their bounds. Before: a flat function. After: the
 //! same, with such products as quotients where nobody else asks for the sigmoid; those have no users
