@@ -5,7 +5,7 @@ use super::hook::{self, Moment, Phase};
 use super::{machine, parallel};
 use crate::backends::Choice;
 use crate::bind::{Bound, Slot};
-use crate::config::show_all;
+use crate::config::{self, show_all};
 use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
 use crate::launch::Prepared;
@@ -36,8 +36,6 @@ pub struct Candidate {
     /// Whether its row was there before and says all there is.
     pub known: bool,
     pub row: Row,
-    /// What the cost model says.
-    estimate: Option<Estimate>,
     lowered: Option<Lowered>,
     /// An earlier candidate that gives the same code, and is measured for both.
     twin: Option<usize>,
@@ -70,7 +68,6 @@ pub fn list(kernel: &KernelHandle, config: &Config) -> Vec<Candidate> {
             config,
             known: false,
             row,
-            estimate: None,
             lowered: None,
             twin: None,
             compiled: None,
@@ -160,23 +157,44 @@ pub fn prune_and_predict(
     bound: &Bound,
     choice: &Choice,
 ) -> Result<(), Diagnostics> {
-    // Only GPUs have blocks with resources of their own; a processor's memory is one.
-    let limits = if choice.is_cuda() { Limits::of(&choice.caps()?) } else { Limits::default() };
-    let speed = machine::speed(choice)?;
-    let whole_lines = bound.slots.iter().all(lies_on_lines);
+    let judge = Judge::new(bound, choice)?;
     for candidate in all {
         let Some(lowered) = &candidate.lowered else { continue };
         let asked = candidate.asked();
-        let refused = refuse(&need(&lowered.func, asked, &limits), &limits);
-        let stages = asked.stages.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
-        let asked = tessera_cost::Asked { stages, whole_lines };
-        candidate.estimate = predict(kernel, &lowered.func, &bound.sizes, asked, &speed);
-        candidate.row.predicted = candidate.estimate.map(|e| e.seconds);
-        if let Some(why) = refused {
+        candidate.row.predicted = judge.predict(kernel, &lowered.func, asked).map(|e| e.seconds);
+        if let Some(why) = judge.refuse(&lowered.func, asked) {
             candidate.fall(State::Pruned, why);
         }
     }
     Ok(())
+}
+
+/// What candidates for a call are looked at by.
+struct Judge<'a> {
+    bound: &'a Bound,
+    limits: Limits,
+    speed: Speed,
+    whole_lines: bool,
+}
+
+impl<'a> Judge<'a> {
+    fn new(bound: &'a Bound, choice: &Choice) -> Result<Self, Diagnostics> {
+        // Only GPUs have blocks with resources of their own; a processor's memory is one.
+        let limits = if choice.is_cuda() { Limits::of(&choice.caps()?) } else { Limits::default() };
+        let whole_lines = bound.slots.iter().all(lies_on_lines);
+        Ok(Self { bound, limits, speed: machine::speed(choice)?, whole_lines })
+    }
+
+    /// Why a candidate cannot be, if it cannot.
+    fn refuse(&self, func: &TileFunc, asked: Asked) -> Option<String> {
+        refuse(&need(func, asked, &self.limits), &self.limits)
+    }
+
+    fn predict(&self, kernel: &KernelHandle, func: &TileFunc, asked: Asked) -> Option<Estimate> {
+        let stages = asked.stages.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
+        let asked = tessera_cost::Asked { stages, whole_lines: self.whole_lines };
+        predict(kernel, func, &self.bound.sizes, asked, &self.speed)
+    }
 }
 
 /// Finds candidates that differ in nothing the target sees. Where there are no threads to share
@@ -259,15 +277,35 @@ pub fn ranked(
 ) -> Result<Vec<Ranked>, Diagnostics> {
     let mut all = list(kernel, &bound.config);
     let looked = all.len().min(LOOKED_AT);
-    lower(kernel, &mut all[..looked], choice, mode)?;
-    prune_and_predict(kernel, &mut all[..looked], bound, choice)?;
-    let predicted: Vec<Option<f64>> = all.iter().map(|c| c.row.predicted).collect();
-    let told =
-        rank::order(&predicted).into_iter().filter(|&i| i >= looked || all[i].lowered.is_some());
-    let told: Vec<Ranked> = told
-        .map(|i| Ranked { tunables: all[i].tunables.clone(), estimate: all[i].estimate })
-        .collect();
-    Ok(if told.iter().any(|r| r.estimate.is_some()) { told } else { Vec::new() })
+    // Sizes that reach no tile leave Tile IR as it is.
+    let none = BTreeMap::new();
+    let key = config::key(&bound.config, &none, &*choice.backend, mode, &Said::new());
+    let funcs = match kernel.tuning.lowered(key) {
+        Some(funcs) => funcs,
+        None => {
+            lower(kernel, &mut all[..looked], choice, mode)?;
+            let func = |c: &mut Candidate| c.lowered.take().map(|lowered| lowered.func);
+            kernel.tuning.keep_lowered(key, all[..looked].iter_mut().map(func).collect())
+        }
+    };
+    let judge = Judge::new(bound, choice)?;
+    let mut told = Vec::new();
+    for (place, candidate) in all.into_iter().enumerate() {
+        let asked = candidate.asked();
+        let estimate = match funcs.get(place) {
+            Some(Some(func)) if judge.refuse(func, asked).is_none() => {
+                judge.predict(kernel, func, asked)
+            }
+            Some(_) => continue,
+            None => None,
+        };
+        told.push(Ranked { tunables: candidate.tunables, estimate });
+    }
+    let predicted: Vec<Option<f64>> = told.iter().map(|r| r.estimate.map(|e| e.seconds)).collect();
+    if predicted.iter().all(Option::is_none) {
+        return Ok(Vec::new());
+    }
+    Ok(rank::order(&predicted).into_iter().map(|place| told[place].clone()).collect())
 }
 
 /// A candidate, and what the cost model says of it.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_frontend::Capture;
 use tessera_support::{ForkLock, Hash128};
+use tessera_tile::TileFunc;
 use tessera_tune::{Chosen, Metric, Record, State, Store, choose, plot, report};
 
 /// A kernel's tuning: how, and what it brought.
@@ -23,7 +24,14 @@ struct Known {
     by_key: BTreeMap<Hash128, Arc<Tuned>>,
     /// In the order they came to be known.
     order: Vec<Hash128>,
+    /// The candidates of a configuration as Tile IR, as far as they are legal.
+    lowered: BTreeMap<Hash128, Lowered>,
 }
+
+type Lowered = Arc<Vec<Option<TileFunc>>>;
+
+/// Configurations whose candidates are held; all are let go where there are more.
+const HELD: usize = 16;
 
 /// Where a record is from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -77,6 +85,20 @@ impl Tuning {
         known.order.retain(|k| *k != key);
         known.order.push(key);
         tuned
+    }
+
+    pub fn lowered(&self, key: Hash128) -> Option<Lowered> {
+        self.known.lock().lowered.get(&key).cloned()
+    }
+
+    pub fn keep_lowered(&self, key: Hash128, funcs: Vec<Option<TileFunc>>) -> Lowered {
+        let funcs = Arc::new(funcs);
+        let held = &mut self.known.lock().lowered;
+        if held.len() >= HELD {
+            held.clear();
+        }
+        held.insert(key, funcs.clone());
+        funcs
     }
 
     pub fn clear(&self) {
