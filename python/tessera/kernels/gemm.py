@@ -291,7 +291,7 @@ def grouped(
             C[begin:begin + BM, n:n + BN] = epilogue(acc)
         else:
             put_rows(C, epilogue(acc), begin, end, n, BM, BN)
-    else:
+    elif begin < T:
         put_rows(C, ts.tile.zeros((BM, BN), C.dtype), begin, T, n, BM, BN)
 
 

@@ -264,22 +264,52 @@ fn rows(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Optio
     (part(tile.layout()?) < 0.6 * part(&best)).then_some(best)
 }
 
-/// The memory that a store goes through, if it can: it stores the whole of a tile, once for each
-/// group, to an array that nothing here reads.
+/// The ops around a block, each with its own block that holds it.
+fn path(func: &StagedFunc, mut block: BlockId) -> Vec<(OpId, BlockId)> {
+    let mut out = Vec::new();
+    while let Some(around) = func.blocks[block].parent {
+        out.push((around, block));
+        block = func.ops[around].block;
+    }
+    out
+}
+
+/// Whether of two blocks at most one runs in a group: they are in different branches.
+fn are_exclusive(func: &StagedFunc, a: BlockId, b: BlockId) -> bool {
+    let of_b = path(func, b);
+    path(func, a).iter().any(|&(around, own)| {
+        func.ops[around].code == StagedOp::Tile(TileOp::If)
+            && of_b.iter().any(|&(other, its)| other == around && its != own)
+    })
+}
+
+/// The memory that a store goes through, if it can: it stores the whole of a tile, at most once for
+/// each group, to an array that nothing here reads.
 fn memory_for(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Option<Way<Type>> {
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::Store) || !func.ty(op.operands[1]).is_tile() {
         return None;
     }
-    let parent = func.blocks[op.block].parent;
-    let once = parent.is_none_or(|p| func.ops[p].code == StagedOp::Tiles);
-    if !once || !op.group("mask").is_empty() || op.attr("step").is_some() {
+    let once = |(p, _): &(OpId, BlockId)| {
+        matches!(func.ops[*p].code, StagedOp::Tiles | StagedOp::Tile(TileOp::If))
+    };
+    if !path(func, op.block).iter().all(once)
+        || !op.group("mask").is_empty()
+        || op.attr("step").is_some()
+    {
         return None;
     }
     let param = func.params().iter().position(|&p| p == op.operands[0])?;
     let (view, tile) = (func.ty(op.operands[0]), func.ty(op.operands[1]));
-    let read_back = users(func).get(&op.operands[0]).is_some_and(|all| all.len() > 1);
-    if view.dtype() != tile.dtype() || read_back {
+    // Of several ways to write it a group takes one.
+    let users = users(func);
+    let all = users.get(&op.operands[0]).map_or(&[][..], |all| all);
+    let alone = all.iter().all(|&(user, _)| {
+        let other = &func.ops[user];
+        let writes = matches!(other.code, StagedOp::Tile(TileOp::Store | TileOp::Scatter));
+        user == id || writes && are_exclusive(func, op.block, other.block)
+    });
+    if view.dtype() != tile.dtype() || !alone {
         return None;
     }
     let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
