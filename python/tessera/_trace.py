@@ -284,6 +284,11 @@ def _dtype_name(dtype: Any) -> str | None:
     return str(as_dtype(name)) if _core.is_dtype_name(name) else None
 
 
+@functools.lru_cache(maxsize=64)
+def _numpy_name(dtype: numpy.dtype) -> str:
+    return str(as_dtype(dtype))
+
+
 def aval(x: Any) -> tuple[tuple, str, bool]:
     """Shape, dtype and weakness of a traced value, an array or a number."""
     if isinstance(x, Tracer):
@@ -299,7 +304,7 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
         if named is not None:
             return tuple(x.shape), named, False
     array = to_numpy(x)
-    return array.shape, str(as_dtype(array.dtype)), False
+    return array.shape, _numpy_name(array.dtype), False
 
 
 def splat(value: Any, shape: tuple, dtype: str, weak: bool = False) -> Tracer:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from . import _core
 
 _REGISTERED: dict[type, tuple[Callable, Callable]] = {}
+#: Classes whose instances were found to be leaves: a training step looks at a thousand of them.
+_LEAVES: set[type] = set()
 
 
 class TreeDef(NamedTuple):
@@ -32,12 +34,14 @@ class TreeDef(NamedTuple):
 
 
 LEAF = TreeDef(None, None, ())
+_NONE = object()
 
 
 def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], unflatten: Callable[[Any, list], Any]) -> None:
     """Makes instances of a class trees: ``flatten(x)`` gives ``(children, meta)`` with hashable ``meta``;
     ``unflatten(meta, children)`` makes it again."""
     _REGISTERED[kind] = (flatten, unflatten)
+    _LEAVES.clear()
 
 
 def _sorted_keys(tree: dict) -> list:
@@ -79,12 +83,23 @@ def flatten(tree: Any) -> tuple[list, TreeDef]:
 
 
 def _flatten(tree: Any, leaves: list) -> TreeDef:
+    kind = type(tree)
+    if kind in _LEAVES:
+        leaves.append(tree)
+        return LEAF
+    if kind is dict and dict not in _REGISTERED:
+        keys = _sorted_keys(tree)
+        return TreeDef(dict, tuple(keys), tuple([_flatten(tree[k], leaves) for k in keys]))
+    if (kind is list or kind is tuple) and kind not in _REGISTERED:
+        return TreeDef(kind, None, tuple([_flatten(c, leaves) for c in tree]))
     found = _children(tree)
     if found is None:
+        if not isinstance(tree, type):
+            _LEAVES.add(kind)
         leaves.append(tree)
         return LEAF
     kind, meta, children, _ = found
-    return TreeDef(kind, meta, tuple(_flatten(c, leaves) for c in children))
+    return TreeDef(kind, meta, tuple([_flatten(c, leaves) for c in children]))
 
 
 def paths(tree: Any, prefix: str = "") -> list[str]:
@@ -98,9 +113,15 @@ def paths(tree: Any, prefix: str = "") -> list[str]:
 def unflatten(form: TreeDef, leaves: Iterable[Any]) -> Any:
     """A tree of this form with these leaves."""
     given = list(leaves)
-    if len(given) != form.leaf_count:
+    rest = iter(given)
+    try:
+        made = _unflatten(form, rest)
+        enough = next(rest, _NONE) is _NONE
+    except StopIteration:
+        enough = False
+    if not enough:
         raise _core.error("E_ARGUMENT", f"expected {form.leaf_count} leaves, got {len(given)}")
-    return _unflatten(form, iter(given))
+    return made
 
 
 def _unflatten(form: TreeDef, leaves: Any) -> Any:
@@ -109,7 +130,7 @@ def _unflatten(form: TreeDef, leaves: Any) -> Any:
         return next(leaves)
     if kind is type(None):
         return None
-    children = [_unflatten(c, leaves) for c in form.children]
+    children = [next(leaves) if c is LEAF else _unflatten(c, leaves) for c in form.children]
     if kind in _REGISTERED:
         return _REGISTERED[kind][1](meta, children)
     if issubclass(kind, dict):
