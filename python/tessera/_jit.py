@@ -61,23 +61,26 @@ class Traced:
         self.captured = [held[1] for held, _ in frame.arrays]
         self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
         self.notes = frame.notes
+        #: Leaves that are donated, once somebody asked.
+        self.gifts: set[int] | None = None
         self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan)
         self._there: dict[int, list] = {}
 
-    def run(self, leaves: list, donated: set[int] | None = None) -> Any:
-        """``donated`` are the leaves whose memory may be given to results."""
+    def run(self, leaves: list, donated: set[int] | None = None, convert: Callable | None = None) -> Any:
+        """``donated`` are the leaves whose memory may be given to results; ``convert`` is done to each result."""
         arrays, given = [], []
         for place, v in enumerate(leaves):
             if is_array(v):
                 if donated and place in donated and not isinstance(v, (bool, int, float, numpy.generic)):
                     given.append(len(arrays))
                 arrays.append(v)
-        return _tree.unflatten(self.form, self.runner(arrays + self._held(arrays), tuple(given)))
+        made = self.runner(arrays + self._held(arrays), tuple(given))
+        return _tree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
 
     def _held(self, arrays: list) -> list:
         """The arrays that the trace holds, brought to the device of the others once."""
-        device = device_of(arrays)
-        if device is None or not self.captured:
+        device = device_of(arrays) if self.captured else None
+        if device is None:
             return self.captured
         if device not in self._there:
             self._there[device] = [on_device(a, a.dtype, device) for a in self.captured]
@@ -236,7 +239,9 @@ class Jitted:
             # Inside of a trace: a part of it.
             return self._fn(*args, **kwargs)
         found, leaves = self._find(args, kwargs)
-        return like(found.run(leaves, self._given(args)), leaves)
+        if found.gifts is None:
+            found.gifts = self._given(args) or set()
+        return found.run(leaves, found.gifts, converter(leaves))
 
     def _given(self, args: tuple) -> set[int] | None:
         """The leaves of the arguments that are donated."""
@@ -326,23 +331,29 @@ def _times(n: int) -> str:
 
 def like(result: Any, leaves: list) -> Any:
     """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else NumPy, or `ts.Array` on a device."""
+    convert = converter(leaves)
+    return result if convert is None else _tree.map(convert, result)
+
+
+def converter(leaves: list) -> Callable | None:
+    """What makes a result an array of the library that the inputs are of; None where nothing has to be done."""
     placed = next((v for v in leaves if is_array(v) and ordinal_of(v) is not None), None)
     if placed is not None:
-        return _on_device_like(result, placed, type(placed).__module__.partition(".")[0])
+        return _on_device_like(placed, type(placed).__module__.partition(".")[0])
     for leaf in leaves:
         kind = type(leaf).__module__.partition(".")[0]
         if kind == "torch":
             import torch
 
-            return _tree.map(lambda a: torch.from_numpy(a) if a.dtype.isbuiltin else torch.utils.dlpack.from_dlpack(a), result)
+            return lambda a: torch.from_numpy(a) if a.dtype.isbuiltin else torch.utils.dlpack.from_dlpack(a)
         if kind in ("jax", "jaxlib"):
             import jax.numpy as jnp
 
-            return _tree.map(jnp.asarray, result)
-    return result
+            return jnp.asarray
+    return None
 
 
-def _on_device_like(result: Any, leaf: Any, kind: str) -> Any:
+def _on_device_like(leaf: Any, kind: str) -> Callable:
     """Results of a device as arrays of the library that ``leaf`` is of; those that came to the host are brought back."""
     device = ordinal_of(leaf)
     assert device is not None
@@ -364,7 +375,7 @@ def _on_device_like(result: Any, leaf: Any, kind: str) -> Any:
             return jax.dlpack.from_dlpack(a)
         return a
 
-    return _tree.map(one, result)
+    return one
 
 
 def jit(

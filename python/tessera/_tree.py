@@ -13,6 +13,8 @@ import numpy
 from . import _core
 
 _REGISTERED: dict[type, tuple[Callable, Callable]] = {}
+#: Classes whose instances were found to be leaves: a training step looks at a thousand of them.
+_LEAVES: set[type] = set()
 
 
 class TreeDef(NamedTuple):
@@ -34,12 +36,14 @@ class TreeDef(NamedTuple):
 
 
 LEAF = TreeDef(None, None, ())
+_NONE = object()
 
 
 def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], unflatten: Callable[[Any, list], Any]) -> None:
     """Makes instances of a class trees: ``flatten(x)`` gives ``(children, meta)`` with hashable ``meta``;
     ``unflatten(meta, children)`` makes it again."""
     _REGISTERED[kind] = (flatten, unflatten)
+    _LEAVES.clear()
 
 
 def _sorted_keys(tree: dict) -> list:
@@ -84,15 +88,19 @@ def flatten(tree: Any) -> tuple[list, TreeDef]:
 
 
 def _flatten(tree: Any, leaves: list) -> TreeDef:
-    # What arguments of every call are made of, without a detour.
     kind = type(tree)
-    if kind is numpy.ndarray:
+    if kind in _LEAVES:
         leaves.append(tree)
         return LEAF
-    if kind is tuple or kind is list:
+    if kind is dict and dict not in _REGISTERED:
+        keys = _sorted_keys(tree)
+        return TreeDef(dict, tuple(keys), tuple([_flatten(tree[k], leaves) for k in keys]))
+    if (kind is list or kind is tuple) and kind not in _REGISTERED:
         return TreeDef(kind, None, tuple([_flatten(c, leaves) for c in tree]))
     found = _children(tree)
     if found is None:
+        if not isinstance(tree, type):
+            _LEAVES.add(kind)
         leaves.append(tree)
         return LEAF
     kind, meta, children, _ = found
@@ -110,9 +118,15 @@ def paths(tree: Any, prefix: str = "") -> list[str]:
 def unflatten(form: TreeDef, leaves: Iterable[Any]) -> Any:
     """A tree of this form with these leaves."""
     given = list(leaves)
-    if len(given) != form.leaf_count:
+    rest = iter(given)
+    try:
+        made = _unflatten(form, rest)
+        enough = next(rest, _NONE) is _NONE
+    except StopIteration:
+        enough = False
+    if not enough:
         raise _core.error("E_ARGUMENT", f"expected {form.leaf_count} leaves, got {len(given)}")
-    return _unflatten(form, iter(given))
+    return made
 
 
 def _unflatten(form: TreeDef, leaves: Any) -> Any:
@@ -121,7 +135,7 @@ def _unflatten(form: TreeDef, leaves: Any) -> Any:
         return next(leaves)
     if kind is type(None):
         return None
-    children = [_unflatten(c, leaves) for c in form.children]
+    children = [next(leaves) if c is LEAF else _unflatten(c, leaves) for c in form.children]
     if kind in _REGISTERED:
         return _REGISTERED[kind][1](meta, children)
     if issubclass(kind, dict):
