@@ -21,33 +21,36 @@ pub const ROWS: Rows = rows! {
 fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let mut given = std::mem::take(&mut args.rest).into_iter();
     let call_site = e.loc.clone();
-    let source = match given.next().map(|g| g.value) {
-        Some(Val::Func(f)) => f,
-        Some(open @ (Val::Open(_) | Val::Poison)) => return open,
-        other => {
-            let what = other.map_or("nothing".into(), |v| e.describe(&v));
-            return e.error(Code::E_TYPE, format!("expected a @ts.func to call, got {what}"));
-        }
-    };
+    let target = given.next().map(|g| g.value);
     let given: Vec<Given> = given.collect();
-    let definition = match Parsed::new(&source.file) {
-        Ok(parsed) => {
-            let place = parsed
-                .loc(parsed.def.name.range())
-                .inside(&Arc::from(source.name.as_str()), &call_site);
+    let first = e.func.ops.len();
+    // Its name, where it stands, and what it gives.
+    let (name, definition, result) = match target {
+        Some(Val::Func(source)) => {
+            let parsed = match Parsed::new(&source.file) {
+                Ok(parsed) => parsed,
+                Err(error) => return e.report(error),
+            };
+            let name: Arc<str> = Arc::from(source.name.as_str());
+            let place = parsed.loc(parsed.def.name.range()).inside(&name, &call_site);
             if let Some(error) = arity(&parsed, given.len()) {
                 return e.report(error.at(place));
             }
-            place
+            (name, place, e.inline(&source, given))
         }
-        Err(error) => return e.report(error),
+        Some(Val::Api(row)) => {
+            (Arc::from(format!("ts.{}", row.name)), call_site, e.call_api(row, given))
+        }
+        Some(open @ (Val::Open(_) | Val::Poison)) => return open,
+        other => {
+            let what = other.map_or("nothing".into(), |v| e.describe(&v));
+            return e.error(Code::E_TYPE, format!("expected a function to call, got {what}"));
+        }
     };
-    let first = e.func.ops.len();
-    let result = match e.inline(&source, given) {
+    let result = match result {
         Val::Block(block) => e.load_block(&block).map_or(Val::Poison, Val::Rt),
         v => v,
     };
-    let name = &source.name;
     let mut told = false;
     for (id, op) in e.func.ops.iter() {
         if id.index() < first {
@@ -74,7 +77,7 @@ fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
         Val::Const(Const::DType(t)) => Some(t.storage),
         _ => None,
     };
-    fitting(e, name, result, like, dtype, (first, definition))
+    fitting(e, &name, result, like, dtype, (first, definition))
 }
 
 /// Whether a function takes so many values.
