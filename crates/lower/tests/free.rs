@@ -131,7 +131,9 @@ fn cases_give_their_expected_text_and_values() {
         if let Some(new) = new {
             freed += 1;
             verify(&new).unwrap_or_else(|e| panic!("not valid:\n{new}\n{e}"));
-            assert!(new.walk().iter().any(|&id| new.ops[id].code == TileOp::Repair), "{new}");
+            // It is repaired, or nothing can outgrow it and no maximum is taken at all.
+            let repaired = new.walk().iter().any(|&id| new.ops[id].code == TileOp::Repair);
+            assert!(repaired || !new.to_string().contains("op = max"), "{new}");
             compare(&func, &new, &path.display().to_string());
         }
     }
@@ -146,7 +148,7 @@ fn repairs_change_no_row_that_is_not_bad() {
         let text = std::fs::read_to_string(&path).unwrap();
         let func = tile_func(text.split_once(SPLIT).map_or(&text, |t| t.0));
         let (Some(new), _) = free_reference(&func) else { continue };
-        let always = without_repairs(&new).expect("it has repairs");
+        let Some(always) = without_repairs(&new) else { continue };
         verify(&always).unwrap_or_else(|e| panic!("not valid:\n{always}\n{e}"));
         for (name, scores) in KINDS {
             let (a, b) = (run(&new, 80, scores, 1.0), run(&always, 80, scores, 1.0));

@@ -6,6 +6,7 @@
 //! takes three times as many instructions. A number that all results are multiplied by goes into the last.
 
 use super::{Repr, Select};
+use crate::inst::Reg;
 use tessera_ir::{OpId, Value};
 use tessera_numerics::{DType, Profile, Scalar, ScalarFn};
 use tessera_staged::StagedOp;

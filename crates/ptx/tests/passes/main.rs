@@ -153,6 +153,10 @@ fn three_warpgroups() {
     }
     let staged = check(&Form { off: Some("divide"), ..form }, (200, 72, 40), ROWS);
     assert!(!staged.contains("replicas"), "{staged}");
+    // Rows of more than a swizzle's span are not in one piece.
+    let wide = Form { out: DType::BF16, ..Form::new(DType::BF16, (192, 64, 128)) };
+    let staged = check(&wide, (200, 72, 136), ROWS);
+    assert!(!staged.contains("replicas"), "{staged}");
 }
 
 #[test]

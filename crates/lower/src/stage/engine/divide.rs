@@ -380,6 +380,12 @@ impl Divided {
 
     /// This replica's part of shared memory along an axis, before an op.
     fn own_memory(&mut self, id: OpId, mem: Value, axis: usize) -> Result<Value, Refusal> {
+        if let Type::Smem { layout, .. } = self.new.ty(mem)
+            && layout.panel.is_some()
+            && layout.order.first() != Some(&axis)
+        {
+            return Err("rows that warpgroups would share lie in several panels".into());
+        }
         let mut extent = extents(self.new.ty(mem));
         extent[axis] /= i64::from(self.parts);
         let start = self.start(extent[axis]);
