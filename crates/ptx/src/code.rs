@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn phases_halve_what_is_left() {
         let mut phased = code(1, 1);
-        phased.shape = Shape::Persistent { per_multiprocessor: 1, phased: true };
+        phased.shape = Shape::Persistent { per_multiprocessor: 1, phased: true, team: [1; 3] };
         for (groups, blocks, phases) in [
             (7, 7, 1),
             (264, 132, 1),

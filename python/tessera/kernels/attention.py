@@ -62,13 +62,13 @@ def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, l
         # One choice for each score, and not two.
         inside = place < ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32)
         s = ts.tile.where(inside & sees(s, b, h, rows, columns, mask, Z, W, masks), s, -math.inf)
-    # Places within the block are compared, and where the first row's edge lies: short numbers.
+    # Places within the block are compared: short numbers.
     if low:
-        first = ts.tile.cast(max(-BM, min(q0 + lowest - k0, BN)), ts.i32)
-        s = ts.tile.where(place >= ts.tile.arange(BM)[:, None] + first, s, -math.inf)
+        first = ts.tile.clamp(rows + lowest - k0, 0, BN)
+        s = ts.tile.where(place >= ts.tile.cast(first, ts.i32), s, -math.inf)
     if high:
-        after = ts.tile.cast(max(-BM, min(q0 + highest + 1 - k0, BN)), ts.i32)
-        s = ts.tile.where(place < ts.tile.arange(BM)[:, None] + after, s, -math.inf)
+        after = ts.tile.clamp(rows + highest + 1 - k0, 0, BN)
+        s = ts.tile.where(place < ts.tile.cast(after, ts.i32), s, -math.inf)
     m, l, p, alpha = ts.tile.softmax_online(m, l, s)
     acc = ts.tile.softmax_accumulate(acc, alpha, p, V[b, hk, k0:k0 + BN, :])
     return acc, m, l
@@ -95,8 +95,7 @@ def attended(
     acc = ts.tile.zeros((BM, DV), ts.f32)
     m = ts.tile.full((BM,), -math.inf, ts.f32)
     l = ts.tile.zeros((BM,), ts.f32)
-    # Blocks begin at multiples of BN. Those with an edge on the right come first: what a first block costs, and what a mask
-    # costs, is then paid once. Whole ones follow, and those with an edge on the left.
+    # Blocks begin at multiples of BN: first those with an edge on the left, then whole ones, then an edge on the right.
     begin = ts.tile.cast(0, ts.i64)
     end = Sk
     whole = begin
@@ -107,22 +106,21 @@ def attended(
     if low:
         begin = max(0, min((q0 + lowest) // BN * BN, end))
         whole = max(begin, min(ts.cdiv(q0 + BM - 1 + lowest, BN) * BN, ts.cdiv(end, BN) * BN))
-    for k0 in ts.tile.range(max(whole, edge), end, BN):
-        acc, m, l = step(
-            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
-            mask, Z, W, masks,
-        )  # fmt: skip
-    for k0 in ts.tile.range(whole, edge, BN):
-        acc, m, l = step(
-            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
-            mask, Z, W, masks,
-        )  # fmt: skip
-    if low:
         for k0 in ts.tile.range(begin, whole, BN):
             acc, m, l = step(
                 acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, True, high, scores, X, Y, changes,
                 mask, Z, W, masks,
             )  # fmt: skip
+    for k0 in ts.tile.range(whole, edge, BN):
+        acc, m, l = step(
+            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
+            mask, Z, W, masks,
+        )  # fmt: skip
+    for k0 in ts.tile.range(max(whole, edge), end, BN):
+        acc, m, l = step(
+            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
+            mask, Z, W, masks,
+        )  # fmt: skip
     O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
     if keep:
         LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
