@@ -84,7 +84,8 @@ def extents(types: list[TensorType | None], avals: list, paths: list[str], fixed
             raise fail("E_SHAPE_MISMATCH", f"expected `{path}` to be {said}, got {list(shape)}")
         for axis, (dim, extent) in enumerate(zip(said.dims, shape, strict=True)):
             if dim.isidentifier() and sizes.setdefault(dim, extent) != extent:
-                raise fail("E_SHAPE_MISMATCH", f"expected `{dim}` to be {sizes[dim]}, as in {first[dim]}, got {extent} in axis {axis} of `{path}`")  # fmt: skip
+                raise fail("E_SHAPE_MISMATCH", f"expected `{dim}` to be {sizes[dim]}, as in {first[dim]}, "
+                           f"got {extent} in axis {axis} of `{path}`")  # fmt: skip
             first.setdefault(dim, f"axis {axis} of `{path}`")
         shapes.append(said.dims)
     for name, value in fixed.items():
@@ -92,7 +93,8 @@ def extents(types: list[TensorType | None], avals: list, paths: list[str], fixed
             raise fail("E_SHAPE_MISMATCH", f"expected `{name}` to be {value}, as `bindings` says, got {sizes[name]} in {first[name]}")
     for at, (said, known, path) in enumerate(zip(types, avals, paths, strict=True)):
         if said is not None and said.dims is not None and known is not None:
-            shapes[at] = tuple(_extent(d, n, sizes, fixed, f"axis {k} of `{path}`") for k, (d, n) in enumerate(zip(said.dims, known[0], strict=True)))
+            pairs = enumerate(zip(said.dims, known[0], strict=True))
+            shapes[at] = tuple(_extent(d, n, sizes, fixed, f"axis {k} of `{path}`") for k, (d, n) in pairs)
     return shapes, {n: v for n, v in sizes.items() if n not in fixed}
 
 

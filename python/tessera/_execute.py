@@ -76,7 +76,8 @@ class Runner:
             values = {d: n for (shape, _, _), given in zip(self.params, sizes, strict=True)
                       for d, n in zip(shape, given, strict=True) if isinstance(d, str) and d.isidentifier()}  # fmt: skip
             found = self._shapes[sizes] = [
-                (tuple(dim_value(d, values) if isinstance(d, str) else d for d in shape), dtype, kind) for shape, dtype, kind in self.results
+                (tuple(dim_value(d, values) if isinstance(d, str) else d for d in shape), dtype, kind)
+                for shape, dtype, kind in self.results
             ]
         return found
 

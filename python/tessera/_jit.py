@@ -417,10 +417,9 @@ def jit(
         raise fail("E_ARGUMENT", f"expected a function, got {type(fn).__name__}", "write `@ts.jit` above a function")
     if seed is not None:
         raise fail("E_UNSUPPORTED", "expected no `seed` for jit", "pass a key to the function and use `ts.random`")
-    if bindings is not None and not (
-        isinstance(bindings, dict) and all(isinstance(k, str) and isinstance(v, int) and not isinstance(v, bool) for k, v in bindings.items())
-    ):
-        raise fail("E_ARGUMENT", f"expected `bindings` to be sizes of named extents, got {bindings!r}", 'write such as `bindings={"T": 256}`')
+    if bindings is not None and not (isinstance(bindings, dict) and all(type(k) is str and type(v) is int for k, v in bindings.items())):
+        raise fail("E_ARGUMENT", f"expected `bindings` to be sizes of named extents, got {bindings!r}",
+                   'write such as `bindings={"T": 256}`')  # fmt: skip
     if numerics is not None and numerics not in PROFILES:
         raise fail("E_ARGUMENT", f"expected a profile (one of {', '.join(PROFILES)}), got {numerics!r}")
     if plan is not None and not isinstance(plan, str):
