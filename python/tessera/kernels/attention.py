@@ -397,7 +397,8 @@ def attend(
     shape = (B, Sq, H, DV) if turned else (B, H, Sq, DV)
     out = arrays.empty(shape, of, q)
     o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
-    lse = arrays.empty((B, H, Sq) if return_lse else (1, 1, 1), ts.f32, q)
+    # Where nobody wants it: one number, which lies alike for all shapes, so that all have one code.
+    lse = arrays.empty((B, H, Sq) if return_lse else (), ts.f32, q)
     lse = arrays.expand(lse, (B, H, Sq)) if not return_lse and arrays.size(o) else lse
     if arrays.size(out):
         if Sk == 0:
@@ -418,5 +419,5 @@ def attend(
         else:
             forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False)
     if given.rank == 3:
-        out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:])
+        out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:]) if return_lse else lse
     return (out, lse) if return_lse else out
