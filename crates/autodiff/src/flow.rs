@@ -38,7 +38,7 @@ pub fn callee_name<'a>(op: &'a Op<Graph>, name: &str) -> &'a str {
 }
 
 /// The function that says what a call means, for transforms that the call has no rule for.
-pub fn meaning<'a>(op: &'a Op<Graph>) -> &'a str {
+pub fn meaning(op: &Op<Graph>) -> &str {
     callee_name(op, if op.attr("plain").is_some() { "plain" } else { "callee" })
 }
 

@@ -1,6 +1,7 @@
 //! Which arguments may give their memory to results.
 
-use tessera_ir::Type;
+use std::collections::BTreeSet;
+use tessera_ir::{OpId, Type, Value};
 use tessera_lower::graph::{Array, Origin, Plan, Step};
 use tessera_tile::{TileFunc, TileOp};
 
@@ -36,14 +37,20 @@ fn is_free(plan: &Plan, from: usize, to: usize) -> bool {
     for step in &plan.steps {
         match step {
             Step::Launch { kernel, args, .. } => {
-                let (r, w) = (args.iter().find(|a| reads(a)), args.iter().find(|a| writes(a)));
+                let (ri, wi) = (args.iter().position(reads), args.iter().position(writes));
+                let (r, w) = (ri.map(|i| &args[i]), wi.map(|i| &args[i]));
                 match (r, w) {
                     (Some(_), _) if written => return false,
                     (Some(r), Some(w)) => {
                         let alike =
                             (r.offset, &r.dims, &r.strides) == (w.offset, &w.dims, &w.strides);
                         let once = args.iter().filter(|a| reads(a) || writes(a)).count() == 2;
-                        if !alike || !once || !is_pointwise(&plan.kernels[*kernel]) {
+                        let func = &plan.kernels[*kernel];
+                        let param =
+                            |i: Option<usize>| i.and_then(|i| func.params().get(i).copied());
+                        let by_element = is_pointwise(func)
+                            || matches!((param(ri), param(wi)), (Some(r), Some(w)) if is_paired(func, r, w));
+                        if !alike || !once || !by_element {
                             return false;
                         }
                     }
@@ -75,6 +82,43 @@ fn is_free(plan: &Plan, from: usize, to: usize) -> bool {
     true
 }
 
+/// Whether a kernel reads each element of one array once, and writes what it makes of that element to the same
+/// place of the other, whatever else it does.
+fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
+    let uses = |p: Value| -> Vec<OpId> {
+        func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&p)).collect()
+    };
+    let (&[load], &[store]) = (&uses(from)[..], &uses(to)[..]) else { return false };
+    let (load, store) = (&func.ops[load], &func.ops[store]);
+    load.code == TileOp::Load
+        && store.code == TileOp::Store
+        && load.block == func.body
+        && store.block == func.body
+        && load.group("at") == store.group("at")
+        && load.group("other").is_empty()
+        && store.group("mask").is_empty()
+        && load.attr("extent") == store.attr("extent")
+        && load.attr("step").is_none()
+        && store.attr("step").is_none()
+        && store.positional().get(1).is_some_and(|&v| is_made_of(func, v, load.result()))
+}
+
+/// Whether each element of a tile is computed from that of another.
+fn is_made_of(func: &TileFunc, value: Value, from: Value) -> bool {
+    let (mut list, mut seen) = (vec![value], BTreeSet::new());
+    while let Some(v) = list.pop() {
+        if v == from {
+            return true;
+        }
+        let Some(op) = func.def(v).filter(|_| seen.insert(v)) else { continue };
+        if matches!(op.code, TileOp::Ew(_) | TileOp::Cast | TileOp::Select) {
+            let alike = |o: &&Value| func.ty(**o).shape() == func.ty(v).shape();
+            list.extend(op.operands.iter().filter(alike));
+        }
+    }
+    false
+}
+
 /// One store, and nothing that puts elements together.
 fn is_pointwise(func: &TileFunc) -> bool {
     let code = |id: &tessera_ir::OpId| func.ops[*id].code;
@@ -94,4 +138,40 @@ fn is_pointwise(func: &TileFunc) -> bool {
         )
     });
     stores == 1 && apart
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paired(body: &str) -> bool {
+        let text = format!(
+            "func @k(%x: view<[8], f32, read>, %g: view<[4, 8], f32, read>, %y: view<[8], f32, write>, %z: view<[8], f32, write>) {{kind = group, grid = [2]}} {{
+  %p = tile.program_id {{axis = 0}} : i64
+  %four = tile.const {{value = 4}} : i64
+  %zero = tile.const {{value = 0}} : i64
+  %at = tile.mul %p, %four : i64
+  %a = tile.load %x at(%at) {{extent = [4]}} : tile<4xf32>
+  %b = tile.load %g at(%zero, %at) {{extent = [4, 4]}} : tile<4x4xf32>
+  %s = tile.reduce %b {{op = sum, axis = 0}} : tile<4xf32>
+  %r = tile.add %a, %s : tile<4xf32>
+{body}
+  tile.return
+}}"
+        );
+        let func = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        is_paired(&func, func.params()[0], func.params()[2])
+    }
+
+    #[test]
+    fn an_element_is_written_where_it_was_read() {
+        let other = "  tile.store %z, %s at(%at) {extent = [4]}\n";
+        let there = "  tile.store %y, %r at(%at) {extent = [4]}\n";
+        assert!(paired(&format!("{other}{there}")));
+        // Somewhere else, or without the element, or read again.
+        assert!(!paired(&format!("{other}  tile.store %y, %r at(%zero) {{extent = [4]}}\n")));
+        assert!(!paired(&format!("{other}  tile.store %y, %s at(%at) {{extent = [4]}}\n")));
+        let again = "  %c = tile.load %x at(%zero) {extent = [4]} : tile<4xf32>\n  tile.store %z, %c at(%at) {extent = [4]}\n";
+        assert!(!paired(&format!("{there}{again}")));
+    }
 }
