@@ -23,6 +23,8 @@ pub struct Plan {
 
 /// Above this, computing a tile twice costs more than writing and reading it.
 const WORTH_KEEPING: u32 = 4;
+/// From so many elements on, a tile that others stretch is worth a loop of its own.
+const SEVERAL: i64 = 8;
 const HEAVY: u32 = 1 << 16;
 
 impl Plan {
@@ -120,11 +122,39 @@ impl Plan {
         // What loops use again and again is computed before them.
         let into_loop = nests.iter().any(|&n| func.ops[n].block != op.block);
         let dear = self.weight(v) > WORTH_KEEPING;
-        if whole || stale || (dear && (nests.len() > 1 || into_loop)) {
+        if whole
+            || stale
+            || (dear && (nests.len() > 1 || into_loop || self.is_stretched(func, id, v)))
+        {
             self.kept.insert(v);
         }
         self.nests.insert(v, nests.len());
         reach.insert(v, nests);
+    }
+
+    /// Whether something computed is repeated along other axes. Inside the nest over those it would
+    /// be computed one element at a time, or anew for each of their positions.
+    fn is_stretched(&self, func: &TileFunc, id: OpId, v: Value) -> bool {
+        let count = |v: Value| -> i64 {
+            func.ty(v).static_shape().map_or(1, |shape| shape.into_iter().product())
+        };
+        if own_weight(func, id) == 0 || count(v) < SEVERAL {
+            return false;
+        }
+        let mut list = vec![v];
+        while let Some(of) = list.pop() {
+            for &user in self.users(of) {
+                let code = func.ops[user].code;
+                if matches!(code, TileOp::Broadcast | TileOp::Expand | TileOp::Reshape) {
+                    let result = func.ops[user].result();
+                    if count(result) > count(v) {
+                        return true;
+                    }
+                    list.push(result);
+                }
+            }
+        }
+        false
     }
 
     /// Whether nothing writes to what the load reads before its last user has read it: the users'
