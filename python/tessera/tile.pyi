@@ -265,6 +265,9 @@ def prod(x: Any, axis: Any = ...) -> Any:
 def program_id(axis: Any) -> Any:
     """The group's coordinate along an axis of the launch grid."""
 
+def pure(*values: Any, like: Any = ..., dtype: Any = ...) -> Any:
+    """Calls a function that was given to the kernel, with the values after it. It may change nothing. What it gives has the shape and dtype of `like`; with `dtype=` it is of that dtype and broadcasts to the shape of `like`."""
+
 def range(start: Any, stop: Any = ..., step: Any = ..., prefetch: Any = ...) -> Any:
     """At the head of a loop: `start, start + step, …` below `stop`, one after another."""
 

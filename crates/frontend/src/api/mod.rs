@@ -9,6 +9,7 @@ mod ids;
 mod mask;
 mod memory;
 mod mma;
+mod pure;
 mod python;
 mod random;
 mod reduce;
@@ -79,7 +80,7 @@ pub(crate) use rows;
 pub fn all() -> &'static [ApiRow] {
     static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let files: [Rows; 13] = [
+        let files: [Rows; 14] = [
             ids::ROWS,
             create::ROWS,
             memory::ROWS,
@@ -93,6 +94,7 @@ pub fn all() -> &'static [ApiRow] {
             random::ROWS,
             host::ROWS,
             group::ROWS,
+            pure::ROWS,
         ];
         let mut out: Vec<ApiRow> = Vec::new();
         for rows in files {

@@ -2,7 +2,7 @@
 
 use super::val::{Const, Val};
 use super::{Elab, Frame};
-use crate::api::{Args, Handler, Style};
+use crate::api::{ApiRow, Args, Handler, Style};
 use crate::parsed::Parsed;
 use crate::source::FuncSource;
 use ruff_python_ast::{Expr, ExprCall};
@@ -28,31 +28,7 @@ impl Elab<'_> {
         let Some(given) = self.arguments(c) else { return Val::Poison };
         self.loc = loc;
         match target {
-            Val::Api(row) => {
-                if let (Style::Lane, KernelKind::Group) | (Style::Group, KernelKind::Lane) =
-                    (row.style, self.kind)
-                {
-                    return self.style_mix(row.name, row.style);
-                }
-                match row.handler {
-                    Handler::Reserved(why) => self.error_help(
-                        Code::E_UNSUPPORTED,
-                        format!("`ts.{}` is reserved", row.name),
-                        why,
-                    ),
-                    Handler::Ew(f) => match Args::bind(self, row, given) {
-                        Some(args) => {
-                            let operands = args.in_order();
-                            self.apply(f, &operands)
-                        }
-                        None => Val::Poison,
-                    },
-                    Handler::Call(handler) => match Args::bind(self, row, given) {
-                        Some(mut args) => handler(self, &mut args),
-                        None => Val::Poison,
-                    },
-                }
-            }
+            Val::Api(row) => self.call_api(row, given),
             Val::Func(f) => self.inline(&f, given),
             Val::Const(Const::DType(t)) => match given.first() {
                 Some(g) => match self.runtime(&g.value) {
@@ -87,6 +63,31 @@ impl Elab<'_> {
                     help,
                 )
             }
+        }
+    }
+
+    /// Calls a function of the API.
+    pub fn call_api(&mut self, row: &'static ApiRow, given: Vec<Given>) -> Val {
+        if let (Style::Lane, KernelKind::Group) | (Style::Group, KernelKind::Lane) =
+            (row.style, self.kind)
+        {
+            return self.style_mix(row.name, row.style);
+        }
+        match row.handler {
+            Handler::Reserved(why) => {
+                self.error_help(Code::E_UNSUPPORTED, format!("`ts.{}` is reserved", row.name), why)
+            }
+            Handler::Ew(f) => match Args::bind(self, row, given) {
+                Some(args) => {
+                    let operands = args.in_order();
+                    self.apply(f, &operands)
+                }
+                None => Val::Poison,
+            },
+            Handler::Call(handler) => match Args::bind(self, row, given) {
+                Some(mut args) => handler(self, &mut args),
+                None => Val::Poison,
+            },
         }
     }
 
@@ -137,7 +138,7 @@ impl Elab<'_> {
     }
 
     /// Elaborates a `@ts.func` in place of its call.
-    fn inline(&mut self, source: &Arc<FuncSource>, given: Vec<Given>) -> Val {
+    pub fn inline(&mut self, source: &Arc<FuncSource>, given: Vec<Given>) -> Val {
         if self.frames.iter().any(|f| Arc::ptr_eq(&f.source, source) || f.source == *source) {
             return self.error(
                 Code::E_GRAPH_INVALID,

@@ -1,0 +1,211 @@
+//! Calls of functions that somebody else gave: what they may not do is said at their own lines.
+
+use super::{Args, Handler::*, Rows, rows};
+use crate::elab::call::Given;
+use crate::elab::val::{Const, Val};
+use crate::elab::{Elab, describe_type};
+use crate::parsed::Parsed;
+use ruff_text_size::Ranged;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Loc};
+use tessera_ir::{Dim, Type, Value};
+use tessera_numerics::DType;
+use tessera_support::Entity;
+use tessera_tile::TileOp;
+
+pub const ROWS: Rows = rows! {
+    Any "tile.pure" "(*values, like=None, dtype=None)" Call(pure),
+        "Calls a function that was given to the kernel, with the values after it. It may change nothing. What it gives has the shape and dtype of `like`; with `dtype=` it is of that dtype and broadcasts to the shape of `like`.";
+};
+
+fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let mut given = std::mem::take(&mut args.rest).into_iter();
+    let call_site = e.loc.clone();
+    let target = given.next().map(|g| g.value);
+    let given: Vec<Given> = given.collect();
+    let first = e.func.ops.len();
+    // Its name, where it stands, and what it gives.
+    let (name, definition, result) = match target {
+        Some(Val::Func(source)) => {
+            let parsed = match Parsed::new(&source.file) {
+                Ok(parsed) => parsed,
+                Err(error) => return e.report(error),
+            };
+            let name: Arc<str> = Arc::from(source.name.as_str());
+            let place = parsed.loc(parsed.def.name.range()).inside(&name, &call_site);
+            if let Some(error) = arity(&parsed, given.len()) {
+                return e.report(error.at(place));
+            }
+            (name, place, e.inline(&source, given))
+        }
+        Some(Val::Api(row)) => {
+            (Arc::from(format!("ts.{}", row.name)), call_site, e.call_api(row, given))
+        }
+        Some(open @ (Val::Open(_) | Val::Poison)) => return open,
+        other => {
+            let what = other.map_or("nothing".into(), |v| e.describe(&v));
+            return e.error(Code::E_TYPE, format!("expected a function to call, got {what}"));
+        }
+    };
+    let result = match result {
+        Val::Block(block) => e.load_block(&block).map_or(Val::Poison, Val::Rt),
+        v => v,
+    };
+    let mut told = false;
+    for (id, op) in e.func.ops.iter() {
+        if id.index() < first {
+            continue;
+        }
+        if let Some(what) = effect(op.code) {
+            let message = format!("expected `{name}` to change nothing, got {what}");
+            let error = Diagnostic::new(Code::E_PRIVILEGE, message).at(op.loc.clone());
+            let help =
+                "it is called for every tile, as often as the kernel likes: give back values only";
+            e.diags.push(error.help(help));
+            told = true;
+        }
+    }
+    if told || result == Val::Poison {
+        return Val::Poison;
+    }
+    let like = args.get("like");
+    if like == Val::None {
+        return result;
+    }
+    let Some(like) = e.runtime(&like) else { return Val::Poison };
+    let dtype = match args.get("dtype") {
+        Val::Const(Const::DType(t)) => Some(t.storage),
+        _ => None,
+    };
+    fitting(e, &name, result, like, dtype, (first, definition))
+}
+
+/// Whether a function takes so many values.
+fn arity(parsed: &Parsed, count: usize) -> Option<Diagnostic> {
+    let names: Vec<&str> = parsed.def.parameters.iter().map(|p| p.name().as_str()).collect();
+    let needed = parsed.def.parameters.iter().filter(|p| p.default().is_none()).count();
+    if (needed..=names.len()).contains(&count) {
+        return None;
+    }
+    let got = format!("`{}({})`", parsed.def.name, names.join(", "));
+    Some(Diagnostic::new(
+        Code::E_ARGUMENT,
+        format!("expected a function of {count} values, got {got}"),
+    ))
+}
+
+/// The result, if it is as it must be; else an error where it was made.
+fn fitting(
+    e: &mut Elab<'_>,
+    name: &str,
+    result: Val,
+    like: Value,
+    dtype: Option<DType>,
+    (first, definition): (usize, Loc),
+) -> Val {
+    let wanted = e.ty(like).clone();
+    let made = match &result {
+        Val::Rt(v) => Some(*v),
+        Val::Open(_) => return result,
+        // A number where a tile of another dtype is wanted, which is stretched.
+        Val::Const(Const::Bool(_)) if dtype == Some(DType::Bool) => return result,
+        _ => None,
+    };
+    let fits = made.is_some_and(|v| {
+        let ty = e.ty(v);
+        match dtype {
+            Some(dtype) => ty.dtype() == dtype && stretches(ty.shape(), wanted.shape()),
+            None => ty.dtype() == wanted.dtype() && same(ty.shape(), wanted.shape()),
+        }
+    });
+    if fits {
+        return result;
+    }
+    let got = e.describe(&result);
+    let of_shape = made.is_none_or(|v| match dtype {
+        Some(_) => !stretches(e.ty(v).shape(), wanted.shape()),
+        None => !same(e.ty(v).shape(), wanted.shape()),
+    });
+    let expected = match dtype {
+        Some(dtype) => format!("values of dtype {dtype} that broadcast to {}", shown(&wanted)),
+        None => describe_type(&wanted),
+    };
+    let code = if of_shape && made.is_some() { Code::E_SHAPE_MISMATCH } else { Code::E_TYPE };
+    // What it was given and gives back has no place of its own in it.
+    let place = made.and_then(|v| e.func.def_id(v)).filter(|id| id.index() >= first);
+    let place = place.map_or(definition, |id| e.func.ops[id].loc.clone());
+    let message = format!("expected `{name}` to give {expected}, got {got}");
+    e.report(Diagnostic::new(code, message).at(place))
+}
+
+fn shown(ty: &Type) -> String {
+    let extents: Vec<String> = ty.shape().iter().map(|d| d.to_string()).collect();
+    format!("({})", extents.join(", "))
+}
+
+/// Extents that are not known yet agree with all.
+fn agree(a: &Dim, b: &Dim) -> bool {
+    match (a.as_static(), b.as_static()) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    }
+}
+
+fn same(a: &[Dim], b: &[Dim]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(a, b))
+}
+
+fn stretches(a: &[Dim], b: &[Dim]) -> bool {
+    let one = |d: &Dim| d.as_static() == Some(1);
+    a.len() <= b.len() && a.iter().rev().zip(b.iter().rev()).all(|(a, b)| one(a) || agree(a, b))
+}
+
+/// What an op changes beside the value it gives, in words.
+fn effect(code: TileOp) -> Option<&'static str> {
+    match code {
+        TileOp::Store | TileOp::Scatter => Some("a store"),
+        TileOp::Accumulate => Some("a sum into memory"),
+        TileOp::Atomic => Some("an atomic operation"),
+        TileOp::BufAlloc => Some("a shared buffer"),
+        TileOp::CopyAsync | TileOp::CopyCommit | TileOp::CopyWait => Some("a copy"),
+        TileOp::Barrier => Some("a barrier"),
+        // Loops and branches do what is in them; prints and assertions tell and change nothing.
+        TileOp::For
+        | TileOp::If
+        | TileOp::While
+        | TileOp::Repair
+        | TileOp::Yield
+        | TileOp::Return
+        | TileOp::Print
+        | TileOp::Assert
+        | TileOp::ProgramId
+        | TileOp::NumPrograms
+        | TileOp::LinearId
+        | TileOp::LocalId
+        | TileOp::GroupSize
+        | TileOp::WarpSize
+        | TileOp::Dim
+        | TileOp::Origin
+        | TileOp::Const
+        | TileOp::Iota
+        | TileOp::Ew(_)
+        | TileOp::Select
+        | TileOp::Cast
+        | TileOp::Bitcast
+        | TileOp::Broadcast
+        | TileOp::Expand
+        | TileOp::Transpose
+        | TileOp::Load
+        | TileOp::Gather
+        | TileOp::Reshape
+        | TileOp::Philox
+        | TileOp::Mma
+        | TileOp::GroupReduce
+        | TileOp::GroupScan
+        | TileOp::GroupBroadcast
+        | TileOp::GroupShuffle
+        | TileOp::Reduce
+        | TileOp::Scan
+        | TileOp::ArgReduce => None,
+    }
+}
