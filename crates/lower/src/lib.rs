@@ -30,6 +30,7 @@ mod normalise;
 mod normalise_plan;
 mod ragged;
 mod relax;
+mod runs;
 pub mod stage;
 mod taint;
 mod whole;

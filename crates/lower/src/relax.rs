@@ -3,6 +3,7 @@
 //! Before: a group kernel after the tile pipeline, compiled for a profile that does not ask for every
 //! operation as it is written. After: the same function with
 //! - no mask that hides nothing, and no product by one;
+//! - gathers of neighbours as loads of blocks (`runs.rs`);
 //! - sums of a product and a tile made by the product itself;
 //! - the maximum of a tile times a number that is not negative as the number times the maximum;
 //! - quotients by what a row or a column shares as products by its inverse;
@@ -12,6 +13,7 @@
 //! Must not: know what the kernel computes.
 
 use crate::canonicalise::Canonicalise;
+use crate::runs::gathered;
 use crate::stage::{Off, Step};
 use crate::whole::always;
 use std::collections::BTreeMap;
@@ -24,8 +26,9 @@ type Rw<'f> = Rewriter<'f, Tile>;
 type Rule = fn(&mut Rw<'_>, &Uses, OpId, BlockId) -> bool;
 
 /// The rules, each over the whole function before the next.
-const RULES: [(Step, Rule); 5] = [
+const RULES: [(Step, Rule); 6] = [
     (Step::Whole, unmasked),
+    (Step::Whole, neighbours),
     (Step::Relax, added),
     (Step::Relax, maximum),
     (Step::Relax, power),
@@ -99,6 +102,10 @@ fn scaled(func: &TileFunc, v: Value) -> Option<(Value, Value)> {
         (Some(c), None) => Some((op.operands[1], c)),
         (None, None) => None,
     }
+}
+
+fn neighbours(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
+    gathered(rw, id, into)
 }
 
 fn unmasked(rw: &mut Rw<'_>, _: &Uses, id: OpId, _: BlockId) -> bool {

@@ -1,0 +1,213 @@
+//! Gathers whose positions are runs of neighbours: blocks of memory, which are read in wide pieces.
+//!
+//! `documents[k]` with `k` the positions `k0 … k0 + 127` is `documents[k0:k0 + 128]`; `bias[h, q, k]` is a block of
+//! a matrix. Functions that users give to kernels write them so, for they are given positions and not starts. Both ways
+//! elements outside read as zero.
+
+use crate::facts::int_const;
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
+
+/// Steps that one question may take.
+const DEPTH: u32 = 16;
+
+/// Positions along one axis of memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Positions {
+    /// Scalars whose sum they begin at, and what comes to it.
+    start: Vec<Value>,
+    offset: i64,
+    /// The axis of the tile along which they count up, and how far; one position where there is none.
+    run: Option<(usize, i64)>,
+}
+
+/// Gives a gather the form of a load, where it is one; whether it did.
+pub(crate) fn gathered(rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    if op.code != TileOp::Gather || !op.group("other").is_empty() {
+        return false;
+    }
+    let Some(shape) = func.ty(op.result()).static_shape() else { return false };
+    let at: Option<Vec<Positions>> =
+        op.group("at").iter().map(|&v| positions(func, v, DEPTH)).collect();
+    let Some(at) = at else { return false };
+    let axes: Vec<usize> = at.iter().filter_map(|p| p.run.map(|(axis, _)| axis)).collect();
+    let whole = at.iter().all(|p| p.run.is_none_or(|(axis, n)| shape.get(axis) == Some(&n)));
+    // Axes of memory in the order of the tile's: nothing is turned.
+    if axes.is_empty() || !axes.is_sorted_by(|a, b| a < b) || !whole {
+        return false;
+    }
+    let bounds = if op.attr("inbounds").is_some() { "inside" } else { "checked" };
+    let mem = rw.get(op.operands[0]);
+    let starts: Vec<Vec<Value>> =
+        at.iter().map(|p| p.start.iter().map(|&v| rw.get(v)).collect()).collect();
+    let mut build = rw.builder(into, op.loc.clone());
+    let starts: Vec<Value> = starts
+        .into_iter()
+        .zip(&at)
+        .map(|(scalars, p)| {
+            let offset = (p.offset != 0 || scalars.is_empty()).then(|| build.index(p.offset));
+            let all = scalars.into_iter().chain(offset);
+            all.reduce(|a, b| build.ew(ScalarFn::Add, &[a, b])).expect("there is one")
+        })
+        .collect();
+    let extent: Vec<i64> = at.iter().map(|p| p.run.map_or(0, |(_, n)| n)).collect();
+    let ty =
+        Type::value(tessera_tile::ops::memory::block_shape(&extent), func.ty(op.result()).dtype());
+    let spec = OpSpec::new(TileOp::Load, &[mem])
+        .group("at", &starts)
+        .attr("extent", Attr::ints(extent.iter().copied()))
+        .attr("bounds", Attr::words(extent.iter().map(|_| bounds)))
+        .result(ty);
+    let mut value = build.value(spec).expect("the type is given");
+    for axis in (0..shape.len()).filter(|axis| !axes.contains(axis)) {
+        value = build.expand(value, axis);
+    }
+    let wanted = func.ty(op.result());
+    if build.func.ty(value) != wanted {
+        value = build.broadcast(value, wanted.shape().to_vec());
+    }
+    rw.new.values[value].name = func.values[op.result()].name.clone();
+    rw.set(op.result(), value);
+    true
+}
+
+/// 64-bit positions as a start and a run.
+fn positions(func: &TileFunc, v: Value, depth: u32) -> Option<Positions> {
+    let depth = depth.checked_sub(1)?;
+    let ty = func.ty(v);
+    if let Type::Scalar(dtype) = ty {
+        // Shorter ones could have wrapped.
+        return match int_const(func, v) {
+            Some(offset) => Some(Positions { offset, ..Positions::default() }),
+            None if *dtype == DType::I64 => {
+                Some(Positions { start: vec![v], ..Positions::default() })
+            }
+            None => None,
+        };
+    }
+    let op = func.def(v)?;
+    let of = |i: usize| positions(func, op.operands[i], depth);
+    match op.code {
+        TileOp::Iota => {
+            let offset = op.attr("start").and_then(Attr::as_int)?;
+            let n = ty.shape().first()?.as_static()?;
+            Some(Positions { start: Vec::new(), offset, run: (n > 1).then_some((0, n)) })
+        }
+        TileOp::Cast if widens(func, op.operands[0], v) => of(0),
+        // Only axes of one position are stretched, along which nothing counts.
+        TileOp::Broadcast => of(0),
+        TileOp::Expand => {
+            let axis = usize::try_from(op.attr("axis").and_then(Attr::as_int)?).ok()?;
+            let mut found = of(0)?;
+            if let Some((at, _)) = &mut found.run
+                && *at >= axis
+            {
+                *at += 1;
+            }
+            Some(found)
+        }
+        TileOp::Ew(ScalarFn::Add) if ty.dtype() == DType::I64 => {
+            let (a, b) = (of(0)?, of(1)?);
+            let run = match (a.run, b.run) {
+                (Some(_), Some(_)) => return None,
+                (a, b) => a.or(b),
+            };
+            let start = a.start.into_iter().chain(b.start).collect();
+            Some(Positions { start, offset: a.offset.checked_add(b.offset)?, run })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a cast keeps every position: to as many bits or more.
+fn widens(func: &TileFunc, from: Value, to: Value) -> bool {
+    let (from, to) = (func.ty(from).dtype(), func.ty(to).dtype());
+    matches!((from, to), (DType::I32 | DType::I64, DType::I64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of a gather whose positions are made by `body`, of memory of these dims.
+    fn rewritten(dims: &str, body: &str, at: &str, shape: &str) -> String {
+        let text = format!(
+            "func @f(%x: view<[{dims}], f32, read>, %y: view<[m, n], f32, write>) {{kind = group, grid = [1, 1, 1]}} {{
+  %zero = tile.const {{value = 0}} : i64
+  %b = tile.program_id {{axis = 0}} : i64
+{body}
+  %g = tile.gather %x at({at}) : tile<{shape}xf32>
+  tile.store %y, %g at(%zero, %zero) {{extent = [{}]}}
+  tile.return
+}}",
+            shape.replace('x', ", ")
+        );
+        let old = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        let mut rw = Rewriter::new(&old);
+        let body = rw.new.body;
+        for &id in &old.blocks[old.body].ops {
+            if !gathered(&mut rw, id, body) {
+                rw.copy_op_with(id, body, &mut |rw, inner, block| {
+                    rw.copy_op_with(inner, block, &mut |_, _, _| {});
+                });
+            }
+        }
+        rw.new.to_string()
+    }
+
+    const COLUMNS: &str = "  %i = tile.iota {start = 0} : tile<8xi32>
+  %e = tile.expand %i {axis = 0} : tile<1x8xi32>
+  %w = tile.cast %e : tile<1x8xi64>
+  %s = tile.broadcast %b : tile<1x8xi64>
+  %c = tile.add %s, %w : tile<1x8xi64>";
+
+    #[test]
+    fn a_run_of_positions_is_a_block() {
+        let text = rewritten("n", COLUMNS, "%c", "1x8");
+        assert!(text.contains("tile.load %x at(%b) {extent = [8], bounds = [checked]}"), "{text}");
+        assert!(text.contains("tile.expand") && !text.contains("gather"), "{text}");
+    }
+
+    #[test]
+    fn rows_and_columns_are_a_block_of_a_matrix() {
+        let body = format!(
+            "{COLUMNS}
+  %j = tile.iota {{start = 2}} : tile<4xi64>
+  %f = tile.expand %j {{axis = 1}} : tile<4x1xi64>
+  %r = tile.broadcast %f : tile<4x8xi64>
+  %d = tile.broadcast %c : tile<4x8xi64>"
+        );
+        let text = rewritten(
+            "k, m, n",
+            &format!("{body}\n  %h = tile.broadcast %b : tile<4x8xi64>"),
+            "%h, %r, %d",
+            "4x8",
+        );
+        assert!(
+            text.contains(
+                "{extent = [0, 4, 8], bounds = [checked, checked, checked]} : tile<4x8xf32>"
+            ),
+            "{text}"
+        );
+        // Turned: columns of the tile are rows of memory.
+        let text = rewritten("m, n", &body, "%d, %r", "4x8");
+        assert!(text.contains("tile.gather"), "{text}");
+        // The diagonal.
+        let text = rewritten("m, n", &body, "%d, %d", "4x8");
+        assert!(text.contains("tile.gather"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_run_stays() {
+        for last in
+            ["  %c = tile.mul %s, %w : tile<1x8xi64>", "  %c = tile.add %w, %w : tile<1x8xi64>"]
+        {
+            let body = COLUMNS.replace("  %c = tile.add %s, %w : tile<1x8xi64>", last);
+            let text = rewritten("n", &body, "%c", "1x8");
+            assert!(text.contains("tile.gather"), "{text}");
+        }
+    }
+}
