@@ -142,6 +142,18 @@ impl KernelHandle {
         self.candidates.len() > 1
     }
 
+    /// Code of a candidate that was compiled before, for calls that differ in what no code depends on.
+    pub(crate) fn compiled_before(
+        &self,
+        config: &Config,
+        tunables: &BTreeMap<String, Capture>,
+        choice: &Choice,
+        mode: Mode,
+    ) -> Option<Arc<Specialised>> {
+        let key = key(config, tunables, &*choice.backend, mode, &Said::new());
+        self.state.lock().compiled.get(&key).cloned()
+    }
+
     /// Keeps code of a candidate that was compiled elsewhere.
     pub(crate) fn keep_compiled(&self, config: &Config, spec: &Arc<Specialised>) {
         let tunables = &spec.config.tunables;

@@ -152,7 +152,7 @@ const SCHEDULE: [&str; 2] = ["num_warps", "num_stages"];
 const REWRITES: [&str; 1] = ["free_reference"];
 
 /// The function with the schedule that the configuration asks for, where it asks for any.
-fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
+pub fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
     let mut said = Attrs::new();
     for name in SCHEDULE {
         let wanted = config.tunables.get(name).or_else(|| config.consts.get(name));

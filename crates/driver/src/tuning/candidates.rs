@@ -9,7 +9,7 @@ use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
 use crate::launch::Prepared;
 use crate::mode::Mode;
-use crate::specialise::{self, DEFAULT_LANES, Lowered, Specialised, first_message};
+use crate::specialise::{self, DEFAULT_LANES, Lowered, Specialised, first_message, scheduled};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -170,13 +170,17 @@ pub fn prune_and_predict(
 }
 
 /// Finds candidates that differ in nothing the target sees. Where there are no threads to share
-/// out, warps and stages are nothing.
-pub fn find_twins(all: &mut [Candidate], choice: &Choice) {
-    let mut first: BTreeMap<(Hash128, Asked), usize> = BTreeMap::new();
+/// out, the schedule is nothing.
+pub fn find_twins(all: &mut [Candidate], choice: &Choice, mode: Mode) {
+    let mut first: BTreeMap<Hash128, usize> = BTreeMap::new();
     for (place, candidate) in all.iter_mut().enumerate() {
         let Some(lowered) = &candidate.lowered else { continue };
-        let asked = if choice.is_cuda() { candidate.asked() } else { Asked::default() };
-        let original = *first.entry((lowered.func.hash(), asked)).or_insert(place);
+        let hash = if choice.is_cuda() {
+            scheduled(&lowered.func, &candidate.config, mode.off).hash()
+        } else {
+            lowered.func.hash()
+        };
+        let original = *first.entry(hash).or_insert(place);
         if original != place {
             candidate.twin = Some(original);
             candidate.lowered = None;
@@ -223,6 +227,13 @@ fn predict(
     Some(rank::predict(&work, groups, largest_tile(func), &machine::figures(func, device).ok()?))
 }
 
+/// A candidate that is to be compiled, or was for an earlier call.
+struct Job {
+    config: Config,
+    before: Option<Arc<Specialised>>,
+    lowered: Mutex<Option<Lowered>>,
+}
+
 /// Compiles the best few, several at a time, for no longer than `budget`. The first that is legal
 /// is always among them: it is what runs without tuning.
 pub fn compile(
@@ -250,18 +261,26 @@ pub fn compile(
             all[place].fall(State::Skipped, why);
         }
     }
-    let jobs: Vec<(Config, Mutex<Option<Lowered>>)> = chosen
-        .iter()
-        .map(|&place| (all[place].config.clone(), Mutex::new(all[place].lowered.take())))
-        .collect();
     let (choice, mode) = (&call.spec.choice, call.spec.mode);
+    let jobs: Vec<Job> = chosen
+        .iter()
+        .map(|&place| {
+            let Candidate { config, tunables, text, .. } = &all[place];
+            let before = (*text == default)
+                .then(|| call.spec.clone())
+                .or_else(|| kernel.compiled_before(&call.bound.config, tunables, choice, mode));
+            Job { config: config.clone(), before, lowered: Mutex::new(all[place].lowered.take()) }
+        })
+        .collect();
     let queue = call.queue();
-    let work = |(config, lowered): &(Config, Mutex<Option<Lowered>>)| {
+    let work = |Job { config, before, lowered }: &Job| {
         let mut lowered = lowered.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
-        let made =
-            lowered.take().map(|l| l.compile(config, choice, mode, &Said::new())).transpose()?;
-        let made = made.map(Arc::new);
+        let made = match (before, lowered.take()) {
+            (Some(spec), _) => Some(spec.clone()),
+            (None, Some(l)) => Some(Arc::new(l.compile(config, choice, mode, &Said::new())?)),
+            (None, None) => None,
+        };
         if let Some((spec, queue)) = made.as_ref().zip(queue) {
             // A device's assembler runs when code is loaded: that too is done several at a time.
             // What is wrong with it the first launch tells.

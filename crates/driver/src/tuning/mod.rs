@@ -235,7 +235,7 @@ impl KernelHandle {
         let spec = &call.spec;
         let lowered = candidates::lower(self, &mut all, &spec.choice, spec.mode);
         candidates::prune_and_predict(self, &mut all, call)?;
-        candidates::find_twins(&mut all, &spec.choice);
+        candidates::find_twins(&mut all, &spec.choice, spec.mode);
         let compiling = budget.mul_f64(1.0 - MEASURING).saturating_sub(start.elapsed());
         let compiled = lowered.and_then(|()| candidates::compile(self, &mut all, call, compiling));
         let measured = compiled.and_then(|()| {
