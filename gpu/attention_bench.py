@@ -9,6 +9,8 @@ the peer is what the line says.
 """
 
 import argparse
+import contextlib
+import os
 import random
 import re
 import sys
@@ -22,6 +24,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tessera as ts
+from gpu import documents
 
 
 @ts.func
@@ -43,6 +46,7 @@ def works():
     yield "Sq 1k Sk 8k", (4, 16, 16, 1024, 8192, 128), False, {}, 1.0
     yield "window 1024 at 16k (peer: dense causal)", (1, 16, 16, 16384, 16384, 128), True, {"window": 1024}, 2.0
     yield "soft cap 4k (peer: our plain kernel)", (4, 16, 16, 4096, 4096, 128), False, {"score_mod": soft_cap}, 0.85
+    yield "10 documents in 16k (peer: FlexAttention compiled)", (1, 16, 16, 16384, 16384, 128), False, {"documents": 10}, 2.0
     # Scores of standard deviation 16, and of 256: inputs of 4 and of 16.
     yield "inputs of std 4, hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"std": 4.0}, 0.85
     yield "inputs of std 16, hd128 full 8k", (2, 16, 16, 8192, 8192, 128), False, {"std": 16.0}, 0.85
@@ -73,7 +77,34 @@ def reference(q, k, v, causal, more):
         s = s.masked_fill(at > 0, float("-inf"))
     if "window" in more:
         s = s.masked_fill(at <= -more["window"], float("-inf"))
+    if "documents" in more:
+        of = documents.places(k.shape[2], more["documents"])
+        s = s.masked_fill(of[:, None] != of[None], float("-inf"))
     return s.softmax(-1) @ v
+
+
+@contextlib.contextmanager
+def without(off):
+    """Kernels are compiled without these passes."""
+    before = os.environ.pop("TESSERA_OFF", None)
+    if off:
+        os.environ["TESSERA_OFF"] = off
+    try:
+        yield
+    finally:
+        os.environ.pop("TESSERA_OFF", None)
+        if before is not None:
+            os.environ["TESSERA_OFF"] = before
+
+
+def set_off(call, off):
+    """The call, with passes left out; the variable is set for as long as it runs."""
+
+    def run():
+        with without(off):
+            return call()
+
+    return run
 
 
 def library(kind, q, k, v, causal):
@@ -111,7 +142,14 @@ def run(name, shape, causal, more, asked, options, flush):
         calls["ours" if free == options.free[0] else f"ours ({free})"] = lambda g=given: ts.op.flash_attention(
             q, k, v, causal=causal, free_reference=g, **keywords
         )
-    if "score_mod" in more:
+    if "documents" in more:
+        of = documents.places(k.shape[2], more["documents"])
+        calls = {n: documents.ours(q, k, v, of, False if "(off)" in n else None) for n in calls}
+    for off in options.off:
+        calls[f"ours (without {off})"] = set_off(calls["ours"], off)
+    if "documents" in more:
+        calls["flex"] = documents.flex(q, k, v, of)
+    elif "score_mod" in more:
         calls["plain"] = lambda: ts.op.flash_attention(q, k, v, causal=causal)
     else:
         for peer, kind in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
@@ -123,7 +161,7 @@ def run(name, shape, causal, more, asked, options, flush):
             out = calls[what]()[:1, :1].double()
             errors[what] = ((out - right).norm() / right.norm()).item()
         except Exception as error:  # a backend that does not take the shape
-            if what.startswith("ours"):
+            if what.startswith("ours") and "without" not in what:
                 raise
             print(f"  {what}: {str(error).splitlines()[0][:100]}")
             del calls[what]
@@ -143,9 +181,18 @@ def run(name, shape, causal, more, asked, options, flush):
     low, high = pairs[len(pairs) // 8], pairs[-1 - len(pairs) // 8]
     b, h, _, sq, sk, d = shape
     flops = 4 * b * h * sq * sk * d * (0.5 if causal else 1.0)
+    if "documents" in more:
+        flops = 4 * b * h * documents.pairs(of) * d
     ratio = [min(t[p] for p in peers) / t["ours"] for t in (alone, burst)]
     shown = "  ".join(f"{what} {flops / alone[what] / 1e9:.0f}/{flops / burst[what] / 1e9:.0f}" for what in calls)
     print(f"{name:40s} {ratio[0]:.3f} [{low:.3f}, {high:.3f}] burst {ratio[1]:.3f} asked {asked}  TFLOP/s {shown}  err {errors['ours']:.1e}", flush=True)
+    for off in options.off:
+        left = f"ours (without {off})"
+        if left not in times:
+            continue
+        gain = sorted(a / b for a, b in zip(times[left], times["ours"]))
+        wrong = "" if errors[left] < 6e-3 or "score_mod" in more else f"  WRONG, relative error {errors[left]:.2e}"
+        print(f"  {off:24s} gives {median(gain):.3f} [{gain[len(gain) // 8]:.3f}, {gain[-1 - len(gain) // 8]:.3f}]{wrong}", flush=True)
 
 
 def main():
@@ -153,6 +200,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--free", default="auto", help="auto, on, off, with commas between: the reference of the softmax")
+    parser.add_argument("--off", action="append", default=[], metavar="PASS,…", help="also without these passes of the compiler")
     options = parser.parse_args()
     options.free = options.free.split(",")
     random.seed(1)

@@ -119,6 +119,10 @@ def _key(tensor: type, value: Any, arrays: list) -> Any:
     if kind is dict:
         found = [_key(tensor, x, arrays) for x in value.values()]
         return None if None in found else (tuple(value), *found)
+    parts = getattr(value, "rests_on", None)
+    if parts is not None:
+        found = _key(tensor, parts(), arrays)
+        return None if found is None else (kind, found)
     return None
 
 

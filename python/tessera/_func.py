@@ -79,6 +79,10 @@ class Bound:
         self.function = function
         self.arrays = arrays
 
+    def rests_on(self) -> tuple:
+        """What decisions of an operation rest on that is given this: see `_again`."""
+        return self.function, self.arrays
+
     def __repr__(self) -> str:
         return f"<tessera func {self.function.name} with {', '.join(self.arrays)}>"
 

@@ -21,7 +21,7 @@ from . import _core
 from ._again import again
 
 __all__ = [
-    "argmax", "argmin", "bias_activation", "cross_entropy", "cross_entropy_backward", "elementwise", "flash_attention", "gelu",
+    "argmax", "argmin", "bias_activation", "block_mask", "cross_entropy", "cross_entropy_backward", "elementwise", "flash_attention", "gelu",
     "gelu_safe", "gemm", "grouped_gemm", "layernorm", "layernorm_backward", "layernorm_safe", "log_softmax", "log_softmax_backward", "logsumexp_safe", "max",
     "matmul", "mean", "min", "prod", "rmsnorm", "rmsnorm_backward", "rmsnorm_safe", "saxpy", "softmax", "softmax_backward",
     "softmax_safe", "sum", "transpose",
@@ -65,6 +65,7 @@ def matmul(
     bits; of fp8 matrices ``"fast"`` leaves out the promotions of sums, and ``"f32"`` asks for all bits of f32. The result has
     the dtype of ``a``, for integers of the sums.
     ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``.
+    ``tile="tune"`` measures tiles in the first call of its kind and keeps what it finds (``docs/tuning.md``).
     ``ts.op.matmul.explain(a, b)`` says what is chosen, and which matrices are copied first.
 
     Inside of ``ts.jit`` and the transforms it is a product of Graph IR with the rest behind it; ``epilogue`` and
@@ -151,7 +152,8 @@ def flash_attention(
     ``causal``: a query sees the keys up to its own place, counted from the ends of both (``"top_left"``: from the begins).
     ``window`` is ``(left, right)``: how many keys to each side it sees; an int w means the last w keys when causal, else those
     less than w away. ``score_mod(score, b, h, q, k)`` is a ``@ts.func`` on tiles of scores and of absolute positions, and
-    ``mask_mod(b, h, q, k)`` one that says which keys are seen; ``ts.bind(f, bias=array)`` hands them arrays.
+    ``mask_mod(b, h, q, k)`` one that says which keys are seen; ``ts.bind(f, bias=array)`` hands them arrays. A mask visits all
+    blocks of keys that the other options leave; what `block_mask` makes of one visits only those in which something is seen.
 
     Inside of ``ts.jit`` and the transforms it is the composition of products and a softmax that it stands for, whose scores are
     stored; so is its gradient. ``score_mod`` and ``mask_mod`` are refused there.
@@ -161,10 +163,23 @@ def flash_attention(
 
     ``free_reference=False`` keeps the running maximum of each row as the reference of its exponentials, where compilers for
     matrix engines take the first block's and repair rows that outgrow it: the same sums, faster but for scores that move by
-    2^96 within a row.
+    2^96 within a row. ``tile=(BM, BN)`` overrules the queries and keys of a block; ``tile="tune"`` measures them, and the
+    reference, in the first call of its kind and keeps what it finds (``docs/tuning.md``).
     """
     causal = causal if is_causal is None else is_causal
     return _kernels("attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile, free_reference)
+
+
+def block_mask(
+    mask_mod: Any, q: Any, k: Any, v: Any, causal: Any = False, window: Any = None, *, layout: str = "bhsd", tile: Any = None
+) -> Any:
+    """Evaluates a mask once and lists the blocks of keys that it leaves to each block of queries: what ``flash_attention`` takes
+    as ``mask_mod`` then visits no others, and masks only those that are seen in part.
+
+    It holds for arrays like these, whose elements are not read, and for what the mask's own arrays have now: make it anew
+    when they change. ``causal`` and ``window`` become part of it. ``visited`` of the result is the part of all blocks that is left.
+    """
+    return _kernels("block_mask").make(mask_mod, q, k, v, causal, window, layout, tile)
 
 
 # Softmax

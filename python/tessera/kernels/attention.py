@@ -28,24 +28,23 @@ def any_score(s, b, h, q, k):
 @ts.func
 def changed(s, b, h, q, k, scores, X, Y, count):
     if count == 0:
-        t = scores(s, b, h, q, k)
+        t = ts.tile.pure(scores, s, b, h, q, k, like=s)
     elif count == 1:
-        t = scores(s, b, h, q, k, X)
+        t = ts.tile.pure(scores, s, b, h, q, k, X, like=s)
     else:
-        t = scores(s, b, h, q, k, X, Y)
+        t = ts.tile.pure(scores, s, b, h, q, k, X, Y, like=s)
     return t
 
 
 @ts.func
-def masked(s, b, h, q, k, mask, Z, W, count):
-    if count < 0:
-        t = s
-    elif count == 0:
-        t = ts.tile.where(mask(b, h, q, k), s, -math.inf)
+def sees(s, b, h, q, k, mask, Z, W, count):
+    """Which keys a mask leaves, of places that broadcast to the shape of ``s``."""
+    if count == 0:
+        t = ts.tile.pure(mask, b, h, q, k, like=s, dtype=ts.bool)
     elif count == 1:
-        t = ts.tile.where(mask(b, h, q, k, Z), s, -math.inf)
+        t = ts.tile.pure(mask, b, h, q, k, Z, like=s, dtype=ts.bool)
     else:
-        t = ts.tile.where(mask(b, h, q, k, Z, W), s, -math.inf)
+        t = ts.tile.pure(mask, b, h, q, k, Z, W, like=s, dtype=ts.bool)
     return t
 
 
@@ -57,7 +56,12 @@ def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, l
     columns = k0 + place
     s = ts.tile.mma(q, K[b, hk, k0:k0 + BN, :].T, accumulator=ts.f32) * scale
     s = changed(s, b, h, rows, columns, scores, X, Y, changes)
-    s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
+    if masks < 0:
+        s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
+    else:
+        # One choice for each score, and not two.
+        inside = place < ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32)
+        s = ts.tile.where(inside & sees(s, b, h, rows, columns, mask, Z, W, masks), s, -math.inf)
     # Places within the block are compared: short numbers.
     if low:
         first = ts.tile.clamp(rows + lowest - k0, 0, BN)
@@ -65,41 +69,18 @@ def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, l
     if high:
         after = ts.tile.clamp(rows + highest + 1 - k0, 0, BN)
         s = ts.tile.where(place < ts.tile.cast(after, ts.i32), s, -math.inf)
-    s = masked(s, b, h, rows, columns, mask, Z, W, masks)
     m, l, p, alpha = ts.tile.softmax_online(m, l, s)
     acc = ts.tile.softmax_accumulate(acc, alpha, p, V[b, hk, k0:k0 + BN, :])
     return acc, m, l
 
 
-@ts.kernel
-def forward(
-    Q: ts.Tensor["B", "H", "Sq", "D"],
-    K: ts.Tensor["B", "HK", "Sk", "D"],
-    V: ts.Tensor["B", "HK", "Sk", "DV"],
-    O: ts.Tensor["B", "H", "Sq", "DV"],
-    LSE: ts.Tensor["B", "H", "Sq", ts.f32],
-    X,
-    Y,
-    Z,
-    W,
-    scale: ts.f32,
-    lowest: ts.i64,
-    highest: ts.i64,
-    scores: ts.Fn = any_score,
-    mask: ts.Fn = any_score,
-    changes: int = 0,
-    masks: int = -1,
-    low: bool = False,
-    high: bool = False,
-    keep: bool = False,
-    positive: bool = False,
-    BM: int = 128,
-    BN: int = 128,
-    num_warps: int = 0,
-    num_stages: int = 0,
-    free_reference: bool = True,
-):
+@ts.func
+def attended(
+    Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN
+):  # fmt: skip
     """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
+    B, H, Sq = Q.shape[0], Q.shape[1], Q.shape[2]
+    HK, Sk, DV = K.shape[1], K.shape[2], V.shape[3]
     # The last axis is walked first: groups that run at once read the keys of few heads. Where late queries see more keys,
     # the last block is followed by the first, the last but one by the second, and so on: each two have as much to do.
     b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, BM))
@@ -145,6 +126,39 @@ def forward(
         LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
 
 
+@ts.kernel
+def forward(
+    Q: ts.Tensor["B", "H", "Sq", "D"],
+    K: ts.Tensor["B", "HK", "Sk", "D"],
+    V: ts.Tensor["B", "HK", "Sk", "DV"],
+    O: ts.Tensor["B", "H", "Sq", "DV"],
+    LSE: ts.Tensor["B", "H", "Sq", ts.f32],
+    X,
+    Y,
+    Z,
+    W,
+    scale: ts.f32,
+    lowest: ts.i64,
+    highest: ts.i64,
+    scores: ts.Fn = any_score,
+    mask: ts.Fn = any_score,
+    changes: int = 0,
+    masks: int = -1,
+    low: bool = False,
+    high: bool = False,
+    keep: bool = False,
+    positive: bool = False,
+    BM: int = 128,
+    BN: int = 128,
+    num_warps: int = 0,
+    num_stages: int = 0,
+    free_reference: bool = True,
+):
+    attended(
+        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN
+    )  # fmt: skip
+
+
 # What a call asks for
 
 
@@ -180,6 +194,51 @@ def sight(causal: Any, window: Any, Sq: int, Sk: int) -> Sight:
     return Sight(None if left is None else offset - left, None if right is None else offset + right)
 
 
+@dataclass(frozen=True)
+class BlockMask:
+    """A mask and the blocks of keys that it leaves to each block of queries; `ts.op.block_mask` makes them."""
+
+    function: Func
+    arrays: list[Any]
+    seen: Sight
+    tile: tuple[int, int]
+    #: Queries and keys.
+    lengths: tuple[int, int]
+    #: See `block_mask.listed`; of one batch and one head where the mask is the same for all.
+    runs: Any
+    others: Any
+
+    @property
+    def visited(self) -> float:
+        """The part of all blocks that attention visits."""
+        runs = self.runs.astype("int64") if hasattr(self.runs, "astype") else self.runs.long()
+        blocks = runs[..., 1] - runs[..., 0] + runs[..., 2]
+        return float(blocks.sum()) / max(arrays.size(self.others), 1)
+
+    def check(self, given: Shaped, causal: Any, window: Any, tile: Any) -> None:
+        """Whether it was made for such arrays."""
+        B, H, Sq, Sk, _, _ = given.extents
+        if causal is not False or window is not None or tile is not None:
+            help = "`ts.op.block_mask` takes them, and attention takes them from it"
+            raise _core.error("E_ARGUMENT", "expected a block mask without `causal`, `window` and `tile` beside it, got one of them", help)
+        heads = [(made, n) for made, n in zip(self.runs.shape, (B, H)) if made not in (1, n)]
+        if self.lengths != (Sq, Sk) or heads:
+            got = f"{Sq} queries and {Sk} keys of {B}x{H} heads"
+            wanted = f"{self.lengths[0]} and {self.lengths[1]}, of {self.runs.shape[0]}x{self.runs.shape[1]}"
+            raise _core.error("E_SHAPE_MISMATCH", f"expected what the block mask was made for, {wanted}, got {got}", "make it anew")
+
+    def forward(self, q: Any, k: Any, v: Any, o: Any, lse: Any, *rest: Any) -> None:
+        from . import block_mask
+
+        B, H = q.shape[:2]
+        runs, others = (arrays.expand(x, (B, H, *x.shape[2:])) for x in (self.runs, self.others))
+        block_mask.forward(q, k, v, o, lse, runs, others, *rest)
+
+    def rests_on(self) -> tuple:
+        seen = (self.seen.lowest, self.seen.highest)
+        return self.function, self.arrays, *seen, self.tile, self.lengths, self.runs, self.others
+
+
 def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
     """A function of the caller's, and the arrays it reads."""
     given = list(function.arrays.values()) if isinstance(function, Bound) else []
@@ -193,20 +252,43 @@ def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
     return function, [arrays.given(x, name) for x in given]
 
 
-def tiles(Sq: int, D: int, DV: int, itemsize: int, on_device: bool) -> tuple[int, int]:
-    """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory."""
+def tiles(Sq: int, D: int, DV: int, itemsize: int, on_device: bool, edged: bool) -> tuple[int, int]:
+    """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory.
+    On a CPU more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
     if not on_device:
-        return (64, 64) if Sq > 16 else (16, 64)
+        return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
     if itemsize > 2:
         return (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 else (32, 32)
     rows = 128 if Sq > 64 else 64
     return (rows, 128) if max(D, DV) <= 128 else (rows, 64)
 
 
-def attend(
-    q: Any, k: Any, v: Any, causal: Any, scale: Any, window: Any, score_mod: Any, mask_mod: Any, return_lse: bool, layout: str,
-    tile: Any, free: bool | None,
-) -> Any:  # fmt: skip
+@dataclass(frozen=True)
+class Shaped:
+    """Arrays as ``(B, H, S, D)``, and how they came."""
+
+    q: Any
+    k: Any
+    v: Any
+    rank: int
+    turned: bool
+    #: For messages.
+    shapes: str
+
+    @property
+    def extents(self) -> tuple[int, int, int, int, int, int]:
+        """``B, H, Sq, Sk, D, DV``."""
+        B, H, Sq, D = self.q.shape
+        return B, H, Sq, self.k.shape[2], D, self.v.shape[3]
+
+    def tiles(self, tile: Any, seen: Sight) -> tuple[int, int]:
+        _, _, Sq, _, D, DV = self.extents
+        edged = seen.lowest is not None or seen.highest is not None
+        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.on_device(self.q), edged)
+        return checks.pair(tile, "tile") or chosen
+
+
+def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
     q, k, v = (checks.floating(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     checks.word(layout, ("bhsd", "bshd"), "layout")
     shapes = f"{tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
@@ -223,35 +305,60 @@ def attend(
         q, k, v = (x.reshape(1, *x.shape) if arrays.strides(x) else x for x in (q, k, v))
     elif turned:
         q, k, v = (arrays.permuted(x, (0, 2, 1, 3)) for x in (q, k, v))
-    (B, H, Sq, D), (KB, HK, Sk, KD), (VB, VH, VS, DV) = q.shape, k.shape, v.shape
+    (B, H, _, D), (KB, HK, Sk, KD), (VB, VH, VS, _) = q.shape, k.shape, v.shape
     if KB != B or VB != B or (VH, VS) != (HK, Sk) or KD != D:
         help = "k and v have one batch, heads and length, q and k one head dim"
         raise _core.error("E_SHAPE_MISMATCH", f"expected shapes that fit together, got {shapes}", help)
     if not HK or H % HK:
         help = "each head of k and v serves as many heads of q"
         raise _core.error("E_SHAPE_MISMATCH", f"expected heads of q in multiples of {HK}, the heads of k, got {H}", help)
+    return Shaped(q, k, v, rank, turned, shapes)
+
+
+def attend(
+    q: Any, k: Any, v: Any, causal: Any, scale: Any, window: Any, score_mod: Any, mask_mod: Any, return_lse: bool, layout: str,
+    tile: Any, free: bool | None,
+) -> Any:  # fmt: skip
+    given = shaped(q, k, v, layout)
     if free is not None and not isinstance(free, bool):
         raise _core.error("E_TYPE", f"expected `free_reference` to be True, False or None, got {free!r}", "leave it out")
-    seen = sight(causal, window, Sq, Sk)
+    B, H, Sq, Sk, D, DV = given.extents
+    blocks = mask_mod if isinstance(mask_mod, BlockMask) else None
+    measured = tile == "tune"
+    if blocks is None:
+        seen = sight(causal, window, Sq, Sk)
+        mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
+        BM, BN = given.tiles(None if measured else tile, seen)
+    else:
+        blocks.check(given, causal, window, tile)
+        seen, mask, more, (BM, BN) = blocks.seen, blocks.function, blocks.arrays, blocks.tile
     scores, extra = bound(score_mod, "score_mod") if score_mod is not None else (any_score, [])
-    mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
+    q, k, v, turned = given.q, given.k, given.v, given.turned
     of = arrays.dtype_of(q)
     shape = (B, Sq, H, DV) if turned else (B, H, Sq, DV)
     out = arrays.empty(shape, of, q)
     o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
-    lse = arrays.empty((B, H, Sq) if return_lse else (1, 1, 1), ts.f32, q)
+    # Where nobody wants it: one number, which lies alike for all shapes, so that all have one code.
+    lse = arrays.empty((B, H, Sq) if return_lse else (), ts.f32, q)
     lse = arrays.expand(lse, (B, H, Sq)) if not return_lse and arrays.size(o) else lse
-    BM, BN = checks.pair(tile, "tile") or tiles(Sq, D, DV, of.itemsize, arrays.on_device(q))
     if arrays.size(out):
         if Sk == 0:
-            raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {shapes}")
+            raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {given.shapes}")
         filled = (extra + [q, q])[:2] + (more + [q, q])[:2]
         wanted = 1.0 / math.sqrt(D) if scale is None else float(scale)
-        forward(
-            q, k, v, o, lse, *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
+        rest = (
+            *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
             len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse,
-            wanted > 0, BM, BN, 0, 0, free is not False,
+            wanted > 0,
         )  # fmt: skip
-    if rank == 3:
-        out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:])
+        if blocks is not None:
+            blocks.forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False)
+        elif measured:
+            from . import tuned
+
+            tuned.attention(q, k, v, o, lse, *rest)
+        else:
+            forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False)
+    if given.rank == 3:
+        out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:]) if return_lse else lse
     return (out, lse) if return_lse else out

@@ -592,7 +592,9 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     N = b.shape[-1]
     if len(extras) > 3:
         raise _core.error("E_ARGUMENT", f"expected at most three arrays for an epilogue, got {len(extras)}", "combine some first")
-    chosen = planned(a, b, tile, precision)
+    # What measuring finds are tiles; where K is in chunks, those of the plan stay.
+    measured = tile == "tune" and scales is None
+    chosen = planned(a, b, None if tile == "tune" else tile, precision)
     a, b = _laid_out(a, b, chosen)
     zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if scales is None and chosen.swapped:
@@ -612,6 +614,13 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
         # So small that there are many of them: what takes time is one turn after another.
         columns = next((n for n in (16, 32, 64, 128) if n >= c.shape[2]), 256)
         combined(sums, *filled, c, epilogue, count, 1024 // columns, columns, *kinds)
+    elif measured:
+        from . import tuned
+
+        if P == 1:
+            tuned.product(a[0], b[0], *filled, c[0], zero, epilogue, count, *kinds, precision)
+        else:
+            tuned.products(a, b, *filled, c, zero, epilogue, count, *kinds, precision)
     elif P == 1:
         product(a[0], b[0], *filled, c[0], zero, epilogue, count, *chosen.tile, *more, *kinds, precision)
     else:
@@ -636,7 +645,7 @@ def explain(a: Any, b: Any, tile: Any = None, precision: str | None = None) -> P
     """What `multiply` would do with these arrays; nothing is computed."""
     a, b, mode, _, batch, _ = _matrices(a, b, precision)
     P = _count(batch)
-    return planned(_batched(a, batch, P), _batched(b, batch, P), tile, mode)
+    return planned(_batched(a, batch, P), _batched(b, batch, P), None if tile == "tune" else tile, mode)
 
 
 def _laid_out(a: Any, b: Any, chosen: Plan) -> tuple[Any, Any]:

@@ -1,0 +1,44 @@
+"""Several documents in one sequence: a mask that reads memory, ours as a block mask and FlexAttention's compiled."""
+
+import functools
+
+import torch
+
+import tessera as ts
+
+
+@ts.func
+def same_document(b, h, q, k, documents):
+    return documents[q] == documents[k]
+
+
+@functools.lru_cache(maxsize=None)
+def places(length, count):
+    """The document of each token; their lengths are drawn."""
+    made = torch.Generator().manual_seed(count)
+    cuts = torch.randperm(length - 1, generator=made)[: count - 1] + 1
+    marks = torch.zeros(length, dtype=torch.int32)
+    marks[cuts] = 1
+    return marks.cumsum(0).to(torch.int32).cuda()
+
+
+def pairs(documents):
+    """How many pairs of a query and a key see each other."""
+    return int((torch.bincount(documents.long()) ** 2).sum())
+
+
+def ours(q, k, v, documents, free):
+    """Attention over the blocks that the mask leaves, which are found out once."""
+    blocks = ts.op.block_mask(ts.bind(same_document, documents=documents), q, k, v)
+    return lambda: ts.op.flash_attention(q, k, v, mask_mod=blocks, free_reference=free)
+
+
+def flex(q, k, v, documents):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def mask(b, h, i, j):
+        return documents[i] == documents[j]
+
+    blocks = create_block_mask(mask, None, None, q.shape[2], k.shape[2], device="cuda")
+    call = torch.compile(flex_attention, dynamic=False)
+    return lambda: call(q, k, v, block_mask=blocks, enable_gqa=q.shape[1] != k.shape[1])

@@ -1,0 +1,189 @@
+"""Which blocks of keys a mask leaves to each block of queries, found out once and used by many calls.
+
+A mask is a function of the caller's; what it reads is known only on the device. So it is evaluated there, block by block:
+a block in which no query sees a key is not visited by attention, and one in which all queries see all keys is not masked.
+Of each row of blocks the longest run of whole ones is a range that a loop walks over; the others that are not empty are a
+list. Documents, prefixes and windows are all but their edges such runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+import tessera as ts
+
+from .. import _core
+from .._func import Func
+from . import arrays
+from .attention import BlockMask, any_score, bound, sees, shaped, sight, step
+
+
+@ts.func
+def every_key(b, h, q, k):
+    return k >= 0
+
+
+@ts.kernel
+def states(
+    S: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
+    Z,
+    W,
+    Sq: ts.i64,
+    Sk: ts.i64,
+    lowest: ts.i64,
+    highest: ts.i64,
+    mask: ts.Fn = every_key,
+    masks: int = 0,
+    low: bool = False,
+    high: bool = False,
+    BM: int = 128,
+    BN: int = 128,
+):
+    """2 for a block that is seen whole, 1 for one that is seen in part, 0 for one that nobody sees. Queries beyond the last
+    are no reason for either."""
+    bh, i, j = ts.tile.grid(B * H, NQ, NK)
+    b = bh // H
+    h = bh % H
+    q = i * BM + ts.tile.arange(BM)[:, None]
+    k = j * BN + ts.tile.arange(BN)[None, :]
+    one = ts.tile.full((BM, BN), 1, ts.i32)
+    none = ts.tile.full((BM, BN), 0, ts.i32)
+    seen = ts.tile.where(sees(one, b, h, q, k, mask, Z, W, masks), one, none)
+    seen = ts.tile.where(k < Sk, seen, none)
+    if low:
+        seen = ts.tile.where(k >= q + lowest, seen, none)
+    if high:
+        seen = ts.tile.where(k <= q + highest, seen, none)
+    some = ts.tile.max(ts.tile.where(q < Sq, seen, none))
+    all = ts.tile.min(ts.tile.where(q < Sq, seen, one))
+    S[b, h, i, j] = some + some * all
+
+
+@ts.kernel
+def listed(
+    S: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
+    R: ts.Tensor["B", "H", "NQ", 3, ts.i32],
+    L: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
+    C: int = 256,
+):
+    """For each row of blocks: where its longest run of whole blocks begins and ends, how many others are seen, and which."""
+    b, h, i = ts.tile.grid(B, H, NQ)
+    place = ts.tile.cast(ts.tile.arange(C), ts.i32)
+    after = ts.tile.cast(0, ts.i32)  # the first place after the latest block that is not whole
+    longest = ts.tile.cast(0, ts.i32)
+    begin = ts.tile.cast(0, ts.i32)
+    for c in ts.tile.range(0, NK, C):
+        at = ts.tile.cast(c, ts.i32) + place
+        s = ts.tile.load(S, (b, h, i, c + ts.tile.arange(C)), mask=c + ts.tile.arange(C) < NK, other=0)
+        since = ts.tile.maximum(ts.tile.scan(ts.tile.where(s == 2, 0, at + 1), "max"), after)
+        run = at + 1 - since
+        most = ts.tile.max(run)
+        if most > longest:
+            longest = most
+            begin = ts.tile.min(ts.tile.where(run == most, since, 2147483647))
+        after = ts.tile.max(since)
+    count = ts.tile.cast(0, ts.i32)
+    for c in ts.tile.range(0, NK, C):
+        at = ts.tile.cast(c, ts.i32) + place
+        s = ts.tile.load(S, (b, h, i, c + ts.tile.arange(C)), mask=c + ts.tile.arange(C) < NK, other=0)
+        other = (s > 0) & ((at < begin) | (at >= begin + longest))
+        before = ts.tile.cumsum(ts.tile.cast(other, ts.i32))
+        ts.tile.store(L, (b, h, i, ts.tile.cast(count + before - 1, ts.i64)), at, mask=other, unique=True)
+        count = count + ts.tile.max(before)
+    R[b, h, i, 0] = begin
+    R[b, h, i, 1] = begin + longest
+    R[b, h, i, 2] = count
+
+
+@ts.kernel
+def forward(
+    Q: ts.Tensor["B", "H", "Sq", "D"],
+    K: ts.Tensor["B", "HK", "Sk", "D"],
+    V: ts.Tensor["B", "HK", "Sk", "DV"],
+    O: ts.Tensor["B", "H", "Sq", "DV"],
+    LSE: ts.Tensor["B", "H", "Sq", ts.f32],
+    R: ts.Tensor["B", "H", "NQ", 3, ts.i32],
+    L: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
+    X,
+    Y,
+    Z,
+    W,
+    scale: ts.f32,
+    lowest: ts.i64,
+    highest: ts.i64,
+    scores: ts.Fn = any_score,
+    mask: ts.Fn = any_score,
+    changes: int = 0,
+    masks: int = -1,
+    low: bool = False,
+    high: bool = False,
+    keep: bool = False,
+    positive: bool = False,
+    BM: int = 128,
+    BN: int = 128,
+    num_warps: int = 0,
+    num_stages: int = 0,
+    free_reference: bool = True,
+):
+    """As `attention.forward`, over the blocks of a table."""
+    # Heads are walked first: they have as much to do as each other, and whoever takes every n-th group has queries from
+    # everywhere. Neighbouring queries have alike much to do, and would all be of one.
+    b, block, h = ts.tile.grid(B, ts.cdiv(Sq, BM), H)
+    q0 = block * BM
+    hk = h // (H // HK)
+    if positive:
+        scale = ts.tile.maximum(scale, 0.0)
+    q = Q[b, h, q0:q0 + BM, :]
+    acc = ts.tile.zeros((BM, DV), ts.f32)
+    m = ts.tile.full((BM,), -math.inf, ts.f32)
+    l = ts.tile.zeros((BM,), ts.f32)
+    begin = max(0, ts.tile.cast(R[b, h, block, 0], ts.i64)) * BN
+    # What is whole ends with the last whole block of keys: the compiler sees that nothing need be masked.
+    end = min(ts.tile.cast(R[b, h, block, 1], ts.i64) * BN, Sk // BN * BN)
+    for k0 in ts.tile.range(begin, end, BN):
+        acc, m, l = step(
+            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
+            mask, Z, W, -1,
+        )  # fmt: skip
+    for i in ts.tile.range(0, ts.tile.cast(R[b, h, block, 2], ts.i64)):
+        k0 = max(0, ts.tile.cast(L[b, h, block, i], ts.i64)) * BN
+        acc, m, l = step(
+            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
+            mask, Z, W, masks,
+        )  # fmt: skip
+    O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
+    if keep:
+        LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
+
+
+# What a caller asks for
+
+
+def depends(function: Func) -> tuple[bool, bool]:
+    """Whether a mask may be another one for each batch and for each head: whether it names them at all."""
+    found = next(node for node in ast.walk(ast.parse(function.source.text)) if isinstance(node, ast.FunctionDef))
+    names = [a.arg for a in (*found.args.posonlyargs, *found.args.args)]
+    used = {node.id for node in ast.walk(found) if isinstance(node, ast.Name)}
+    return len(names) < 1 or names[0] in used, len(names) < 2 or names[1] in used
+
+
+def make(mask_mod: Any, q: Any, k: Any, v: Any, causal: Any, window: Any, layout: str, tile: Any) -> BlockMask:
+    given = shaped(q, k, v, layout)
+    B, H, Sq, Sk, _, _ = given.extents
+    seen = sight(causal, window, Sq, Sk)
+    mask, more = bound(mask_mod, "mask_mod")
+    BM, BN = given.tiles(tile, seen)
+    each = [n if own else 1 for n, own in zip((B, H), depends(mask))]
+    rows, columns = ts.cdiv(Sq, BM), ts.cdiv(Sk, BN)
+    state, others = (arrays.empty((*each, rows, columns), ts.i32, given.q) for _ in range(2))
+    runs = arrays.empty((*each, rows, 3), ts.i32, given.q)
+    if arrays.size(state):
+        Z, W = (more + [given.q, given.q])[:2]
+        low, high = seen.lowest is not None, seen.highest is not None
+        states(state, Z, W, Sq, Sk, seen.lowest or 0, seen.highest or 0, mask, len(more), low, high, BM, BN)
+        listed(state, runs, others)
+    elif arrays.size(runs):
+        raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {given.shapes}")
+    return BlockMask(mask, more, seen, (BM, BN), (Sq, Sk), runs, others)

@@ -1,0 +1,99 @@
+"""Library kernels whose tiles are found by measuring: ``tile="tune"`` of an operation.
+
+The bodies are those of `gemm` and `attention`; only where the extents come from differs. The first call for each kind of
+arrays measures and keeps a record (see ``docs/tuning.md``); later ones, also in other processes, run what was found.
+"""
+
+from __future__ import annotations
+
+import tessera as ts
+
+from .attention import any_score, attended
+from .gemm import TILES, finished, summed
+
+#: All of a first search, compiling included.
+BUDGET_MS = 10_000
+#: Sides of the result's tile, and elements of ``K`` in a turn. The tiles that a choice by shape takes come first.
+PRODUCTS = [dict(BM=bm, BN=bn, BK=bk) for bk in (64, 32, 128) for bm, bn, _ in TILES]
+#: Queries and keys of a block, and whether a row keeps its reference (see `op.flash_attention`).
+BLOCKS = [
+    dict(BM=bm, BN=bn, free_reference=free)
+    for bm, bn in ((128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 96), (128, 160))
+    for free in (True, False)
+]
+
+
+@ts.kernel.autotune(configs=PRODUCTS, budget_ms=BUDGET_MS)
+def product(
+    A: ts.Tensor["M", "K"],
+    B: ts.Tensor["K", "N"],
+    E: ts.Tensor["?", "?", "?"],
+    F: ts.Tensor["?", "?", "?"],
+    G: ts.Tensor["?", "?", "?"],
+    C: ts.Tensor["M", "N"],
+    zero,
+    epilogue: ts.Fn = ts.identity,
+    count: int = 0,
+    ke: str = "-",
+    kf: str = "-",
+    kg: str = "-",
+    precision: str = "default",
+):
+    t = ts.tile.context()
+    m = ts.tile.program_id(0) * t.BM
+    n = ts.tile.program_id(1) * t.BN
+    acc = summed(A, B, 0, 0, 0, m, n, 0, K, zero, t.BM, t.BN, t.BK, precision)
+    C[m:m + t.BM, n:n + t.BN] = finished(acc, E, F, G, 0, m, n, t.BM, t.BN, epilogue, count, ke, kf, kg)
+
+
+@ts.kernel.autotune(configs=PRODUCTS, budget_ms=BUDGET_MS)
+def products(
+    A: ts.Tensor["P", "M", "K"],
+    B: ts.Tensor["P", "K", "N"],
+    E: ts.Tensor["?", "?", "?"],
+    F: ts.Tensor["?", "?", "?"],
+    G: ts.Tensor["?", "?", "?"],
+    C: ts.Tensor["P", "M", "N"],
+    zero,
+    epilogue: ts.Fn = ts.identity,
+    count: int = 0,
+    ke: str = "-",
+    kf: str = "-",
+    kg: str = "-",
+    precision: str = "default",
+):
+    t = ts.tile.context()
+    m = ts.tile.program_id(0) * t.BM
+    n = ts.tile.program_id(1) * t.BN
+    p = ts.tile.program_id(2)
+    acc = summed(A, B, 1, 1, p, m, n, 0, K, zero, t.BM, t.BN, t.BK, precision)
+    C[p, m:m + t.BM, n:n + t.BN] = finished(acc, E, F, G, p, m, n, t.BM, t.BN, epilogue, count, ke, kf, kg)
+
+
+@ts.kernel.autotune(configs=BLOCKS, budget_ms=BUDGET_MS)
+def attention(
+    Q: ts.Tensor["B", "H", "Sq", "D"],
+    K: ts.Tensor["B", "HK", "Sk", "D"],
+    V: ts.Tensor["B", "HK", "Sk", "DV"],
+    O: ts.Tensor["B", "H", "Sq", "DV"],
+    LSE: ts.Tensor["B", "H", "Sq", ts.f32],
+    X,
+    Y,
+    Z,
+    W,
+    scale: ts.f32,
+    lowest: ts.i64,
+    highest: ts.i64,
+    scores: ts.Fn = any_score,
+    mask: ts.Fn = any_score,
+    changes: int = 0,
+    masks: int = -1,
+    low: bool = False,
+    high: bool = False,
+    keep: bool = False,
+    positive: bool = False,
+):
+    t = ts.tile.context()
+    attended(
+        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, t.BM, t.BN
+    )  # fmt: skip
