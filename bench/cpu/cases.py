@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import tessera as ts
 from bench import kernels_cpu as kernels
+from tessera.kernels import attention as library_attention
 
 from . import arrays, peer_mkl, peer_numpy
 from .case import Case, Contender, Must, Peer, Problem
@@ -60,6 +62,19 @@ def xla():
 def ours(kernel, inputs, out, work, **constants):
     memory = sum(x.nbytes for x in (*inputs, out))
     return Contender(lambda: kernel(*inputs, out, **constants), lambda: out, work, memory)
+
+
+class Given:
+    """An operation that gives a new array with each call."""
+
+    def __init__(self, call, work, memory):
+        self.call, self.work, self.memory, self.out = call, work, memory, None
+
+    def __call__(self):
+        self.out = self.call()
+
+    def contender(self):
+        return Contender(self, lambda: self.out, self.work, self.memory)
 
 
 def binary_size(n):
@@ -185,7 +200,8 @@ def rmsnorm(m, n):
     return rows_case("rmsnorm", m, n, kernels.rmsnorm, 1, exact, peer_numpy.rmsnorm, "RMSNORM")
 
 
-def attention(heads, length, depth, is_causal):
+def attention(heads, length, depth, is_causal, library=False):
+    """With ``library`` it is `ts.op.flash_attention`, whose kernel has every option, and a new result with each call."""
     pairs = length * (length + 1) / 2 if is_causal else length * length
     work = 4.0 * heads * pairs * depth
 
@@ -201,11 +217,15 @@ def attention(heads, length, depth, is_causal):
             return weights / weights.sum(-1, keepdims=True) @ values, 1e-5
 
         peers = [Peer("XLA", lambda: xla().attention(q, k, v, is_causal, work), Must(1.5))]
+        if library:
+            contender = Given(lambda: ts.op.flash_attention(q, k, v, is_causal), work, 4 * q.nbytes)
+            return Problem(contender.contender(), library_attention.forward, peers, heads, expected)
         contender = ours(kernels.attention, (q, k, v), arrays.zeros(q.shape), work, is_causal=is_causal)
         return Problem(contender, kernels.attention, peers, heads, expected)
 
     kind = "causal" if is_causal else "full"
-    return Case(f"attention {heads}x{length}x{depth} {kind}", "GFLOP/s", build)
+    name = "flash_attention" if library else "attention"
+    return Case(f"{name} {heads}x{length}x{depth} {kind}", "GFLOP/s", build)
 
 
 def compared(sizes):
@@ -219,6 +239,7 @@ def compared(sizes):
         yield from (make(*shape) for shape in sizes.rows)
     for is_causal in (True, False):
         yield attention(*sizes.attention, is_causal)
+        yield attention(*sizes.attention, is_causal, library=True)
 
 
 def scaled(sizes):
@@ -229,4 +250,5 @@ def scaled(sizes):
     yield softmax(*sizes.rows[0])
     for is_causal in (True, False):
         yield attention(*sizes.attention, is_causal)
+        yield attention(*sizes.attention, is_causal, library=True)
     yield saxpy(sizes.elements)

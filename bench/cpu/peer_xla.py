@@ -122,7 +122,13 @@ def attention_late_division(q, k, v, is_causal):
     return jnp.einsum("bqk,bkd->bqd", weights, v) / weights.sum(-1, keepdims=True)
 
 
+def attention_of_jax(q, k, v, is_causal):
+    """`jax.nn` wants ``(batch, length, heads, depth)``."""
+    turned = (x.transpose(1, 0, 2)[None] for x in (q, k, v))
+    return jax.nn.dot_product_attention(*turned, is_causal=is_causal)[0].transpose(1, 0, 2)
+
+
 def attention(q, k, v, is_causal, work):
-    forms = {"softmax": attention_softmax, "division at the end": attention_late_division}
+    forms = {"softmax": attention_softmax, "division at the end": attention_late_division, "jax.nn": attention_of_jax}
     forms = {name: functools.partial(f, is_causal=is_causal) for name, f in forms.items()}
     return contender(forms, (q, k, v), work)
