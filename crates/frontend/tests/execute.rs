@@ -269,6 +269,36 @@ fn function_parameters_are_inlined_and_have_a_default() {
 }
 
 #[test]
+fn functions_that_must_be_pure_are_held_to_it_at_their_own_lines() {
+    let text = "def k(x, y, f):\n    t = x[0:4]\n    y[0:4] = ts.tile.pure(f, t, like=t)\n";
+    let mut d = decl(text, "x: n f32; y: n f32; f: fn", &[]);
+    d.params[2].default = Some(Capture::Builtin("identity".into()));
+    let args = || vec![array(&[4], &[1.0, -2.0, 3.0, 4.0]), zeros(&[4])];
+    let k = Kernel::new(d).unwrap_or_else(|e| panic!("{e}"));
+    let given = |c: Capture| run_config(&k, &config(&k, &[], &[("f", c)]), args());
+    let function = |text: &str| given(Capture::Func(source(text, &[])));
+    let same = given(Capture::Builtin("identity".into())).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(same[1], "[1.0, -2.0, 3.0, 4.0]");
+    let builtin = given(Capture::Builtin("tile.abs".into())).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(builtin[1], "[1.0, 2.0, 3.0, 4.0]");
+    let twice = function("def twice(v):\n    return v * 2.0\n").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(twice[1], "[2.0, -4.0, 6.0, 8.0]");
+    for (text, code) in [
+        ("def f(v):\n    return ts.tile.sum(v)\n", "E_SHAPE_MISMATCH 2:12"),
+        ("def f(v):\n    return ts.tile.cast(v, ts.f64)\n", "E_TYPE 2:12"),
+        ("def f(v):\n    t = v\n", "E_TYPE 1:5"),
+        ("def f(v, w):\n    return v\n", "E_ARGUMENT 1:5"),
+        ("def f(v):\n    ts.tile.barrier()\n    return v\n", "E_PRIVILEGE 2:5"),
+    ] {
+        assert_eq!(codes(&function(text).unwrap_err()), [code], "{text}");
+    }
+    assert_eq!(
+        codes(&given(Capture::Builtin("tile.sum".into())).unwrap_err()),
+        ["E_SHAPE_MISMATCH 3:14"]
+    );
+}
+
+#[test]
 fn while_loops_run_in_both_kinds() {
     let out = run(
         "i = 0\ns = 0.0\nwhile x[i] > 0.0:\n    s += x[i]\n    i += 1\ny[0] = s\ny[1] = i",
