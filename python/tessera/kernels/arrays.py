@@ -80,18 +80,6 @@ def on_device(x: Any) -> bool:
     return x.is_cuda if _is_torch(x) else _is_cupy(x)
 
 
-def running_sum(x: Any) -> Any:
-    """``0, x[0], x[0] + x[1], …`` in 64 bits, where ``x`` is."""
-    made = empty((x.shape[0] + 1,), _dtype("i64"), x)
-    _again.spoil()
-    made[:1] = 0
-    if _is_torch(x):
-        sys.modules["torch"].cumsum(x, 0, dtype=made.dtype, out=made[1:])
-    else:
-        made[1:] = x.cumsum(0, dtype=made.dtype)
-    return made
-
-
 def size(x: Any) -> int:
     """How many elements there are."""
     return x.numel() if _is_torch(x) else x.size
