@@ -109,6 +109,9 @@ def test_groups_of_rows(ints, sizes):
         expected[at : at + size] = wide(a[at : at + size]) @ wide(matrix)
         at += size
     same(ts.op.grouped_gemm(a, b, np.array(sizes), out_dtype="f32"), expected)
+    # Whole tiles, ends of groups in the midst of one, and rows of no group.
+    same(ts.op.grouped_gemm(a, b, np.array(sizes, np.int32), out_dtype="f32", tile=(16, 32, 16)), expected)
+    assert not wide(ts.op.grouped_gemm(a, b[:0], np.zeros(0, np.int64), out_dtype="f32")).any()
 
 
 def test_strict_is_the_interpreter_and_never_splits(ints):

@@ -89,18 +89,6 @@ def generation(x: Any) -> int:
     return int(x.device.compute_capability[:-1])
 
 
-def running_sum(x: Any) -> Any:
-    """``0, x[0], x[0] + x[1], …`` in 64 bits, where ``x`` is."""
-    made = empty((x.shape[0] + 1,), _dtype("i64"), x)
-    _again.spoil()
-    made[:1] = 0
-    if _is_torch(x):
-        sys.modules["torch"].cumsum(x, 0, dtype=made.dtype, out=made[1:])
-    else:
-        made[1:] = x.cumsum(0, dtype=made.dtype)
-    return made
-
-
 def size(x: Any) -> int:
     """How many elements there are."""
     return x.numel() if _is_torch(x) else x.size

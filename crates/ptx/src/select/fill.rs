@@ -528,9 +528,12 @@ impl Select<'_> {
     }
 }
 
+/// Lanes along the array's neighbours: the least that are whole sectors of it.
+const ALONG: u32 = 8;
+
 /// Threads that copy element by element, from arrays with neighbours along `along` to memory that has
-/// them along another dim: a warp takes pieces of 16 bytes of the memory's rows, which writes all
-/// banks where rows are that much longer than whole wavefronts.
+/// them along another dim: the other lanes of a warp go along the memory's rows, which writes all
+/// banks where rows are 16 bytes longer than whole wavefronts.
 fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
     let (shape, fast) = (&memory.shape, memory.order[0]);
     let mut room = shape.clone();
@@ -540,8 +543,8 @@ fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
         n
     };
     let mut lanes = vec![1; shape.len()];
-    lanes[fast] = take(fast, (16 / memory.elem_bytes).clamp(1, LANES));
-    lanes[along] = take(along, LANES / lanes[fast]);
+    lanes[along] = take(along, ALONG);
+    lanes[fast] = take(fast, LANES / ALONG);
     let left = LANES / (lanes[fast] * lanes[along]);
     take(fast, left);
     lanes[fast] *= left;

@@ -85,7 +85,10 @@ pub fn epilogue(
             Way::Pieces(ty, cut) => bytes(ty).next_multiple_of(budget::ALIGN) * cut.buffers(),
         };
         let with = other.next_multiple_of(budget::ALIGN) + bytes;
-        if budget::fit(staging, &plan, with, most) >= slots {
+        // What only some groups store is not worth a slot.
+        let rarely = path(func, func.ops[id].block).iter().any(|(p, _)| is_branch(func, *p));
+        let least = if rarely { budget::fit(staging, &plan, other, most) } else { slots };
+        if budget::fit(staging, &plan, with, most) >= least {
             other = with;
             staged.insert(id, way);
         }
@@ -274,12 +277,15 @@ fn path(func: &StagedFunc, mut block: BlockId) -> Vec<(OpId, BlockId)> {
     out
 }
 
+fn is_branch(func: &StagedFunc, id: OpId) -> bool {
+    func.ops[id].code == StagedOp::Tile(TileOp::If)
+}
+
 /// Whether of two blocks at most one runs in a group: they are in different branches.
 fn are_exclusive(func: &StagedFunc, a: BlockId, b: BlockId) -> bool {
     let of_b = path(func, b);
     path(func, a).iter().any(|&(around, own)| {
-        func.ops[around].code == StagedOp::Tile(TileOp::If)
-            && of_b.iter().any(|&(other, its)| other == around && its != own)
+        is_branch(func, around) && of_b.iter().any(|&(other, its)| other == around && its != own)
     })
 }
 
@@ -290,9 +296,8 @@ fn memory_for(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) ->
     if op.code != StagedOp::Tile(TileOp::Store) || !func.ty(op.operands[1]).is_tile() {
         return None;
     }
-    let once = |(p, _): &(OpId, BlockId)| {
-        matches!(func.ops[*p].code, StagedOp::Tiles | StagedOp::Tile(TileOp::If))
-    };
+    let once =
+        |(p, _): &(OpId, BlockId)| func.ops[*p].code == StagedOp::Tiles || is_branch(func, *p);
     if !path(func, op.block).iter().all(once)
         || !op.group("mask").is_empty()
         || op.attr("step").is_some()
