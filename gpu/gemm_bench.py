@@ -116,7 +116,7 @@ TRIED = [
 
 
 #: Fields of a plan that are no tunables of the kernel here.
-PLANNED = ("split", "cluster_m", "cluster_n", "roles")
+PLANNED = ("split", "cluster_m", "cluster_n")
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ class Config:
         values = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
-            if name not in (*kernels.TUNABLES, *PLANNED) or not (value.isdigit() or name == "roles"):
+            if name not in (*kernels.TUNABLES, *PLANNED) or not value.isdigit():
                 known = ", ".join((*kernels.TUNABLES, *PLANNED))
-                raise argparse.ArgumentTypeError(f"expected NAME=VALUE, with a name of {known}, got {part!r}")
-            values[name] = int(value) if value.isdigit() else value
+                raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, with a name of {known}, got {part!r}")
+            values[name] = int(value)
         return cls(values)
 
     @property

@@ -148,8 +148,6 @@ impl Lowered {
 /// Tunables, or compile-time parameters, that say how the threads of a target share the work; Tile IR
 /// itself does not have them. A parameter of 0 leaves the choice to the compiler.
 const SCHEDULE: [&str; 4] = ["num_warps", "num_stages", "cluster_m", "cluster_n"];
-/// Those that are words; an empty one leaves the choice to the compiler.
-const WORDS: [&str; 1] = ["roles"];
 /// Those that turn a rewrite off which is on where it is legal.
 const REWRITES: [&str; 2] = ["free_reference", "multicast"];
 
@@ -162,14 +160,6 @@ fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileF
             && *n > 0
         {
             said.set(name, Attr::Int(*n));
-        }
-    }
-    for name in WORDS {
-        let wanted = config.tunables.get(name).or_else(|| config.consts.get(name));
-        if let Some(Capture::Str(word)) = wanted
-            && !word.is_empty()
-        {
-            said.set(name, Attr::word(word));
         }
     }
     if let Some(off) = off.attr() {

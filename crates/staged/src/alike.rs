@@ -51,7 +51,9 @@ impl<'f> Alike<'f> {
                 ValueDef::Result(id, i) => {
                     let op = &func.ops[id];
                     match op.code {
-                        StagedOp::Tile(TileOp::For | TileOp::While | TileOp::If | TileOp::Repair)
+                        StagedOp::Tile(
+                            TileOp::For | TileOp::While | TileOp::If | TileOp::Repair,
+                        )
                         | StagedOp::Tiles => {
                             self.turns(id, &mut open);
                             self.carried(id, i, &mut open);

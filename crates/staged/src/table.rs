@@ -27,7 +27,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: None, verify: Some(family::verify_convert),
         example: "%c = staged.convert_layout %t : LAID",
     }
-    /// Shared memory for the whole kernel, not initialised; in a role, for each of its replicas.
+    /// Shared memory for the whole kernel, not initialised.
     SmemAlloc = 0x210 "smem_alloc" since "0.2" {
         operands: [], groups: [], attrs: [alignment: Int optional], regions: [],
         results: Some(1), effects: Write, infer: None, verify: Some(smem::verify_alloc),

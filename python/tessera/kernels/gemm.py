@@ -95,7 +95,6 @@ def product(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
-    roles: str = "",
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -125,7 +124,6 @@ def products(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
-    roles: str = "",
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -153,7 +151,6 @@ def parts(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
-    roles: str = "",
     precision: str = "default",
 ):
     """Sums over ``S`` chunks of ``K``, each for itself."""
@@ -285,8 +282,6 @@ class Plan:
     #: Blocks of a cluster along the rows and the columns of tiles, which copy what they share once; 0 leaves it to the compiler.
     cluster_m: int = 0
     cluster_n: int = 0
-    #: "pingpong": warpgroups take whole tiles in turn; "cooperative": they divide each.
-    roles: str = ""
 
     def __str__(self) -> str:
         words = ["tiles of " + "x".join(map(str, self.tile))]
@@ -630,7 +625,7 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     count = len(extras)
     filled = [x for x, _ in extras] + [a] * (3 - count)
     kinds = [kind for _, kind in extras] + ["-"] * (3 - count)
-    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n, chosen.roles)
+    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n)
     if scales is not None:
         block_scaled(a, b, *scales, *filled, c, epilogue, count, 128, 128, *more[:2], *kinds)
     elif chosen.split > 1:

@@ -1,8 +1,8 @@
 //! A launch: the blocks, or clusters of them, one after another, and in each the agents by turns.
 
 use super::agent::{Agent, Progress};
-use super::cluster::{self, Cluster};
 use super::clock::{Clock, Components};
+use super::cluster::{self, Cluster};
 use super::engine::{Engines, Queue};
 use super::prepare::{Prepared, seats};
 use super::ring::Seat;

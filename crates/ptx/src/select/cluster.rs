@@ -7,11 +7,11 @@
 //! arrival in the own block; none is named, for that would cost a fence of the whole GPU, and all that is
 //! ordered are reads that are over.
 
+use super::Select;
 use super::apart::Share;
 use super::mbar::Speaker;
 use super::sync::{Region, Smem, State};
 use super::wgmma_plan::IN_GROUP;
-use super::Select;
 use crate::inst::*;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Value};

@@ -331,18 +331,18 @@ impl Select<'_> {
             own = found.axis_of.get(&share.dim).map(|&axis| (axis, moved));
             who = Some(self.speaks_for_warpgroup());
         }
-        if let Some(inside) = self.reaches_the_array(id) {
-            who = self.both(who, Some(inside));
-        }
+        let inside = self.reaches_the_array(id);
         let coords = self.box_coords(id, &found, own);
         self.by_leader(who, |asm| {
             for ((_, at), coords) in found.pieces.iter().zip(coords) {
                 let src = Addr::reg(base, (m.offset + at).into());
-                asm.emit(match fold {
+                let store = match fold {
                     None => Inst::TmaStore { map, coords, src, hint: None },
                     Some(op) => Inst::TmaReduce { op, map, coords, src, hint: None },
-                });
+                };
+                asm.maybe(inside, |asm| asm.emit(store));
             }
+            // Groups are counted, and one without copies counts as well.
             asm.emit(Inst::BulkCommit);
         });
         Ok(())

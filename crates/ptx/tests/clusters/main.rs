@@ -147,41 +147,6 @@ fn stores_of_threads() {
     assert!(!staged.contains("team") && staged.contains("name = load"), "{staged}");
 }
 
-/// Warpgroups that take tiles in turn, alone and in clusters; more tiles than warpgroups and fewer.
-#[test]
-fn warpgroups_take_turns() {
-    for cluster in [None, Some([2, 1]), Some([1, 2])] {
-        for (tile, out) in
-            [((64, 64, 64), DType::BF16), ((128, 128, 64), DType::BF16), ((64, 64, 32), DType::F32)]
-        {
-            let form =
-                Form { out, cluster, roles: Some("pingpong"), ..Form::new(DType::BF16, tile) };
-            for (rows, k) in [(5, 328), (2, 64), (1, 200), (3, 0)] {
-                let staged = check(&form, (rows * tile.0 - 8, 2 * tile.1, k), ROWS);
-                assert!(
-                    staged.contains("part = tiles") && staged.contains("turn_take"),
-                    "{staged}"
-                );
-            }
-        }
-    }
-    for copies in [Copies::Early, Copies::Random] {
-        for seed in 0..3 {
-            let mut machine = hopper();
-            machine.options.copies = copies;
-            machine.options.seed = seed;
-            let form = Form {
-                out: DType::BF16,
-                roles: Some("pingpong"),
-                cluster: Some([2, 1]),
-                stages: Some(2),
-                ..Form::new(DType::BF16, (64, 64, 64))
-            };
-            check_on(machine, &form, (328, 128, 264), ROWS);
-        }
-    }
-}
-
 #[test]
 fn clusters_that_no_chip_has_are_refused() {
     for cluster in [[3, 1], [8, 4]] {
@@ -221,10 +186,8 @@ fn assembles_without_spills_or_serialised_products() {
     let Some(tools) = tools() else { return };
     let all = [([2, 1], (128, 256, 64)), ([1, 2], (256, 128, 64)), ([2, 2], (128, 128, 64))];
     for (cluster, tile) in all {
-        for (out, roles) in
-            [(DType::BF16, None), (DType::F32, None), (DType::BF16, Some("pingpong"))]
-        {
-            let form = Form { out, roles, cluster: Some(cluster), ..Form::new(DType::BF16, tile) };
+        for out in [DType::BF16, DType::F32] {
+            let form = Form { out, cluster: Some(cluster), ..Form::new(DType::BF16, tile) };
             let code = code_of(&form.text());
             assert!(multicasts(&code) > 0, "{cluster:?} {tile:?} {out}");
             assembled(&tools, &code);

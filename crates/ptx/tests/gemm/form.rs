@@ -132,8 +132,6 @@ pub struct Form {
     pub off: Option<&'static str>,
     /// Blocks of a cluster along both axes of the grid, where that is pinned.
     pub cluster: Option<[i64; 2]>,
-    /// How warpgroups share the work, where that is pinned.
-    pub roles: Option<&'static str>,
 }
 
 impl Form {
@@ -150,7 +148,6 @@ impl Form {
             stages: None,
             off: None,
             cluster: None,
-            roles: None,
         }
     }
 
@@ -159,9 +156,8 @@ impl Form {
         let zero = if acc.is_float() { "0.0" } else { "0" };
         let stages = self.stages.map(|n| format!("num_stages = {n}"));
         let off = self.off.map(|name| format!("off = [{name}]"));
-        let roles = self.roles.map(|word| format!("roles = {word}"));
         let cluster = self.cluster.map(|[m, n]| format!("cluster_m = {m}, cluster_n = {n}"));
-        let said: Vec<String> = stages.into_iter().chain(cluster).chain(roles).chain(off).collect();
+        let said: Vec<String> = stages.into_iter().chain(cluster).chain(off).collect();
         let config = match said.is_empty() {
             true => String::new(),
             false => format!(", config = {{{}}}", said.join(", ")),

@@ -1,6 +1,6 @@
 //! Shared memory that the program names, and tiles that go through it.
 
-use crate::{Staged, StagedOp};
+use crate::Staged;
 use tessera_ir::{Attr, Dim, Func, InferContext, OpErrors, OpId, Type, Value};
 use tessera_layout::{In, Layout, Shared};
 
@@ -13,11 +13,7 @@ pub(super) fn made_once(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
 }
 
 pub fn verify_alloc(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
-    // Of a role each replica has its own.
-    let around = func.blocks[func.ops[id].block].parent.map(|o| func.ops[o].code);
-    if around != Some(StagedOp::Role) {
-        made_once(func, id, errors);
-    }
+    made_once(func, id, errors);
     let ty = func.ty(func.ops[id].result());
     if !matches!(ty, Type::Smem { .. }) {
         errors.ty(format!("expected shared memory, got {ty}"));

@@ -56,7 +56,10 @@ impl Order {
     /// What clusters take one after another: the grid in teams. Raster counts tiles, and so teams.
     pub fn teams(&self, grid: &[i64]) -> Vec<i64> {
         let each = grid.iter().zip(self.team.shape);
-        each.map(|(&n, by)| n.max(0).div_euclid(i64::from(by)) + i64::from(n.max(0) % i64::from(by) != 0)).collect()
+        each.map(|(&n, by)| {
+            n.max(0).div_euclid(i64::from(by)) + i64::from(n.max(0) % i64::from(by) != 0)
+        })
+        .collect()
     }
 
     /// The tiles that a raster's band has along its axis, counted in teams.
@@ -175,13 +178,17 @@ mod tests {
 
     #[test]
     fn the_blocks_of_clusters_visit_every_tile_once_and_some_beyond_the_grid() {
-        for (shape, raster) in [([2, 1, 1], Some((0, 4))), ([1, 4, 1], None), ([2, 2, 1], Some((1, 2)))] {
+        for (shape, raster) in
+            [([2, 1, 1], Some((0, 4))), ([1, 4, 1], None), ([2, 2, 1], Some((1, 2)))]
+        {
             let order = Order { raster, team: Team { shape }, ..Order::default() };
             let grid = [5, 3, 2];
             let teams: i64 = order.teams(&grid).iter().product();
             let ranks = order.team.blocks();
-            let all: Vec<_> =
-                (0..teams).flat_map(|n| (0..ranks).map(move |r| (n, r))).map(|(n, r)| order.tile(&grid, n, r)).collect();
+            let all: Vec<_> = (0..teams)
+                .flat_map(|n| (0..ranks).map(move |r| (n, r)))
+                .map(|(n, r)| order.tile(&grid, n, r))
+                .collect();
             let inside: BTreeSet<_> =
                 all.iter().filter(|at| at.iter().zip(grid).all(|(&p, n)| p < n)).collect();
             assert_eq!((inside.len(), all.len() as i64), (30, teams * i64::from(ranks)));

@@ -24,10 +24,7 @@ pub fn shared_bytes(func: &Func<Staged>) -> u64 {
             continue;
         }
         match func.ty(op.result()) {
-            Type::Smem { layout, .. } => {
-                let replicas = role_of(func, id).map_or(1, |r| role_info(func, r).replicas);
-                at = (0..replicas.max(1)).fold(at, |at, _| place(at, layout));
-            }
+            Type::Smem { layout, .. } => at = place(at, layout),
             Type::Ring { slots, fields } => {
                 for _ in 0..*slots {
                     at = fields.iter().fold(at, |at, f| place(at, &f.layout));

@@ -12,7 +12,8 @@ use tessera_ir::{Attr, Func, OpErrors};
 
 pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
     let all = func.walk();
-    let tiles: Vec<_> = all.iter().copied().filter(|&o| func.ops[o].code == StagedOp::Tiles).collect();
+    let tiles: Vec<_> =
+        all.iter().copied().filter(|&o| func.ops[o].code == StagedOp::Tiles).collect();
     let cluster = func.attrs.get("cluster").and_then(Attr::as_ints);
     let blocks = cluster.map_or(1, |list| list.iter().product::<i64>());
     let team = Team::of(func);
@@ -40,7 +41,9 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         let said = op.attr("multicast").and_then(Attr::as_ints).unwrap_or_default();
         let sorted = axes.windows(2).all(|w| w[0] < w[1]) && axes.len() == said.len();
         if !sorted || axes.is_empty() || axes.iter().any(|&a| team.shape[a] < 2) {
-            errors.structure("expected `multicast` to name axes along which a team has several blocks");
+            errors.structure(
+                "expected `multicast` to name axes along which a team has several blocks",
+            );
             continue;
         }
         // Parts are counted by one run of bits of the rank.

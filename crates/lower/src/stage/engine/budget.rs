@@ -3,7 +3,7 @@
 
 use super::super::{MOST_SLOTS, Staging};
 use super::feeds::Plan;
-use super::{GROUP, LANES, Refusal, pingpong};
+use super::{GROUP, LANES, Refusal};
 use tessera_ir::{Attr, BlockId, OpId, Type, Value, ValueDef, verify};
 use tessera_staged::{StagedFunc, StagedOp, shared_bytes};
 use tessera_tile::TileOp;
@@ -83,9 +83,7 @@ pub fn other_bytes(func: &StagedFunc, plan: &Plan) -> u32 {
             _ => None,
         })
         .sum();
-    let all = u32::try_from(shared_bytes(func)).unwrap_or(u32::MAX).saturating_sub(gone);
-    // Warpgroups that take turns have each their own.
-    all.saturating_mul(if pingpong::is_asked(&func.attrs) { pingpong::REPLICAS } else { 1 })
+    u32::try_from(shared_bytes(func)).unwrap_or(u32::MAX).saturating_sub(gone)
 }
 
 pub fn give_slots(

@@ -161,7 +161,8 @@ impl Spread {
         match op.code {
             _ if self.beyond.is_some() && is_store(old, id) => {
                 let at = op.group("at").first().copied();
-                let known = at.and_then(|at| self.moved.iter().find(|(v, _)| *v == at)).map(|m| m.1);
+                let known =
+                    at.and_then(|at| self.moved.iter().find(|(v, _)| *v == at)).map(|m| m.1);
                 let place = op.positional().len();
                 let moved = match (known, at) {
                     (Some(v), _) => Some(v),
@@ -172,7 +173,9 @@ impl Spread {
                 if let Some(v) = moved {
                     let new = &mut rw.new.ops[new];
                     new.operands[place] = v;
-                    if let Some(mut words) = new.attr("bounds").and_then(Attr::as_list).map(<[_]>::to_vec) {
+                    if let Some(mut words) =
+                        new.attr("bounds").and_then(Attr::as_list).map(<[_]>::to_vec)
+                    {
                         if let Some(first) = words.first_mut() {
                             *first = Attr::word("checked");
                         }

@@ -7,7 +7,7 @@ use super::super::open::Open;
 use super::super::seeds::extents;
 use super::super::threads::{Team, elements, feeds_product};
 use super::super::{MatrixRow, Staging};
-use super::{GROUP, LANES, Refusal, pingpong};
+use super::{GROUP, LANES, Refusal};
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::{Attr, BlockId, Builder, Func, Level, OpId, Type, Value};
@@ -39,7 +39,7 @@ pub fn team(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Refusal> {
     let pinned = config.and_then(|c| c.get("num_warps").and_then(Attr::as_int)).filter(|&n| n != 0);
     let most = rows / ROWS * GROUP;
     let warps = match pinned.map(u32::try_from) {
-        None => most.min(if pingpong::is_asked(&func.attrs) { GROUP } else { MOST_WARPS }),
+        None => most.min(MOST_WARPS),
         Some(Ok(n)) if n > 0 && n.is_multiple_of(GROUP) && n <= most => n,
         Some(_) => {
             return Err(format!(

@@ -12,8 +12,7 @@
 //!    also where that is the first of another loop;
 //! 7. `clusters`: blocks of a cluster take neighbouring groups, where that is asked for;
 //! 8. `defer`: a finished tile leaves while the next is computed;
-//! 9. `roles`: the function is cut along the rings; `pingpong`: where that is asked for, warpgroups take
-//!    whole tiles in turn instead of parts of each;
+//! 9. `roles`: the function is cut along the rings;
 //! 10. `clusters` again: what neighbours both read is copied once for all of them.
 //!
 //! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
@@ -28,7 +27,6 @@ mod feeds;
 mod first;
 mod flow;
 mod pair;
-mod pingpong;
 mod roles;
 mod rotate;
 mod tiles;
@@ -73,29 +71,13 @@ pub fn stage(
         }
     };
     let cluster = clusters::pinned(func, staging)?;
-    pingpong::check(func)?;
-    let mut note = |what: &str, why: Refusal| {
-        let why = format!("{what}: {why}");
-        notes.push(Diagnostic::new(Code::N_NOT_PIPELINED, why).at(func.loc.clone()));
-    };
-    let alone = "blocks do not run in clusters";
-    let together;
-    let mut func = func;
-    if pingpong::is_asked(&func.attrs) {
-        match in_turns(func, staging, slots, cluster) {
-            Ok((staged, why)) => {
-                why.into_iter().for_each(|why| note(alone, why));
-                return Ok(Some(staged));
-            }
-            Err(why) => note("warpgroups do not take tiles in turn", why),
-        }
-        together = pingpong::without(func);
-        func = &together;
-    }
     let why = match attempt(func, staging, slots, cluster) {
-        Ok((staged, why)) => match verify(&staged) {
+        Ok((staged, alone)) => match verify(&staged) {
             Ok(()) => {
-                why.into_iter().for_each(|why| note(alone, why));
+                if let Some(why) = alone {
+                    let why = format!("blocks do not run in clusters: {why}");
+                    notes.push(Diagnostic::new(Code::N_NOT_PIPELINED, why).at(func.loc.clone()));
+                }
                 return Ok(Some(staged));
             }
             // Tiles that do not fit in the registers of a role may fit in those of a block.
@@ -118,24 +100,6 @@ pub fn stage(
 
 /// A function, and why its blocks do not run in clusters where they should.
 type Built = (StagedFunc, Option<Refusal>);
-
-/// With warpgroups that take tiles in turn.
-fn in_turns(
-    func: &TileFunc,
-    staging: &Staging<'_>,
-    slots: u32,
-    cluster: Option<[u32; 3]>,
-) -> Result<Built, Refusal> {
-    let off = Off::of(func);
-    if [Step::Tiles, Step::Feeds, Step::Roles].into_iter().any(|step| off.has(step)) {
-        return Err("there are no roles, or no loop over groups".into());
-    }
-    let built = built(func, staging, slots, cluster, false)?;
-    let built = built.expect("only stores that are put off may be missing");
-    let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
-    verify(&built.0).map_err(told)?;
-    Ok(built)
-}
 
 /// With stores put off where that can be and registers allow it.
 fn attempt(
@@ -202,11 +166,7 @@ fn built(
         now = sound(deferred);
     }
     if runs(Step::Roles) {
-        now = match pingpong::is_asked(&func.attrs) {
-            true => pingpong::turns(&roles::roles(&now, staging, team, pingpong::REPLICAS)?)?,
-            false => roles::roles(&now, staging, team, 1)?,
-        };
-        now = clusters::share(now);
+        now = clusters::share(roles::roles(&now, staging, team)?);
     }
     Ok(Some((now, alone)))
 }

@@ -18,14 +18,7 @@ use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// With several `replicas` of the work role they divide tiles, and each has shared memory of its own;
-/// `pingpong` then tells their counters apart.
-pub fn roles(
-    func: &StagedFunc,
-    staging: &Staging<'_>,
-    team: Team,
-    replicas: u32,
-) -> Result<StagedFunc, Refusal> {
+pub fn roles(func: &StagedFunc, staging: &Staging<'_>, team: Team) -> Result<StagedFunc, Refusal> {
     let body = &func.blocks[func.body].ops;
     // What comes first is numbers and memory for both.
     let first =
@@ -52,8 +45,7 @@ pub fn roles(
 
     let mut rw = Rewriter::new(func);
     let (top, loc) = (rw.new.body, func.loc.clone());
-    let own = |id: &OpId| replicas > 1 && func.ops[*id].code == StagedOp::SmemAlloc;
-    for &id in before.iter().filter(|id| !own(id)) {
+    for &id in before {
         rw.copy_op(id, top);
     }
     let fields = |own: &Vec<Value>| -> usize {
@@ -64,22 +56,13 @@ pub fn roles(
         own.iter().map(count).sum()
     };
     let most = feeders.iter().map(fields).max().unwrap_or(0);
-    let pools = budget::registers(staging, team.warps * replicas, most);
+    let pools = budget::registers(staging, team.warps, most);
     let pools = pools.filter(|_| !Off::of(func).has(Step::Pools));
 
     let spec = OpSpec::new(StagedOp::Roles, &[]);
     let both = rw.builder(top, loc.clone()).effect(spec);
     let inside = rw.new.ops[both].regions[0];
     let block = role(&mut rw, inside, "work", team.warps, pools.map(|p| p.0), false);
-    if replicas > 1 {
-        let work = rw.new.blocks[block].parent.expect("a role has an op");
-        let attrs = &mut rw.new.ops[work].attrs;
-        attrs.set("replicas", Attr::Int(replicas.into()));
-        attrs.set("part", Attr::word("tiles"));
-    }
-    for &id in before.iter().filter(|id| own(id)) {
-        rw.copy_op(id, block);
-    }
     for &id in rest {
         work.copy(&mut rw, id, block);
     }
@@ -100,7 +83,7 @@ pub fn roles(
     }
     rw.builder(inside, loc.clone()).yield_(&[]);
     rw.builder(top, loc).return_();
-    let threads = i64::from((team.warps * replicas + GROUP) * LANES);
+    let threads = i64::from((team.warps + GROUP) * LANES);
     rw.new.attrs.set("threads", Attr::Int(threads));
     Ok(rw.new)
 }
