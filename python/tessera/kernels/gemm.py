@@ -339,11 +339,12 @@ def tiles(P: int, M: int, N: int, K: int, itemsize: int, lines: bool = True) -> 
 
 def neighbours(M: int, N: int, bm: int, bn: int) -> tuple[int, int]:
     """The blocks of a cluster along both sides of the result: two that share the wider matrix's pieces, where tiles come in
-    pairs along that side."""
+    pairs along that side, or there are so many that one left over is no matter."""
+    pairs = lambda n: n % 2 == 0 or n > 16  # noqa: E731
     rows, columns = -(-M // bm), -(-N // bn)
-    if bn >= bm and rows % 2 == 0:
+    if bn >= bm and pairs(rows):
         return 2, 1
-    return (1, 2) if columns % 2 == 0 else (0, 0)
+    return (1, 2) if pairs(columns) else (0, 0)
 
 
 @functools.lru_cache(maxsize=4096)
