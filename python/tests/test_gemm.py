@@ -139,6 +139,14 @@ def test_plans_are_for_every_shape():
     assert kernels.plan(1, 8, 4095, 4095, ts.bf16, True, (False, False), False).padded == ()
 
 
+def test_rows_that_begin_inside_of_lines_are_asked_for_in_clusters():
+    plan = lambda M, N, K, lines: kernels.plan(1, M, N, K, 2, True, (True, True), False, lines)  # noqa: E731
+    assert (plan(4104, 4104, 4104, False).cluster_m, plan(4104, 4104, 4104, True).cluster_m) == (2, 0)
+    assert str(plan(1000, 1000, 1000, False)) == "tiles of 64x128x64, clusters of 2x1 tiles"
+    # A tile that is left over costs too much where there are few.
+    assert kernels.neighbours(384, 5000, 128, 128) == (1, 2) and kernels.neighbours(384, 384, 128, 128) == (0, 0)
+
+
 def test_explain_says_what_is_copied_first(ints, monkeypatch):
     odd, even, long = ints(300, 301), ints(301, 304), ints(301, 303)
     assert ts.op.matmul.explain(odd, long) == "tiles of 128x128x64"
