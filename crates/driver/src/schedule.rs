@@ -36,12 +36,7 @@ const FIELDS: [Field; 10] = [
         allows: is_count,
         of_parameters: false,
     },
-    Field {
-        name: "cluster",
-        expected: CLUSTER,
-        allows: is_cluster,
-        of_parameters: false,
-    },
+    Field { name: "cluster", expected: CLUSTER, allows: is_cluster, of_parameters: false },
     Field { name: "cluster_m", expected: CLUSTER, allows: is_cluster, of_parameters: true },
     Field { name: "cluster_n", expected: CLUSTER, allows: is_cluster, of_parameters: true },
     Field {

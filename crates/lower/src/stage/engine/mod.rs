@@ -37,8 +37,8 @@ mod rotate;
 mod swap;
 mod tiles;
 
-use roles::Share;
 use super::{Off, Staging, Step, ahead, layouts, open, threads::Team};
+use roles::Share;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::verify;
 use tessera_layout::Layout;
@@ -216,8 +216,15 @@ fn built(
     }
     if runs(Step::Roles) {
         now = match pingpong::is_asked(&func.attrs) {
-            true => pingpong::turns(&roles::roles(&now, staging, team, Share::Turns(pingpong::REPLICAS))?)?,
-            false if parts > 1 => divide::divide(&roles::roles(&now, staging, team, Share::Parts(parts))?, parts)?,
+            true => pingpong::turns(&roles::roles(
+                &now,
+                staging,
+                team,
+                Share::Turns(pingpong::REPLICAS),
+            )?)?,
+            false if parts > 1 => {
+                divide::divide(&roles::roles(&now, staging, team, Share::Parts(parts))?, parts)?
+            }
             false => roles::roles(&now, staging, team, Share::All)?,
         };
         now = clusters::share(now);
