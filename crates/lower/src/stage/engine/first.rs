@@ -1,9 +1,7 @@
 //! Repairs that the first turn of a loop always makes.
 //!
 //! A loop may begin with numbers that no weight fits: everything less -inf is +inf, or NaN. Then the
-//! condition of a repair is known to hold everywhere, and what it would repair need not be computed. Sums
-//! that begin as zero and are scaled there stay zero: a factor that is no number comes with weights that
-//! are none either, and those are added to the sums.
+//! condition of a repair is known to hold everywhere, and what it would repair need not be computed.
 
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Value};
 use tessera_numerics::ScalarFn;
@@ -30,12 +28,8 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
             rw.set(was, all);
             for &inner in &old.blocks[op.regions[0]].ops {
                 if old.ops[inner].is_terminator() {
-                    let inits = op.group("init");
-                    let ends = inits.iter().zip(&old.ops[inner].operands);
-                    for (&result, (&init, &v)) in op.results.iter().zip(ends) {
-                        let kept = scales(old, v, init)
-                            && number(&rw.new, rw.get(init), DEPTH) == Some(0.0);
-                        let value = rw.get(if kept { init } else { v });
+                    for (&result, &v) in op.results.iter().zip(&old.ops[inner].operands) {
+                        let value = rw.get(v);
                         rw.set(result, value);
                     }
                 } else {
@@ -49,12 +43,6 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
             rw.copy_op(id, into);
         }
     }
-}
-
-/// Whether a value is another one times something.
-fn scales(func: &StagedFunc, v: Value, of: Value) -> bool {
-    let product = StagedOp::Tile(TileOp::Ew(ScalarFn::Mul));
-    func.def(v).is_some_and(|op| op.code == product && op.operands.contains(&of))
 }
 
 /// Whether a condition is true for every element.
