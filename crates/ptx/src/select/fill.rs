@@ -17,7 +17,8 @@ use tessera_layout::{Blocked, LANES, Layout, Shared};
 use tessera_lower::stage::{chunk_bytes, divisor, is_from_zero, neighbour_axis};
 use tessera_tile::attrs::checked_axes;
 
-/// Runs of a thread that are worth asking once whether the whole block is inside.
+/// Elements that a thread copies one by one which are worth asking once whether the whole block is
+/// inside.
 const MANY: usize = 8;
 
 /// A fill: what is to be copied, and what was computed before the loop.
@@ -357,7 +358,7 @@ impl Select<'_> {
     fn copy_whole(&mut self, f: &mut Filling, unless: Option<Reg>) {
         let runs = self.runs(f);
         let checked = !f.always.is_empty() || f.limits.iter().any(Option::is_some);
-        if checked && unless.is_none() && runs.len() >= MANY {
+        if checked && f.fast.is_none() && runs.len() >= MANY {
             return self.copy_many(f, &runs);
         }
         let bytes = f.cells * f.view.dtype.bytes() as u32;
