@@ -17,6 +17,10 @@ FIELDS = {
     "stages": "num_stages",
     "raster": "raster",
     "cluster": "cluster",
+    "cluster_m": "cluster_m",
+    "cluster_n": "cluster_n",
+    "multicast": "multicast",
+    "roles": "roles",
     "free_reference": "free_reference",
     "off": "off",
 }
@@ -28,7 +32,9 @@ class Schedule(Mapping[str, Any]):
 
     ``warps``: warps that compute a group. ``stages``: turns of a loop whose operands are held at once. ``raster``: rows of
     groups that are walked together, so that they share what they read. ``cluster``: blocks that share a group, where tiles
-    are combined. ``free_reference``: ``False`` keeps the running reference of a softmax exact in every turn. ``off``: passes of
+    are combined. ``cluster_m``, ``cluster_n``: blocks that run together and take neighbouring groups, of products on a matrix
+    engine. ``multicast``: ``False`` has each of them copy what all read. ``roles``: ``"cooperative"``, where warpgroups divide each
+    tile, or ``"pingpong"``, where they take whole tiles in turn. ``free_reference``: ``False`` keeps the running reference of a softmax exact in every turn. ``off``: passes of
     the compiler that are left out. Any other name is a tunable or a constant of the kernel.
 
     ``Schedule(text)`` reads the text that ``inspect_ir("schedule")`` prints, with what the compiler chose.
@@ -96,9 +102,11 @@ def _checked(name: str, value: Any) -> Any:
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if name in ("warps", "stages", "raster") and not (is_int and 1 <= value <= 1024):
         raise wrong("a positive integer", "leave it out: the compiler chooses")
-    if name == "cluster" and not (is_int and value in (1, 2, 4, 8, 16)):
+    if name in ("cluster", "cluster_m", "cluster_n") and not (is_int and value in (1, 2, 4, 8, 16)):
         raise wrong("1, 2, 4, 8 or 16 blocks", "leave it out: the compiler chooses")
-    if name == "free_reference" and not isinstance(value, bool):
+    if name == "roles" and value not in ("cooperative", "pingpong"):
+        raise wrong('"cooperative" or "pingpong"', "leave it out: the compiler chooses")
+    if name in ("free_reference", "multicast") and not isinstance(value, bool):
         raise wrong("True or False", "leave it out: True where that is legal")
     if name == "off":
         names = [value] if isinstance(value, str) else value

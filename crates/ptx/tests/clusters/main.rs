@@ -158,10 +158,9 @@ fn warpgroups_take_turns() {
                 Form { out, cluster, roles: Some("pingpong"), ..Form::new(DType::BF16, tile) };
             for (rows, k) in [(5, 328), (2, 64), (1, 200), (3, 0)] {
                 let staged = check(&form, (rows * tile.0 - 8, 2 * tile.1, k), ROWS);
-                assert!(
-                    staged.contains("part = tiles") && staged.contains("turn_take"),
-                    "{staged}"
-                );
+                // Empty matrices cannot be told to the copy engine.
+                let turns = staged.contains("part = tiles") && staged.contains("turn_take");
+                assert_eq!(turns, k > 0, "{staged}");
             }
         }
     }
@@ -226,7 +225,8 @@ fn assembles_without_spills_or_serialised_products() {
         {
             let form = Form { out, roles, cluster: Some(cluster), ..Form::new(DType::BF16, tile) };
             let code = code_of(&form.text());
-            assert!(multicasts(&code) > 0, "{cluster:?} {tile:?} {out}");
+            // Warpgroups that take turns copy each for themselves.
+            assert!(multicasts(&code) > 0 || roles.is_some(), "{cluster:?} {tile:?} {out}");
             assembled(&tools, &code);
         }
     }
