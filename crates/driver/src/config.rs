@@ -112,6 +112,7 @@ pub fn attrs(config: &Config) -> Attrs {
             Capture::Bool(v) => Attr::Bool(v),
             Capture::Int(v) => Attr::Int(v),
             Capture::Float(v) => Attr::Float(v),
+            Capture::Str(v) => Attr::Str(v),
             Capture::Func(f) => Attr::Ref(f.name.clone()),
             Capture::Tuple(passes) if name == "off" => {
                 Attr::words(passes.iter().map(|p| match p {
