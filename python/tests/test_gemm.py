@@ -140,9 +140,9 @@ def test_plans_are_for_every_shape():
 
 
 def test_rows_that_begin_inside_of_lines_are_asked_for_in_clusters():
-    plan = lambda M, N, K, lines: kernels.plan(1, M, N, K, 2, True, (True, True), False, lines)  # noqa: E731
+    plan = lambda M, N, K, lines: kernels.plan(1, M, N, K, ts.bf16, True, (True, True), False, lines)  # noqa: E731
     assert (plan(4104, 4104, 4104, False).cluster_m, plan(4104, 4104, 4104, True).cluster_m) == (2, 0)
-    assert str(plan(1000, 1000, 1000, False)) == "tiles of 64x128x64, clusters of 2x1 tiles"
+    assert str(plan(1000, 1000, 1000, False)).startswith("tiles of 64x128x64, clusters of 2x1 tiles")
     # A tile that is left over costs too much where there are few.
     assert kernels.neighbours(384, 5000, 128, 128) == (1, 2) and kernels.neighbours(384, 384, 128, 128) == (0, 0)
 
@@ -163,9 +163,9 @@ def test_explain_says_what_is_copied_first(ints, monkeypatch):
     assert text.endswith(", A copied to rows on multiples of 128 bytes first, B copied along K first")
     # Of tf32 one matrix may lie across K: the left one, of the product or of the transposed one.
     f32 = lambda *shape: ints(*shape, dtype="f32")  # noqa: E731
-    told = lambda a, b: ts.op.matmul.explain(a, b, precision="tf32")  # noqa: E731
+    told = lambda a, b: ts.op.matmul.explain(a, b, precision="tf32").partition(";")[0]  # noqa: E731
     assert "transposed" not in told(f32(320, 512), f32(640, 512).T) and "copied" not in told(f32(320, 512), f32(640, 512).T)
-    assert told(f32(320, 512), f32(512, 640)).endswith(", of the transposed matrices")
+    assert told(f32(320, 512), f32(512, 640)).find(", of the transposed matrices") > 0
     assert "transposed" not in told(f32(512, 320).T, f32(640, 512).T) and "copied" not in told(f32(512, 320).T, f32(640, 512).T)
     assert told(f32(512, 320).T, f32(512, 640)).endswith("B copied along K first")
     assert told(f32(320, 512), f32(512, 641)).endswith("matrices, B copied to rows on multiples of 128 bytes first")

@@ -74,7 +74,7 @@ def test_products_that_are_wrong_are_not_timed(tmp_path, monkeypatch, capsys):
 def test_what_is_pinned_of_a_schedule_has_names(text, capsys):
     with pytest.raises(SystemExit):
         gemm_bench.parse(["--config", text])
-    assert "expected NAME=NUMBER" in capsys.readouterr().err
+    assert "expected NAME=VALUE" in capsys.readouterr().err
 
 
 def test_a_trial_run_keeps_out_of_the_ledger():

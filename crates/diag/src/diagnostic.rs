@@ -77,9 +77,15 @@ impl Diagnostics {
         Self::default()
     }
 
-    /// The same words at the same place are kept once: two ways to one mistake are one mistake.
+    /// The same words at the same place are kept once: two ways to one mistake are one mistake, also where they
+    /// are two calls of the function that it is in.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        if !self.items.contains(&diagnostic) {
+        let is_told = |told: &Diagnostic| {
+            let same_words = (told.code, &told.message, &told.labels, &told.help)
+                == (diagnostic.code, &diagnostic.message, &diagnostic.labels, &diagnostic.help);
+            same_words && told.loc.is_place_of(&diagnostic.loc)
+        };
+        if !self.items.iter().any(is_told) {
             self.items.push(diagnostic);
         }
     }

@@ -78,6 +78,16 @@ impl Loc {
         })))
     }
 
+    /// Whether both are one piece of source, whoever called it.
+    pub fn is_place_of(&self, other: &Loc) -> bool {
+        let same_file = match (self.file(), other.file()) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+            _ => return self == other,
+        };
+        let span = |loc: &Loc| (loc.line(), loc.column(), loc.end());
+        same_file && span(self) == span(other)
+    }
+
     pub fn is_known(&self) -> bool {
         self.0.is_some()
     }

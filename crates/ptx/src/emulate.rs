@@ -175,7 +175,7 @@ impl Artifact for Kernel {
         let mut words = Vec::new();
         let mut classes: Classes = vec![ArrayClass::default(); self.frame.params.len()];
         self.frame.fill(&self.func, args, &mut words, |place, _, b| {
-            classes[place] = ArrayClass::of(b);
+            classes[place] = ArrayClass::of_param(&self.frame.params[place].kind, b);
         })?;
         let other;
         let code = if classes == self.classes {

@@ -3,6 +3,7 @@
 use crate::BufferArg;
 use crate::frame::{Frame, ParamKind};
 use std::collections::BTreeMap;
+use tessera_ir::Privilege;
 
 /// How an array lies in memory, as far as code is generated for it.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -66,6 +67,18 @@ impl ArrayClass {
         let align = 1 << all.trailing_zeros();
         let boxes = align == WIDEST && contiguous.count_ones() == 1 && has_boxes(b, contiguous);
         Self { contiguous, align, boxes }
+    }
+
+    /// That of an argument of a parameter. Copy engines write whole pieces of 16 bytes, also beyond the end of a row
+    /// that has a part of one: arrays with such rows are written otherwise.
+    pub fn of_param(kind: &ParamKind, b: &BufferArg) -> Self {
+        let mut class = Self::of(b);
+        let is_read = matches!(kind, ParamKind::Array { privilege: Privilege::Read, .. });
+        if class.boxes && !is_read {
+            let row = b.dims[class.contiguous.trailing_zeros() as usize] * b.dtype.bytes() as i64;
+            class.boxes = row % i64::from(WIDEST) == 0;
+        }
+        class
     }
 
     /// That of arrays of so many axes whose neighbours lie side by side along one of them, or along

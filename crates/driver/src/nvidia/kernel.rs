@@ -177,7 +177,7 @@ impl Kernel {
         classes.resize(self.frame.params.len(), ArrayClass::default());
         let mut crooked = None;
         self.frame.fill(&self.func, args, words, |place, _, b| {
-            classes[place] = ArrayClass::of(b);
+            classes[place] = ArrayClass::of_param(&self.frame.params[place].kind, b);
             if u64::from(classes[place].align) < b.dtype.bytes() as u64 && !b.dims.contains(&0) {
                 crooked.get_or_insert(place);
             }

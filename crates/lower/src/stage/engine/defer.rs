@@ -133,7 +133,11 @@ fn tiles(rw: &mut Rw<'_>, plan: &Plan, into: BlockId) {
         .iter()
         .map(|&v| {
             let ty = old.ty(v).clone();
-            let zero = if ty.dtype().is_float() { Attr::Float(0.0) } else { Attr::Int(0) };
+            let zero = match ty.dtype() {
+                DType::Bool => Attr::Bool(false),
+                of if of.is_float() => Attr::Float(0.0),
+                _ => Attr::Int(0),
+            };
             build.constant(ty, zero)
         })
         .collect();
