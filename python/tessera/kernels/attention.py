@@ -290,6 +290,9 @@ def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
 
 def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
     """The same, with the arrays as they came."""
+    if isinstance(function, BlockMask):
+        help = "there, hand over the mask's function itself: it gives the same, of blocks that are all visited"
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected a function inside of a trace, got a block mask", help)
     given = list(function.arrays.values()) if isinstance(function, Bound) else []
     function = function.function if isinstance(function, Bound) else function
     if not isinstance(function, Func):

@@ -736,7 +736,10 @@ def _pinned(chosen: Plan, tile: Any) -> Plan:
     if unknown := sorted(set(fields) - known):
         got = ", ".join(unknown)
         raise _core.error("E_ARGUMENT", f"`tile`: expected fields of {', '.join(sorted(known))}, got {got}", "leave it out")
-    sides = tuple(fields.get("tile", chosen.tile))
+    sides = fields.get("tile", chosen.tile)
+    if isinstance(sides, str):
+        raise _core.error("E_ARGUMENT", f"`tile`: expected three positive integers or \"tune\", got {sides!r}", "leave it out")
+    sides = tuple(sides)
     if len(sides) != 3 or any(not isinstance(n, int) or n < 1 for n in sides):
         raise _core.error("E_ARGUMENT", f"`tile`: expected three positive integers, got {sides}", "write `tile=(128, 256, 64)`")
     return Plan(**{**chosen.__dict__, "predicted": None, **fields, "tile": sides})

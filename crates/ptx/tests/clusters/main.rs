@@ -147,6 +147,16 @@ fn stores_of_threads() {
     assert!(!staged.contains("team") && staged.contains("name = load"), "{staged}");
 }
 
+/// Stores that are put off and may lie beyond the grid carry whether they do from tile to tile.
+#[test]
+fn deferred_results_of_turned_sides() {
+    let form = Form { cluster: Some([2, 1]), ..Form::new(DType::Tf32, (64, 64, 32)) };
+    for size in [(5 * 64 - 8, 128, 96), (8 * 64, 136, 200)] {
+        let staged = check(&form, size, ROWS);
+        assert!(staged.contains("team = ") && staged.contains("frag_part"), "{staged}");
+    }
+}
+
 /// Warpgroups that take tiles in turn, alone and in clusters; more tiles than warpgroups and fewer.
 #[test]
 fn warpgroups_take_turns() {
