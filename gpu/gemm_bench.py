@@ -134,6 +134,8 @@ class Config:
     values: dict = field(default_factory=dict)
     #: Passes of the compiler that are left out, separated by commas.
     off: str = ""
+    #: Tiles are found by measuring.
+    tuned: bool = False
 
     @classmethod
     def of(cls, text):
@@ -149,7 +151,8 @@ class Config:
     @property
     def name(self):
         words = [f"{name}={value}" for name, value in self.values.items()]
-        return ",".join(words + [f"without {self.off}"] * bool(self.off)) or "default"
+        words += [f"without {self.off}"] * bool(self.off) + ["measuring"] * self.tuned
+        return ",".join(words) or "default"
 
     @classmethod
     def without(cls, text):
@@ -173,6 +176,8 @@ class Config:
 
     def tile(self, chosen):
         """As `ts.op.matmul` takes it."""
+        if self.tuned:
+            return "tune"
         if not self.values:
             return None
         sides = tuple(self.values.get(name, side) for name, side in zip(("BM", "BN", "BK"), chosen))
@@ -334,14 +339,14 @@ class Bench:
     # Times
 
     def row(self, row):
-        configs = [Config(), *self.options.config, *self.options.off]
+        configs = [Config(), *self.options.config, *self.options.off, *[Config(tuned=True)] * self.options.tune]
         with self.settings(row):
             refused = {}
             for config in configs:
                 try:
                     self.check(row, config)
                 except (Mismatch, ts.TesseraError) as error:
-                    if not config.values and not config.off:
+                    if config == Config():
                         raise
                     refused[config.name] = first_line(error)
             arrays = self.arrays(row, self.normal)
@@ -419,6 +424,7 @@ def parse(args=None):
            help="also with this pinned; may be given more than once")  # fmt: skip
     option("--off", type=Config.without, action="append", default=[], metavar="PASS,…",
            help="also without these passes of the compiler; may be given more than once")  # fmt: skip
+    option("--tune", action="store_true", help="also with tiles that are found by measuring (tile=\"tune\")")
     option("--seed", type=int, default=1, metavar="N", help="of all random numbers (1)")
     option("--out", type=Path, metavar="FILE", help="where everything goes, as JSON")
     option("--ledger", type=Path, metavar="FILE", help="also makes rows of the ledger, and puts them into this file")
