@@ -21,6 +21,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--heads", type=int, default=12)
     p.add_argument("--vocabulary", type=int, default=50304)
     p.add_argument("--steps", type=int, default=10)
+    p.add_argument("--rounds", type=int, default=6)
     p.add_argument("--graph", action="store_true", help="record the launches into a CUDA graph")
     p.add_argument("--only", choices=("tessera", "torch"), default=None)
     p.add_argument("--target", default=None, help="compile only, for an architecture such as sm90: needs no GPU")
@@ -91,7 +92,8 @@ def batches(a: argparse.Namespace, n: int):
         yield t[:, :-1].copy(), t[:, 1:].copy()
 
 
-def run_tessera(a: argparse.Namespace) -> None:
+def run_tessera(a: argparse.Namespace):
+    """A function that makes so many steps and waits for them; the seconds that issuing them took."""
     step, params, state = tessera_step(a)
     if a.target:
         start = time.perf_counter()
@@ -99,7 +101,7 @@ def run_tessera(a: argparse.Namespace) -> None:
         print(f"trace and compile {time.perf_counter() - start:.1f} s, {made.stats}")
         if a.times:
             print(made.plan)
-        return
+        return None
     import torch
 
     params, state = ts.tree.map(lambda x: torch.as_tensor(np.asarray(x), device="cuda"), (params, state))
@@ -108,20 +110,22 @@ def run_tessera(a: argparse.Namespace) -> None:
     params, state, loss = step(params, state, *data[0])
     print(f"tessera: first step {time.perf_counter() - start:.1f} s, loss {float(loss):.4f}", flush=True)
     print(f"tessera: {step.stats(params, state, *data[0])}", flush=True)
-    for _ in range(3):
-        params, state, loss = step(params, state, *data[1])
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for i in range(a.steps):
-        params, state, loss = step(params, state, *data[i % 2])
-    issued = time.perf_counter() - start
-    torch.cuda.synchronize()
-    each = (time.perf_counter() - start) / a.steps
-    print(f"tessera: {each * 1e3:.2f} ms a step ({issued / a.steps * 1e3:.2f} ms to issue), loss {float(loss):.4f}", flush=True)
-    print(f"tessera: {a.batch * a.length / each:.0f} tokens/s, {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB of PyTorch's", flush=True)
+
+    def steps(n: int) -> float:
+        nonlocal params, state, loss
+        start = time.perf_counter()
+        for i in range(n):
+            params, state, loss = step(params, state, *data[i % 2])
+        issued = time.perf_counter() - start
+        torch.cuda.synchronize()
+        return issued
+
+    steps(3)
+    return steps
 
 
-def run_torch(a: argparse.Namespace) -> None:
+def run_torch(a: argparse.Namespace):
+    """The same of PyTorch's."""
     import torch
     import torch.nn.functional as F
 
@@ -172,23 +176,48 @@ def run_torch(a: argparse.Namespace) -> None:
     step(0)
     torch.cuda.synchronize()
     print(f"torch.compile: first step {time.perf_counter() - start:.1f} s", flush=True)
-    for i in range(3):
-        step(i)
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for i in range(a.steps):
-        loss = step(i)
-    torch.cuda.synchronize()
-    each = (time.perf_counter() - start) / a.steps
-    print(f"torch.compile: {each * 1e3:.2f} ms a step, loss {loss.item():.4f}, {a.batch * a.length / each:.0f} tokens/s", flush=True)
+
+    def steps(n: int) -> float:
+        start = time.perf_counter()
+        for i in range(n):
+            step(i)
+        issued = time.perf_counter() - start
+        torch.cuda.synchronize()
+        return issued
+
+    steps(3)
+    return steps
+
+
+def compare(a: argparse.Namespace, ways: dict) -> None:
+    """Rounds of steps of each in turn, in random order; medians, and of the ratios of a round."""
+    rng = np.random.default_rng(2)
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    issued: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(a.rounds):
+        for name in rng.permutation(list(ways)):
+            start = time.perf_counter()
+            issued[name].append(ways[name](a.steps) / a.steps)
+            took[name].append((time.perf_counter() - start) / a.steps)
+    for name, times in took.items():
+        each = float(np.median(times))
+        spread = f"{min(times) * 1e3:.2f} to {max(times) * 1e3:.2f}"
+        print(f"{name}: {each * 1e3:.2f} ms a step ({spread} of {a.rounds} rounds of {a.steps}; "
+              f"{np.median(issued[name]) * 1e3:.2f} ms to issue), {a.batch * a.length / each:.0f} tokens/s", flush=True)  # fmt: skip
+    if len(took) == 2:
+        ratios = np.array(took["torch.compile"]) / np.array(took["tessera"])
+        print(f"torch.compile / tessera: {np.median(ratios):.3f} ({ratios.min():.3f} to {ratios.max():.3f})", flush=True)
 
 
 def main() -> None:
     a = parse()
-    if a.only != "torch":
-        run_tessera(a)
+    ways = {}
+    if a.only != "torch" and (made := run_tessera(a)):
+        ways["tessera"] = made
     if a.only != "tessera" and not a.target:
-        run_torch(a)
+        ways["torch.compile"] = run_torch(a)
+    if ways:
+        compare(a, ways)
 
 
 if __name__ == "__main__":

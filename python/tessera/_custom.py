@@ -95,14 +95,15 @@ class custom_vjp:
 class Fused:
     """Kernels in place of what they compute: ``kernels`` is what runs, ``plain`` what it means in other ops, for transforms that have
     no rule here. With ``backward``, kernels that give the cotangents of the arguments from the arguments, the results and the
-    cotangents of the results, reverse mode runs these, and ``plain_backward`` says what they mean.
+    cotangents of the results, reverse mode runs these, and ``plain_backward`` says what they mean. Arguments at
+    the places ``left`` have no cotangent there: where it is asked for, the derivative is that of ``plain``.
 
     Functions are traced once in a program for arguments of the same kinds and the same ``key``."""
 
     def __init__(self, name: str, key: Any, kernels: Callable, plain: Callable, backward: Callable | None = None,
-                 plain_backward: Callable | None = None) -> None:  # fmt: skip
+                 plain_backward: Callable | None = None, left: tuple[int, ...] = ()) -> None:  # fmt: skip
         self._name, self._key, self._kernels, self._plain = name, key, kernels, plain
-        self._backward, self._plain_backward = backward, plain_backward
+        self._backward, self._plain_backward, self._left = backward, plain_backward, left
 
     def __call__(self, *args: Tracer) -> list[Tracer]:
         root = outermost()
@@ -133,6 +134,8 @@ class Fused:
             fwd = inner(forward, "_fwd", types)
             bwd = inner(lambda *kept: back(*kept), "_bwd", [*types, *outs, *outs])
             attrs |= {"kind": "custom_vjp", "fwd": fwd.func, "bwd": bwd.func}
+            if self._left:
+                attrs["nondiff"] = list(self._left)
         return attrs, [(list(s), d) for s, d, _ in outs]
 
 

@@ -193,6 +193,50 @@ def groupnorm(x: Any, groups: int, scale: Any = None, shift: Any = None, eps: fl
     return _down(out, dtype)
 
 
+@eager
+def instancenorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5) -> Any:
+    """Each channel of each element of [batch, channels, …] normalised by itself."""
+    x = as_tracer(x)
+    if x.ndim < 2:
+        raise fail("E_SHAPE_MISMATCH", f"expected [batch, channels, …], got {p.show(x.shape)}")
+    return groupnorm(x, x.shape[1], scale, shift, eps)
+
+
+@eager
+def batchnorm(x: Any, scale: Any = None, shift: Any = None, mean: Any = None, var: Any = None, eps: float = 1e-5) -> Any:
+    """Channels of [batch, channels, …] normalised over all other axes: by ``mean`` and ``var`` of [channels] where they are given,
+    else by those of ``x`` itself."""
+    x, dtype = _up(x)
+    if x.ndim < 2:
+        raise fail("E_SHAPE_MISMATCH", f"expected [batch, channels, …], got {p.show(x.shape)}")
+    if (mean is None) != (var is None):
+        raise fail("E_ARGUMENT", "expected `mean` and `var` together, got one of them")
+    column = [1, x.shape[1]] + [1] * (x.ndim - 2)
+    others = tuple(i for i in range(x.ndim) if i != 1)
+    far = x - (xp.mean(x, others, keepdims=True) if mean is None else p.reshape(mean, column))
+    spread = xp.mean(far * far, others, keepdims=True) if var is None else p.reshape(var, column)
+    out = far * xp.rsqrt(spread + eps)
+    if scale is not None:
+        out = out * p.reshape(scale, column)
+    if shift is not None:
+        out = out + p.reshape(shift, column)
+    return _down(out, dtype)
+
+
+@eager
+def weightnorm(v: Any, g: Any) -> Any:
+    """g * v / |v|, with one length ``g`` for each position along the first axis."""
+    x, dtype = _up(v)
+    length = xp.sqrt(xp.sum(x * x, tuple(range(1, x.ndim)), keepdims=True))
+    return _down(x * (p.reshape(g, [x.shape[0]] + [1] * (x.ndim - 1)) / length), dtype)
+
+
+@eager
+def swiglu(x: Any, gate: Any) -> Any:
+    """silu(gate) * x."""
+    return silu(gate) * x
+
+
 # Losses
 
 
@@ -323,6 +367,9 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
     """softmax(q kᵀ · scale) v. ``mask`` is true where a key counts; causal aligns to the end of the keys unless it is
     ``"top_left"``. Fewer heads of ``k`` and ``v`` are shared. Rows wholly masked give zeros. ``score_mod`` and ``mask_mod`` are
     functions of tiles, as for `ts.op.flash_attention`."""
+    from . import _attention as kernels
+    from .kernels.attention import sight
+
     q, k, v = (as_tracer(t) for t in (q, k, v))
     if layout == "bshd":
         q, k, v = (p.transpose(t, [0, 2, 1, 3]) for t in (q, k, v))
@@ -335,7 +382,10 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
         share = q.shape[1] // k.shape[1] if k.shape[1] else 0
         if not share or share * k.shape[1] != q.shape[1]:
             raise fail("E_SHAPE_MISMATCH", f"attention: expected heads of keys to divide {q.shape[1]}, got {k.shape[1]}")
-    made = _by_kernels(q, k, v, causal, scale, window, mask, bias, score_mod, mask_mod)
+    n, m = q.shape[-2], k.shape[-2]
+    seen = sight(causal, window, n, m)
+    functions = (*_function(score_mod, "score_mod"), *_function(mask_mod, "mask_mod"))
+    made = _by_kernels([q, k, v], scale, seen, mask, bias, functions)
     if made is not None:
         out, lse = made
         out = p.transpose(out, [0, 2, 1, 3]) if layout == "bshd" else out
@@ -345,28 +395,21 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
         k, v = xp.repeat(k, share, 1), xp.repeat(v, share, 1)
     dtype = q._dtype
     wide = "f32" if dtype in _LOW else dtype
-    n, m = q.shape[-2], k.shape[-2]
     batch = list(range(q.ndim - 2))
     s = p.dot(q, k, ([q.ndim - 1], [k.ndim - 1]), (batch, batch), out=wide)
     s = s * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if bias is not None:
         s = s + p.cast(bias, wide)
-    if score_mod is not None:
-        s = _scores(s, score_mod, False)
+    scores, changes, mask_of, masks = functions
+    if scores is not None:
+        s = _on_scores(kernels.changed, s, scores, changes)
     keep = None if mask is None else p.cast(mask, "bool")
-    if causal or window is not None:
-        off = 0 if causal == "top_left" else m - n
-        gap = p.iota((n, m), 1) - p.iota((n, m), 0) - off
-        ok = gap <= 0 if causal else None
-        if window is not None:
-            left, right = window if isinstance(window, (tuple, list)) else (window - 1, 0 if causal else window - 1)
-            inside = xp.logical_and(gap >= -left, gap <= right)
-            ok = inside if ok is None else xp.logical_and(ok, inside)
+    if (ok := kernels.inside(n, m, seen.lowest, seen.highest)) is not None:
         keep = ok if keep is None else xp.logical_and(keep, ok)
     if keep is not None:
         s = xp.where(p.broadcast_to(keep, s.shape), s, -math.inf)
-    if mask_mod is not None:
-        s = _scores(s, mask_mod, True)
+    if mask_of is not None:
+        s = _on_scores(kernels.masked, s, mask_of, masks)
     w = softmax(s, -1, safe=True)
     out = p.dot(p.cast(w, dtype), v, ([w.ndim - 1], [v.ndim - 2]), (batch, batch))
     if layout == "bshd":
@@ -374,44 +417,42 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
     return (out, logsumexp(s, -1)) if return_lse else out
 
 
-def _scores(s: Tracer, function: Any, is_mask: bool) -> Tracer:
-    """Scores changed or masked by a function of tiles: a kernel, whose derivative is made of it where there is one."""
-    from ._kernel_call import call
-    from .kernels import attention as kernels
+def _function(function: Any, name: str) -> tuple[Any, list]:
+    """A function of tiles, and the arrays that it reads."""
+    from .kernels.attention import function_of
 
-    function, given = kernels.function_of(function, "mask_mod" if is_mask else "score_mod")
-    shape = s.shape
-    s = p.reshape(s, [1, *shape]) if s.ndim == 3 else s
-    first, second = (*(as_tracer(x) for x in given), s, s)[:2]
-    if is_mask:
-        values = {"S": s, "Z": first, "W": second, "mask": function, "masks": len(given)}
-        made = call(kernels.apply_mask, (), values, None, {"T": (s.shape, s._dtype)})
-    else:
-        values = {"S": s, "X": first, "Y": second, "scores": function, "changes": len(given)}
-        made = call(kernels.apply_scores, (), values, None, {"T": (s.shape, s._dtype)})
-    return p.reshape(made, shape)
+    if function is None:
+        return None, []
+    function, given = function_of(function, name)
+    return function, [as_tracer(x) for x in given]
 
 
-def _by_kernels(q: Tracer, k: Tracer, v: Tracer, causal: Any, scale: Any, window: Any, mask: Any, bias: Any, score_mod: Any,
-                mask_mod: Any) -> Any:  # fmt: skip
+def _on_scores(how: Any, s: Tracer, function: Any, given: list) -> Tracer:
+    """Scores changed or masked by a function of tiles, which know a batch and a head."""
+    return p.reshape(how(p.reshape(s, [1, *s.shape]) if s.ndim == 3 else s, function, given), s.shape)
+
+
+def _by_kernels(arrays: list[Tracer], scale: Any, seen: Any, mask: Any, bias: Any, functions: tuple) -> Any:
     """The result and the sums by kernels; None where it has to be a composition, or is better one."""
     from . import _attention as kernels
-    from .kernels.attention import sight
 
     if mask is not None or bias is not None:
         return kernels.told("a mask or a bias that is an array is no part of its kernels")
-    if score_mod is not None or mask_mod is not None:
-        return kernels.told("a function of scores has a derivative as a kernel of its own only")
     if isinstance(scale, Tracer):
         return kernels.told("the scale is not known while tracing")
-    flat = q.ndim == 3
+    flat = arrays[0].ndim == 3
     if flat:
-        q, k, v = (p.reshape(x, [1, *x.shape]) for x in (q, k, v))
+        arrays = [p.reshape(x, [1, *x.shape]) for x in arrays]
+    q, k, v = arrays
     if reason := kernels.refused(q, k, v):
         return kernels.told(reason)
-    seen = sight(causal, window, q.shape[2], k.shape[2])
+    scores, changes, mask_of, masks = functions
     wanted = 1.0 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
-    made = kernels.attend(q, k, v, kernels.Asked(wanted, seen.lowest, seen.highest))
+    counts = (len(changes) if scores is not None else -1, len(masks) if mask_of is not None else -1)
+    asked = kernels.Asked(wanted, seen.lowest, seen.highest, scores, mask_of, *counts)
+    if reason := kernels.unlike(asked, changes, q):
+        return kernels.told(reason)
+    made = kernels.attend((q, k, v, *changes, *masks), asked)
     return tuple(p.reshape(x, x.shape[1:]) for x in made) if flat else made
 
 

@@ -101,7 +101,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     for name, info in late:
         shape = tuple(_extent(d, dims, kernel) for d in info[0] or ())
         values[name] = splat(_identity(info[2], info[1]), shape, str(info[1]))
-    traced = _traced(kernel, dims, values, fixed, grid)
+    traced = for_sizes(kernel, dims, values, fixed, grid)
     written = {n: w for n, w in traced.params if w != "read"}
     order = [q[0] for q in kernel.spec.params if q[0] in values]
     privileges = [written.get(n, "read") for n in order]
@@ -138,7 +138,7 @@ def _known(given: Any, dtype: Any) -> Tracer:
     return one("const", [], {"data": value.tobytes()}, results=[([], str(dtype))])
 
 
-def _traced(kernel: Any, dims: dict[str, int], values: dict[str, Tracer], fixed: dict[str, Any], grid: Any) -> Any:
+def for_sizes(kernel: Any, dims: dict[str, int], values: dict[str, Tracer], fixed: dict[str, Any], grid: Any) -> Any:
     """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns."""
     constants = {n: capture(v) for n, v in fixed.items() if _is_constant(kernel, n)}
     extents = None if grid is None else [int(g) for g in (grid if isinstance(grid, (tuple, list)) else (grid,))]

@@ -75,6 +75,18 @@ impl Flow {
         values.iter().map(|&v| self.active[v]).collect()
     }
 
+    /// The kind of a call as derivatives go through it: where something moves that its rule has no answer for, and it says
+    /// what it means, the rule is not taken.
+    pub fn way<'o>(&self, func: &GraphFunc, op: &'o Op<Graph>) -> &'o str {
+        let kind = call_kind(op);
+        if kind != "custom_vjp" || op.attr("plain").is_none() {
+            return kind;
+        }
+        let takes = own_rule_args(func, op);
+        let more = op.operands.iter().zip(takes).any(|(&v, takes)| self.active[v] && !takes);
+        if more { "jit" } else { kind }
+    }
+
     pub fn asked(&self, values: &[Value]) -> Vec<bool> {
         values.iter().map(|&v| self.wanted[v]).collect()
     }
@@ -127,7 +139,7 @@ impl Flow {
             }
             GraphOp::Call => {
                 let args = self.of(&op.operands);
-                match call_kind(op) {
+                match self.way(func, op) {
                     "custom_vjp" | "custom_jvp" => {
                         let any = and(&args, &own_rule_args(func, op)).contains(&true);
                         vec![any; op.results.len()]
@@ -224,7 +236,7 @@ impl Flow {
                 }
                 self.plans.insert(id, plan);
             }
-            GraphOp::Call if !matches!(call_kind(op), "custom_vjp" | "custom_jvp") => {
+            GraphOp::Call if !matches!(self.way(func, op), "custom_vjp" | "custom_jvp") => {
                 let Some(callee) = module.func(meaning(op)) else { return };
                 let mut flow = Flow::active(module, callee, &self.of(&op.operands));
                 let wanted = flow.want(module, callee, &asked);

@@ -56,7 +56,7 @@ mod split;
 mod vmap;
 
 pub use custom::{check_custom_jvp, check_custom_vjp};
-pub use kernel::{KernelDef, KernelSet};
+pub use kernel::{KernelDef, KernelSet, slope};
 
 use context::Context;
 use tessera_diag::{Code, Diagnostic, Diagnostics};

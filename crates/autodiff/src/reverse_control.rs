@@ -264,7 +264,7 @@ impl Context<'_> {
         let op = &a.source.ops[id];
         let n = op.results.len();
         let args = a.new_values(&op.operands);
-        match call_kind(op) {
+        match a.flow.way(a.source, op) {
             "checkpoint" => {
                 a.em.b.copy_op(&mut a.copier, id);
             }

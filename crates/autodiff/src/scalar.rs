@@ -254,6 +254,18 @@ pub trait Scalars {
         self.ew(ScalarFn::And, &[x, y])
     }
 
+    /// How `r = f(x)` moves when its operands do.
+    fn moved(&mut self, f: ScalarFn, x: &[Value], r: Value, tangents: &[Option<Value>]) -> Outs1 {
+        let mut sum = None;
+        for (by, t) in tangents.iter().enumerate() {
+            let Some(t) = *t else { continue };
+            let factor = self.factor(f, x, r, by)?;
+            let part = self.along(t, factor)?;
+            sum = self.sum_of(sum, part)?;
+        }
+        Ok(sum)
+    }
+
     /// What comes along, times the factor; nothing where that is zero.
     fn along(&mut self, what: Value, factor: Factor) -> Outs1 {
         Ok(match factor {

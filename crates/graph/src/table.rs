@@ -83,7 +83,8 @@ define_ops! {
     /// (`fwd` gives the results and then what `bwd` needs; `bwd` takes that and the cotangents),
     /// `custom_jvp` (`jvp` takes arguments and tangents). `nondiff` lists arguments without derivative.
     /// `plain` is what the call means in other ops: transforms for which the call has no rule use it in
-    /// place of the callee, which may be kernels that nobody can transform.
+    /// place of the callee, which may be kernels that nobody can transform. With `plain`, a derivative by an
+    /// argument in `nondiff` is that of `plain`: there the rule is not taken.
     Call = 0x07 "call" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],

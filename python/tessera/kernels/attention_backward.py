@@ -1,7 +1,8 @@
 """The gradients of attention: scores are computed again from the queries, the keys and the sums that the forward kernel kept.
 
 With ``p = exp(s - lse)`` and ``delta = sum(dO * O) - dLSE`` for each query, ``ds = p * (dO V^T - delta)``; then ``dV = p^T dO``,
-``dK = ds^T Q`` and ``dQ = ds K``, the last two times the scale. One kernel takes a block of keys and walks over the queries that
+``dK = ds^T Q`` and ``dQ = ds K``, the last two times the scale. Where a function of the caller's changes scores, ``s`` is what it
+gives, and ``ds`` goes times its derivative. One kernel takes a block of keys and walks over the queries that
 see some of them, of every head that shares the keys; the other takes a block of queries and walks over the keys that they see.
 Each element is written by one group, in one order: the bits are the same every time.
 
@@ -15,7 +16,7 @@ import math
 
 import tessera as ts
 
-from .attention import any_score
+from .attention import any_score, sees
 
 
 def tiles_of_keys(D: int, DV: int, itemsize: int) -> tuple[int, int, int]:
@@ -35,27 +36,63 @@ def tiles_of_queries(Sq: int, D: int, DV: int, itemsize: int) -> tuple[int, int,
 
 
 @ts.func
-def weights(s, lse, q, k, factor, lowest, highest, low, high, b, h, mask, Z, W, masks):
-    """2 ** (factor * s - lse) for the pairs that count; ``q`` and ``k`` are positions."""
-    t = s * factor - lse
+def slopes(s, b, h, q, k, scores, X, Y, changes):
+    """Scores as a function changes them, and its derivative."""
+    if changes == 0:
+        t, slope = ts.tile.slope(scores, s, b, h, q, k)
+    elif changes == 1:
+        t, slope = ts.tile.slope(scores, s, b, h, q, k, X)
+    else:
+        t, slope = ts.tile.slope(scores, s, b, h, q, k, X, Y)
+    return t, slope
+
+
+@ts.kernel
+def derived(S: ts.Tensor["M", "N"], T: ts.Tensor["M", "N"], X, Y, scores: ts.Fn, changes: int = 0, BM: int = 16, BN: int = 64):
+    """The derivative of a function of scores by itself: what is asked of it is asked here."""
+    i, j = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN))
+    rows = i * BM + ts.tile.arange(BM)[:, None]
+    columns = j * BN + ts.tile.arange(BN)[None, :]
+    _, T[i * BM:i * BM + BM, j * BN:j * BN + BN] = slopes(
+        S[i * BM:i * BM + BM, j * BN:j * BN + BN], i, j, rows, columns, scores, X, Y, changes
+    )  # fmt: skip
+
+
+@ts.func
+def logarithms(s, lse, b, h, q, k, scale, low, high, seen, mods):
+    """Of the weights the logarithms to 2, -inf for pairs that do not count, and the derivative of what changes the scores. ``q``
+    and ``k`` are positions that broadcast to the shape of ``s``."""
+    lowest, highest = seen
+    scores, X, Y, changes, mask, Z, W, masks = mods
+    slope = 1.0
+    if changes < 0:
+        t = s * (scale * 1.4426950408889634) - lse
+    else:
+        t, slope = slopes(s * scale, b, h, q, k, scores, X, Y, changes)
+        t = t * 1.4426950408889634 - lse
     if low:
         t = ts.tile.where(k >= q + lowest, t, -math.inf)
     if high:
         t = ts.tile.where(k <= q + highest, t, -math.inf)
-    if masks == 0:
-        t = ts.tile.where(mask(b, h, q, k), t, -math.inf)
-    elif masks == 1:
-        t = ts.tile.where(mask(b, h, q, k, Z), t, -math.inf)
-    elif masks == 2:
-        t = ts.tile.where(mask(b, h, q, k, Z, W), t, -math.inf)
-    return ts.tile.exp2(t)
+    if masks >= 0:
+        t = ts.tile.where(sees(s, b, h, q, k, mask, Z, W, masks), t, -math.inf)
+    return t, slope
 
 
 @ts.func
-def of_keys(
-    dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, factor, lowest, highest, low, high, BM, BN, wide, mask, Z, W, masks
-):
-    """What one block of queries adds to the gradients of a block of keys. Queries beyond the last are zeros and add none."""
+def gradients(p, dp, delta, slope, mods):
+    """Of the scores."""
+    ds = p * (dp - delta)
+    if mods[3] >= 0:
+        # Whatever the derivative is where nothing is seen.
+        ds = ts.tile.where(p > 0.0, ds * slope, 0.0)
+    return ds
+
+
+@ts.func
+def of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, low, high, BM, BN, wide, seen, mods):
+    """What one block of queries adds to the gradients of a block of keys. Queries beyond the last are zeros and add none, if their
+    weights are finite: without a function of scores they are 1."""
     q = Q[b, h, q0:q0 + BM, :]
     do = DO[b, h, q0:q0 + BM, :]
     lse = LSE[b, h, q0:q0 + BM]
@@ -63,10 +100,13 @@ def of_keys(
     rows = k0 + ts.tile.arange(BN)[:, None]
     columns = q0 + ts.tile.arange(BM)[None, :]
     s = ts.tile.mma(k, q.T, accumulator=wide)
-    p = weights(s, lse[None, :], columns, rows, factor, lowest, highest, low, high, b, h, mask, Z, W, masks)
+    t, slope = logarithms(s, lse[None, :], b, h, columns, rows, scale, low, high, seen, mods)
+    if mods[3] >= 0:
+        t = ts.tile.bounds_mask(t, cols=Q.shape[2] - q0)
+    p = ts.tile.exp2(t)
     dp = ts.tile.mma(v, do.T, accumulator=wide)
     dv = ts.tile.mma(ts.tile.cast(p, do.dtype), do, dv)
-    ds = p * (dp - delta[None, :])
+    ds = gradients(p, dp, delta[None, :], slope, mods)
     dk = ts.tile.mma(ts.tile.cast(ds, q.dtype), q, dk)
     return dk, dv
 
@@ -81,15 +121,19 @@ def keys(
     DELTA: ts.Tensor["B", "H", "Sq"],
     DK: ts.Tensor["B", "HK", "Sk", "D"],
     DV_: ts.Tensor["B", "HK", "Sk", "DV"],
+    X,
+    Y,
     Z,
     W,
     scale: float,
     lowest: int = 0,
     highest: int = 0,
+    scores: ts.Fn = any_score,
+    mask: ts.Fn = any_score,
+    changes: int = -1,
+    masks: int = -1,
     low: bool = False,
     high: bool = False,
-    mask: ts.Fn = any_score,
-    masks: int = -1,
     shared: int = 1,
     BM: int = 64,
     BN: int = 64,
@@ -108,7 +152,8 @@ def keys(
     wide = LSE.dtype
     dk = ts.tile.zeros((BN, D), wide)
     dv = ts.tile.zeros((BN, DV), wide)
-    factor = scale * 1.4426950408889634
+    seen = (lowest, highest)
+    mods = (scores, X, Y, changes, mask, Z, W, masks)
     # Blocks of queries begin at multiples of BM: with an edge on the right of what they see, whole ones, an edge on the left.
     begin = ts.tile.cast(0, ts.i64)
     end = Sq
@@ -124,40 +169,29 @@ def keys(
         h = hk * shared + g
         if high:
             for q0 in ts.tile.range(begin, min(whole, end), BM):
-                dk, dv = of_keys(
-                    dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, factor, lowest, highest, low, True, BM, BN, wide, mask, Z, W,
-                    masks,
-                )  # fmt: skip
+                dk, dv = of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, low, True, BM, BN, wide, seen, mods)
         for q0 in ts.tile.range(whole, edge, BM):
-            dk, dv = of_keys(
-                dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, factor, lowest, highest, False, False, BM, BN, wide, mask, Z, W,
-                masks,
-            )  # fmt: skip
+            dk, dv = of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, False, False, BM, BN, wide, seen, mods)
         if low:
             for q0 in ts.tile.range(max(whole, edge), end, BM):
-                dk, dv = of_keys(
-                    dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, factor, lowest, highest, True, high, BM, BN, wide, mask, Z, W,
-                    masks,
-                )  # fmt: skip
+                dk, dv = of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, True, high, BM, BN, wide, seen, mods)
     DK[b, hk, k0:k0 + BN, :] = dk * scale
     DV_[b, hk, k0:k0 + BN, :] = dv
 
 
 @ts.func
-def of_queries(
-    dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, factor, lowest, highest, low, high, last, BM, BN, wide, mask, Z, W, masks
-):
+def of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, low, high, last, BM, BN, wide, seen, mods):
     """What one block of keys adds to the gradients of a block of queries."""
     k = K[b, hk, k0:k0 + BN, :]
     v = V[b, hk, k0:k0 + BN, :]
     rows = q0 + ts.tile.arange(BM)[:, None]
     columns = k0 + ts.tile.arange(BN)[None, :]
     s = ts.tile.mma(q, k.T, accumulator=wide)
+    t, slope = logarithms(s, lse[:, None], b, h, rows, columns, scale, low, high, seen, mods)
     if last:
-        s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
-    p = weights(s, lse[:, None], rows, columns, factor, lowest, highest, low, high, b, h, mask, Z, W, masks)
+        t = ts.tile.bounds_mask(t, cols=K.shape[2] - k0)
     dp = ts.tile.mma(do, v.T, accumulator=wide)
-    ds = p * (dp - delta[:, None])
+    ds = gradients(ts.tile.exp2(t), dp, delta[:, None], slope, mods)
     return ts.tile.mma(ts.tile.cast(ds, k.dtype), k, dq)
 
 
@@ -170,15 +204,19 @@ def queries(
     LSE: ts.Tensor["B", "H", "Sq"],
     DELTA: ts.Tensor["B", "H", "Sq"],
     DQ: ts.Tensor["B", "H", "Sq", "D"],
+    X,
+    Y,
     Z,
     W,
     scale: float,
     lowest: int = 0,
     highest: int = 0,
+    scores: ts.Fn = any_score,
+    mask: ts.Fn = any_score,
+    changes: int = -1,
+    masks: int = -1,
     low: bool = False,
     high: bool = False,
-    mask: ts.Fn = any_score,
-    masks: int = -1,
     BM: int = 64,
     BN: int = 64,
     num_warps: int = 0,
@@ -196,7 +234,8 @@ def queries(
     delta = DELTA[b, h, q0:q0 + BM]
     wide = LSE.dtype
     dq = ts.tile.zeros((BM, D), wide)
-    factor = scale * 1.4426950408889634
+    seen = (lowest, highest)
+    mods = (scores, X, Y, changes, mask, Z, W, masks)
     begin = ts.tile.cast(0, ts.i64)
     end = Sk
     whole = begin
@@ -208,18 +247,9 @@ def queries(
         begin = max(0, min((q0 + lowest) // BN * BN, end))
         whole = max(begin, min(ts.cdiv(q0 + BM - 1 + lowest, BN) * BN, ts.cdiv(end, BN) * BN))
         for k0 in ts.tile.range(begin, whole, BN):
-            dq = of_queries(
-                dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, factor, lowest, highest, True, high, True, BM, BN, wide, mask, Z, W,
-                masks,
-            )  # fmt: skip
+            dq = of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, True, high, True, BM, BN, wide, seen, mods)
     for k0 in ts.tile.range(whole, edge, BN):
-        dq = of_queries(
-            dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, factor, lowest, highest, False, False, False, BM, BN, wide, mask, Z, W,
-            masks,
-        )  # fmt: skip
+        dq = of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, False, False, False, BM, BN, wide, seen, mods)
     for k0 in ts.tile.range(max(whole, edge), end, BN):
-        dq = of_queries(
-            dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, factor, lowest, highest, low, high, True, BM, BN, wide, mask, Z, W,
-            masks,
-        )  # fmt: skip
+        dq = of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, low, high, True, BM, BN, wide, seen, mods)
     DQ[b, h, q0:q0 + BM, :] = dq * scale

@@ -8,6 +8,7 @@
 //! | `reverse.rs`, `rules.rs` | the adjoint of a kernel, in one kernel |
 //! | `contract.rs` | the adjoints of a contraction, one kernel for each input (K3) |
 //! | `tangent.rs` | forward mode |
+//! | `slope.rs` | the derivative of a function that a kernel calls, inside of it |
 //! | `tidy.rs` | taking out what is not needed |
 //! | `calls.rs` | the rule of `graph.kernel_call` |
 
@@ -16,12 +17,14 @@ mod class;
 mod contract;
 mod reverse;
 mod rules;
+mod slope;
 mod study;
 mod tangent;
 mod tidy;
 mod weave;
 
 pub use calls::primal as primal_call;
+pub use slope::slope;
 
 use std::collections::BTreeMap;
 use tessera_tile::TileFunc;

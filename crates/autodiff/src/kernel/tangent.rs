@@ -166,14 +166,8 @@ impl Tangents<'_, '_> {
             TileOp::Ew(f) => {
                 let x = self.w.get_all(&op.operands);
                 let r = self.w.get(op.result());
-                let mut sum = None;
-                for (by, &v) in op.operands.iter().enumerate() {
-                    let Some(t) = self.of[v] else { continue };
-                    let factor = self.w.factor(f, &x, r, by)?;
-                    let part = self.w.along(t, factor)?;
-                    sum = self.w.sum_of(sum, part)?;
-                }
-                sum
+                let tangents: Vec<_> = op.operands.iter().map(|&v| self.of[v]).collect();
+                self.w.moved(f, &x, r, &tangents)?
             }
             TileOp::Select => {
                 let c = self.w.get(op.operands[0]);

@@ -183,13 +183,18 @@ impl Scalars for Weave<'_> {
     }
 
     fn splat_of(&self, v: Value) -> Option<f64> {
-        let op = self.rw.new.def(v)?;
-        match (op.code, op.attr("value")) {
-            (TileOp::Const, Some(Attr::Float(x))) => Some(*x),
-            (TileOp::Const, Some(Attr::Int(x))) => Some(*x as f64),
-            (TileOp::Broadcast, _) => self.splat_of(op.operands[0]),
-            _ => None,
-        }
+        splat(&self.rw.new, v)
+    }
+}
+
+/// The number that every element of a constant is.
+pub fn splat(func: &TileFunc, v: Value) -> Option<f64> {
+    let op = func.def(v)?;
+    match (op.code, op.attr("value")) {
+        (TileOp::Const, Some(Attr::Float(x))) => Some(*x),
+        (TileOp::Const, Some(Attr::Int(x))) => Some(*x as f64),
+        (TileOp::Broadcast, _) => splat(func, op.operands[0]),
+        _ => None,
     }
 }
 

@@ -16,35 +16,95 @@ use tessera_tile::TileOp;
 pub const ROWS: Rows = rows! {
     Any "tile.pure" "(*values, like=None, dtype=None)" Call(pure),
         "Calls a function that was given to the kernel, with the values after it. It may change nothing. What it gives has the shape and dtype of `like`; with `dtype=` it is of that dtype and broadcasts to the shape of `like`.";
+    Any "tile.slope" "(*values)" Call(slope),
+        "Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone.";
 };
 
+/// What a function gave, and which ops it is made of.
+struct Called {
+    name: Arc<str>,
+    result: Val,
+    /// The number of its first op, and where it stands.
+    first: usize,
+    definition: Loc,
+}
+
 fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
-    let mut given = std::mem::take(&mut args.rest).into_iter();
+    let called = match call(e, std::mem::take(&mut args.rest)) {
+        Ok(called) => called,
+        Err(other) => return other,
+    };
+    let like = args.get("like");
+    if like == Val::None {
+        return called.result;
+    }
+    let Some(like) = e.runtime(&like) else { return Val::Poison };
+    let dtype = match args.get("dtype") {
+        Val::Const(Const::DType(t)) => Some(t.storage),
+        _ => None,
+    };
+    fitting(e, called, like, dtype)
+}
+
+fn slope(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let mut given = std::mem::take(&mut args.rest);
+    let call_site = e.loc.clone();
+    let by = match given.get(1).map(|g| g.value.clone()) {
+        Some(open @ (Val::Open(_) | Val::Poison)) => return Val::Tuple(vec![open.clone(), open]),
+        Some(Val::Block(block)) => e.load_block(&block),
+        Some(Val::Rt(v)) => Some(v),
+        _ => None,
+    };
+    let Some(by) = by.filter(|&v| e.ty(v).dtype().is_float()) else {
+        let what = given.get(1).map_or("nothing".into(), |g| e.describe(&g.value));
+        return e.error(Code::E_TYPE, format!("expected a float tile to derive by, got {what}"));
+    };
+    given[1].value = Val::Rt(by);
+    let called = match call(e, given) {
+        Ok(called) => called,
+        Err(open @ Val::Open(_)) => return Val::Tuple(vec![open.clone(), open]),
+        Err(other) => return other,
+    };
+    let (name, first) = (called.name.clone(), called.first);
+    let result = match fitting(e, called, by, None) {
+        Val::Rt(v) => v,
+        open @ Val::Open(_) => return Val::Tuple(vec![open.clone(), open]),
+        other => return other,
+    };
+    match tessera_autodiff::slope(&mut e.func, e.block, first, (by, result), &name, &call_site) {
+        Ok(slope) => Val::Tuple(vec![Val::Rt(result), Val::Rt(slope)]),
+        Err(error) => e.report(error),
+    }
+}
+
+/// Calls the first value with the others, and looks for what it may not do; what stands for the result where there is none.
+fn call(e: &mut Elab<'_>, given: Vec<Given>) -> Result<Called, Val> {
+    let mut given = given.into_iter();
     let call_site = e.loc.clone();
     let target = given.next().map(|g| g.value);
     let given: Vec<Given> = given.collect();
     let first = e.func.ops.len();
-    // Its name, where it stands, and what it gives.
     let (name, definition, result) = match target {
         Some(Val::Func(source)) => {
             let parsed = match Parsed::new(&source.file) {
                 Ok(parsed) => parsed,
-                Err(error) => return e.report(error),
+                Err(error) => return Err(e.report(error)),
             };
             let name: Arc<str> = Arc::from(source.name.as_str());
             let place = parsed.loc(parsed.def.name.range()).inside(&name, &call_site);
             if let Some(error) = arity(&parsed, given.len()) {
-                return e.report(error.at(place));
+                return Err(e.report(error.at(place)));
             }
             (name, place, e.inline(&source, given))
         }
         Some(Val::Api(row)) => {
             (Arc::from(format!("ts.{}", row.name)), call_site, e.call_api(row, given))
         }
-        Some(open @ (Val::Open(_) | Val::Poison)) => return open,
+        Some(open @ (Val::Open(_) | Val::Poison)) => return Err(open),
         other => {
             let what = other.map_or("nothing".into(), |v| e.describe(&v));
-            return e.error(Code::E_TYPE, format!("expected a function to call, got {what}"));
+            let why = format!("expected a function to call, got {what}");
+            return Err(e.error(Code::E_TYPE, why));
         }
     };
     let result = match result {
@@ -66,18 +126,9 @@ fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
         }
     }
     if told || result == Val::Poison {
-        return Val::Poison;
+        return Err(Val::Poison);
     }
-    let like = args.get("like");
-    if like == Val::None {
-        return result;
-    }
-    let Some(like) = e.runtime(&like) else { return Val::Poison };
-    let dtype = match args.get("dtype") {
-        Val::Const(Const::DType(t)) => Some(t.storage),
-        _ => None,
-    };
-    fitting(e, &name, result, like, dtype, (first, definition))
+    Ok(Called { name, result, first, definition })
 }
 
 /// Whether a function takes so many values.
@@ -95,14 +146,8 @@ fn arity(parsed: &Parsed, count: usize) -> Option<Diagnostic> {
 }
 
 /// The result, if it is as it must be; else an error where it was made.
-fn fitting(
-    e: &mut Elab<'_>,
-    name: &str,
-    result: Val,
-    like: Value,
-    dtype: Option<DType>,
-    (first, definition): (usize, Loc),
-) -> Val {
+fn fitting(e: &mut Elab<'_>, called: Called, like: Value, dtype: Option<DType>) -> Val {
+    let Called { name, result, first, definition } = called;
     let wanted = e.ty(like).clone();
     let made = match &result {
         Val::Rt(v) => Some(*v),
