@@ -124,7 +124,7 @@ TRIED = [
 
 
 #: Fields of a plan that are no tunables of the kernel here.
-PLANNED = ("split", "cluster_m", "cluster_n", "roles")
+PLANNED = ("split", "cluster_m", "cluster_n", "roles", "persistent")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ FIELDS = {
     "cluster_m": "cluster_m",
     "cluster_n": "cluster_n",
     "multicast": "multicast",
+    "persistent": "persistent",
     "roles": "roles",
     "free_reference": "free_reference",
     "off": "off",
@@ -34,7 +35,8 @@ class Schedule(Mapping[str, Any]):
     groups that are walked together, so that they share what they read. ``cluster``: blocks that share a group, where tiles
     are combined. ``cluster_m``, ``cluster_n``: blocks that run together and take neighbouring groups, of products on a matrix
     engine. ``multicast``: ``False`` has each of them copy what all read. ``roles``: ``"cooperative"``, where warpgroups divide each
-    tile, or ``"pingpong"``, where they take whole tiles in turn. ``free_reference``: ``False`` keeps the running reference of a softmax exact in every turn. ``off``: passes of
+    tile, or ``"pingpong"``, where they take whole tiles in turn. ``persistent``: ``False`` gives each block of products on a matrix
+    engine one group, which is shorter where all groups run at once. ``free_reference``: ``False`` keeps the running reference of a softmax exact in every turn. ``off``: passes of
     the compiler that are left out. Any other name is a tunable or a constant of the kernel.
 
     ``Schedule(text)`` reads the text that ``inspect_ir("schedule")`` prints, with what the compiler chose.
@@ -106,7 +108,7 @@ def _checked(name: str, value: Any) -> Any:
         raise wrong("1, 2, 4, 8 or 16 blocks", "leave it out: the compiler chooses")
     if name == "roles" and value not in ("cooperative", "pingpong"):
         raise wrong('"cooperative" or "pingpong"', "leave it out: the compiler chooses")
-    if name in ("free_reference", "multicast") and not isinstance(value, bool):
+    if name in ("free_reference", "multicast", "persistent") and not isinstance(value, bool):
         raise wrong("True or False", "leave it out: True where that is legal")
     if name == "off":
         names = [value] if isinstance(value, str) else value

@@ -29,6 +29,8 @@ pub struct Plan {
     pub columns: u64,
     /// Chunks of K; more than one are combined by a second launch.
     pub split: u64,
+    /// Whether all tiles are computed at once, so that no processor takes a second one.
+    pub once: bool,
     pub seconds: f64,
     pub limit: Limit,
 }
@@ -95,7 +97,7 @@ fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Pl
         let bytes = elements * (SUM * split + shape.out_bytes);
         seconds += speed.launch + bytes as f64 / speed.memory;
     }
-    Plan { rows, columns, split, seconds, limit: main.limit() }
+    Plan { rows, columns, split, once: main.rounds == 1, seconds, limit: main.limit() }
 }
 
 /// What a launch in such tiles is; the padding of K is left out.

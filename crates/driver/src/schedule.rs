@@ -17,7 +17,7 @@ struct Field {
     of_parameters: bool,
 }
 
-const FIELDS: [Field; 10] = [
+const FIELDS: [Field; 11] = [
     Field {
         name: "num_warps",
         expected: "a count of warps",
@@ -45,6 +45,7 @@ const FIELDS: [Field; 10] = [
         allows: is_roles,
         of_parameters: true,
     },
+    Field { name: PERSISTENT, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: MULTICAST, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: FREE, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: OFF, expected: "names of passes", allows: is_names, of_parameters: false },
@@ -53,6 +54,7 @@ const CLUSTER: &str = "1, 2, 4, 8 or 16 blocks";
 /// These turn off what is on where it is legal.
 const FREE: &str = "free_reference";
 const MULTICAST: &str = "multicast";
+const PERSISTENT: &str = "persistent";
 const ROLES: &str = "roles";
 const OFF: &str = "off";
 
@@ -139,7 +141,7 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
 }
 
 fn turns_off(field: &Field) -> bool {
-    matches!(field.name, FREE | MULTICAST)
+    matches!(field.name, FREE | MULTICAST | PERSISTENT)
 }
 
 /// What was found for what a configuration leaves open, and the passes that were left out.

@@ -64,6 +64,9 @@ pub struct Code {
 pub enum Shape {
     /// A block, or a cluster of them, for each group.
     Groups,
+    /// A block for each group, and clusters for as many neighbouring groups along each axis of the grid as
+    /// `team` says.
+    Once { team: [u32; 3] },
     /// So many blocks as a multiprocessor holds at once, which take one group after another. In
     /// phases (`phased`) each of these takes a share of the groups, and as many blocks are behind it for
     /// the rest: see [`Code::phases`]. Clusters take as many neighbouring groups along each axis of the
@@ -140,9 +143,9 @@ impl Code {
     pub fn blocks_where(&self, args: &LaunchArgs, multiprocessors: u32, most: u64) -> u64 {
         let kernel = self.kernel();
         match self.shape {
+            Shape::Once { team } => teams(args, team) * u64::from(kernel.cluster),
             Shape::Persistent { per_multiprocessor, phased, team } => {
-                let teams = args.grid.iter().zip(team).map(|(&g, n)| (g as u64).div_ceil(n.into()));
-                let groups = teams.product::<u64>();
+                let groups = teams(args, team);
                 let cluster = u64::from(kernel.cluster);
                 // The guess counts only where no device was asked.
                 let guess = u64::from(multiprocessors * per_multiprocessor) / cluster;
@@ -163,6 +166,11 @@ impl Code {
             }
         }
     }
+}
+
+/// The groups of a launch, counted in teams.
+fn teams(args: &LaunchArgs, team: [u32; 3]) -> u64 {
+    args.grid.iter().zip(team).map(|(&g, n)| (g as u64).div_ceil(n.into())).product()
 }
 
 /// Phases that divide so many turns: `stage-persist` gives phase `i` the turns up to `t - (t >> (i + 2))`.

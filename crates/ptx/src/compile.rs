@@ -10,6 +10,7 @@ use tessera_ir::{OpId, Type};
 use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
 use tessera_numerics::{DType, Profile};
 use tessera_staged::ops::team::Team;
+use tessera_staged::ops::tiles::is_once;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame::Frame;
 use tessera_tile::ops::mma::LEGAL;
@@ -181,28 +182,12 @@ fn shape_of(staged: &StagedFunc, kernel: &Kernel, caps: &PtxCaps) -> Shape {
     };
     // Clusters take long to begin: what they gain so they lose between phases.
     let phased = kernel.cluster == 1 && staged.walk().iter().any(in_phases);
+    let team = Team::along_launch(staged);
     match works_on {
-        true => Shape::Persistent {
-            per_multiprocessor: at_once(kernel, caps),
-            phased,
-            team: team_of(staged),
-        },
+        true if is_once(staged) => Shape::Once { team },
+        true => Shape::Persistent { per_multiprocessor: at_once(kernel, caps), phased, team },
         false => Shape::Groups,
     }
-}
-
-/// The neighbouring groups that a cluster takes, along the axes of the launch's grid.
-fn team_of(staged: &StagedFunc) -> [u32; 3] {
-    let team = Team::of(staged);
-    let mut out = [1; 3];
-    let tiles = staged.walk().into_iter().find(|&id| staged.ops[id].code == StagedOp::Tiles);
-    let grid = tiles.map_or(&[][..], |id| staged.ops[id].group("grid"));
-    for (place, &v) in grid.iter().enumerate() {
-        let axis = staged.def(v).and_then(|op| op.attr("axis")?.as_int());
-        let axis = axis.and_then(|a| usize::try_from(a).ok()).unwrap_or(place);
-        out[axis.min(2)] = team.shape[place];
-    }
-    out
 }
 
 /// The code of a kernel, which must be valid.

@@ -166,11 +166,12 @@ pub fn product_plans(
 ) -> PyResult<Vec<PlanRow>> {
     let shape = shape(batch, m, n, k, dtype, out_bytes, whole_lines);
     let found = enter(py, || product_plans_of(&BACKENDS, &shape, may_split))?;
-    let row = |p: &ProductPlan| (p.rows, p.columns, p.split, p.seconds, p.limit.to_string());
+    let row =
+        |p: &ProductPlan| (p.rows, p.columns, p.split, p.once, p.seconds, p.limit.to_string());
     Ok(found.iter().map(row).collect())
 }
 
-type PlanRow = (u64, u64, u64, f64, String);
+type PlanRow = (u64, u64, u64, bool, f64, String);
 
 /// The width of a tile of so many rows for a product of `count` tiles of rows in groups.
 #[pyfunction]

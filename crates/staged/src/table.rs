@@ -247,7 +247,8 @@ define_ops! {
     /// The persistent loop: runs its body for the tiles of a grid that fall to this block, with the
     /// tile's coordinates and the carried values. `order` is `static` (block b of B takes the tiles
     /// b, b + B, …), `pairs` (2b and 2b + 1, then both 2B further on, …: where neighbours add up to
-    /// the same work) or `dynamic` (whoever is free takes the next). `raster = m8` walks the grid in
+    /// the same work), `dynamic` (whoever is free takes the next) or `once` (a launch has a block for
+    /// each tile, and nothing is walked). `raster = m8` walks the grid in
     /// groups of 8 along its first axis, that axis first; `n8` along its second. `longest_first`
     /// walks the first axis from its end. In a role whose replicas divide `tiles`, they take turns.
     /// With `team = [2, 1]` the blocks of a cluster take neighbours, two along the first axis; where the

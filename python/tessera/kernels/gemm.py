@@ -96,6 +96,7 @@ def product(
     cluster_m: int = 0,
     cluster_n: int = 0,
     roles: str = "",
+    persistent: int = 1,
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -126,6 +127,7 @@ def products(
     cluster_m: int = 0,
     cluster_n: int = 0,
     roles: str = "",
+    persistent: int = 1,
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
@@ -154,6 +156,7 @@ def parts(
     cluster_m: int = 0,
     cluster_n: int = 0,
     roles: str = "",
+    persistent: int = 1,
     precision: str = "default",
 ):
     """Sums over ``S`` chunks of ``K``, each for itself."""
@@ -337,6 +340,8 @@ class Plan:
     cluster_n: int = 0
     #: "pingpong": warpgroups take whole tiles in turn; "cooperative": they divide each.
     roles: str = ""
+    #: Whether blocks take one tile after another; not where all tiles are computed at once.
+    persistent: bool = True
     #: Of what was chosen by the cost model.
     predicted: Predicted | None = None
 
@@ -409,7 +414,7 @@ def plan(
     worth = min(M, N) >= WORTH_PADDING
     padded = tuple(name for name, good in zip("AB", aligned) if worth and not good)
     found = _core.product_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, lines, not strict)
-    (bm, bn, split, seconds, limit), *others = found
+    (bm, bn, split, once, seconds, limit), *others = found
     # Few columns: the long matrix is read once, in long pieces.
     if n <= FEW_ROWS:
         depth *= 2
@@ -418,8 +423,9 @@ def plan(
     # Pieces that begin inside of lines take two requests each, and these take the time: neighbours ask once for both.
     clustered = not lines and not padded and split == 1 and not strict and n > FEW_ROWS
     pair = neighbours(m, n, bm, bn) if clustered else (0, 0)
-    told = Predicted(seconds, limit, tuple(row[:4] for row in others[:RUNNERS_UP]))
-    return Plan((bm, bn, depth), split, swapped, padded, cluster_m=pair[0], cluster_n=pair[1], predicted=told)
+    told = Predicted(seconds, limit, tuple((*row[:3], row[4]) for row in others[:RUNNERS_UP]))
+    more = {"cluster_m": pair[0], "cluster_n": pair[1], "persistent": not once}
+    return Plan((bm, bn, depth), split, swapped, padded, **more, predicted=told)
 
 
 def is_aligned(x: Any, to: int = 16) -> bool:
@@ -655,7 +661,7 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     count = len(extras)
     filled = [x for x, _ in extras] + [a] * (3 - count)
     kinds = [kind for _, kind in extras] + ["-"] * (3 - count)
-    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n, chosen.roles)
+    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n, chosen.roles, int(chosen.persistent))
     if scales is not None:
         rows, squares = scales
         # A group takes one scale of each of its rows at a time.

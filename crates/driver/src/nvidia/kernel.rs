@@ -279,7 +279,7 @@ impl Kernel {
 fn at_once(code: &Code, function: &Function) -> Result<u64, CudaError> {
     let kernel = code.kernel();
     match code.shape {
-        Shape::Groups | Shape::Lanes { .. } => Ok(u64::MAX),
+        Shape::Groups | Shape::Once { .. } | Shape::Lanes { .. } => Ok(u64::MAX),
         Shape::Persistent { .. } if kernel.cluster > 1 => {
             let mut shape = LaunchShape::new([kernel.cluster, 1, 1], kernel.threads);
             shape.cluster = Some([kernel.cluster, 1, 1]);

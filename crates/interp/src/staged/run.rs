@@ -17,6 +17,7 @@ use std::sync::Arc;
 use tessera_diag::{Code, Loc};
 use tessera_ir::OpId;
 use tessera_staged::ops::team::Team;
+use tessera_staged::ops::tiles::is_once;
 use tessera_target::LaunchArgs;
 
 pub(super) fn launch(
@@ -28,8 +29,14 @@ pub(super) fn launch(
     let groups = nx.max(0) * ny.max(0) * nz.max(0);
     let team = Team::of(prepared.func);
     if team.blocks() > 1 && groups > 0 {
+        let along = Team::along_launch(prepared.func);
+        let teams =
+            args.grid.iter().zip(along).map(|(&n, by)| (n + i64::from(by) - 1) / i64::from(by));
         // Few enough that each takes several teams of tiles.
-        let clusters = (groups / (2 * i64::from(team.blocks()))).max(1);
+        let clusters = match is_once(prepared.func) {
+            true => teams.product(),
+            false => (groups / (2 * i64::from(team.blocks()))).max(1),
+        };
         for cluster in 0..clusters {
             one_cluster(prepared, args, options, [cluster, 0, 0], (cluster, clusters), team)?;
         }

@@ -14,7 +14,8 @@ use super::sync::{Region, Smem, State};
 use super::wgmma_plan::IN_GROUP;
 use crate::inst::*;
 use tessera_diag::Diagnostics;
-use tessera_ir::{Attr, OpId, Value};
+use tessera_ir::{Attr, OpId, Type, Value};
+use tessera_staged::StagedOp;
 use tessera_staged::ops::team::part_of;
 
 /// The part of a copy that this block makes.
@@ -83,14 +84,43 @@ impl Select<'_> {
         })
     }
 
-    /// All threads of the block meet, and those of its neighbours where they fill each other's rings.
-    pub fn all_meet(&mut self) {
+    /// All threads of the block meet, and those of its neighbours where they fill each other's rings. What is
+    /// done `meanwhile` nobody else waits for.
+    ///
+    /// Barriers that were made are known to all by their own fence. Where nothing else was written, none is
+    /// needed for memory: one of the cluster waits for the whole GPU.
+    pub fn all_meet(
+        &mut self,
+        meanwhile: impl FnOnce(&mut Self) -> Result<(), Diagnostics>,
+    ) -> Result<(), Diagnostics> {
         if self.team.blocks() == 1 {
-            return self.barrier();
+            meanwhile(self)?;
+            self.barrier();
+            return Ok(());
         }
-        self.asm.emit(Inst::ClusterArrive { release: true });
+        let release = self.wrote_before_roles();
+        self.asm.emit(Inst::ClusterArrive { release });
+        meanwhile(self)?;
         self.asm.emit(Inst::ClusterWait { acquire: true });
         self.swap_sync_state(State::default());
+        Ok(())
+    }
+
+    /// Whether the block does more before its roles begin than to compute numbers and to name memory.
+    fn wrote_before_roles(&self) -> bool {
+        let func = self.func;
+        let before = func.blocks[func.body].ops.iter();
+        let before = before.take_while(|&&o| func.ops[o].code != StagedOp::Roles);
+        let writes = |&o: &OpId| {
+            let op = &func.ops[o];
+            let named = matches!(
+                op.code,
+                StagedOp::RingCreate | StagedOp::SmemAlloc | StagedOp::TurnCreate
+            );
+            let number = op.results.iter().all(|&v| matches!(func.ty(v), Type::Scalar(_)));
+            !named && (op.results.is_empty() || !number)
+        };
+        before.copied().any(|o| writes(&o))
     }
 
     /// Whether a store does not end before its array begins: blocks that are left over at the end of a

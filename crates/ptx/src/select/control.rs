@@ -218,8 +218,18 @@ impl Select<'_> {
         let [again, done] = [self.asm.label(), self.asm.label()];
         let none = self.asm.setp(Cmp::Ge, Ty::S64, i, hi);
         let empty: Vec<Reg> = carried.iter().flat_map(Carried::without_numbers).copied().collect();
-        let skip = if empty.is_empty() { done } else { self.asm.label() };
-        self.asm.when(none, true, |asm| asm.emit(Inst::Bra { to: skip, uniform: true }));
+        // Where code runs once, what follows a loop stands right behind it, and what is jumped over before.
+        let ahead = self.once.is_some() && !empty.is_empty();
+        let skip = if empty.is_empty() || ahead { done } else { self.asm.label() };
+        if ahead {
+            let some = self.asm.label();
+            self.asm.when(none, false, |asm| asm.emit(Inst::Bra { to: some, uniform: true }));
+            empty.iter().for_each(|&r| self.asm.mov_to(Ty::B32, r, Opnd::Int(0)));
+            self.asm.emit(Inst::Bra { to: done, uniform: true });
+            self.asm.place(some);
+        } else {
+            self.asm.when(none, true, |asm| asm.emit(Inst::Bra { to: skip, uniform: true }));
+        }
         let before = self.sync_state();
         self.enter_loop(&[body]);
         self.begin_turns(&[body]);
@@ -245,6 +255,8 @@ impl Select<'_> {
         if !empty.is_empty() {
             // The ways meet with nothing under way: one of them writes accumulators itself.
             self.asm.emit(Inst::WgmmaWait { groups: 0 });
+        }
+        if !empty.is_empty() && !ahead {
             self.asm.emit(Inst::Bra { to: done, uniform: true });
             self.asm.place(skip);
             empty.into_iter().for_each(|r| self.asm.mov_to(Ty::B32, r, Opnd::Int(0)));

@@ -100,7 +100,7 @@ impl Select<'_> {
     // Barriers.
 
     /// The barriers of a ring; they are made before the roles begin.
-    pub fn ring_barriers(&mut self, ring: Value, slots: u32) -> u32 {
+    pub fn ring_barriers(&mut self, ring: Value, slots: u32) -> Result<u32, Diagnostics> {
         let at = self.allocate(2 * slots * BYTES, BYTES);
         let [full, empty] = [true, false].map(|fills| self.arrivals(ring, fills));
         // Who fills the slots of others waits for all of them.
@@ -118,13 +118,16 @@ impl Select<'_> {
                 && role_of(func, o).is_none()
         });
         if by_block {
-            self.ready();
+            self.ready(|_| Ok(()))?;
         }
-        at
+        Ok(at)
     }
 
-    /// Makes the barriers that were asked for, and all threads meet.
-    pub fn ready(&mut self) {
+    /// Makes the barriers that were asked for, and all threads meet; see `all_meet`.
+    pub fn ready(
+        &mut self,
+        meanwhile: impl FnOnce(&mut Self) -> Result<(), Diagnostics>,
+    ) -> Result<(), Diagnostics> {
         let list = std::mem::take(&mut self.mbars.pending);
         let base = self.region(Region::Fixed);
         let tid = self.tid();
@@ -138,7 +141,7 @@ impl Select<'_> {
                 asm.emit(Inst::FenceMbarInit);
             }
         });
-        self.all_meet();
+        self.all_meet(meanwhile)
     }
 
     /// How many arrive at a barrier of a ring in each phase: of those who fill it, or who read it.

@@ -140,8 +140,10 @@ pub struct Select<'a> {
     /// Tensor maps, and where they are, as the head knows.
     maps: Vec<MapRecipe>,
     map_addresses: BTreeMap<usize, Reg>,
-    /// Maps that are asked for before roles begin.
-    early_maps: BTreeSet<usize>,
+    /// Maps that roles use: those of more than one thread last.
+    early_maps: BTreeSet<(bool, usize)>,
+    /// The coordinates of the one tile of a block, of loops over this grid.
+    once: Option<(Vec<Value>, Vec<Reg>)>,
     /// What the moving part of an address is a multiple of, where that is not very much.
     granules: BTreeMap<Reg, u32>,
     engine: wgmma::Engine,
@@ -237,6 +239,7 @@ pub fn select(
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),
         early_maps: BTreeSet::new(),
+        once: None,
         granules: BTreeMap::new(),
         engine: wgmma::Engine::default(),
         votes: BTreeMap::new(),

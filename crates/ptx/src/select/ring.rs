@@ -98,7 +98,7 @@ impl Select<'_> {
             .collect();
         let stride = stride.next_multiple_of(ALIGN);
         let offset = self.allocate(slots * stride, ALIGN);
-        let bars = if self.has_roles() { self.ring_barriers(result, *slots) } else { 0 };
+        let bars = if self.has_roles() { self.ring_barriers(result, *slots)? } else { 0 };
         self.set(result, Repr::Ring(Ring { slots: *slots, stride, offset, bars, fields }));
         Ok(())
     }

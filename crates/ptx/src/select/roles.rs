@@ -207,7 +207,7 @@ impl Select<'_> {
         let pools = self.pools(&list);
         self.asm.kernel.min_blocks = Some(1);
         let begin = self.asm.kernel.body.len();
-        self.ready();
+        self.ready(Self::place_once)?;
         // All lanes of a warp have one number, which only a shuffle tells the assembler.
         let warp = self.warp();
         let uniform = self.asm.reg(Class::B32);
@@ -221,13 +221,18 @@ impl Select<'_> {
             mask: Opnd::Int(0xffff_ffff),
         });
         let done = self.asm.label();
-        let mut first = 0;
+        let mut first = 0u32;
         let crews: u32 = list.iter().map(|(_, r)| r.replicas as u32).sum();
         let mut left = crews;
+        let mut copies_from = None;
+        let dispatch = self.asm.kernel.body.len();
         // Past the warpgroup whose warps share a change of registers.
         let mut shared: Option<(u32, Label)> = None;
         for (n, ((role, info), &pool)) in list.iter().zip(&pools).enumerate() {
             let warps = info.warps as u32;
+            if list[n..].iter().all(|(_, r)| r.one_thread) && first.is_multiple_of(GROUP) && n > 0 {
+                copies_from.get_or_insert((first, self.asm.kernel.body.len()));
+            }
             let together = self.are_together(*role, info);
             let (copies, each) = match together {
                 true => (1, info.replicas as u32),
@@ -283,6 +288,9 @@ impl Select<'_> {
                 }
             }
         }
+        if let Some((first, place)) = copies_from.filter(|_| self.once.is_some()) {
+            self.put_first(dispatch, place, (uniform, first), done);
+        }
         self.asm.place(done);
         self.fetch_maps_at(begin);
         // It ends when all roles have: what comes next is done by all threads again.
@@ -292,6 +300,21 @@ impl Select<'_> {
             self.barrier();
         }
         Ok(())
+    }
+
+    /// Puts the code of the last roles, from a place and a warp on, before that of the others. Where a block
+    /// has one tile all code is new to the multiprocessor, which fetches what follows by itself but not
+    /// what is jumped to: those who copy are waited for by all.
+    fn put_first(&mut self, dispatch: usize, place: usize, (warp, first): (Reg, u32), done: Label) {
+        let last = self.asm.kernel.body.split_off(place);
+        let others = self.asm.kernel.body.split_off(dispatch);
+        let past = self.asm.label();
+        let before = self.asm.setp(Cmp::Lt, Ty::U32, warp, Opnd::Int(first.into()));
+        self.asm.when(before, true, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
+        self.asm.kernel.body.extend(last);
+        self.asm.emit(Inst::Bra { to: done, uniform: false });
+        self.asm.place(past);
+        self.asm.kernel.body.extend(others);
     }
 
     /// Warps from one on go elsewhere.

@@ -8,6 +8,7 @@ use super::{Repr, Select};
 use crate::inst::*;
 use tessera_diag::Diagnostics;
 use tessera_ir::OpId;
+use tessera_staged::StagedOp;
 use tessera_staged::ops::tiles::{LEAST_PAIRED, Order, order_of};
 
 /// A number to divide by, with its reciprocal.
@@ -160,21 +161,107 @@ impl Select<'_> {
         Some(far)
     }
 
+    /// The grid of a loop in teams.
+    fn grid_of(&mut self, id: OpId) -> Vec<Reg> {
+        let values = self.func.ops[id].group("grid").to_vec();
+        let mut grid = Vec::new();
+        for v in values {
+            let n = self.scalar(v);
+            let n = self.asm.int(Alu::Max, Ty::S64, &[n.into(), Opnd::Int(0)]);
+            grid.push(self.asm.cvt(Ty::U32, Ty::U64, None, n));
+        }
+        self.in_teams(grid)
+    }
+
+    /// The one tile of each block: there are as many of these as tiles, so that all have one. Found once
+    /// for all roles, before they meet.
+    pub fn place_once(&mut self) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let tiles = func.walk().into_iter().find(|&id| func.ops[id].code == StagedOp::Tiles);
+        let Some(id) = tiles else { return Ok(()) };
+        let order = order_of(func, id).or_else(|why| self.unsupported(id, why))?;
+        if order.once {
+            let at = self.only_tile(id, order);
+            self.once = Some((func.ops[id].group("grid").to_vec(), at));
+        }
+        Ok(())
+    }
+
+    fn only_tile(&mut self, id: OpId, order: Order) -> Vec<Reg> {
+        let grid = self.grid_of(id);
+        let mut number = self.block_id();
+        let together = self.asm.kernel.cluster;
+        if together > 1 {
+            let by = Opnd::Int(together.trailing_zeros().into());
+            number = self.asm.int(Alu::Shr, Ty::U32, &[number.into(), by]);
+        }
+        let at = match order.band() {
+            Some(_) => {
+                let walk = self.walk_of(order, grid);
+                self.coordinates(&walk, number)
+            }
+            None => {
+                let mut at = vec![number; grid.len()];
+                for axis in (1..grid.len()).rev() {
+                    let by = self.asm.int(Alu::Max, Ty::U32, &[grid[axis].into(), Opnd::Int(1)]);
+                    let q = self.asm.int(Alu::Div, Ty::U32, &[number.into(), by.into()]);
+                    let whole = self.asm.int(Alu::MulLo, Ty::U32, &[q.into(), by.into()]);
+                    at[axis] = self.asm.int(Alu::Sub, Ty::U32, &[number.into(), whole.into()]);
+                    number = q;
+                }
+                at[0] = number;
+                if order.longest_first {
+                    let last = self.asm.int(Alu::Sub, Ty::U32, &[grid[0].into(), Opnd::Int(1)]);
+                    at[0] = self.asm.int(Alu::Sub, Ty::U32, &[last.into(), number.into()]);
+                }
+                at
+            }
+        };
+        let at = self.in_team(at);
+        at.into_iter().map(|at| self.asm.cvt(Ty::U64, Ty::U32, None, at)).collect()
+    }
+
+    /// The body for the one tile of this block.
+    fn tiles_once(&mut self, id: OpId, order: Order) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        if self.crew.by_tiles {
+            return self.unsupported(
+                id,
+                "expected no replicas that divide tiles, of which a block has one",
+            );
+        }
+        let known = self.once.clone().filter(|(grid, _)| grid == op.group("grid"));
+        let at = match known {
+            Some((_, at)) => at,
+            None => self.only_tile(id, order),
+        };
+        let body = op.regions[0];
+        let args = func.blocks[body].args.clone();
+        let (axes, carried) = args.split_at(op.group("grid").len());
+        for (&v, at) in axes.iter().zip(at) {
+            self.set(v, Repr::Scalar(at));
+        }
+        for (&arg, &init) in carried.iter().zip(op.group("init")) {
+            let repr = self.repr(init).clone();
+            self.set(arg, repr);
+        }
+        self.block(body)?;
+        for (&v, repr) in op.results.iter().zip(self.yielded(body)) {
+            let repr = self.repr(repr).clone();
+            self.set(v, repr);
+        }
+        Ok(())
+    }
+
     pub fn tiles(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
         let order = order_of(func, id).or_else(|why| self.unsupported(id, why))?;
-        let grid: Vec<Reg> = op
-            .group("grid")
-            .to_vec()
-            .iter()
-            .map(|&v| {
-                let n = self.scalar(v);
-                let n = self.asm.int(Alu::Max, Ty::S64, &[n.into(), Opnd::Int(0)]);
-                self.asm.cvt(Ty::U32, Ty::U64, None, n)
-            })
-            .collect();
-        let grid = self.in_teams(grid);
+        if order.once {
+            return self.tiles_once(id, order);
+        }
+        let grid = self.grid_of(id);
         let total = grid[1..]
             .iter()
             .fold(grid[0], |all, n| self.asm.int(Alu::MulLo, Ty::U32, &[all.into(), (*n).into()]));

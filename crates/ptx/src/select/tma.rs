@@ -11,7 +11,7 @@ use super::{Repr, Select, View};
 use crate::code::{MAP_ALIGN, MAP_BYTES, MapRecipe};
 use crate::inst::*;
 use crate::module::Param;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type};
 use tessera_layout::Shared;
@@ -208,16 +208,17 @@ impl Select<'_> {
         if let Some(&r) = self.map_addresses.get(&number) {
             return r;
         }
-        if self.crew.one_thread {
-            self.early_maps.insert(number);
+        if self.crew.role.is_some() {
+            self.early_maps.insert((!self.crew.one_thread, number));
         }
         let r = self.head(|me| me.asm.param_address(&format!("map{number}")));
         self.map_addresses.insert(number, r);
         r
     }
 
-    /// Asks for the maps that roles of one thread use, from a place on where nobody has begun to wait: they
-    /// are on their way while barriers are made and threads meet.
+    /// Asks for the maps that roles use, from a place on where nobody has begun to wait: they are on their
+    /// way while barriers are made and threads meet. Those that rings are filled by come first; one that
+    /// results leave by would be waited for at the end, when nothing else is under way.
     pub fn fetch_maps_at(&mut self, place: usize) {
         let early = std::mem::take(&mut self.early_maps);
         if early.is_empty() {
@@ -227,7 +228,8 @@ impl Select<'_> {
         let tid = self.tid();
         let first = self.below(tid, 1);
         self.by_leader(Some(first), |asm| {
-            for number in early {
+            let mut asked = BTreeSet::new();
+            for (_, number) in early.into_iter().filter(|(_, n)| asked.insert(*n)) {
                 let map = asm.param_address(&format!("map{number}"));
                 asm.emit(Inst::PrefetchMap { map });
             }

@@ -15,7 +15,7 @@ use judge::{assembled, tools};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
 use tessera_ptx::interp::Copies;
-use tessera_ptx::{Code, Inst, PtxCaps, compile, usual_classes};
+use tessera_ptx::{Alu, Code, Inst, PtxCaps, Shape, compile, usual_classes};
 use tessera_target::frame::Frame;
 
 fn hopper() -> Emulated {
@@ -117,6 +117,36 @@ fn whatever_comes_first() {
             machine.options.seed = seed;
             check_on(machine, &form, (200, 200, 264), ROWS);
         }
+    }
+}
+
+/// Launches with a block for each group: alone and in clusters, also where a grid ends inside of one, along
+/// every axis, with sums of no turn, and whatever comes first.
+#[test]
+fn one_group_for_each_block() {
+    for cluster in [None, Some([2, 1]), Some([1, 2]), Some([2, 2])] {
+        let form =
+            Form { out: DType::BF16, cluster, once: true, ..Form::new(DType::BF16, (64, 128, 64)) };
+        for size in [(200, 400, 200), (64, 128, 1000), (136, 8, 0)] {
+            let staged = check(&form, size, ROWS);
+            // Nothing lies in boxes where there is nothing.
+            let engine = size.2 > 0;
+            assert_eq!(staged.contains("order = once"), engine, "{staged}");
+            assert!(!staged.contains("raster"), "{staged}");
+        }
+        for seed in 0..3 {
+            let mut machine = hopper();
+            machine.options.copies = Copies::Random;
+            machine.options.seed = seed;
+            check_on(machine, &form, (200, 264, 136), ROWS);
+        }
+        let code = code_of(&form.text());
+        let divisions = |i: &&Inst| matches!(i, Inst::Alu { op: Alu::Div, .. });
+        assert_eq!(code.kernel().instructions().filter(divisions).count(), 1);
+        assert!(matches!(code.shape, Shape::Once { .. }));
+        // Barriers have a fence of their own, and nothing else was written.
+        let slow = |i: &&Inst| matches!(i, Inst::ClusterArrive { release: true });
+        assert_eq!(code.kernel().instructions().filter(slow).count(), 0);
     }
 }
 

@@ -134,6 +134,8 @@ pub struct Form {
     pub cluster: Option<[i64; 2]>,
     /// How warpgroups share the work, where that is pinned.
     pub roles: Option<&'static str>,
+    /// Whether each block takes one group.
+    pub once: bool,
 }
 
 impl Form {
@@ -151,6 +153,7 @@ impl Form {
             off: None,
             cluster: None,
             roles: None,
+            once: false,
         }
     }
 
@@ -161,7 +164,9 @@ impl Form {
         let off = self.off.map(|name| format!("off = [{name}]"));
         let roles = self.roles.map(|word| format!("roles = {word}"));
         let cluster = self.cluster.map(|[m, n]| format!("cluster_m = {m}, cluster_n = {n}"));
-        let said: Vec<String> = stages.into_iter().chain(cluster).chain(roles).chain(off).collect();
+        let once = self.once.then(|| "persistent = false".to_string());
+        let pins = [stages, cluster, roles, once, off];
+        let said: Vec<String> = pins.into_iter().flatten().collect();
         let config = match said.is_empty() {
             true => String::new(),
             false => format!(", config = {{{}}}", said.join(", ")),

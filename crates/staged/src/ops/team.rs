@@ -45,6 +45,20 @@ impl Team {
         tiles.and_then(|id| Self::of_tiles(func, id).ok()).unwrap_or_default()
     }
 
+    /// Along the axes of the launch's grid, in their order; those of a loop may be in another.
+    pub fn along_launch(func: &Func<Staged>) -> [u32; 3] {
+        let team = Self::of(func);
+        let mut out = [1; 3];
+        let tiles = func.walk().into_iter().find(|&id| func.ops[id].code == StagedOp::Tiles);
+        let grid = tiles.map_or(&[][..], |id| func.ops[id].group("grid"));
+        for (place, &v) in grid.iter().enumerate() {
+            let axis = func.def(v).and_then(|op| op.attr("axis")?.as_int());
+            let axis = axis.and_then(|a| usize::try_from(a).ok()).unwrap_or(place);
+            out[axis.min(2)] = team.shape[place];
+        }
+        out
+    }
+
     pub fn blocks(&self) -> u32 {
         self.shape.iter().product()
     }

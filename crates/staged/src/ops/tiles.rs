@@ -8,6 +8,8 @@ use tessera_ir::{Attr, Func, OpErrors, OpId, Type, Value};
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub struct Order {
     pub dynamic: bool,
+    /// A block takes one tile: a launch has as many blocks as there are tiles.
+    pub once: bool,
     /// A block takes two tiles in a row, where there are enough of them.
     pub pairs: bool,
     /// The axis that is walked first, in groups of so many.
@@ -19,12 +21,14 @@ pub struct Order {
 
 pub fn order_of(func: &Func<Staged>, id: OpId) -> Result<Order, String> {
     let op = &func.ops[id];
-    let (dynamic, pairs) = match op.attr("order").and_then(Attr::as_word) {
-        None | Some("static") => (false, false),
-        Some("dynamic") => (true, false),
-        Some("pairs") => (false, true),
+    let word = op.attr("order").and_then(Attr::as_word);
+    let (dynamic, pairs, once) = match word {
+        None | Some("static") => (false, false, false),
+        Some("dynamic") => (true, false, false),
+        Some("pairs") => (false, true, false),
+        Some("once") => (false, false, true),
         Some(other) => {
-            return Err(format!("expected `order` static, pairs or dynamic, got {other}"));
+            return Err(format!("expected `order` static, pairs, dynamic or once, got {other}"));
         }
     };
     let raster = match op.attr("raster").and_then(Attr::as_word) {
@@ -37,7 +41,13 @@ pub fn order_of(func: &Func<Staged>, id: OpId) -> Result<Order, String> {
     };
     let longest_first = op.attr("longest_first").and_then(Attr::as_bool).unwrap_or(false);
     let team = Team::of_tiles(func, id)?;
-    Ok(Order { dynamic, pairs, raster, longest_first, team })
+    Ok(Order { dynamic, once, pairs, raster, longest_first, team })
+}
+
+/// Whether each block of a launch takes one tile, and there are as many as tiles.
+pub fn is_once(func: &Func<Staged>) -> bool {
+    let tiles = func.walk().into_iter().find(|&id| func.ops[id].code == StagedOp::Tiles);
+    tiles.is_some_and(|id| order_of(func, id).is_ok_and(|order| order.once))
 }
 
 fn raster(word: &str) -> Option<(usize, i64)> {
@@ -81,6 +91,9 @@ impl Order {
     /// The cluster that takes a team, or the block that takes a tile, where it does not depend on who is
     /// free.
     pub fn block_of(&self, number: i64, total: i64, blocks: i64) -> i64 {
+        if self.once {
+            return number;
+        }
         let blocks = blocks.max(1);
         let paired = self.pairs && total >= LEAST_PAIRED.saturating_mul(blocks);
         (if paired { number / 2 } else { number }) % blocks
@@ -202,6 +215,8 @@ mod tests {
             |total: i64| -> Vec<i64> { (0..total).map(|n| order.block_of(n, total, 2)).collect() };
         assert_eq!(takers(7), [0, 0, 1, 1, 0, 0, 1]);
         assert_eq!(takers(5), [0, 1, 0, 1, 0]);
+        let once = Order { once: true, ..Order::default() };
+        assert!((0..5).all(|n| once.block_of(n, 5, 5) == n));
     }
 
     #[test]

@@ -7,14 +7,15 @@
 //! stored by the threads. Where there is no room for that, tiles are stored from where they are.
 //!
 //! In pieces, a tile goes through memory of one or two of them, which leaves rings more of it; that is
-//! for `defer`, which puts time between one piece and the next.
+//! for `defer`, which puts time between one piece and the next, and for blocks with one group where a ring
+//! has more slots so.
 
 use super::super::Staging;
 use super::super::seeds::{extents, useful};
 use super::super::threads::Team;
 use super::encode::boxed;
 use super::flow::users;
-use super::{Refusal, budget, feeds};
+use super::{Refusal, budget, feeds, tiles};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, Builder, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_layout::{Layout, Shared};
@@ -34,6 +35,20 @@ enum Way<T> {
     Rows(T),
     /// By the copy engine, one piece after another.
     Pieces(T, Cut),
+}
+
+impl Way<Type> {
+    /// Bytes of the memory.
+    fn bytes(&self) -> u32 {
+        let bytes = |ty: &Type| match ty {
+            Type::Smem { layout, .. } => layout.bytes(),
+            _ => 0,
+        };
+        match self {
+            Way::Boxes(ty) | Way::Rows(ty) => bytes(ty),
+            Way::Pieces(ty, cut) => bytes(ty).next_multiple_of(budget::ALIGN) * cut.buffers(),
+        }
+    }
 }
 
 /// How a tile is cut into pieces.
@@ -69,22 +84,20 @@ pub fn epilogue(
     let mut staged: BTreeMap<OpId, Way<Type>> = BTreeMap::new();
     for id in func.walk() {
         let Some(way) = memory_for(func, staging, team, id) else { continue };
-        let way = match (way, in_pieces) {
-            (Way::Boxes(whole), true) => match cut(func, staging, id) {
-                Some((piece, cut)) => Way::Pieces(piece, cut),
-                None => Way::Boxes(whole),
-            },
-            (way, _) => way,
+        let with = |way: &Way<Type>| other.next_multiple_of(budget::ALIGN) + way.bytes();
+        let fit = |way: &Way<Type>| budget::fit(staging, &plan, with(way), most);
+        let way = match way {
+            Way::Boxes(whole) if in_pieces || tiles::is_alone(&func.attrs) => {
+                let whole = Way::Boxes(whole);
+                let pieces = cut(func, staging, id).map(|(piece, cut)| Way::Pieces(piece, cut));
+                match pieces {
+                    Some(pieces) if in_pieces || fit(&pieces) > fit(&whole) => pieces,
+                    _ => whole,
+                }
+            }
+            way => way,
         };
-        let bytes = |ty: &Type| match ty {
-            Type::Smem { layout, .. } => layout.bytes(),
-            _ => 0,
-        };
-        let bytes = match &way {
-            Way::Boxes(ty) | Way::Rows(ty) => bytes(ty),
-            Way::Pieces(ty, cut) => bytes(ty).next_multiple_of(budget::ALIGN) * cut.buffers(),
-        };
-        let with = other.next_multiple_of(budget::ALIGN) + bytes;
+        let with = with(&way);
         // What only some groups store is not worth a slot.
         let rarely = path(func, func.ops[id].block).iter().any(|(p, _)| is_branch(func, *p));
         let least = if rarely { budget::fit(staging, &plan, other, most) } else { slots };

@@ -11,7 +11,7 @@ mod plan;
 pub use plan::{Plan, plan};
 
 use super::super::{Off, Staging, Step};
-use super::{Refusal, budget, flow};
+use super::{Refusal, budget, flow, tiles};
 use plan::Ring;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
@@ -34,10 +34,13 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
     let mut state = State { plan: &plan, rings, counters };
     state.block(&mut rw, func.body, body);
     let mut new = rw.new;
-    if !Off::of(func).has(Step::Raster) {
-        budget::set_raster(&mut new, staging);
+    // Groups that all run at once are in no order.
+    if !tiles::is_alone(&func.attrs) {
+        if !Off::of(func).has(Step::Raster) {
+            budget::set_raster(&mut new, staging);
+        }
+        budget::set_order(&mut new);
     }
-    budget::set_order(&mut new);
     Ok(new)
 }
 

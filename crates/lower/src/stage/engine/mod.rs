@@ -137,6 +137,9 @@ fn in_turns(
     if [Step::Tiles, Step::Feeds, Step::Roles].into_iter().any(|step| off.has(step)) {
         return Err("there are no roles, or no loop over groups".into());
     }
+    if tiles::is_alone(&func.attrs) {
+        return Err("each block has one group".into());
+    }
     let built = built(func, staging, slots, cluster, false)?;
     let built = built.expect("only stores that are put off may be missing");
     let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
@@ -151,7 +154,10 @@ fn attempt(
     slots: u32,
     cluster: Option<[u32; 3]>,
 ) -> Result<Built, Refusal> {
-    if !Off::of(func).has(Step::Defer)
+    // Where each block has one group there is no next one that a store could be put off to.
+    let next = !tiles::is_alone(&func.attrs);
+    if next
+        && !Off::of(func).has(Step::Defer)
         && let Ok(Some(built)) = built(func, staging, slots, cluster, true)
         && budget::has_room(&built.0)
     {

@@ -1,11 +1,22 @@
 //! The persistent loop: a block takes one group of the launch after another.
 //!
 //! Before: a valid function for one group. After: the same in `tiles`, which hands it the group's
-//! coordinates. What does not depend on them is computed once.
+//! coordinates. What does not depend on them is computed once. Where the schedule says that launches have
+//! no more groups than run at once (`persistent = false`), each block takes one, and what a loop over
+//! several would need is left out: how groups are numbered, and stores that wait for the next.
 
-use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_ir::{Attr, Attrs, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
+
+/// What a schedule pins to say so.
+const PERSISTENT: &str = "persistent";
+
+/// Whether each block takes one group.
+pub fn is_alone(attrs: &Attrs) -> bool {
+    let config = attrs.get("config").and_then(Attr::as_dict);
+    config.and_then(|c| c.get(PERSISTENT)).and_then(Attr::as_bool) == Some(false)
+}
 
 pub fn tiles(func: &StagedFunc) -> StagedFunc {
     let mut rw = Rewriter::new(func);
@@ -32,7 +43,8 @@ pub fn tiles(func: &StagedFunc) -> StagedFunc {
     }
     let mut build = rw.builder(body, loc.clone());
     let spec = OpSpec::new(StagedOp::Tiles, &[]).group("grid", &extents);
-    let spec = spec.attr("order", Attr::word("static")).results(Vec::new());
+    let order = if is_alone(&func.attrs) { "once" } else { "static" };
+    let spec = spec.attr("order", Attr::word(order)).results(Vec::new());
     let new = build.op(spec).expect("it has no results");
     let block = rw.new.ops[new].regions[0];
     let ids: Vec<Value> = (0..axes)

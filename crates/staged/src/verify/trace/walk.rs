@@ -360,7 +360,7 @@ impl Walker<'_> {
             Some(total) => total,
             None => MOST_TILES * i64::from(self.ask()),
         };
-        let blocks = (total + MOST_TILES - 1) / MOST_TILES;
+        let blocks = if order.once { total } else { (total + MOST_TILES - 1) / MOST_TILES };
         let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
         let (mut number, mut turn, mut first) = (0, 0, true);
         while number < total {
