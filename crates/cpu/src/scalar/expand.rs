@@ -9,6 +9,9 @@ use tessera_numerics::{DType, ExpOp, Expansion, Scalar, ScalarFn, Slot};
 /// Lanes of f32 in the widest register.
 const WIDEST: u32 = 16;
 
+/// Some of the lanes of a vector.
+type Part<'a> = &'a dyn Fn(Val) -> Val;
+
 impl Scalars<'_> {
     /// The operations of an expansion one after another, on vectors. They are emitted as the
     /// formula's `f32` form computes them: a bitcast leaves a NaN as it is, shift counts are below
@@ -119,7 +122,7 @@ impl Scalars<'_> {
     }
 
     /// What has an instruction for fewer lanes, in two parts.
-    fn by_halves(&self, lanes: u32, one: &dyn Fn(&dyn Fn(Val) -> Val) -> Val) -> Val {
+    fn by_halves(&self, lanes: u32, one: &dyn Fn(Part<'_>) -> Val) -> Val {
         let ir = self.ir;
         let half = |from: u32| {
             let which: Vec<u32> = (from..from + lanes / 2).collect();
