@@ -27,6 +27,11 @@ class oracle:
         _mode.reset(self._token)
 
 
+def compiles() -> bool:
+    """Whether functions run as compiled code here."""
+    return _mode.get() == "compiled"
+
+
 class Runner:
     """A traced function that is ready to run, on host arrays or on those of a device."""
 

@@ -63,7 +63,7 @@ def _gelu(x: Any, approximate: bool) -> Any:
     if approximate:
         # 1 + tanh(u) = 2 sigmoid(2u), which does not cancel where u is negative.
         twice = math.sqrt(8.0 / math.pi)
-        out = x * xp.sigmoid(x * (x * x * (0.044715 * twice) + twice))
+        out = x * xp.sigmoid(x * xp.fma(x * x, 0.044715 * twice, twice))
     else:
         out = x * 0.5 * (xp.erf(x * math.sqrt(0.5)) + 1.0)
     return _down(out, dtype)
@@ -141,10 +141,14 @@ def layernorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5, *
     x, dtype = _up(x)
     far = x - xp.mean(x, -1, keepdims=True)
     out = far * xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps)
-    if scale is not None:
-        out = out * p.cast(_parameter(scale, x, "scale"), x._dtype)
-    if shift is not None:
-        out = out + p.cast(_parameter(shift, x, "shift"), x._dtype)
+    factor = None if scale is None else p.cast(_parameter(scale, x, "scale"), x._dtype)
+    more = None if shift is None else p.cast(_parameter(shift, x, "shift"), x._dtype)
+    if factor is not None and more is not None:
+        out = xp.fma(out, factor, more)
+    elif factor is not None:
+        out = out * factor
+    elif more is not None:
+        out = out + more
     return _down(out, dtype, out_dtype)
 
 

@@ -14,8 +14,8 @@ from . import _core, _tree
 from ._declared import annotations_of, extents, types_of
 from ._dims import Sizes, bare
 from ._errors import TesseraWarning
-from ._execute import Runner, device_of, on_device, ordinal_of
-from ._profile import PROFILES
+from ._execute import Runner, compiles, device_of, on_device, ordinal_of
+from ._profile import PROFILES, current as profile_now
 from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, tracing
 
 #: So many traces of one function are probably not wanted.
@@ -137,6 +137,10 @@ class Jitted:
         self._declared = annotations_of(fn)
         self._bindings: dict[str, int] = options["bindings"] or {}
         self._why: list[str] = []
+        #: Calls like earlier ones; those with arguments that stand for themselves are Python's.
+        self._calls = None if static_argnums or static_argnames else _core.Calls()
+        self._recorded: set[Any] = set()
+        self._fixed_profile = self._profile()
 
     def __get__(self, owner: Any, _kind: type | None = None) -> Any:
         return self if owner is None else functools.partial(self, owner)
@@ -161,6 +165,9 @@ class Jitted:
         return key, leaves, form, (fixed_args, fixed_names)
 
     def _find(self, args: tuple, kwargs: dict) -> tuple[Traced, list]:
+        return self._look_up(args, kwargs)[:2]
+
+    def _look_up(self, args: tuple, kwargs: dict) -> tuple[Traced, list, Any]:
         key, leaves, form, (fixed_args, fixed_names) = self._split(args, kwargs)
         found = self._traces.get(key)
         if found is None:
@@ -187,7 +194,7 @@ class Jitted:
             )
             self._forms.setdefault(form_key, []).append(found)
         self._traces[key] = found
-        return found, leaves
+        return found, leaves, key
 
     def _open(self, key: Any, moving: tuple, rest: dict, paths: list[str]) -> tuple[list | None, dict[str, int]]:
         """The shapes of the arguments with the names that annotations give extents, and what the names are."""
@@ -238,10 +245,28 @@ class Jitted:
         if current() is not None:
             # Inside of a trace: a part of it.
             return self._fn(*args, **kwargs)
-        found, leaves = self._find(args, kwargs)
+        calls = self._calls if _tree.plain and compiles() else None
+        if calls is not None:
+            profile = profile_now() if self._fixed_profile is None else self._fixed_profile
+            done = calls.run(args, kwargs, profile)
+            if done is not None:
+                return done
+        found, leaves, key = self._look_up(args, kwargs)
         if found.gifts is None:
             found.gifts = self._given(args) or set()
-        return found.run(leaves, found.gifts, converter(leaves))
+        convert = converter(leaves)
+        if calls is None or convert is not None or (key, profile) in self._recorded:
+            return found.run(leaves, found.gifts, convert)
+        self._recorded.add((key, profile))
+        arrays = [v for v in leaves if is_array(v)]
+        held = arrays + found.captured
+        made = found.runner(held)
+        result = _tree.unflatten(found.form, made)
+        if len(arrays) == len(leaves) and device_of(arrays) is None:
+            runner = found.runner
+            run = runner.compiled(None, runner.sizes(held))
+            calls.remember(args, kwargs, profile, run, runner._kernels, found.captured, result, made)
+        return result
 
     def _given(self, args: tuple) -> set[int] | None:
         """The leaves of the arguments that are donated."""
@@ -305,6 +330,9 @@ class Jitted:
     def cache_clear(self) -> None:
         self._traces.clear()
         self._forms.clear()
+        self._recorded.clear()
+        if self._calls is not None:
+            self._calls.clear()
 
 
 def _unhashable(v: Any) -> bool:

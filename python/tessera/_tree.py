@@ -15,6 +15,9 @@ from . import _core
 _REGISTERED: dict[type, tuple[Callable, Callable]] = {}
 #: Classes whose instances were found to be leaves: a training step looks at a thousand of them.
 _LEAVES: set[type] = set()
+#: Classes that calls are taken apart by without Python (`_core.Calls`), and whether that is what they mean.
+_PLAIN = (tuple, list, dict, type(None), numpy.ndarray, float, int, bool)
+plain = True
 
 
 class TreeDef(NamedTuple):
@@ -42,8 +45,10 @@ _NONE = object()
 def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], unflatten: Callable[[Any, list], Any]) -> None:
     """Makes instances of a class trees: ``flatten(x)`` gives ``(children, meta)`` with hashable ``meta``;
     ``unflatten(meta, children)`` makes it again."""
+    global plain
     _REGISTERED[kind] = (flatten, unflatten)
     _LEAVES.clear()
+    plain = plain and kind not in _PLAIN
 
 
 def _sorted_keys(tree: dict) -> list:

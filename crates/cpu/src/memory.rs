@@ -226,12 +226,23 @@ impl Access<'_> {
     /// nothing was written.
     pub fn stream(&self, s: &Scalars<'_>, code: Val, on_lines: bool) -> bool {
         let ir = s.ir;
-        let whole = self.lanes * self.mem.dtype.bytes() as u32 == 64;
+        let per_line = 64 / self.mem.dtype.bytes() as u32;
+        let whole = self.lanes.is_multiple_of(per_line);
         if !self.mem.stream || !whole || self.mask.is_some() || self.checked.contains(&true) {
             return false;
         }
         let Address::Row(p) = self.address(ir) else { return false };
-        let past = |ir: &Ir| ir.non_temporal(ir.store(code, p, 64));
+        let past = |ir: &Ir| {
+            for line in 0..self.lanes / per_line {
+                let lanes: Vec<u32> = (per_line * line..per_line * (line + 1)).collect();
+                let one = if lanes.len() as u32 == self.lanes {
+                    code
+                } else {
+                    ir.shuffle(code, code, &lanes)
+                };
+                ir.non_temporal(ir.store(one, ir.offset_const(p, 64 * i64::from(line)), 64));
+            }
+        };
         if on_lines {
             past(ir);
             return true;

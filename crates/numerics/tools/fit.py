@@ -51,6 +51,10 @@ def g_exp(r):  # e^r = 1 + r + r^2/2 + r^3 g(r)
     return series(D(1) / 6, lambda k: r / (k + 3))
 
 
+def g_power(r):  # e^r = 1 + r + r^2 g(r)
+    return series(D(1) / 2, lambda k: r / (k + 2))
+
+
 def g_log(f):  # log(1+f) = f - f^2/2 + f^3 g(f)
     if abs(f) < D("0.05"):
         return sum((-f) ** k / (k + 3) for k in range(40))
@@ -96,6 +100,7 @@ PAIRED = {"ERFC"}
 # g(t), interval, degree, weight(t): the error that counts is the weight times the error of g.
 TABLE = {
     "EXP": (g_exp, "-0.3467", "0.3467", 4, lambda r: abs(r) ** 3 + D("1e-5")),
+    "POWER": (g_power, "-0.3467", "0.3467", 4, lambda r: (abs(r) ** 2 + D("1e-5")) / r.exp()),
     "LOG": (g_log, "-0.2930", "0.4143", 9, lambda f: abs(f) ** 2 + D("1e-4")),
     "SIN": (g_sin, "0", "0.6170", 3, lambda t: t + D("1e-3")),
     "COS": (g_cos, "0", "0.6170", 3, lambda t: t * t + D("1e-4")),

@@ -29,6 +29,32 @@ struct NdArray {
 }
 
 const WRITEABLE: c_int = 0x0400;
+const ROW_MAJOR: c_int = 0x0001;
+
+/// What a NumPy array says of itself.
+pub struct NdHead<'a, 'py> {
+    pub data: *mut u8,
+    pub dims: &'a [isize],
+    pub dtype: Bound<'py, PyAny>,
+    pub row_major: bool,
+}
+
+/// Whether a value is an array of NumPy's own class.
+pub fn is_ndarray(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(value.get_type().is(ndarray(value.py())?))
+}
+
+/// Of a value that is an array of NumPy's own class.
+pub fn head<'a, 'py>(value: &'a Bound<'py, PyAny>) -> NdHead<'a, 'py> {
+    // SAFETY: as in `numpy`, for as long as the value is borrowed.
+    unsafe {
+        let head = &*value.as_ptr().cast::<NdArray>();
+        let rank = head.rank as usize;
+        let dims = if rank == 0 { &[][..] } else { std::slice::from_raw_parts(head.dims, rank) };
+        let dtype = Bound::from_borrowed_ptr(value.py(), head.descr);
+        NdHead { data: head.data, dims, dtype, row_major: head.flags & ROW_MAJOR != 0 }
+    }
+}
 
 /// An object as an argument. What it borrows from the object lives as long as `keep` does.
 pub fn argument<'py>(

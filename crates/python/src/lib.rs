@@ -47,7 +47,7 @@ mod _core {
     };
     #[pymodule_export]
     use crate::graph::{
-        Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute, dim_value,
+        Calls, Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute, dim_value,
         safetensors_load, safetensors_save,
     };
     #[pymodule_export]

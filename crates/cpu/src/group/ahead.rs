@@ -15,6 +15,8 @@ use tessera_tile::{Atom, TileOp, linear_of};
 const BUSY: u32 = 12;
 /// How many bytes ahead a block that is read once is fetched.
 const FAR: i64 = 2048;
+/// A block of so many bytes stays in the first cache.
+const NEAR: i64 = 16 << 10;
 
 #[derive(Default)]
 pub struct Ahead {
@@ -41,7 +43,9 @@ impl<'a> Group<'a> {
         let weight: u32 = roots.iter().map(|(v, _)| self.plan.weight(*v)).sum();
         for &id in &loads {
             // Read once, beside much work: the processor's own looking ahead ends at each page.
-            if self.plan.nests(func.ops[id].result()) == 1 && weight > BUSY {
+            // What every group reads is in the caches from the first one on.
+            let anew = self.next_group(id).is_some() || self.bytes(id) > NEAR;
+            if self.plan.nests(func.ops[id].result()) == 1 && weight > BUSY && anew {
                 self.ahead.now.insert(id, (self.ir.c64(FAR), 3));
                 continue;
             }
@@ -57,9 +61,13 @@ impl<'a> Group<'a> {
 
     /// To the first cache, or only to the second where a block would fill the first.
     fn nearness(&self, id: OpId) -> i32 {
+        if self.bytes(id) <= NEAR { 3 } else { 2 }
+    }
+
+    /// The size of a load's block.
+    fn bytes(&self, id: OpId) -> i64 {
         let ty = self.func.ty(self.func.ops[id].result());
-        let bytes = super::shape_of(ty).iter().product::<i64>() * ty.dtype().bytes() as i64;
-        if bytes <= 16 << 10 { 3 } else { 2 }
+        super::shape_of(ty).iter().product::<i64>() * ty.dtype().bytes() as i64
     }
 
     /// How far it is from a load's block to the next group's.

@@ -9,6 +9,7 @@ mod plan;
 mod product;
 mod reduce;
 mod sequence;
+mod several;
 mod sink;
 mod turn;
 mod whole;

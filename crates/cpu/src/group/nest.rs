@@ -207,6 +207,12 @@ impl<'a> Group<'a> {
                 let (x, by) = (self.eval(n, &inputs[0]), self.eval(n, &inputs[1]));
                 self.divide(x, by)
             }
+            TileOp::Ew(ScalarFn::Neg) if let Some(product) = self.only_product(op.operands[0]) => {
+                let args = self.level_inputs(n, product, map);
+                // One instruction: adding -0 changes no bit of what the negated product would be.
+                let nothing = self.ir.const_float(self.ir.ty(args[0]), -0.0);
+                self.ir.fma(self.ir.fneg(args[0]), args[1], nothing)
+            }
             TileOp::Ew(f) => {
                 let args = self.level_inputs(n, id, map);
                 self.s.apply(f, dtype(0), &args)
@@ -233,6 +239,17 @@ impl<'a> Group<'a> {
             }
             _ => unreachable!("`is_expression` lists these ops"),
         }
+    }
+
+    /// The product of f32 that a value is, where it is computed for one user and the machine has
+    /// fused operations.
+    fn only_product(&self, v: Value) -> Option<OpId> {
+        let func = self.func;
+        let id = func.def_id(v).filter(|_| matches!(self.repr(v), Repr::Expression))?;
+        let alone = self.plan.users(v).len() == 1 && !self.plan.kept.contains(&v);
+        let product = func.ops[id].code == TileOp::Ew(ScalarFn::Mul);
+        let single = func.ty(v).dtype() == DType::F32;
+        (alone && product && single && self.isa.has_fma()).then_some(id)
     }
 
     /// The operands, all with as many lanes as the widest.
@@ -298,7 +315,12 @@ impl<'a> Group<'a> {
             && let Some(&ahead) = self.ahead.now.get(&id)
             && let Some(p) = access.row(self.ir)
         {
-            self.ir.prefetch(self.ir.offset(p, ahead.0), false, ahead.1);
+            // One for each line.
+            let bytes = i64::from(n.lanes) * mem.dtype.bytes() as i64;
+            for line in 0..(bytes / 64).max(1) {
+                let p = self.ir.offset_const(p, 64 * line);
+                self.ir.prefetch(self.ir.offset(p, ahead.0), false, ahead.1);
+            }
         }
         access.load(&self.s, other, self.safe)
     }
@@ -382,7 +404,7 @@ impl<'a> Group<'a> {
             });
             return;
         }
-        for chunk in chunks(extent, self.lanes) {
+        for chunk in self.beside_each_other(n, roots, chunks(extent, self.lanes)) {
             let (lo, hi) = (ir.c64(chunk.first), ir.c64(chunk.first + chunk.count));
             ir.for_range(lo, hi, chunk.step(), &[], |ir, at, _| {
                 n.index[axis] = Some(at);

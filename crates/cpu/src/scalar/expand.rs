@@ -3,8 +3,14 @@
 use super::Scalars;
 use super::shorten::{Scale, Shortened, shorten};
 use crate::isa::Isa;
-use crate::llvm::Val;
+use crate::llvm::{RealCmp, Val};
 use tessera_numerics::{DType, ExpOp, Expansion, Scalar, ScalarFn, Slot};
+
+/// Lanes of f32 in the widest register.
+const WIDEST: u32 = 16;
+
+/// Some of the lanes of a vector.
+type Part<'a> = &'a dyn Fn(Val) -> Val;
 
 impl Scalars<'_> {
     /// The operations of an expansion one after another, on vectors. They are emitted as the
@@ -27,6 +33,9 @@ impl Scalars<'_> {
     fn inverse(&self, d: Val) -> Val {
         let ir = self.ir;
         let (ty, lanes) = (ir.ty(d), self.lanes(d));
+        if lanes > WIDEST {
+            return self.by_halves(lanes, &|part| self.inverse(part(d)));
+        }
         let every = ir.const_int(ir.int(lanes.max(8)), -1);
         let name = format!("llvm.x86.avx512.rcp14.ps.{}", lanes * 32);
         let near = ir.intrinsic(&name, &[], &[d, ir.zero(ty), every]);
@@ -35,7 +44,7 @@ impl Scalars<'_> {
     }
 
     pub(super) fn expand_ops(&self, short: &Shortened, inputs: &[Val]) -> Val {
-        let Shortened { e, live, scales, inverses } = short;
+        let Shortened { e, live, scales, none, same, inverses } = short;
         let lanes = self.lanes(inputs[0]);
         // What is not needed is never read and gets some value.
         let mut slots: Vec<Val> = Vec::with_capacity(e.ops.len());
@@ -48,8 +57,21 @@ impl Scalars<'_> {
                     let is_int = type_of(&n) == DType::I32;
                     let y = at(&y);
                     let n = at(&n);
-                    self.scale(y, if is_int { self.ir.si_to_fp(n, self.ir.ty(y)) } else { n })
+                    let n = if is_int { self.ir.si_to_fp(n, self.ir.ty(y)) } else { n };
+                    let none = none.filter(|_| i + 1 == e.ops.len());
+                    let some = none.map(|s| match &e.ops[s.0 as usize] {
+                        // One comparison instead of one and its opposite; a NaN is some.
+                        ExpOp::Apply { f: ScalarFn::Lt, args }
+                            if type_of(&args[0]) == DType::F32 =>
+                        {
+                            let how = RealCmp::LLVMRealUGE;
+                            self.ir.fcmp(how, at(&args[0]), at(&args[1]))
+                        }
+                        _ => self.ir.not(at(&s)),
+                    });
+                    self.scale(y, n, some)
                 }
+                _ if let Some(s) = same[i] => at(&s),
                 ExpOp::Input(i) => inputs[*i as usize],
                 ExpOp::Const(c) => self.constant(*c, lanes),
                 ExpOp::Apply { f: ScalarFn::Div, args }
@@ -73,22 +95,41 @@ impl Scalars<'_> {
         slots[slots.len() - 1]
     }
 
-    /// Whether [`Scalars::scale`] can be had on so many lanes.
+    /// Whether [`Scalars::scale`] and the estimate of an inverse can be had on so many lanes.
     fn has_scale(&self, lanes: u32) -> bool {
-        self.isa >= Isa::Avx512 && matches!(lanes, 4 | 8 | 16)
+        self.isa >= Isa::Avx512 && (lanes >= 4 && lanes.is_power_of_two())
     }
 
-    /// `y · 2^n` rounded once, for a whole `n`.
-    fn scale(&self, y: Val, n: Val) -> Val {
+    /// `y · 2^n` rounded once, for a whole `n`; zero in lanes that are not `some`.
+    fn scale(&self, y: Val, n: Val, some: Option<Val>) -> Val {
         let ir = self.ir;
         let lanes = self.lanes(y);
-        let every = ir.const_int(ir.int(lanes.max(8)), -1);
-        let mut args = vec![y, n, ir.zero(ir.ty(y)), every];
-        if lanes == 16 {
+        if lanes > WIDEST {
+            return self.by_halves(lanes, &|part| self.scale(part(y), part(n), some.map(part)));
+        }
+        let bits = ir.int(lanes.max(8));
+        let which = match some.map(|some| ir.bitcast(some, ir.int(lanes))) {
+            None => ir.const_int(bits, -1),
+            Some(some) if lanes < 8 => ir.zext(some, bits),
+            Some(some) => some,
+        };
+        let mut args = vec![y, n, ir.zero(ir.ty(y)), which];
+        if lanes == WIDEST {
             // The rounding that is in force.
             args.push(ir.c32(4));
         }
         ir.intrinsic(&format!("llvm.x86.avx512.mask.scalef.ps.{}", lanes * 32), &[], &args)
+    }
+
+    /// What has an instruction for fewer lanes, in two parts.
+    fn by_halves(&self, lanes: u32, one: &dyn Fn(Part<'_>) -> Val) -> Val {
+        let ir = self.ir;
+        let half = |from: u32| {
+            let which: Vec<u32> = (from..from + lanes / 2).collect();
+            one(&|v| ir.shuffle(v, v, &which))
+        };
+        let (low, high) = (half(0), half(lanes / 2));
+        ir.shuffle(low, high, &(0..lanes).collect::<Vec<_>>())
     }
 
     fn basic(&self, f: ScalarFn, of: DType, args: &[Val]) -> Val {

@@ -16,17 +16,37 @@ pub(super) enum Whole {
 
 impl Scalars<'_> {
     pub(super) fn apply_float(&self, f: ScalarFn, dtype: DType, args: &[Val]) -> Val {
-        let ir = self.ir;
-        let a = args[0];
-        let b = args.get(1).copied().unwrap_or(a);
-        let ty = ir.ty(a);
-        let c = |v: f64| ir.const_float(ty, v);
         if dtype == DType::F32
             && self.quick
             && let Some(e) = quick_expansion(f)
         {
             return self.expand_quick(e, args);
         }
+        if f == ScalarFn::Exp {
+            return self.exp(dtype, args[0]);
+        }
+        self.apply_exactly(f, dtype, args)
+    }
+
+    /// `e^x`. Where it is zero for certain, as in what a mask leaves out, nothing is computed from `x`:
+    /// numbers on the way would be denormal, which processors are slow at.
+    fn exp(&self, dtype: DType, x: Val) -> Val {
+        let (ir, ty) = (self.ir, self.ir.ty(x));
+        // Below these e^x is less than half of the least number.
+        let least = if dtype == DType::F32 { -104.0 } else { -746.0 };
+        let none = ir.fcmp(RealCmp::LLVMRealOLT, x, ir.const_float(ty, least));
+        let some = ir.select(none, ir.zero(ty), x);
+        let y = self.apply_exactly(ScalarFn::Exp, dtype, &[some]);
+        ir.select(none, ir.zero(ty), y)
+    }
+
+    /// With the bits of the function's definition.
+    fn apply_exactly(&self, f: ScalarFn, dtype: DType, args: &[Val]) -> Val {
+        let ir = self.ir;
+        let a = args[0];
+        let b = args.get(1).copied().unwrap_or(a);
+        let ty = ir.ty(a);
+        let c = |v: f64| ir.const_float(ty, v);
         if dtype == DType::F32
             && let Some(e) = expansion(f)
         {

@@ -40,6 +40,7 @@ struct Emitter<'b> {
     b: Builder<'b, Tile>,
     body: &'b Body,
     shape: &'b Shape,
+    fit: Fit,
     params: Vec<(ArrayUse, Value)>,
     held: BTreeMap<NodeId, Held>,
     /// Where the group's block begins along each axis.
@@ -68,6 +69,7 @@ pub fn emit(mut body: Body, fit: Fit, loc: &Loc) -> Result<Kernel, String> {
         b,
         body: &body,
         shape: &shape,
+        fit,
         params: listed,
         held: BTreeMap::new(),
         starts: BTreeMap::new(),
@@ -446,8 +448,11 @@ impl Emitter<'_> {
     }
 
     /// `e^x`. Where it is zero for certain, as in what a mask leaves out, nothing is computed from
-    /// `x`: numbers on the way would be denormal, which processors are slow at.
+    /// `x`. Processors see to that by themselves.
     fn exp(&mut self, x: Value) -> Value {
+        if self.fit == Fit::Caches {
+            return self.b.ew(ScalarFn::Exp, &[x]);
+        }
         let ty = self.b.func.ty(x).clone();
         // Below these e^x is less than half of the least number.
         let least = match ty.dtype() {

@@ -15,7 +15,7 @@ pub const LN2_REST: f32 = f32::from_bits(0xb7f40417);
 pub const LOG2_E: f32 = f32::from_bits(0x3fb8aa3b);
 
 /// Adding this brings a number below 2^22 to a whole one, ties to even, in the low bits.
-const WHOLE: f32 = 12_582_912.0;
+pub const WHOLE: f32 = 12_582_912.0;
 
 /// `2^n (1 + r + s)`, where `|r| <= 0.35`.
 pub struct Scaled<T: Real> {

@@ -111,6 +111,41 @@ impl<'py> Arrays<'py> {
     }
 }
 
+impl Executable {
+    /// Runs on arrays of the host; whatever is wrong with them is told.
+    pub fn run_on_host(
+        &self,
+        py: Python<'_>,
+        inputs: &[BufferArg],
+        outputs: &[BufferArg],
+        kernels: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let called = kernels.map(Called::new);
+        let answer = enter(py, || match &called {
+            Some(called) => self.0.run_into(inputs, outputs, &mut HostKernels(&mut &*called)),
+            None => self.0.run_into(inputs, outputs, &mut HostKernels(&mut NoKernels)),
+        });
+        if let Some(error) = called.and_then(Called::raised) {
+            return Err(error);
+        }
+        answer
+    }
+
+    /// Arguments and results that lie row by row, nowhere yet.
+    pub fn templates(&self) -> (Vec<BufferArg>, Vec<BufferArg>) {
+        let one = |ty: &Type| {
+            let dims = ty.static_shape().unwrap_or_default();
+            let mut strides = vec![ty.dtype().bytes() as i64; dims.len()];
+            for axis in (1..dims.len()).rev() {
+                strides[axis - 1] = strides[axis] * dims[axis];
+            }
+            let data = std::ptr::null_mut();
+            BufferArg { data, dims, strides, dtype: ty.dtype(), writable: false }
+        };
+        (self.0.arguments().iter().map(one).collect(), self.0.results().iter().map(one).collect())
+    }
+}
+
 #[pymethods]
 impl Executable {
     /// Runs on arrays that lie row by row, all of them on the host or all on the device that it was
@@ -152,17 +187,7 @@ impl Executable {
                 }
                 Ok(())
             }
-            (Some(Place::Host) | None, false) => {
-                let called = kernels.map(Called::new);
-                let answer = enter(py, || match &called {
-                    Some(called) => self.0.run_into(ins, outs, &mut HostKernels(&mut &*called)),
-                    None => self.0.run_into(ins, outs, &mut HostKernels(&mut NoKernels)),
-                });
-                if let Some(error) = called.and_then(Called::raised) {
-                    return Err(error);
-                }
-                answer
-            }
+            (Some(Place::Host) | None, false) => self.run_on_host(py, ins, outs, kernels),
             (place, _) => {
                 let got = place.as_ref().map_or("none".into(), ToString::to_string);
                 let why = format!(

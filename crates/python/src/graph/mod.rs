@@ -3,6 +3,7 @@
 
 mod attrs;
 mod builder;
+mod calls;
 mod checkpoint;
 mod dims;
 mod executable;
@@ -14,6 +15,7 @@ mod run;
 mod transform;
 
 pub use builder::GraphBuilder;
+pub use calls::Calls;
 pub use checkpoint::{safetensors_load, safetensors_save};
 pub use dims::{dim_compute, dim_value};
 pub use executable::Executable;

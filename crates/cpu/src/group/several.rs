@@ -1,0 +1,102 @@
+//! Several vectors of a nest side by side.
+//!
+//! A function of real numbers is a chain of some thirty operations, each of which waits for the one before. A
+//! processor has room for the operations of three or four vectors, so that half of the time none of them is ready.
+//! Vectors of several registers are computed step by step: each step is as many operations that wait for nothing.
+//! Results are the same, since lanes know nothing of each other.
+
+use super::nest::{Chunk, Nest, Node};
+use super::plan::same_but_ones;
+use super::{Group, Repr};
+use tessera_ir::OpId;
+use tessera_numerics::{DType, ScalarFn, expansion, quick_expansion};
+use tessera_tile::TileOp;
+
+/// Registers of a vector; more would not leave room for constants.
+const BESIDE: i64 = 4;
+/// As many where functions hold several numbers at once on their way, as the strict ones do.
+const BESIDE_LARGE: i64 = 2;
+/// Chains shorter than this are hidden by the processor.
+const LONG: u32 = 20;
+
+impl Group<'_> {
+    /// The vectors of an axis, those of the first chunk as wide as it pays.
+    pub fn beside_each_other(&self, n: &Nest, roots: &[Node], chunks: Vec<Chunk>) -> Vec<Chunk> {
+        let Some(first) = chunks.first() else { return chunks };
+        let wide = self.registers(roots) * first.step();
+        let count = first.count / wide * wide;
+        if count == 0 || !self.gains(n, roots) {
+            return chunks;
+        }
+        let mut out = vec![Chunk { first: first.first, count, lanes: wide as u32 }];
+        if count < first.count {
+            let rest = first.count - count;
+            out.push(Chunk { first: first.first + count, count: rest, lanes: first.lanes });
+        }
+        out.extend(chunks.into_iter().skip(1));
+        out
+    }
+
+    fn registers(&self, roots: &[Node]) -> i64 {
+        let large = |f: ScalarFn| match self.s.quick {
+            true => expansion(f).is_some() && quick_expansion(f).is_none(),
+            false => expansion(f).is_some(),
+        };
+        let is_large = |(v, _): &Node| match self.func.def(*v).map(|op| op.code) {
+            Some(TileOp::Ew(f)) => matches!(self.repr(*v), Repr::Expression) && large(f),
+            _ => false,
+        };
+        if self.reached(roots).iter().any(is_large) { BESIDE_LARGE } else { BESIDE }
+    }
+
+    /// Whether the innermost loop computes long chains, and nothing that has no wide form.
+    fn gains(&self, n: &Nest, roots: &[Node]) -> bool {
+        let weight: u32 =
+            roots.iter().map(|(v, _)| self.plan.weight(*v)).fold(0, u32::saturating_add);
+        // Masks are made for one register.
+        let (room, plain) = (self.isa.registers() >= 32, n.inside && self.trusted.is_none());
+        let innermost = n.lane.is_some() && n.order.last().copied() == n.lane;
+        let known = |node: &Node| match (self.repr(node.0), self.func.def_id(node.0)) {
+            (Repr::Scalar(_) | Repr::Buffer(_), _) => self.is_narrow(node),
+            (Repr::Expression, Some(id)) => self.is_narrow(node) && self.has_wide_form(id),
+            _ => false,
+        };
+        room && plain && innermost && weight >= LONG && self.reached(roots).iter().all(known)
+    }
+
+    /// Whether elements take as many bits as a lane has, or one.
+    fn is_narrow(&self, (v, map): &Node) -> bool {
+        let dtype = self.func.ty(*v).dtype();
+        // One element for all is a scalar of any dtype: positions are such.
+        map.iter().all(Option::is_none) || matches!(dtype, DType::F32 | DType::Bool)
+    }
+
+    fn has_wide_form(&self, id: OpId) -> bool {
+        let func = self.func;
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::Const | TileOp::Select | TileOp::Broadcast | TileOp::Expand => true,
+            TileOp::Reshape => same_but_ones(func.ty(op.operands[0]), func.ty(op.result())),
+            TileOp::Load => {
+                let mem = self.memory(op.operands[0]);
+                mem.dtype == DType::F32 && mem.unit.last() == Some(&true)
+            }
+            TileOp::Ew(f) => match f {
+                // By calls, or made for one register.
+                ScalarFn::FloorDiv
+                | ScalarFn::Mod
+                | ScalarFn::Asin
+                | ScalarFn::Acos
+                | ScalarFn::Sinh
+                | ScalarFn::Cosh
+                | ScalarFn::Sin
+                | ScalarFn::Cos
+                | ScalarFn::Tan
+                | ScalarFn::Pow
+                | ScalarFn::Atan2 => false,
+                _ => true,
+            },
+            _ => false,
+        }
+    }
+}

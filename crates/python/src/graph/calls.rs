@@ -1,0 +1,387 @@
+//! The short way of calls that are like earlier ones: trees of NumPy arrays and Python numbers of known forms,
+//! shapes and dtypes, held against what was recorded without any Python being run. Any doubt sends a call the
+//! long way, which tells what is wrong.
+
+use super::executable::Executable;
+use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use std::sync::{Arc, Mutex, PoisonError};
+use tessera_driver::BufferArg;
+use tessera_numerics::DType;
+
+/// A function called with more forms than this is looked up by Python.
+const MOST: usize = 8;
+
+/// What the arguments of a call look like.
+enum Form {
+    Tuple(Vec<Form>),
+    List(Vec<Form>),
+    /// In the order in which the leaves are taken.
+    Dict(Vec<(Py<PyString>, Form)>),
+    Nothing,
+    /// The dtype is an object of NumPy's, which is kept alive here.
+    Array {
+        dtype: Py<PyAny>,
+        dims: Vec<isize>,
+    },
+    Float,
+    Int,
+    Bool,
+}
+
+/// How results are put together.
+enum Made {
+    Leaf,
+    Tuple(Vec<Made>),
+    List(Vec<Made>),
+    Dict(Vec<(Py<PyAny>, Made)>),
+}
+
+struct Known {
+    args: Form,
+    kwargs: Form,
+    profile: usize,
+    run: Py<Executable>,
+    kernels: Option<Py<PyAny>>,
+    /// The arguments, with addresses to be filled in; at the end those that the trace holds.
+    inputs: Vec<BufferArg>,
+    _held: Vec<Py<PyAny>>,
+    outputs: Vec<BufferArg>,
+    /// What `numpy.empty` is called with for each result.
+    empty: Vec<Py<PyTuple>>,
+    made: Made,
+}
+
+/// The calls of one function.
+#[pyclass(frozen, module = "tessera._core")]
+pub struct Calls(Mutex<Vec<Arc<Known>>>);
+
+/// The leaves of a call: addresses, in order; numbers have memory here.
+struct Leaves {
+    at: Vec<*mut u8>,
+    numbers: Vec<u64>,
+}
+
+impl Form {
+    /// `None` for what only Python knows to take apart.
+    fn of(value: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let all = |items: Vec<Bound<'_, PyAny>>| -> PyResult<Option<Vec<Self>>> {
+            items.iter().map(Self::of).collect()
+        };
+        if is_ndarray(value)? {
+            let NdHead { dims, dtype, .. } = head(value);
+            return Ok(Some(Form::Array { dtype: dtype.unbind(), dims: dims.to_vec() }));
+        }
+        if let Ok(tuple) = value.cast_exact::<PyTuple>() {
+            return Ok(all(tuple.iter().collect())?.map(Form::Tuple));
+        }
+        if let Ok(list) = value.cast_exact::<PyList>() {
+            return Ok(all(list.iter().collect())?.map(Form::List));
+        }
+        if let Ok(dict) = value.cast_exact::<PyDict>() {
+            let keys = dict.keys();
+            let mut named = Vec::new();
+            for key in keys.iter() {
+                let Ok(key) = key.cast_into_exact::<PyString>() else { return Ok(None) };
+                named.push((key.to_str()?.to_owned(), key));
+            }
+            // As Python sorts text: by code points, which is the order of UTF-8's bytes.
+            named.sort_by(|a, b| a.0.cmp(&b.0));
+            let mut out = Vec::new();
+            for (_, key) in named {
+                let Some(item) = dict.get_item(&key)? else { return Ok(None) };
+                let Some(form) = Self::of(&item)? else { return Ok(None) };
+                out.push((key.unbind(), form));
+            }
+            return Ok(Some(Form::Dict(out)));
+        }
+        Ok(if value.is_none() {
+            Some(Form::Nothing)
+        } else if value.is_exact_instance_of::<PyFloat>() {
+            Some(Form::Float)
+        } else if value.is_exact_instance_of::<PyInt>() {
+            Some(Form::Int)
+        } else if value.is_exact_instance_of::<PyBool>() {
+            Some(Form::Bool)
+        } else {
+            None
+        })
+    }
+
+    /// The dtypes of the leaves, in order.
+    fn leaves(&self, py: Python<'_>, out: &mut Vec<DType>) -> PyResult<bool> {
+        match self {
+            Form::Tuple(all) | Form::List(all) => {
+                for one in all {
+                    if !one.leaves(py, out)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Form::Dict(all) => {
+                for (_, one) in all {
+                    if !one.leaves(py, out)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Form::Nothing => {}
+            Form::Array { dtype, .. } => match descr_dtype(dtype.bind(py))? {
+                Ok(dtype) => out.push(dtype),
+                Err(_) => return Ok(false),
+            },
+            Form::Float => out.push(DType::F64),
+            Form::Int => out.push(DType::I64),
+            Form::Bool => out.push(DType::Bool),
+        }
+        Ok(true)
+    }
+
+    /// Whether a value looks so; its leaves are added.
+    fn matches(&self, value: &Bound<'_, PyAny>, leaves: &mut Leaves) -> Option<()> {
+        match self {
+            Form::Array { dtype, dims } => {
+                if !is_ndarray(value).ok()? {
+                    return None;
+                }
+                let head = head(value);
+                let same = head.dtype.is(dtype) && head.dims == &dims[..] && head.row_major;
+                same.then(|| leaves.at.push(head.data))
+            }
+            Form::Tuple(all) => {
+                let tuple = value.cast_exact::<PyTuple>().ok()?;
+                if tuple.len() != all.len() {
+                    return None;
+                }
+                let mut items = tuple.iter_borrowed();
+                all.iter().try_for_each(|form| {
+                    let item = items.next()?;
+                    form.matches(&item, leaves)
+                })
+            }
+            Form::List(all) => {
+                let list = value.cast_exact::<PyList>().ok()?;
+                if list.len() != all.len() {
+                    return None;
+                }
+                let mut items = list.iter();
+                all.iter().try_for_each(|form| form.matches(&items.next()?, leaves))
+            }
+            Form::Dict(all) => {
+                let dict = value.cast_exact::<PyDict>().ok()?;
+                if dict.len() != all.len() {
+                    return None;
+                }
+                all.iter()
+                    .try_for_each(|(key, form)| form.matches(&dict.get_item(key).ok()??, leaves))
+            }
+            Form::Nothing => value.is_none().then_some(()),
+            Form::Float => {
+                let number = value.cast_exact::<PyFloat>().ok()?;
+                leaves.number(number.value().to_bits())
+            }
+            Form::Int => {
+                let number = value.cast_exact::<PyInt>().ok()?;
+                leaves.number(number.extract::<i64>().ok()? as u64)
+            }
+            Form::Bool => {
+                let number = value.cast_exact::<PyBool>().ok()?;
+                leaves.number(number.is_true().into())
+            }
+        }
+    }
+}
+
+impl Leaves {
+    /// A number, little end first. There is room for all of them from the start.
+    fn number(&mut self, bits: u64) -> Option<()> {
+        if self.numbers.len() == self.numbers.capacity() {
+            return None;
+        }
+        self.numbers.push(bits);
+        self.at.push(self.numbers.last_mut()? as *mut u64 as *mut u8);
+        Some(())
+    }
+}
+
+impl Made {
+    /// The form of results, of which the leaves are `example`'s.
+    fn of(value: &Bound<'_, PyAny>, leaves: &[Bound<'_, PyAny>], next: &mut usize) -> Option<Self> {
+        if leaves.get(*next).is_some_and(|leaf| leaf.is(value)) {
+            *next += 1;
+            return Some(Made::Leaf);
+        }
+        if let Ok(tuple) = value.cast_exact::<PyTuple>() {
+            let all = tuple.iter().map(|v| Self::of(&v, leaves, next));
+            return all.collect::<Option<_>>().map(Made::Tuple);
+        }
+        if let Ok(list) = value.cast_exact::<PyList>() {
+            let all = list.iter().map(|v| Self::of(&v, leaves, next));
+            return all.collect::<Option<_>>().map(Made::List);
+        }
+        let dict = value.cast_exact::<PyDict>().ok()?;
+        let all = dict.iter().map(|(k, v)| Some((k.unbind(), Self::of(&v, leaves, next)?)));
+        all.collect::<Option<_>>().map(Made::Dict)
+    }
+
+    fn build<'py>(
+        &self,
+        py: Python<'py>,
+        leaves: &mut std::vec::IntoIter<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut each = |all: &[Made]| -> PyResult<Vec<Bound<'py, PyAny>>> {
+            all.iter().map(|one| one.build(py, leaves)).collect()
+        };
+        Ok(match self {
+            Made::Leaf => leaves.next().unwrap_or_else(|| py.None().into_bound(py)),
+            Made::Tuple(all) => PyTuple::new(py, each(all)?)?.into_any(),
+            Made::List(all) => PyList::new(py, each(all)?)?.into_any(),
+            Made::Dict(all) => {
+                let dict = PyDict::new(py);
+                for (key, one) in all {
+                    dict.set_item(key, one.build(py, leaves)?)?;
+                }
+                dict.into_any()
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl Calls {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Keeps what a call ran, for calls like it: the code, the arrays that the trace holds, and results
+    /// with their leaves in order. False where such calls go the long way.
+    #[pyo3(signature = (args, kwargs, profile, run, kernels, held, result, leaves))]
+    #[allow(clippy::too_many_arguments)]
+    fn remember(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        profile: usize,
+        run: Py<Executable>,
+        kernels: Option<Py<PyAny>>,
+        held: Vec<Bound<'_, PyAny>>,
+        result: &Bound<'_, PyAny>,
+        leaves: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        let py = args.py();
+        let (Some(args), Some(kwargs)) = (Form::of(args)?, Form::of(kwargs)?) else {
+            return Ok(false);
+        };
+        let mut given = Vec::new();
+        if !args.leaves(py, &mut given)? || !kwargs.leaves(py, &mut given)? {
+            return Ok(false);
+        }
+        let (mut inputs, mut outputs) = run.get().templates();
+        let fits = given.len() + held.len() == inputs.len()
+            && inputs.iter().zip(&given).all(|(a, dtype)| a.dtype == *dtype);
+        if !fits {
+            return Ok(false);
+        }
+        for (array, input) in held.iter().zip(&mut inputs[given.len()..]) {
+            let ready = is_ndarray(array)?
+                && head(array).row_major
+                && descr_dtype(&head(array).dtype)?.is_ok_and(|dtype| dtype == input.dtype);
+            if !ready {
+                return Ok(false);
+            }
+            input.data = head(array).data;
+        }
+        let mut empty = Vec::new();
+        for leaf in &leaves {
+            if !is_ndarray(leaf)? {
+                return Ok(false);
+            }
+            let NdHead { dims, dtype, .. } = head(leaf);
+            empty.push(PyTuple::new(py, [PyTuple::new(py, dims)?.into_any(), dtype])?.unbind());
+        }
+        let mut next = 0;
+        let Some(made) = Made::of(result, &leaves, &mut next).filter(|_| next == leaves.len())
+        else {
+            return Ok(false);
+        };
+        if leaves.len() != outputs.len() {
+            return Ok(false);
+        }
+        outputs.iter_mut().for_each(|b| b.writable = true);
+        let held = held.into_iter().map(Bound::unbind).collect();
+        let known = Known {
+            args,
+            kwargs,
+            profile,
+            run,
+            kernels,
+            inputs,
+            _held: held,
+            outputs,
+            empty,
+            made,
+        };
+        let mut all = self.lock();
+        if all.len() == MOST {
+            all.remove(0);
+        }
+        all.push(Arc::new(known));
+        Ok(true)
+    }
+
+    /// Runs a call that is like a known one; `None` where there is none.
+    fn run<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        profile: usize,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut place = 0;
+        loop {
+            // The list is free while arguments are looked at.
+            let Some(known) = self.lock().get(place).cloned() else { return Ok(None) };
+            let mut leaves = Leaves {
+                at: Vec::with_capacity(known.inputs.len()),
+                numbers: Vec::with_capacity(known.inputs.len()),
+            };
+            let same = known.profile == profile
+                && known.args.matches(args, &mut leaves).is_some()
+                && known.kwargs.matches(kwargs, &mut leaves).is_some();
+            if same {
+                return known.run(args.py(), &leaves).map(Some);
+            }
+            place += 1;
+        }
+    }
+
+    fn clear(&self) {
+        self.lock().clear();
+    }
+}
+
+impl Calls {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Known>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn run<'py>(&self, py: Python<'py>, leaves: &Leaves) -> PyResult<Bound<'py, PyAny>> {
+        static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let empty = EMPTY.import(py, "numpy", "empty")?;
+        let mut inputs = self.inputs.clone();
+        inputs.iter_mut().zip(&leaves.at).for_each(|(input, &at)| input.data = at);
+        let (mut outputs, mut made) = (self.outputs.clone(), Vec::with_capacity(self.empty.len()));
+        for (output, args) in outputs.iter_mut().zip(&self.empty) {
+            let array = empty.call1(args.bind(py))?;
+            output.data = head(&array).data;
+            made.push(array);
+        }
+        let kernels = self.kernels.as_ref().map(|k| k.clone_ref(py));
+        self.run.get().run_on_host(py, &inputs, &outputs, kernels)?;
+        self.made.build(py, &mut made.into_iter())
+    }
+}

@@ -1,0 +1,181 @@
+"""Calls of a jitted function that are like earlier ones: they take a short way (`_core.Calls`) and must give what the long way gives."""
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import _tree, xp
+from tessera._execute import oracle
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many calls went the long way."""
+    from tessera._jit import Jitted
+
+    long, whole = [], Jitted._look_up
+    monkeypatch.setattr(Jitted, "_look_up", lambda self, *a: long.append(1) or whole(self, *a))
+    return long
+
+
+def test_the_second_call_takes_the_short_way(counted):
+    f = ts.jit(lambda tree, pair, *, more: {"z": tree["b"] + pair[0] * more, "a": (tree["a"][0], [pair[1]])})
+    for step in range(4):
+        tree = {"b": X + step, "a": [X * 2]} if step % 2 else {"a": [X * 2], "b": X + step}
+        out = f(tree, (X, np.float64(3)) if step == 3 else (X, X[0]), more=step + 0.5)
+        np.testing.assert_array_equal(out["z"], X + step + X * np.float32(step + 0.5))
+        assert list(out) == ["a", "z"] and isinstance(out["a"], tuple) and isinstance(out["a"][1], list)
+        np.testing.assert_array_equal(out["a"][0], X * 2)
+    assert len(counted) == 2  # the first, and the one with a number of NumPy's
+
+
+def test_results_are_new_each_time(counted):
+    f = ts.jit(lambda x: x + 1)
+    first, second = f(X), f(X * 2)
+    np.testing.assert_array_equal(first, X + 1)
+    np.testing.assert_array_equal(second, X * 2 + 1)
+    assert len(counted) == 1
+
+
+def test_other_shapes_dtypes_and_layouts(counted):
+    f = ts.jit(lambda x: x * 2)
+    f(X)
+    for x in (X[:2], X.astype(np.float64), X.T, X[:, ::2], X.astype(np.int32), np.float32(2), np.zeros((0, 4), np.float32), X.astype(">f4")):
+        expected = x.astype(x.dtype.newbyteorder("=")) * 2 if x.dtype.byteorder == ">" else x * 2
+        for _ in range(2):
+            np.testing.assert_array_equal(f(x), expected)
+    before = len(counted)
+    np.testing.assert_array_equal(f(np.array(X[:2])), X[:2] * 2)
+    assert len(counted) == before
+
+
+def test_subclasses_of_arrays_and_of_trees_go_the_long_way(counted):
+    class Mine(np.ndarray):
+        pass
+
+    class Other(dict):
+        pass
+
+    f = ts.jit(lambda t: t["x"] + 1)
+    f({"x": X}), f({"x": X})
+    assert len(counted) == 1
+    np.testing.assert_array_equal(f(Other(x=X)), X + 1)
+    np.testing.assert_array_equal(f({"x": X.view(Mine)}), X + 1)
+    assert len(counted) == 3
+
+
+def test_more_forms_than_are_kept(counted):
+    f = ts.jit(lambda x: x + 1)
+    for _ in range(2):
+        for n in range(1, 12):
+            np.testing.assert_array_equal(f(np.ones(n, np.float32)), np.full(n, 2, np.float32))
+
+
+def test_nothing_is_a_tree_without_leaves(counted):
+    f = ts.jit(lambda x, y: x + 1 if y is None else x + y)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(X, None), X + 1)
+        np.testing.assert_array_equal(f(X, X), X + X)
+    assert len(counted) == 2
+
+
+def test_numbers(counted):
+    f = ts.jit(lambda x, a: x * a)
+    for a in (2.5, -1.0, 3, 4, True, False):
+        np.testing.assert_allclose(f(X, a), X * a)
+    assert len(counted) == 3
+    assert f(X, 2).dtype == np.float32
+    long = ts.jit(lambda x, a: x + a)
+    for big in (7, 1 << 70):
+        if big == 7:
+            long(X, big), long(X, big)
+            continue
+        with pytest.raises(Exception) as short:
+            long(X, big)
+        with pytest.raises(type(short.value)) as fresh:
+            ts.jit(lambda x, a: x + a)(X, big)
+        assert str(short.value) == str(fresh.value)
+
+
+def test_profiles_and_the_oracle(counted):
+    x = np.linspace(-3, 3, 200, dtype=np.float32)
+    f = ts.jit(lambda x: xp.exp(x) + 1)
+    default, strict = f(x), None
+    for _ in range(2):
+        with ts.numerics.profile("strict"):
+            strict = f(x)
+    assert len(counted) == 2
+    with oracle():
+        np.testing.assert_array_equal(strict, f(x))
+    assert len(counted) == 3
+    np.testing.assert_array_equal(default, f(x))
+
+
+def test_arrays_that_the_function_holds(counted):
+    w = np.arange(40000, dtype=np.float32)
+    f, long = ts.jit(lambda x: x + w), ts.jit(lambda x: x + w)
+    long._calls = None
+    x = np.ones(40000, np.float32)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(x), long(x))
+        w += 1
+    assert len(counted) == 3
+
+
+def test_inside_of_a_trace_and_after_the_cache_is_cleared(counted):
+    f = ts.jit(lambda x: x + 1)
+    f(X), f(X)
+    np.testing.assert_array_equal(ts.jit(lambda x: f(x) * 2)(X), (X + 1) * 2)
+    before = len(counted)
+    f.cache_clear()
+    f(X)
+    assert len(counted) == before + 1
+
+
+def test_open_extents(counted):
+    @ts.jit
+    def f(x: ts.Tensor["n", 4]):
+        return x.sum(0), x * 2
+
+    for n in (3, 5, 3, 5):
+        total, twice = f(np.ones((n, 4), np.float32))
+        assert total[0] == n and twice.shape == (n, 4)
+    assert len(counted) == 2
+
+
+def test_static_arguments_are_pythons(counted):
+    f = ts.jit(lambda x, how: x + 1 if how == "up" else x - 1, static_argnums=1)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(X, "up"), X + 1)
+        np.testing.assert_array_equal(f(X, "down"), X - 1)
+    assert len(counted) == 4
+
+
+def test_a_class_of_trees_that_means_something_else(counted, monkeypatch):
+    monkeypatch.setattr(_tree, "plain", True)
+    monkeypatch.setattr(_tree, "_REGISTERED", dict(_tree._REGISTERED))
+    f = ts.jit(lambda p: p[0] + 1)
+    f([X, X]), f([X, X])
+    assert len(counted) == 1
+    _tree.register(list, lambda v: (v[::-1], None), lambda _, c: c[::-1])
+    assert not _tree.plain
+    again = ts.jit(lambda p: p[0] + 1)
+    for step in range(2):
+        np.testing.assert_array_equal(again([X + step, X * 2]), X + step + 1)
+    assert len(counted) == 3
+
+
+def test_a_kernel_in_the_function(counted):
+    @ts.kernel
+    def double(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):
+        i = ts.tile.linear_id()
+        y[i] = x[i] * 2
+        return y
+
+    f = ts.jit(lambda x: double(x + 1) + 1)
+    x = np.arange(100, dtype=np.float32)
+    for step in range(3):
+        np.testing.assert_array_equal(f(x + step), (x + step + 1) * 2 + 1)
+    assert len(counted) == 1
