@@ -37,7 +37,6 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
     if !Off::of(func).has(Step::Raster) {
         budget::set_raster(&mut new, staging);
     }
-    budget::set_order(&mut new);
     Ok(new)
 }
 
