@@ -90,8 +90,8 @@ impl Select<'_> {
             return;
         }
         let Some(giver) = giver(func, roles) else { return };
-        let at = self.allocate(SLOTS * RECORD, RECORD);
-        let bars = self.allocate(2 * SLOTS * BYTES, BYTES);
+        let at = self.allocate_between(SLOTS * RECORD, RECORD);
+        let bars = self.allocate_between(2 * SLOTS * BYTES, BYTES);
         let readers: u32 = roles
             .iter()
             .filter(|(role, _)| *role != giver && tiles_of(func, *role).is_some())
