@@ -171,12 +171,13 @@ def forward(
     begin = max(0, ts.tile.cast(R[b, h, place, 0], ts.i64)) * BN
     # What is whole ends with the last whole block of keys: the compiler sees that nothing need be masked.
     end = min(ts.tile.cast(R[b, h, place, 1], ts.i64) * BN, Sk // BN * BN)
+    count = ts.tile.cast(R[b, h, place, 2], ts.i64)
     for k0 in ts.tile.range(begin, end, BN):
         acc, m, l = step(
             acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
             mask, Z, W, -1,
         )  # fmt: skip
-    for i in ts.tile.range(0, ts.tile.cast(R[b, h, place, 2], ts.i64)):
+    for i in ts.tile.range(0, count):
         k0 = max(0, ts.tile.cast(L[b, h, place, i], ts.i64)) * BN
         acc, m, l = step(
             acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
