@@ -10,7 +10,7 @@ use super::{Repr, Select};
 use crate::inst::*;
 use tessera_diag::Diagnostics;
 use tessera_ir::OpId;
-use tessera_staged::ops::tiles::{Bands, LEAST_PAIRED, Order, order_of};
+use tessera_staged::ops::tiles::{Bands, LEAST_PAIRED, LEAST_SECTION, Order, order_of};
 
 /// A number to divide by, with its reciprocal.
 #[derive(Copy, Clone)]
@@ -94,8 +94,22 @@ impl Select<'_> {
                 let group = width.min(i64::from(u32::MAX));
                 let along = plane[axis];
                 let across = plane[1 - axis];
-                let size = self.asm.int(Alu::MulLo, Ty::U32, &[across.into(), Opnd::Int(group)]);
-                let width = self.known_divisor(group);
+                let width = match order.section.filter(|_| sections) {
+                    None => self.known_divisor(group),
+                    Some(tiles) => {
+                        let tiles =
+                            self.asm.mov(Ty::B32, Opnd::Int(tiles.min(i64::from(i32::MAX))));
+                        let asm = &mut self.asm;
+                        let last = asm.int(Alu::Max, Ty::U32, &[across.into(), Opnd::Int(1)]);
+                        let fit = asm.int(Alu::Div, Ty::U32, &[tiles.into(), last.into()]);
+                        let least = Opnd::Int(LEAST_SECTION);
+                        let fit = asm.int(Alu::Max, Ty::U32, &[fit.into(), least]);
+                        let fit = asm.int(Alu::Min, Ty::U32, &[fit.into(), Opnd::Int(group)]);
+                        self.divisor(fit)
+                    }
+                };
+                let by = width.by;
+                let size = self.asm.int(Alu::MulLo, Ty::U32, &[across.into(), by.into()]);
                 let (_, last) = self.divide(along, width);
                 let [size, last] = [size, last].map(|by| self.divisor(by));
                 out.band = Some(Band { axis, along, size, width, last });

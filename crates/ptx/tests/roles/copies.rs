@@ -172,6 +172,7 @@ fn tiles_come_in_every_order() {
         "order = dynamic, raster = s2, longest_first = true",
         "order = dynamic, raster = n2",
         "order = folded",
+        "order = dynamic, raster = s16, section = 7, longest_first = true",
         "raster = s3",
         "raster = s64, longest_first = true",
         "order = pairs",

@@ -13,6 +13,8 @@ pub struct Order {
     /// The axis that is walked first goes from both ends to the middle: last, first, last but one, ….
     pub folded: bool,
     pub raster: Option<Raster>,
+    /// Tiles that sections have about, where they need not be as wide as they may.
+    pub section: Option<i64>,
     pub longest_first: bool,
     /// Blocks of a cluster that take neighbours along each axis.
     pub team: Team,
@@ -51,9 +53,13 @@ pub fn order_of(func: &Func<Staged>, id: OpId) -> Result<Order, String> {
     if folded && raster.is_some() {
         return Err("expected `order` folded without `raster`, got both".into());
     }
+    let section = op.attr("section").and_then(Attr::as_int);
+    if section.is_some_and(|n| n < 1 || !matches!(raster, Some(Raster::Sections(_)))) {
+        return Err("expected `section` above 0 and beside `raster` like s8, got another".into());
+    }
     let longest_first = op.attr("longest_first").and_then(Attr::as_bool).unwrap_or(false);
     let team = Team::of_tiles(func, id)?;
-    Ok(Order { dynamic, pairs, folded, raster, longest_first, team })
+    Ok(Order { dynamic, pairs, folded, raster, section, longest_first, team })
 }
 
 fn raster(word: &str) -> Option<Raster> {
@@ -67,6 +73,8 @@ fn raster(word: &str) -> Option<Raster> {
     }
 }
 
+/// The fewest places of a section: one alone has not enough tiles that are short for all to end with.
+pub const LEAST_SECTION: i64 = 2;
 /// Tiles for each block from which on they are taken in pairs: fewer would leave blocks without any.
 pub const LEAST_PAIRED: i64 = 3;
 
@@ -124,6 +132,10 @@ impl Order {
             Some(Bands { width, sections: true, .. }) => {
                 let (others, last) = grid.split_at(grid.len() - 1);
                 let all = others.iter().product();
+                let width = match self.section {
+                    None => width,
+                    Some(n) => (n / last[0].max(1)).max(LEAST_SECTION).min(width),
+                };
                 let place = in_bands([all, last[0]], 0, width, number);
                 let mut at = row_major(others, place[0]);
                 at.push(place[1]);
@@ -282,6 +294,22 @@ mod tests {
         let first = [[0, 0, 1], [0, 1, 1], [0, 2, 1], [1, 0, 1], [0, 0, 0], [0, 1, 0]];
         assert_eq!(walk[..6], first);
         assert_eq!(walk[8..], [[1, 1, 1], [1, 2, 1], [1, 1, 0], [1, 2, 0]]);
+    }
+
+    #[test]
+    fn sections_have_fewer_places_where_the_last_axis_is_long() {
+        let order =
+            Order { raster: Some(Raster::Sections(4)), section: Some(9), ..Order::default() };
+        let first = |grid: [i64; 2]| {
+            let at = (0..grid[0] * grid[1]).map(|n| order.tile(&grid, n, 0));
+            at.take_while(|at| at[1] == 0).count()
+        };
+        assert_eq!([first([6, 2]), first([6, 3]), first([6, 100])], [4, 3, 2]);
+        for grid in [[6, 2], [7, 3], [5, 100], [1, 9]] {
+            let all = grid[0] * grid[1];
+            let seen: BTreeSet<_> = (0..all).map(|n| order.tile(&grid, n, 0)).collect();
+            assert_eq!(seen.len() as i64, all);
+        }
     }
 
     #[test]

@@ -15,8 +15,10 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// Places of the other axes in a section. More end more evenly, and read more at once.
+/// Places of the other axes in a section, at most. More end more evenly, and read more at once.
 const SECTION: i64 = 16;
+/// Bytes that the groups of a section may read, so that what one has read others find in the cache.
+const CACHE: f64 = (24 << 20) as f64;
 /// Ops that are looked through.
 const FUEL: u32 = 64;
 
@@ -61,11 +63,75 @@ pub fn choose(func: &mut StagedFunc, free: bool) {
     if axes > 1 {
         let config = func.attrs.get("config").and_then(Attr::as_dict);
         let pinned = config.and_then(|c| c.get("raster").and_then(Attr::as_int));
-        let width = pinned.filter(|&n| n > 0).unwrap_or(SECTION);
-        func.ops[tiles].attrs.set("raster", Attr::word(format!("s{width}")));
+        match pinned.filter(|&n| n > 0) {
+            Some(width) => func.ops[tiles].attrs.set("raster", Attr::word(format!("s{width}"))),
+            None => {
+                let most = tiles_in_cache(func, &all, args[axis]);
+                let attrs = &mut func.ops[tiles].attrs;
+                attrs.set("raster", Attr::word(format!("s{SECTION}")));
+                attrs.set("section", Attr::Int(most));
+            }
+        }
     }
     if grows {
         func.ops[tiles].attrs.set("longest_first", Attr::Bool(true));
+    }
+}
+
+/// Groups along an axis that lengths grow or shrink along, of all places together, which read as much as
+/// the cache holds. The longest group of a place reads what all of its groups do: as many turns as there
+/// are groups along the axis, times those that one more group has more.
+fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value) -> i64 {
+    let loops = all.iter().filter(|&&id| func.ops[id].code == StagedOp::Tile(TileOp::For));
+    let bytes = loops.map(|&id| {
+        let op = &func.ops[id];
+        let constant = |v: Value| func.def(v).and_then(|d| d.attr("value")?.as_int());
+        let step = constant(op.operands[2]).unwrap_or(1).max(1) as f64;
+        let [lo, hi] = [0, 1].map(|i| slope(func, op.operands[i], axis, FUEL).abs());
+        let mut bytes = 0.0;
+        func.walk_block(op.regions[0], &mut |o| {
+            let fill = &func.ops[o];
+            if fill.code == StagedOp::Fill {
+                let extent = fill.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
+                let elements: i64 = extent.iter().map(|&e| e.max(1)).product();
+                bytes += elements as f64 * func.ty(fill.operands[1]).dtype().bytes() as f64;
+            }
+        });
+        bytes * lo.max(hi) / step
+    });
+    let each = bytes.fold(1.0, f64::max);
+    (CACHE / each).clamp(1.0, f64::from(1 << 30)) as i64
+}
+
+/// By how much a number changes with another, about.
+fn slope(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> f64 {
+    if v == on {
+        return 1.0;
+    }
+    let Some(fuel) = fuel.checked_sub(1).filter(|&fuel| depends(func, v, on, fuel)) else {
+        return 0.0;
+    };
+    let id = match func.values[v].def {
+        ValueDef::Result(id, _) => id,
+        ValueDef::Arg(block, i) => {
+            return around(func, block, i).map_or(1.0, |o| slope(func, o, on, fuel));
+        }
+    };
+    let op = &func.ops[id];
+    let of = |i: usize| slope(func, op.operands[i], on, fuel);
+    let most = || (0..op.operands.len()).map(|i| of(i).abs()).fold(0.0, f64::max);
+    let constant = |i: usize| {
+        let value = func.def(op.operands[i]).and_then(|d| d.attr("value")?.as_int());
+        value.map(|n| n as f64)
+    };
+    let StagedOp::Tile(TileOp::Ew(f)) = op.code else { return most() };
+    match (f, constant(0), constant(1)) {
+        (ScalarFn::Mul, Some(n), _) => n * of(1),
+        (ScalarFn::Mul, _, Some(n)) => n * of(0),
+        (ScalarFn::FloorDiv, _, Some(n)) if n != 0.0 => of(0) / n,
+        (ScalarFn::Shl, _, Some(n)) => of(0) * n.exp2(),
+        (ScalarFn::Shr, _, Some(n)) => of(0) / n.exp2(),
+        _ => most(),
     }
 }
 
