@@ -177,10 +177,12 @@ def test_blocks_are_left_out_and_whole_ones_known():
     q = k = v = np.zeros((1, 1, 256, 32), np.float32)
     documents = np.repeat(np.arange(2), 128).astype(np.int32)
     blocks = ts.op.block_mask(ts.bind(same_document, documents=documents), q, k, v, tile=(64, 64))
-    assert blocks.visited == 0.5 and blocks.runs[0, 0].tolist() == [[0, 2, 0], [0, 2, 0], [2, 4, 0], [2, 4, 0]]
+    assert blocks.visited == 0.5 and blocks.runs[0, 0].tolist() == [[0, 2, 0, 0], [0, 2, 0, 1], [2, 4, 0, 2], [2, 4, 0, 3]]
     causal = ts.op.block_mask(ts.bind(same_document, documents=documents), q, k, v, causal=True, tile=(64, 64))
     assert causal.visited == 6 / 16 and causal.runs[0, 0, :, 2].tolist() == [1, 1, 1, 1]
-    assert causal.others[0, 0, :, 0].tolist() == [0, 1, 2, 3]
+    # Rows that take longest come first.
+    assert causal.runs[0, 0, :, 3].tolist() == [1, 3, 0, 2]
+    assert causal.others[0, 0, :, 0].tolist() == [1, 3, 0, 2]
     assert ts.op.block_mask(even, q, k, v, tile=(64, 64)).visited == 1.0
     assert ts.op.block_mask(of_head, *(np.zeros((2, 3, 64, 16), np.float32),) * 3).runs.shape[:2] == (1, 3)
 

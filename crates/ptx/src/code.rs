@@ -16,7 +16,8 @@ pub use tessera_target::arrays::{ArrayClass, Classes, WIDEST, classes_said, usua
 pub mod context {
     /// The number of the site that found fault.
     pub const STATUS: i64 = 0;
-    /// How many groups have begun, where they take turns.
+    /// How many groups have begun, where they take turns; how many tiles were taken, where whoever is
+    /// free takes the next.
     pub const TICKET: i64 = 4;
     /// The number of the group whose turn it is.
     pub const TURN: i64 = 8;
@@ -51,6 +52,8 @@ pub struct Code {
     pub stamps: Vec<Stamp>,
     /// Bytes of [`context`] that a launch needs; none for most.
     pub context: u32,
+    /// Whether tiles go to whoever is free, by a counter there.
+    pub counts: bool,
     /// The Staged IR it was selected from; none for lane kernels.
     pub staged: Option<String>,
     /// What was chosen of its schedule, by the names that `config` pins it with.
@@ -81,6 +84,12 @@ impl Code {
     /// Whether a launch must be waited for, for what its context says then.
     pub fn speaks(&self) -> bool {
         !self.sites.is_empty() || !self.prints.is_empty() || !self.stamps.is_empty()
+    }
+
+    /// Whether the context is zero again when a launch has ended: launches that follow each other on a
+    /// stream can have the same without anybody setting it.
+    pub fn leaves_zero(&self) -> bool {
+        self.counts && !self.speaks()
     }
 
     /// Tells what a launch printed. `read` gives so many of the first bytes of its context.
@@ -152,9 +161,12 @@ impl Code {
                 let at_once = if most == u64::MAX { guess } else { most };
                 // As few as take no more turns than all would, so that none has a turn to spare.
                 let turns = groups.div_ceil(at_once.max(1)).max(1);
-                // In phases whoever is done takes more.
-                let even =
-                    if phased && phases(turns) > 1 { at_once } else { groups.div_ceil(turns) };
+                // In phases whoever is done takes more, and so where whoever is free takes the next.
+                let even = match (self.counts, phased && phases(turns) > 1) {
+                    (true, _) => at_once.min(groups),
+                    (false, true) => at_once,
+                    (false, false) => groups.div_ceil(turns),
+                };
                 even * cluster
             }
             Shape::Groups => {
@@ -198,6 +210,7 @@ mod tests {
             prints: vec![],
             stamps: vec![],
             context: 0,
+            counts: false,
             maps: vec![],
             staged: None,
             chosen: Attrs::new(),

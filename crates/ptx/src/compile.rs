@@ -227,13 +227,15 @@ fn finish(
     crate::maps::check(&module.kernels[0], frame, &maps)?;
     let (prints, stamps) = (selected.prints, selected.stamps);
     let silent = prints.is_empty() && stamps.is_empty();
-    let context = match (silent, selected.sites.is_empty() && !selected.turns) {
+    let changes = !selected.sites.is_empty() || selected.turns;
+    let context = match (silent, changes || selected.counts) {
         (false, _) => crate::code::context::BYTES + crate::code::context::ROOM,
-        (true, false) => crate::code::context::BYTES,
-        (true, true) => 0,
+        (true, true) => crate::code::context::BYTES,
+        (true, false) => 0,
     };
+    let counts = selected.counts;
     let sites = selected.sites;
     let chosen = staged.map(crate::chosen::of).unwrap_or_default();
     let staged = staged.map(StagedFunc::to_string);
-    Ok(Code { module, shape, sites, prints, stamps, context, maps, staged, chosen, notes })
+    Ok(Code { module, shape, sites, prints, stamps, context, counts, maps, staged, chosen, notes })
 }

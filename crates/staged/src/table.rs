@@ -247,16 +247,19 @@ define_ops! {
     /// The persistent loop: runs its body for the tiles of a grid that fall to this block, with the
     /// tile's coordinates and the carried values. `order` is `static` (block b of B takes the tiles
     /// b, b + B, …), `pairs` (2b and 2b + 1, then both 2B further on, …: where neighbours add up to
-    /// the same work), `dynamic` (whoever is free takes the next) or `once` (a launch has a block for
-    /// each tile, and nothing is walked). `raster = m8` walks the grid in
-    /// groups of 8 along its first axis, that axis first; `n8` along its second. `longest_first`
-    /// walks the first axis from its end. In a role whose replicas divide `tiles`, they take turns.
+    /// the same work), `folded` (so, with the last axis from both ends to its middle), `dynamic`
+    /// (whoever is free takes the next) or `once` (a launch has a block for each tile, and nothing is
+    /// walked). `raster = m8` walks the grid in groups of 8 along its first axis, that axis first; `n8`
+    /// along its second; `s8` in sections of 8 places of all axes but the last, these first, then the
+    /// last; with `section = 64` in as many places as make about 64 tiles, at least 2 and at most those
+    /// 8. `longest_first` walks the first axis, or with sections the last, from its end. In a role whose
+    /// replicas divide `tiles`, they take turns.
     /// With `team = [2, 1]` the blocks of a cluster take neighbours, two along the first axis; where the
     /// grid ends inside of a team, the body also runs for coordinates beyond it.
     Tiles = 0x280 "tiles" since "0.2" {
         operands: [],
         groups: [grid: Index [1, 3], init: Any [0, usize::MAX]],
-        attrs: [order: Word optional, raster: Word optional, longest_first: Bool optional, team: Ints optional],
+        attrs: [order: Word optional, raster: Word optional, section: Int optional, longest_first: Bool optional, team: Ints optional],
         regions: [body],
         results: None, effects: Control, infer: None, verify: Some(tiles::verify_tiles),
         example: "%n = staged.tiles grid(%i, %i) init(%i) : i64 do (%pm: i64, %pn: i64, %c: i64) {\n  staged.yield %c\n}",

@@ -143,9 +143,6 @@ def keys(
     """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``); ``shared`` heads of queries
     have one head of keys."""
     b, hk, block = ts.tile.grid(B, HK, ts.cdiv(Sk, BN))
-    if high:
-        # Early keys are seen by more queries: the first block is followed by the last, and so on.
-        block = ts.tile.where(block % 2 == 0, block // 2, ts.cdiv(Sk, BN) - 1 - block // 2)
     k0 = block * BN
     k = K[b, hk, k0:k0 + BN, :]
     v = V[b, hk, k0:k0 + BN, :]
@@ -224,8 +221,6 @@ def queries(
 ):
     """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
     b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, BM))
-    if high:
-        block = ts.tile.where(block % 2 == 0, ts.cdiv(Sq, BM) - 1 - block // 2, block // 2)
     q0 = block * BM
     hk = h // (H // HK)
     q = Q[b, h, q0:q0 + BM, :]

@@ -3,7 +3,8 @@
 A mask is a function of the caller's; what it reads is known only on the device. So it is evaluated there, block by block:
 a block in which no query sees a key is not visited by attention, and one in which all queries see all keys is not masked.
 Of each row of blocks the longest run of whole ones is a range that a loop walks over; the others that are not empty are a
-list. Documents, prefixes and windows are all but their edges such runs.
+list. Documents, prefixes and windows are all but their edges such runs. Rows with most to do come first: whoever takes them
+one after another then ends with short ones.
 """
 
 from __future__ import annotations
@@ -62,14 +63,42 @@ def states(
 
 
 @ts.kernel
+def costs(S: ts.Tensor["B", "H", "NQ", "NK", ts.i32], T: ts.Tensor["B", "H", "NQ", ts.i32], C: int = 256):
+    """How long each row of blocks takes, about: a block that is masked half as long again as one that is not."""
+    b, h, i = ts.tile.grid(B, H, NQ)
+    total = ts.tile.cast(0, ts.i32)
+    for c in ts.tile.range(0, NK, C):
+        s = ts.tile.load(S, (b, h, i, c + ts.tile.arange(C)), mask=c + ts.tile.arange(C) < NK, other=0)
+        total = total + ts.tile.sum(ts.tile.where(s == 1, 3, s))
+    T[b, h, i] = total
+
+
+@ts.kernel
+def ranked(T: ts.Tensor["B", "H", "NQ", ts.i32], P: ts.Tensor["B", "H", "NQ", ts.i32], C: int = 256):
+    """The place of each row of blocks among all, those that take longest first."""
+    b, h, i = ts.tile.grid(B, H, NQ)
+    own = T[b, h, i]
+    before = ts.tile.cast(0, ts.i32)
+    for c in ts.tile.range(0, NQ, C):
+        place = ts.tile.cast(c, ts.i32) + ts.tile.cast(ts.tile.arange(C), ts.i32)
+        t = ts.tile.load(T, (b, h, c + ts.tile.arange(C)), mask=c + ts.tile.arange(C) < NQ, other=-1)
+        earlier = (t > own) | ((t == own) & (place < ts.tile.cast(i, ts.i32)))
+        before = before + ts.tile.sum(ts.tile.cast(earlier, ts.i32))
+    P[b, h, i] = before
+
+
+@ts.kernel
 def listed(
     S: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
-    R: ts.Tensor["B", "H", "NQ", 3, ts.i32],
+    P: ts.Tensor["B", "H", "NQ", ts.i32],
+    R: ts.Tensor["B", "H", "NQ", 4, ts.i32],
     L: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
     C: int = 256,
 ):
-    """For each row of blocks: where its longest run of whole blocks begins and ends, how many others are seen, and which."""
+    """For each row of blocks, at its place: where its longest run of whole blocks begins and ends, how many others are seen,
+    which row it is; and which others."""
     b, h, i = ts.tile.grid(B, H, NQ)
+    row = ts.tile.cast(P[b, h, i], ts.i64)
     place = ts.tile.cast(ts.tile.arange(C), ts.i32)
     after = ts.tile.cast(0, ts.i32)  # the first place after the latest block that is not whole
     longest = ts.tile.cast(0, ts.i32)
@@ -90,11 +119,12 @@ def listed(
         s = ts.tile.load(S, (b, h, i, c + ts.tile.arange(C)), mask=c + ts.tile.arange(C) < NK, other=0)
         other = (s > 0) & ((at < begin) | (at >= begin + longest))
         before = ts.tile.cumsum(ts.tile.cast(other, ts.i32))
-        ts.tile.store(L, (b, h, i, ts.tile.cast(count + before - 1, ts.i64)), at, mask=other, unique=True)
+        ts.tile.store(L, (b, h, row, ts.tile.cast(count + before - 1, ts.i64)), at, mask=other, unique=True)
         count = count + ts.tile.max(before)
-    R[b, h, i, 0] = begin
-    R[b, h, i, 1] = begin + longest
-    R[b, h, i, 2] = count
+    R[b, h, row, 0] = begin
+    R[b, h, row, 1] = begin + longest
+    R[b, h, row, 2] = count
+    R[b, h, row, 3] = ts.tile.cast(i, ts.i32)
 
 
 @ts.kernel
@@ -104,7 +134,7 @@ def forward(
     V: ts.Tensor["B", "HK", "Sk", "DV"],
     O: ts.Tensor["B", "H", "Sq", "DV"],
     LSE: ts.Tensor["B", "H", "Sq", ts.f32],
-    R: ts.Tensor["B", "H", "NQ", 3, ts.i32],
+    R: ts.Tensor["B", "H", "NQ", 4, ts.i32],
     L: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
     X,
     Y,
@@ -128,10 +158,9 @@ def forward(
     free_reference: bool = True,
 ):
     """As `attention.forward`, over the blocks of a table."""
-    # Heads are walked first: they have as much to do as each other, and whoever takes every n-th group has queries from
-    # everywhere. Neighbouring queries have alike much to do, and would all be of one.
-    b, block, h = ts.tile.grid(B, ts.cdiv(Sq, BM), H)
-    q0 = block * BM
+    # Heads are walked first: most masks leave all of them as much to do, and those that take longest come first.
+    b, place, h = ts.tile.grid(B, ts.cdiv(Sq, BM), H)
+    q0 = max(0, ts.tile.cast(R[b, h, place, 3], ts.i64)) * BM
     hk = h // (H // HK)
     if positive:
         scale = ts.tile.maximum(scale, 0.0)
@@ -139,16 +168,17 @@ def forward(
     acc = ts.tile.zeros((BM, DV), ts.f32)
     m = ts.tile.full((BM,), -math.inf, ts.f32)
     l = ts.tile.zeros((BM,), ts.f32)
-    begin = max(0, ts.tile.cast(R[b, h, block, 0], ts.i64)) * BN
+    begin = max(0, ts.tile.cast(R[b, h, place, 0], ts.i64)) * BN
     # What is whole ends with the last whole block of keys: the compiler sees that nothing need be masked.
-    end = min(ts.tile.cast(R[b, h, block, 1], ts.i64) * BN, Sk // BN * BN)
+    end = min(ts.tile.cast(R[b, h, place, 1], ts.i64) * BN, Sk // BN * BN)
+    count = ts.tile.cast(R[b, h, place, 2], ts.i64)
     for k0 in ts.tile.range(begin, end, BN):
         acc, m, l = step(
             acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
             mask, Z, W, -1,
         )  # fmt: skip
-    for i in ts.tile.range(0, ts.tile.cast(R[b, h, block, 2], ts.i64)):
-        k0 = max(0, ts.tile.cast(L[b, h, block, i], ts.i64)) * BN
+    for i in ts.tile.range(0, count):
+        k0 = max(0, ts.tile.cast(L[b, h, place, i], ts.i64)) * BN
         acc, m, l = step(
             acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
             mask, Z, W, masks,
@@ -178,12 +208,15 @@ def make(mask_mod: Any, q: Any, k: Any, v: Any, causal: Any, window: Any, layout
     each = [n if own else 1 for n, own in zip((B, H), depends(mask))]
     rows, columns = ts.cdiv(Sq, BM), ts.cdiv(Sk, BN)
     state, others = (arrays.empty((*each, rows, columns), ts.i32, given.q) for _ in range(2))
-    runs = arrays.empty((*each, rows, 3), ts.i32, given.q)
+    runs = arrays.empty((*each, rows, 4), ts.i32, given.q)
     if arrays.size(state):
         Z, W = (more + [given.q, given.q])[:2]
         low, high = seen.lowest is not None, seen.highest is not None
         states(state, Z, W, Sq, Sk, seen.lowest or 0, seen.highest or 0, mask, len(more), low, high, BM, BN)
-        listed(state, runs, others)
+        cost, rank = (arrays.empty((*each, rows), ts.i32, given.q) for _ in range(2))
+        costs(state, cost)
+        ranked(cost, rank)
+        listed(state, rank, runs, others)
     elif arrays.size(runs):
         raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {given.shapes}")
     return BlockMask(mask, more, seen, (BM, BN), (Sq, Sk), runs, others)

@@ -189,6 +189,22 @@ pub(crate) fn with_context(
     Ok(())
 }
 
+/// The same for launches that leave the memory zero (`Code::leaves_zero`): those of a stream share it.
+pub(crate) fn with_standing(
+    queue: Queue,
+    bytes: u64,
+    launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
+) -> Result<(), Diagnostics> {
+    let own = match bytes <= cuda::STANDING_BYTES {
+        true => device(queue.device)?.standing(stream(queue.stream))?,
+        false => None,
+    };
+    match own {
+        Some(address) => launch(address),
+        None => with_context(queue, bytes, launch),
+    }
+}
+
 /// The elements of an array on a device, side by side, after the stream's work so far.
 pub fn read(view: &BufferArg, queue: Queue, to: &mut [u8]) -> Result<(), Diagnostics> {
     let device = device(queue.device)?;

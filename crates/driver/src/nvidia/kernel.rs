@@ -345,6 +345,9 @@ impl Artifact for Kernel {
             };
             match (variant.code.context, variant.code.speaks()) {
                 (0, _) => launch(0)?,
+                (bytes, _) if variant.code.leaves_zero() => {
+                    gpu::with_standing(queue, bytes.into(), launch)?
+                }
                 (bytes, false) => gpu::with_context(queue, bytes.into(), launch)?,
                 (_, true) => self.launch_watched(&variant, launch, args.grid, queue)?,
             }

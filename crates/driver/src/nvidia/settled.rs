@@ -9,7 +9,7 @@ use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_numerics::Scalar;
 use tessera_ptx::Code;
 use tessera_runtime::cuda::{Function, LaunchShape};
-use tessera_target::frame::{Frame, ParamKind, bits};
+use tessera_target::frame::{CONTEXT, Frame, ParamKind, bits};
 use tessera_target::{Queue, Settled};
 
 /// A launch as it was.
@@ -32,15 +32,17 @@ struct Launch {
     addresses: Box<[usize]>,
     scalars: Box<[usize]>,
     about: Arc<gpu::About>,
+    /// Bytes of the context, which launches leave zero.
+    context: u64,
 }
 
 thread_local! {
     static WORDS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `None` for code whose launches must be waited for, or need memory of their own.
+/// `None` for code whose launches must be waited for, or need memory that somebody sets.
 pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<dyn Settled>> {
-    if all.code.context > 0 {
+    if all.code.context > 0 && !all.code.leaves_zero() {
         return None;
     }
     let places = |wanted: fn(&ParamKind) -> bool| {
@@ -57,6 +59,7 @@ pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<d
         addresses: places(|kind| matches!(kind, ParamKind::Array { .. })),
         scalars: places(|kind| matches!(kind, ParamKind::Scalar(_))),
         about: all.about,
+        context: all.code.context.into(),
     }))
 }
 
@@ -80,12 +83,20 @@ impl Settled for Launch {
             // SAFETY: all but addresses and numbers is as it was in a launch that was checked; the
             // driver of launches has compared the arrays' layouts with those of that one.
             let (shape, stream_of) = (&self.shape, gpu::stream(stream));
-            unsafe { self.function.launch(shape, as_bytes(words), &self.starts, stream_of) }
-                .map_err(|error| {
-                    let (name, loc) = (&self.about.name, &self.about.loc);
-                    Diagnostic::from(error.at_launch(name, loc, ""))
-                })?;
-            gpu::launched(&self.function, &self.about, Queue { device: self.device, stream });
+            let queue = Queue { device: self.device, stream };
+            let mut launch = |context: u64| {
+                words[CONTEXT] = context;
+                unsafe { self.function.launch(shape, as_bytes(words), &self.starts, stream_of) }
+                    .map_err(|error| {
+                        let (name, loc) = (&self.about.name, &self.about.loc);
+                        Diagnostic::from(error.at_launch(name, loc, "")).into()
+                    })
+            };
+            match self.context {
+                0 => launch(0)?,
+                bytes => gpu::with_standing(queue, bytes, launch)?,
+            }
+            gpu::launched(&self.function, &self.about, queue);
             Ok(())
         })
     }

@@ -38,6 +38,8 @@ steps! {
     Tiles = "tiles",
     /// Groups are walked in bands.
     Raster = "raster",
+    /// Groups of different length go to whoever is free, the longest first.
+    Order = "order",
     /// Results leave through shared memory.
     Epilogue = "epilogue",
     /// A finished result is stored, piece by piece, while the next is computed.

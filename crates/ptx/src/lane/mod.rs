@@ -161,6 +161,7 @@ impl<'a> Lanes<'a> {
             files: self.files,
             sites: self.sites,
             turns: false,
+            counts: false,
             prints: Vec::new(),
             stamps: Vec::new(),
             maps: Vec::new(),

@@ -24,7 +24,7 @@ use tessera_staged::ops::roles::{role_info, role_of};
 use tessera_tile::TileOp;
 
 /// Bytes of a barrier.
-const BYTES: u32 = 8;
+pub const BYTES: u32 = 8;
 
 #[derive(Default)]
 pub struct Mbars {
@@ -123,6 +123,11 @@ impl Select<'_> {
         Ok(at)
     }
 
+    /// Asks for a barrier at which so many arrive.
+    pub fn pending_barrier(&mut self, at: u32, arrivals: u32) {
+        self.mbars.pending.push((at, arrivals));
+    }
+
     /// Makes the barriers that were asked for, and all threads meet; see `all_meet`.
     pub fn ready(
         &mut self,
@@ -215,7 +220,7 @@ impl Select<'_> {
     }
 
     /// Waits until the phase of this parity is over.
-    fn phase(&mut self, addr: Addr, parity: Reg) {
+    pub fn phase(&mut self, addr: Addr, parity: Reg) {
         let again = self.asm.label();
         self.asm.place(again);
         let p = self.asm.reg(Class::Pred);
@@ -224,7 +229,7 @@ impl Select<'_> {
     }
 
     /// Those who speak for others arrive, when the others have come here.
-    fn arrive(&mut self, addr: Addr, speaker: Speaker, when: Option<Reg>) {
+    pub fn arrive(&mut self, addr: Addr, speaker: Speaker, when: Option<Reg>) {
         let who = match speaker {
             Speaker::Crew => self.leader(),
             Speaker::Group | Speaker::Warp if self.crew.one_thread => None,

@@ -22,6 +22,7 @@ mod part;
 mod place;
 mod print;
 mod product;
+mod records;
 mod reduce;
 mod repair;
 mod ring;
@@ -152,6 +153,8 @@ pub struct Select<'a> {
     /// What is seldom run.
     behind: Vec<Stmt>,
     turns: ordered::Turns,
+    /// How tiles are handed out, where whoever is free takes the next.
+    records: Option<records::Records>,
     prints: Vec<Printing>,
     stamps: Vec<Stamp>,
     /// Loops that are open around the place of emission.
@@ -181,6 +184,8 @@ pub struct Selected {
     pub maps: Vec<MapRecipe>,
     /// Whether groups take turns.
     pub turns: bool,
+    /// Whether tiles come from a counter of the launch, which is 0 again at its end.
+    pub counts: bool,
     pub prints: Vec<Printing>,
     pub stamps: Vec<Stamp>,
 }
@@ -245,6 +250,7 @@ pub fn select(
         votes: BTreeMap::new(),
         behind: Vec::new(),
         turns: ordered::Turns::of(func, profile),
+        records: None,
         prints: Vec::new(),
         stamps: Vec::new(),
         depth: 0,
@@ -268,13 +274,14 @@ pub fn select(
     kernel.body.extend(body);
     kernel.body.extend(me.behind);
     kernel.dynamic_shared = me.sync.bytes();
-    let turns = me.turns.is_kept();
+    let (turns, counts) = (me.turns.is_kept(), me.records.is_some());
     Ok(Selected {
         greatest: me.greatest,
         kernel,
         files: me.files,
         sites: me.sites,
         turns,
+        counts,
         prints: me.prints,
         stamps: me.stamps,
         maps: me.maps,

@@ -207,6 +207,7 @@ impl Select<'_> {
         let pools = self.pools(&list);
         self.asm.kernel.min_blocks = Some(1);
         let begin = self.asm.kernel.body.len();
+        self.plan_records(&list);
         self.ready(Self::place_once)?;
         // All lanes of a warp have one number, which only a shuffle tells the assembler.
         let warp = self.warp();

@@ -93,6 +93,8 @@ pub struct Sync {
     /// and 3 are its halves.
     reused: Option<(u32, u32)>,
     bases: BTreeMap<Region, Reg>,
+    /// Bytes of the kernel's memory between what is aligned.
+    gaps: Vec<(u32, u32)>,
     /// Crews whose code several replicas run: the first warp, and the warps of each.
     shared: BTreeMap<usize, (u32, u32)>,
 }
@@ -225,7 +227,22 @@ impl Select<'_> {
     pub fn allocate(&mut self, bytes: u32, align: u32) -> u32 {
         self.takes(bytes);
         let at = self.sync.fixed.next_multiple_of(align);
+        if at > self.sync.fixed {
+            self.sync.gaps.push((self.sync.fixed, at));
+        }
         self.sync.fixed = at + bytes;
+        at
+    }
+
+    /// A little memory for the whole kernel, where nothing lies between what is aligned if it fits there:
+    /// rings may have taken all the rest.
+    pub fn allocate_between(&mut self, bytes: u32, align: u32) -> u32 {
+        let fits = |&(from, end): &(u32, u32)| from.next_multiple_of(align) + bytes <= end;
+        let Some(gap) = self.sync.gaps.iter().position(fits) else {
+            return self.allocate(bytes, align);
+        };
+        let at = self.sync.gaps[gap].0.next_multiple_of(align);
+        self.sync.gaps[gap].0 = at + bytes;
         at
     }
 

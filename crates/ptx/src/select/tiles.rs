@@ -1,15 +1,17 @@
 //! The persistent loop: the tiles of a grid that fall to this block, one after another.
 //!
 //! Numbers of tiles are below 2^32. A number becomes coordinates by multiplication with reciprocals
-//! that are found once before the loop. Where whoever is free may take the next tile, each block takes
-//! those it would take by its number: any way of sharing them out is right.
+//! that are found once before the loop. Where whoever is free may take the next tile, one role hands
+//! out the coordinates (see `records`); where none can, each block takes those it would take by its
+//! number: any way of sharing them out is right.
 
+use super::records::Hand;
 use super::{Repr, Select};
 use crate::inst::*;
 use tessera_diag::Diagnostics;
 use tessera_ir::OpId;
 use tessera_staged::StagedOp;
-use tessera_staged::ops::tiles::{LEAST_PAIRED, Order, order_of};
+use tessera_staged::ops::tiles::{Bands, LEAST_PAIRED, LEAST_SECTION, Order, order_of};
 
 /// A number to divide by, with its reciprocal.
 #[derive(Copy, Clone)]
@@ -20,7 +22,7 @@ struct Divisor {
 }
 
 /// What the coordinates of a tile are computed from.
-struct Walk {
+pub struct Walk {
     order: Order,
     grid: Vec<Reg>,
     /// Of the axes along which numbers are divided, by axis.
@@ -32,6 +34,8 @@ struct Walk {
 /// Groups of rows or columns that are walked together.
 struct Band {
     axis: usize,
+    /// How far the grid goes along it.
+    along: Reg,
     /// All tiles of a band, how many it has along the axis, and how many the last one has.
     size: Divisor,
     width: Divisor,
@@ -71,25 +75,49 @@ impl Select<'_> {
         let mut axes = vec![None; rank];
         let mut out = Walk { order, grid: grid.clone(), axes: Vec::new(), plane: None, band: None };
         // The slowest axis takes what is left.
+        let mut end = rank;
         let first = match order.band() {
             None => 1,
-            Some((axis, group)) => {
-                if rank > 2 {
-                    let plane =
-                        self.asm.int(Alu::MulLo, Ty::U32, &[grid[0].into(), grid[1].into()]);
-                    out.plane = Some(self.divisor(plane));
+            Some(Bands { axis, width, sections }) => {
+                let mut plane = [grid[0], grid[rank.min(2) - 1]];
+                if sections {
+                    let others = &grid[1..rank - 1];
+                    let all = others.iter().fold(grid[0], |all, n| {
+                        self.asm.int(Alu::MulLo, Ty::U32, &[all.into(), (*n).into()])
+                    });
+                    plane = [all, grid[rank - 1]];
+                    end = rank - 1;
+                } else if rank > 2 {
+                    let [m, n] = plane;
+                    let all = self.asm.int(Alu::MulLo, Ty::U32, &[m.into(), n.into()]);
+                    out.plane = Some(self.divisor(all));
                 }
-                let group = group.min(i64::from(u32::MAX));
-                let size =
-                    self.asm.int(Alu::MulLo, Ty::U32, &[grid[1 - axis].into(), Opnd::Int(group)]);
-                let width = self.known_divisor(group);
-                let (_, last) = self.divide(grid[axis], width);
+                let group = width.min(i64::from(u32::MAX));
+                let along = plane[axis];
+                let across = plane[1 - axis];
+                let width = match order.section.filter(|_| sections) {
+                    None => self.known_divisor(group),
+                    Some(tiles) => {
+                        let tiles =
+                            self.asm.mov(Ty::B32, Opnd::Int(tiles.min(i64::from(i32::MAX))));
+                        let asm = &mut self.asm;
+                        let last = asm.int(Alu::Max, Ty::U32, &[across.into(), Opnd::Int(1)]);
+                        let fit = asm.int(Alu::Div, Ty::U32, &[tiles.into(), last.into()]);
+                        let least = Opnd::Int(LEAST_SECTION);
+                        let fit = asm.int(Alu::Max, Ty::U32, &[fit.into(), least]);
+                        let fit = asm.int(Alu::Min, Ty::U32, &[fit.into(), Opnd::Int(group)]);
+                        self.divisor(fit)
+                    }
+                };
+                let by = width.by;
+                let size = self.asm.int(Alu::MulLo, Ty::U32, &[across.into(), by.into()]);
+                let (_, last) = self.divide(along, width);
                 let [size, last] = [size, last].map(|by| self.divisor(by));
-                out.band = Some(Band { axis, size, width, last });
-                3
+                out.band = Some(Band { axis, along, size, width, last });
+                if sections { 1 } else { 3 }
             }
         };
-        for (axis, d) in axes.iter_mut().enumerate().skip(first) {
+        for (axis, d) in axes.iter_mut().enumerate().take(end).skip(first) {
             *d = Some(self.divisor(grid[axis]));
         }
         out.axes = axes;
@@ -101,28 +129,34 @@ impl Select<'_> {
         let rank = walk.grid.len();
         let mut at = vec![number; rank];
         let mut slow = number;
-        let first = match &walk.band {
-            None => 0,
-            Some(band) => {
-                let mut rest = number;
-                if let Some(plane) = walk.plane {
-                    (slow, rest) = self.divide(number, plane);
-                }
-                let (nth, inside) = self.divide(rest, band.size);
-                let begin = self.asm.int(Alu::MulLo, Ty::U32, &[nth.into(), band.width.by.into()]);
-                let left =
-                    self.asm.int(Alu::Sub, Ty::U32, &[walk.grid[band.axis].into(), begin.into()]);
-                let whole = self.asm.setp(Cmp::Ge, Ty::U32, left, band.width.by);
-                let pick = |me: &mut Self, a: Reg, b: Reg| me.asm.selp(Ty::B32, whole, a, b);
-                let by = pick(self, band.width.by, band.last.by);
-                let inverse = pick(self, band.width.inverse, band.last.inverse);
-                let (other, along) = self.divide(inside, Divisor { by, inverse });
-                at[band.axis] = self.asm.int(Alu::Add, Ty::U32, &[begin.into(), along.into()]);
-                at[1 - band.axis] = other;
-                2
+        let mut axes = 0..rank;
+        if let Some(band) = &walk.band {
+            let sections = walk.order.band().is_some_and(|b| b.sections);
+            let mut rest = number;
+            if let Some(plane) = walk.plane {
+                (slow, rest) = self.divide(number, plane);
             }
-        };
-        for axis in (first..rank).rev() {
+            let (nth, inside) = self.divide(rest, band.size);
+            let begin = self.asm.int(Alu::MulLo, Ty::U32, &[nth.into(), band.width.by.into()]);
+            let left = self.asm.int(Alu::Sub, Ty::U32, &[band.along.into(), begin.into()]);
+            let whole = self.asm.setp(Cmp::Ge, Ty::U32, left, band.width.by);
+            let pick = |me: &mut Self, a: Reg, b: Reg| me.asm.selp(Ty::B32, whole, a, b);
+            let by = pick(self, band.width.by, band.last.by);
+            let inverse = pick(self, band.width.inverse, band.last.inverse);
+            let (other, along) = self.divide(inside, Divisor { by, inverse });
+            let place = self.asm.int(Alu::Add, Ty::U32, &[begin.into(), along.into()]);
+            if sections {
+                at[rank - 1] = other;
+                slow = place;
+                axes = 0..rank - 1;
+            } else {
+                at[band.axis] = place;
+                at[1 - band.axis] = other;
+                axes = 2..rank;
+            }
+        }
+        let first = axes.start;
+        for axis in axes.rev() {
             match walk.axes[axis] {
                 Some(d) if axis > first => {
                     let (q, r) = self.divide(slow, d);
@@ -132,11 +166,27 @@ impl Select<'_> {
                 _ => at[axis] = slow,
             }
         }
-        if walk.order.longest_first {
-            let last = self.asm.int(Alu::Sub, Ty::U32, &[walk.grid[0].into(), Opnd::Int(1)]);
-            at[0] = self.asm.int(Alu::Sub, Ty::U32, &[last.into(), at[0].into()]);
+        if walk.order.folded {
+            at[rank - 1] = self.folded(at[rank - 1], walk.grid[rank - 1]);
+        }
+        if let Some(axis) = walk.order.reversed(rank) {
+            at[axis] = self.from_end(at[axis], walk.grid[axis]);
         }
         at
+    }
+
+    fn from_end(&mut self, at: Reg, of: Reg) -> Reg {
+        let last = self.asm.int(Alu::Sub, Ty::U32, &[of.into(), Opnd::Int(1)]);
+        self.asm.int(Alu::Sub, Ty::U32, &[last.into(), at.into()])
+    }
+
+    /// Even places from the end on, odd ones from the beginning.
+    fn folded(&mut self, at: Reg, of: Reg) -> Reg {
+        let half = self.asm.int(Alu::Shr, Ty::U32, &[at.into(), Opnd::Int(1)]);
+        let odd = self.asm.int(Alu::And, Ty::B32, &[at.into(), Opnd::Int(1)]);
+        let odd = self.asm.setp(Cmp::Ne, Ty::U32, odd, Opnd::Int(0));
+        let late = self.from_end(half, of);
+        self.asm.selp(Ty::B32, odd, half, late)
     }
 
     /// Where two tiles in a row are taken, changes the first number and the step to the second one; gives
@@ -265,7 +315,9 @@ impl Select<'_> {
         let total = grid[1..]
             .iter()
             .fold(grid[0], |all, n| self.asm.int(Alu::MulLo, Ty::U32, &[all.into(), (*n).into()]));
-        let walk = self.walk_of(order, grid);
+        let handed = self.handed_out(order);
+        // Who is told the coordinates needs nothing to find them.
+        let walk = (handed != Some(Hand::Takes)).then(|| self.walk_of(order, grid));
         let together = self.asm.kernel.cluster;
         let by = Opnd::Int(together.trailing_zeros().into());
         let [mut number, mut step] = [self.block_id(), self.block_count()];
@@ -280,8 +332,12 @@ impl Select<'_> {
             let all = Opnd::Int(self.crew.replicas.into());
             step = self.asm.int(Alu::MulLo, Ty::U32, &[step.into(), all]);
         }
-        let far = self.pairs(order, total, &mut number, &mut step);
+        let far = match handed {
+            Some(_) => None,
+            None => self.pairs(order, total, &mut number, &mut step),
+        };
         let number = self.asm.mov(Ty::B32, number);
+        let records = handed.map(|hand| (hand, self.first_record()));
 
         let body = op.regions[0];
         let args = func.blocks[body].args.clone();
@@ -293,15 +349,34 @@ impl Select<'_> {
             self.bind_carried(v, carried);
         }
         let [again, done] = [self.asm.label(), self.asm.label()];
-        let none = self.asm.setp(Cmp::Ge, Ty::U32, number, total);
         let uniform = !self.crew.one_thread;
-        self.asm.when(none, true, |asm| asm.emit(Inst::Bra { to: done, uniform }));
+        let to_end = |me: &mut Self, more: Reg| {
+            me.asm.when(more, false, |asm| asm.emit(Inst::Bra { to: done, uniform }));
+        };
+        if records.is_none() {
+            let more = self.asm.setp(Cmp::Lt, Ty::U32, number, total);
+            to_end(self, more);
+        }
         let before = self.sync_state();
         self.enter_loop(&[body]);
         self.begin_turns(&[body]);
         self.open_loop(body);
         self.asm.place(again);
-        let at = self.coordinates(&walk, number);
+        let found = walk.as_ref().map(|walk| self.coordinates(walk, number));
+        let at = match (&records, found) {
+            (Some((Hand::Gives, next)), Some(at)) => {
+                let more = self.asm.setp(Cmp::Lt, Ty::U32, number, total);
+                self.give_record(next, &at, more);
+                to_end(self, more);
+                at
+            }
+            (Some((_, next)), _) => {
+                let (at, more) = self.take_record(next, axes.len());
+                to_end(self, more);
+                at
+            }
+            (None, at) => at.unwrap_or_default(),
+        };
         for (&v, at) in axes.iter().zip(self.in_team(at)) {
             let at = self.asm.cvt(Ty::U64, Ty::U32, None, at);
             self.set(v, Repr::Scalar(at));
@@ -310,15 +385,25 @@ impl Select<'_> {
         let next = self.yielded(body);
         self.carry_on(&carried, &next);
         self.end_turn();
-        let stepped = self.asm.int(Alu::Add, Ty::U32, &[number.into(), step.into()]);
-        self.asm.mov_to(Ty::B32, number, stepped);
-        if let Some(far) = far {
-            let near = self.asm.mov(Ty::B32, step);
-            self.asm.mov_to(Ty::B32, step, far);
-            self.asm.mov_to(Ty::B32, far, near);
+        match handed {
+            Some(hand) => {
+                if hand == Hand::Gives {
+                    self.draw_tile(number, total, step);
+                }
+                self.asm.emit(Inst::Bra { to: again, uniform });
+            }
+            None => {
+                let stepped = self.asm.int(Alu::Add, Ty::U32, &[number.into(), step.into()]);
+                self.asm.mov_to(Ty::B32, number, stepped);
+                if let Some(far) = far {
+                    let near = self.asm.mov(Ty::B32, step);
+                    self.asm.mov_to(Ty::B32, step, far);
+                    self.asm.mov_to(Ty::B32, far, near);
+                }
+                let more = self.asm.setp(Cmp::Lt, Ty::U32, number, total);
+                self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform }));
+            }
         }
-        let more = self.asm.setp(Cmp::Lt, Ty::U32, number, total);
-        self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform }));
         self.close_loop();
         self.end_turns();
         self.asm.place(done);

@@ -169,6 +169,12 @@ fn tiles_come_in_every_order() {
     let orders = [
         "order = static",
         "order = dynamic, longest_first = true",
+        "order = dynamic, raster = s2, longest_first = true",
+        "order = dynamic, raster = n2",
+        "order = folded",
+        "order = dynamic, raster = s16, section = 7, longest_first = true",
+        "raster = s3",
+        "raster = s64, longest_first = true",
         "order = pairs",
         "order = pairs, raster = m2",
         "raster = m2",
@@ -182,7 +188,13 @@ fn tiles_come_in_every_order() {
             copy.check(&size, &[1, 4, 100]);
         }
     }
-    for order in ["order = static", "longest_first = true", "order = pairs"] {
+    for order in [
+        "order = static",
+        "longest_first = true",
+        "order = pairs",
+        "order = folded",
+        "order = dynamic",
+    ] {
         let copy = Copy { order, ..Copy::new(DType::F32, 1, &[32]) };
         copy.check(&[200], &[1, 3, 9]);
     }

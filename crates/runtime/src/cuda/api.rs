@@ -3,7 +3,8 @@
 //! cudarc finds the library and has the types. Its functions are not called: they panic where a
 //! driver lacks a symbol, and they give results as an enum, which a newer driver's may not be in.
 //! Rows are compared with cudarc's signatures when this is compiled, apart from those `by_hand`:
-//! functions that give or take such an enum, and one whose name newer headers have for another.
+//! functions that give or take such an enum, those that older headers lack, and one whose name newer
+//! headers have for another.
 
 use cudarc::driver::sys::{self, *};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
@@ -154,6 +155,7 @@ functions! {
         cuGetErrorName(result: u32, name: *mut *const c_char);
         cuGetErrorString(result: u32, text: *mut *const c_char);
         cuStreamIsCapturing(stream: CUstream, status: *mut c_uint);
+        cuStreamGetId(stream: CUstream, number: *mut c_ulonglong);
         cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         cuEventElapsedTime(milliseconds: *mut f32, from: CUevent, to: CUevent);
     }

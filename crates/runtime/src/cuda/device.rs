@@ -7,6 +7,7 @@ use super::graph::Relaxed;
 use super::info::DeviceInfo;
 use super::pool::{Blocks, DeviceMemory};
 use super::staging::Staging;
+use super::standing::Standing;
 use super::stream::StreamRef;
 use super::tensor_map::Cache;
 use super::wait;
@@ -26,6 +27,7 @@ pub struct Device {
     /// Streams of dropped owners. They are used again and never destroyed: a handle then always
     /// stands for one order of work, which is what the pool goes by.
     pub(crate) idle_streams: ForkLock<Vec<u64>>,
+    pub(crate) standing: ForkLock<Standing>,
     pub(crate) tensor_maps: ForkLock<Cache>,
 }
 
@@ -75,6 +77,7 @@ impl Device {
             blocks: Blocks::new(DeviceMemory { context }, format!("cuda:{ordinal}")),
             staging: ForkLock::default(),
             idle_streams: ForkLock::default(),
+            standing: ForkLock::default(),
             tensor_maps: ForkLock::default(),
         })
     }

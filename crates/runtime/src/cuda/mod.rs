@@ -35,6 +35,7 @@ mod pointer;
 mod pool;
 pub mod ptxas;
 mod staging;
+mod standing;
 mod stream;
 mod tensor_map;
 mod wait;
@@ -53,6 +54,7 @@ pub use link::to_cubin;
 pub use module::Module;
 pub use pointer::pointer_device;
 pub use pool::{DeviceBuffer, Pool, PoolStats};
+pub use standing::STANDING_BYTES;
 pub use stream::{Stream, StreamRef};
 pub use tensor_map::{
     Interleave, L2Promotion, MapDType, OobFill, Swizzle, TensorMap, TensorMapFault, TensorMapSpec,

@@ -12,36 +12,58 @@ pub struct Order {
     pub once: bool,
     /// A block takes two tiles in a row, where there are enough of them.
     pub pairs: bool,
-    /// The axis that is walked first, in groups of so many.
-    pub raster: Option<(usize, i64)>,
+    /// The axis that is walked first goes from both ends to the middle: last, first, last but one, ….
+    pub folded: bool,
+    pub raster: Option<Raster>,
+    /// Tiles that sections have about, where they need not be as wide as they may.
+    pub section: Option<i64>,
     pub longest_first: bool,
     /// Blocks of a cluster that take neighbours along each axis.
     pub team: Team,
 }
 
+/// How a grid is walked other than along its last axis first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Raster {
+    /// In bands of so many along one of the first two axes, that axis first.
+    Band { axis: usize, width: i64 },
+    /// So many places of all axes but the last, these first; the last axis ends a section.
+    Sections(i64),
+}
+
 pub fn order_of(func: &Func<Staged>, id: OpId) -> Result<Order, String> {
     let op = &func.ops[id];
-    let word = op.attr("order").and_then(Attr::as_word);
-    let (dynamic, pairs, once) = match word {
-        None | Some("static") => (false, false, false),
-        Some("dynamic") => (true, false, false),
-        Some("pairs") => (false, true, false),
-        Some("once") => (false, false, true),
+    let (dynamic, pairs, folded, once) = match op.attr("order").and_then(Attr::as_word) {
+        None | Some("static") => (false, false, false, false),
+        Some("dynamic") => (true, false, false, false),
+        Some("pairs") => (false, true, false, false),
+        Some("folded") => (false, true, true, false),
+        Some("once") => (false, false, false, true),
         Some(other) => {
-            return Err(format!("expected `order` static, pairs, dynamic or once, got {other}"));
+            let known = "static, pairs, folded, dynamic or once";
+            return Err(format!("expected `order` {known}, got {other}"));
         }
     };
     let raster = match op.attr("raster").and_then(Attr::as_word) {
         None => None,
         Some(word) => {
             Some(raster(word).filter(|_| op.group("grid").len() > 1).ok_or_else(|| {
-                format!("expected `raster` like m8 or n8 on a grid of two axes or more, got {word}")
+                format!(
+                    "expected `raster` like m8, n8 or s8 on a grid of two axes or more, got {word}"
+                )
             })?)
         }
     };
+    if folded && raster.is_some() {
+        return Err("expected `order` folded without `raster`, got both".into());
+    }
+    let section = op.attr("section").and_then(Attr::as_int);
+    if section.is_some_and(|n| n < 1 || !matches!(raster, Some(Raster::Sections(_)))) {
+        return Err("expected `section` above 0 and beside `raster` like s8, got another".into());
+    }
     let longest_first = op.attr("longest_first").and_then(Attr::as_bool).unwrap_or(false);
     let team = Team::of_tiles(func, id)?;
-    Ok(Order { dynamic, once, pairs, raster, longest_first, team })
+    Ok(Order { dynamic, once, pairs, folded, raster, section, longest_first, team })
 }
 
 /// Whether each block of a launch takes one tile, and there are as many as tiles.
@@ -50,15 +72,19 @@ pub fn is_once(func: &Func<Staged>) -> bool {
     tiles.is_some_and(|id| order_of(func, id).is_ok_and(|order| order.once))
 }
 
-fn raster(word: &str) -> Option<(usize, i64)> {
-    let axis = match word.chars().next()? {
-        'm' => 0,
-        'n' => 1,
-        _ => return None,
-    };
-    word[1..].parse().ok().filter(|&n: &i64| n > 0).map(|n| (axis, n))
+fn raster(word: &str) -> Option<Raster> {
+    let kind = word.chars().next()?;
+    let width = word.get(1..)?.parse().ok().filter(|&n: &i64| n > 0)?;
+    match kind {
+        'm' => Some(Raster::Band { axis: 0, width }),
+        'n' => Some(Raster::Band { axis: 1, width }),
+        's' => Some(Raster::Sections(width)),
+        _ => None,
+    }
 }
 
+/// The fewest places of a section: one alone has not enough tiles that are short for all to end with.
+pub const LEAST_SECTION: i64 = 2;
 /// Tiles for each block from which on they are taken in pairs: fewer would leave blocks without any.
 pub const LEAST_PAIRED: i64 = 3;
 
@@ -72,9 +98,22 @@ impl Order {
         .collect()
     }
 
-    /// The tiles that a raster's band has along its axis, counted in teams.
-    pub fn band(&self) -> Option<(usize, i64)> {
-        self.raster.map(|(axis, n)| (axis, (n / i64::from(self.team.shape[axis])).max(1)))
+    /// The grid of two axes that is walked in bands along one of them, and how many of it a band has:
+    /// the plane of the first two axes, or all but the last as one and the last. Bands are counted in teams.
+    pub fn band(&self) -> Option<Bands> {
+        match self.raster? {
+            Raster::Band { axis, width } => {
+                let width = (width / i64::from(self.team.shape[axis])).max(1);
+                Some(Bands { axis, width, sections: false })
+            }
+            Raster::Sections(width) => Some(Bands { axis: 0, width, sections: true }),
+        }
+    }
+
+    /// The axis that `longest_first` walks from its end.
+    pub fn reversed(&self, axes: usize) -> Option<usize> {
+        let sections = matches!(self.raster, Some(Raster::Sections(_)));
+        self.longest_first.then_some(if sections { axes.saturating_sub(1) } else { 0 })
     }
 
     /// The coordinates of the tile that a block of a cluster takes, by the number of the team in this
@@ -103,26 +142,57 @@ impl Order {
     fn coordinates(&self, grid: &[i64], number: i64) -> Vec<i64> {
         let mut at = match self.band() {
             None => row_major(grid, number),
-            Some((axis, group)) => {
+            Some(Bands { width, sections: true, .. }) => {
+                let (others, last) = grid.split_at(grid.len() - 1);
+                let all = others.iter().product();
+                let width = match self.section {
+                    None => width,
+                    Some(n) => (n / last[0].max(1)).max(LEAST_SECTION).min(width),
+                };
+                let place = in_bands([all, last[0]], 0, width, number);
+                let mut at = row_major(others, place[0]);
+                at.push(place[1]);
+                at
+            }
+            Some(Bands { axis, width, sections: false }) => {
                 // The plane of the first two axes; what lies beyond them changes slowest.
-                let (plane, other) = (grid[0] * grid[1], 1 - axis);
-                let (slow, rest) = (number / plane, number % plane);
-                let band = group * grid[other];
-                let first = rest / band * group;
-                let width = group.min(grid[axis] - first);
-                let inside = rest % band;
-                let mut at = vec![0, 0];
-                at[axis] = first + inside % width;
-                at[other] = inside / width;
-                at.extend(row_major(&grid[2..], slow));
+                let plane = grid[0] * grid[1];
+                let mut at = in_bands([grid[0], grid[1]], axis, width, number % plane).to_vec();
+                at.extend(row_major(&grid[2..], number / plane));
                 at
             }
         };
-        if self.longest_first {
-            at[0] = grid[0] - 1 - at[0];
+        if self.folded
+            && let (Some(p), Some(&n)) = (at.last_mut(), grid.last())
+        {
+            *p = if *p % 2 == 0 { n - 1 - *p / 2 } else { *p / 2 };
+        }
+        if let Some(axis) = self.reversed(grid.len()) {
+            at[axis] = grid[axis] - 1 - at[axis];
         }
         at
     }
+}
+
+/// A grid that is walked in bands of `width` along an axis of two.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Bands {
+    pub axis: usize,
+    pub width: i64,
+    /// The grid's last axis is the second of the two, and all others are the first.
+    pub sections: bool,
+}
+
+fn in_bands(grid: [i64; 2], axis: usize, width: i64, number: i64) -> [i64; 2] {
+    let other = 1 - axis;
+    let band = width * grid[other];
+    let first = number / band * width;
+    let width = width.min(grid[axis] - first);
+    let inside = number % band;
+    let mut at = [0, 0];
+    at[axis] = first + inside % width;
+    at[other] = inside / width;
+    at
 }
 
 fn row_major(grid: &[i64], mut number: i64) -> Vec<i64> {
@@ -178,9 +248,12 @@ mod tests {
 
     #[test]
     fn every_order_visits_every_tile_once() {
-        for raster in [None, Some((0, 3)), Some((1, 2)), Some((0, 64))] {
-            for longest_first in [false, true] {
-                let order = Order { raster, longest_first, ..Order::default() };
+        let bands = [(0, 3), (1, 2), (0, 64)].map(|(axis, width)| Raster::Band { axis, width });
+        let sections = [1, 3, 16, 64].map(Raster::Sections);
+        let all = bands.into_iter().chain(sections).map(Some).chain([None]);
+        for (raster, longest_first) in all.flat_map(|r| [(r, false), (r, true)]) {
+            for folded in [false, true] {
+                let order = Order { raster, longest_first, folded, ..Order::default() };
                 let grid = [5, 4, 2];
                 let seen: BTreeSet<_> = (0..40).map(|n| order.tile(&grid, n, 0)).collect();
                 assert_eq!(seen.len(), 40);
@@ -194,6 +267,7 @@ mod tests {
         for (shape, raster) in
             [([2, 1, 1], Some((0, 4))), ([1, 4, 1], None), ([2, 2, 1], Some((1, 2)))]
         {
+            let raster = raster.map(|(axis, width)| Raster::Band { axis, width });
             let order = Order { raster, team: Team { shape }, ..Order::default() };
             let grid = [5, 3, 2];
             let teams: i64 = order.teams(&grid).iter().product();
@@ -221,8 +295,42 @@ mod tests {
 
     #[test]
     fn groups_are_walked_along_their_axis_first() {
-        let order = Order { raster: Some((0, 2)), ..Order::default() };
+        let raster = Some(Raster::Band { axis: 0, width: 2 });
+        let order = Order { raster, ..Order::default() };
         let walk: Vec<_> = (0..6).map(|n| order.tile(&[3, 2], n, 0)).collect();
         assert_eq!(walk, [[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [2, 1]]);
+    }
+
+    #[test]
+    fn sections_are_places_of_all_axes_but_the_last_and_end_with_its_end() {
+        let raster = Some(Raster::Sections(4));
+        let order = Order { raster, longest_first: true, ..Order::default() };
+        let walk: Vec<_> = (0..12).map(|n| order.tile(&[2, 3, 2], n, 0)).collect();
+        let first = [[0, 0, 1], [0, 1, 1], [0, 2, 1], [1, 0, 1], [0, 0, 0], [0, 1, 0]];
+        assert_eq!(walk[..6], first);
+        assert_eq!(walk[8..], [[1, 1, 1], [1, 2, 1], [1, 1, 0], [1, 2, 0]]);
+    }
+
+    #[test]
+    fn sections_have_fewer_places_where_the_last_axis_is_long() {
+        let order =
+            Order { raster: Some(Raster::Sections(4)), section: Some(9), ..Order::default() };
+        let first = |grid: [i64; 2]| {
+            let at = (0..grid[0] * grid[1]).map(|n| order.tile(&grid, n, 0));
+            at.take_while(|at| at[1] == 0).count()
+        };
+        assert_eq!([first([6, 2]), first([6, 3]), first([6, 100])], [4, 3, 2]);
+        for grid in [[6, 2], [7, 3], [5, 100], [1, 9]] {
+            let all = grid[0] * grid[1];
+            let seen: BTreeSet<_> = (0..all).map(|n| order.tile(&grid, n, 0)).collect();
+            assert_eq!(seen.len() as i64, all);
+        }
+    }
+
+    #[test]
+    fn a_folded_axis_goes_from_both_ends_to_the_middle() {
+        let order = Order { pairs: true, folded: true, ..Order::default() };
+        let walk: Vec<_> = (0..5).map(|n| order.tile(&[1, 5], n, 0)[1]).collect();
+        assert_eq!(walk, [4, 0, 3, 1, 2]);
     }
 }

@@ -1,5 +1,5 @@
-//! What fits: slots of rings in shared memory, registers of roles; and in which order groups are
-//! taken so that those that run at once read much of the same.
+//! What fits: slots of rings in shared memory, registers of roles; and in which bands groups are
+//! walked so that those that run at once read much of the same.
 
 use super::super::{MOST_SLOTS, Staging};
 use super::feeds::Plan;
@@ -219,7 +219,7 @@ fn shared_bytes_of(fills: &[(u64, Vec<bool>)], order: &[usize]) -> Option<[u64; 
 }
 
 /// Hands the axes of a grid, and the coordinates along them, over in another order.
-fn reorder(func: &mut StagedFunc, tiles: OpId, order: &[usize]) {
+pub fn reorder(func: &mut StagedFunc, tiles: OpId, order: &[usize]) {
     let body = func.ops[tiles].regions[0];
     let (grid, args) = (func.ops[tiles].group("grid").to_vec(), func.blocks[body].args.clone());
     for (to, &from) in order.iter().enumerate() {
@@ -230,28 +230,8 @@ fn reorder(func: &mut StagedFunc, tiles: OpId, order: &[usize]) {
     }
 }
 
-/// Takes groups in pairs where how much one has to do depends on its place along the axis that is
-/// walked first: neighbours then go to one block, and kernels can put those together that add up.
-pub fn set_order(func: &mut StagedFunc) {
-    let all = func.walk();
-    let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
-        return;
-    };
-    let axes = func.ops[tiles].group("grid").len();
-    let args = &func.blocks[func.ops[tiles].regions[0]].args;
-    let fast = args[if func.ops[tiles].attr("raster").is_some() { 0 } else { axes - 1 }];
-    let uneven = all.iter().any(|&id| {
-        let op = &func.ops[id];
-        op.code == StagedOp::Tile(TileOp::For)
-            && op.positional().iter().any(|&v| depends(func, v, fast, 64))
-    });
-    if uneven {
-        func.ops[tiles].attrs.set("order", Attr::word("pairs"));
-    }
-}
-
 /// Whether a scalar is computed from another; carried values count as what they begin with.
-fn depends(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> bool {
+pub fn depends(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> bool {
     if v == on {
         return true;
     }
@@ -267,7 +247,7 @@ fn depends(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> bool {
 }
 
 /// What an argument of a loop begins with.
-fn around(func: &StagedFunc, block: BlockId, i: usize) -> Option<Value> {
+pub fn around(func: &StagedFunc, block: BlockId, i: usize) -> Option<Value> {
     let op = &func.ops[func.blocks[block].parent?];
     match op.code {
         StagedOp::Tile(TileOp::For) if i == 0 => op.operands.first().copied(),

@@ -8,7 +8,7 @@
 //!    reads beside them is loaded a turn early (`stage/ahead`);
 //! 2. `tiles`: the body becomes a loop over the groups of the launch;
 //! 3. `epilogue`: large tiles leave through shared memory, by bulk stores;
-//! 4. `feeds`: what products read is filled into rings instead;
+//! 4. `feeds`: what products read is filled into rings instead; `order`: which groups a block takes;
 //! 5. `rotate`: a product is still under way while the next turn begins;
 //! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
 //!    also where that is the first of another loop;
@@ -30,6 +30,7 @@ mod epilogue;
 mod feeds;
 mod first;
 mod flow;
+mod order;
 mod pair;
 mod pingpong;
 mod roles;
@@ -202,6 +203,10 @@ fn built(
         return Ok((!defer).then_some((now, alone)));
     }
     now = sound(feeds::feeds(&now, staging, most)?);
+    // Tiles are handed out by a role to one block; clusters and teams in turn go by numbers.
+    let alone = cluster.is_none() && !pingpong::is_asked(&func.attrs);
+    order::choose(&mut now, alone && runs(Step::Roles) && runs(Step::Order));
+    now = sound(now);
     if runs(Step::Rotate) {
         now = sound(rotate::rotate(&now, team.warps * parts));
     }

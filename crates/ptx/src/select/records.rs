@@ -1,0 +1,211 @@
+//! Tiles that whoever is free takes next.
+//!
+//! One role of one thread, the giver, hands them out to all roles of its block. Its first tile is the
+//! block's own number; each further one comes from a counter in the launch's context, which wraps at
+//! the number of tiles. Each tile that is taken is one step of the counter, so that it is 0 again when
+//! the launch ends, and the next launch on the same memory needs nobody to set it.
+//!
+//! A record in shared memory is the tile's coordinates, and whether there is a tile at all: who takes it
+//! divides nothing. Records are a ring with two barriers for each slot, as rings of tiles have them:
+//! `full` when the giver has written, `empty` when all others have read. The giver takes a tile when all
+//! of the one before is on its way, and so as late as a turn's copies allow.
+
+use super::sync::Region;
+use super::{Select, mbar::BYTES, mbar::Speaker};
+use crate::code::context;
+use crate::inst::*;
+use tessera_ir::OpId;
+use tessera_staged::ops::roles::RoleInfo;
+use tessera_staged::ops::tiles::{Order, order_of};
+use tessera_staged::{StagedFunc, StagedOp};
+use tessera_target::frame;
+use tessera_tile::TileOp;
+
+/// Records that are on their way; a power of two.
+const SLOTS: u32 = 4;
+/// Bytes of a record: three coordinates and a word that is 0 after the last tile.
+const RECORD: u32 = 16;
+
+/// What a crew does with records.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Hand {
+    Gives,
+    Takes,
+}
+
+/// Where they are, and who writes them.
+#[derive(Copy, Clone, Debug)]
+pub struct Records {
+    giver: OpId,
+    at: u32,
+    bars: u32,
+}
+
+/// The next record of a crew.
+pub struct Next {
+    counter: Reg,
+}
+
+/// The loop over tiles of a role.
+fn tiles_of(func: &StagedFunc, role: OpId) -> Option<OpId> {
+    let mut found = None;
+    func.walk_block(func.ops[role].regions[0], &mut |id| {
+        if func.ops[id].code == StagedOp::Tiles {
+            found = found.or(Some(id));
+        }
+    });
+    found
+}
+
+fn has_loop(func: &StagedFunc, tiles: OpId) -> bool {
+    let mut found = false;
+    func.walk_block(func.ops[tiles].regions[0], &mut |id| {
+        found |= matches!(func.ops[id].code, StagedOp::Tile(TileOp::For | TileOp::While));
+    });
+    found
+}
+
+/// The role that hands out tiles: one thread that has a loop of its own in each, so that it is ahead of
+/// who works by a few turns and not by whole tiles; of several the last, of none the last of one thread.
+fn giver(func: &StagedFunc, roles: &[(OpId, RoleInfo)]) -> Option<OpId> {
+    let able = roles.iter().filter(|(_, info)| info.one_thread);
+    let able: Vec<(OpId, OpId)> =
+        able.filter_map(|(role, _)| Some((*role, tiles_of(func, *role)?))).collect();
+    let own = able.iter().rev().find(|(_, tiles)| has_loop(func, *tiles));
+    own.or(able.last()).map(|(role, _)| *role)
+}
+
+impl Select<'_> {
+    /// Before roles begin: the memory and the barriers of records, where tiles are handed out.
+    pub fn plan_records(&mut self, roles: &[(OpId, RoleInfo)]) {
+        let func = self.func;
+        let taking: Vec<(OpId, &RoleInfo)> =
+            roles.iter().filter_map(|(r, info)| Some((tiles_of(func, *r)?, info))).collect();
+        let dynamic = |id: OpId| order_of(func, id).is_ok_and(|order| order.dynamic);
+        // The blocks of a cluster, crews that take turns, and groups that do so go by numbers.
+        let alone = !self.turns.is_kept()
+            && self.asm.kernel.cluster == 1
+            && taking.iter().all(|(_, r)| !r.by_tiles);
+        if !alone || taking.is_empty() || !taking.iter().all(|(id, _)| dynamic(*id)) {
+            return;
+        }
+        let Some(giver) = giver(func, roles) else { return };
+        let at = self.allocate_between(SLOTS * RECORD, RECORD);
+        let bars = self.allocate_between(2 * SLOTS * BYTES, BYTES);
+        let readers: u32 = roles
+            .iter()
+            .filter(|(role, _)| *role != giver && tiles_of(func, *role).is_some())
+            .map(|(_, r)| if r.one_thread { 1 } else { (r.warps * r.replicas) as u32 })
+            .sum();
+        for slot in 0..SLOTS {
+            self.pending_barrier(bars + slot * BYTES, 1);
+            self.pending_barrier(bars + (SLOTS + slot) * BYTES, readers.max(1));
+        }
+        self.records = Some(Records { giver, at, bars });
+    }
+
+    /// What the crew that is current does with records; none where it finds its tiles by number.
+    pub fn handed_out(&self, order: Order) -> Option<Hand> {
+        let records = self.records.filter(|_| order.dynamic)?;
+        let gives = self.crew.role == Some(records.giver);
+        Some(if gives { Hand::Gives } else { Hand::Takes })
+    }
+
+    pub fn first_record(&mut self) -> Next {
+        Next { counter: self.asm.mov(Ty::B32, Opnd::Int(0)) }
+    }
+
+    /// The record's address and the barriers' of the next slot, without their places; and the parity of
+    /// the phase that is `later` behind the slot's own.
+    fn record(&mut self, next: &Next, later: i64) -> (Reg, Reg, Reg) {
+        let base = self.region(Region::Fixed);
+        let asm = &mut self.asm;
+        let n = next.counter;
+        let slot = asm.int(Alu::And, Ty::B32, &[n.into(), Opnd::Int(i64::from(SLOTS) - 1)]);
+        let [record, bar] = [RECORD, BYTES].map(|bytes| {
+            asm.int(Alu::MadLo, Ty::U32, &[slot.into(), Opnd::Int(bytes.into()), base.into()])
+        });
+        let round = Opnd::Int(SLOTS.trailing_zeros().into());
+        let mut round = asm.int(Alu::Shr, Ty::U32, &[n.into(), round]);
+        if later > 0 {
+            round = asm.int(Alu::Add, Ty::U32, &[round.into(), Opnd::Int(later)]);
+        }
+        let parity = asm.int(Alu::And, Ty::B32, &[round.into(), Opnd::Int(1)]);
+        let more = asm.int(Alu::Add, Ty::U32, &[n.into(), Opnd::Int(1)]);
+        asm.mov_to(Ty::B32, next.counter, more);
+        (record, bar, parity)
+    }
+
+    /// Writes the next record; `more` says whether there is a tile.
+    pub fn give_record(&mut self, next: &Next, at: &[Reg], more: Reg) {
+        let Some(records) = self.records else { return };
+        let (record, bar, parity) = self.record(next, 1);
+        let [full, empty] = [0, SLOTS].map(|n| Addr::reg(bar, (records.bars + n * BYTES).into()));
+        self.phase(empty, parity);
+        let asm = &mut self.asm;
+        let more = asm.selp(Ty::B32, more, Opnd::Int(1), Opnd::Int(0));
+        let mut words = [Opnd::Int(0); 4];
+        for (word, &at) in words.iter_mut().zip(at) {
+            *word = at.into();
+        }
+        words[3] = more.into();
+        let addr = Addr::reg(record, records.at.into());
+        asm.st(Space::Shared, Ty::B32, &words, addr, Cache::Usual);
+        asm.emit(Inst::MbarArrive { space: Space::Shared, addr: full, count: None });
+    }
+
+    /// The counter's next number: those of all blocks come first.
+    pub fn draw_tile(&mut self, number: Reg, total: Reg, blocks: Reg) {
+        let context = self.word(frame::CONTEXT);
+        let asm = &mut self.asm;
+        let last = asm.int(Alu::Sub, Ty::U32, &[total.into(), Opnd::Int(1)]);
+        let d = asm.reg(Class::B32);
+        asm.emit(Inst::Atom {
+            space: Space::Global,
+            sem: Sem::Relaxed,
+            scope: Scope::Gpu,
+            op: AtomOp::Inc,
+            ty: Ty::U32,
+            d,
+            addr: Addr::reg(context, context::TICKET),
+            a: last.into(),
+            b: None,
+        });
+        let next = asm.int(Alu::Add, Ty::U32, &[d.into(), blocks.into()]);
+        asm.mov_to(Ty::B32, number, next);
+    }
+
+    /// Reads the next record: the tile's coordinates, and a predicate that is false where there is none.
+    pub fn take_record(&mut self, next: &Next, axes: usize) -> (Vec<Reg>, Reg) {
+        let Some(records) = self.records else { unreachable!("there are records") };
+        let (record, bar, parity) = self.record(next, 0);
+        let [full, empty] = [0, SLOTS].map(|n| Addr::reg(bar, (records.bars + n * BYTES).into()));
+        self.phase(full, parity);
+        let addr = Addr::reg(record, records.at.into());
+        let mut words = self.asm.ld(Space::Shared, Ty::B32, 4, addr, Cache::Usual);
+        self.arrive(empty, Speaker::Warp, None);
+        if !self.crew.one_thread {
+            // All lanes have read the same, which only a shuffle tells the assembler.
+            for word in &mut words {
+                *word = self.shuffled(*word);
+            }
+        }
+        let more = self.asm.setp(Cmp::Ne, Ty::U32, words[3], Opnd::Int(0));
+        words.truncate(axes.min(3));
+        (words, more)
+    }
+
+    fn shuffled(&mut self, own: Reg) -> Reg {
+        let d = self.asm.reg(Class::B32);
+        self.asm.emit(Inst::Shfl {
+            kind: Shfl::Idx,
+            d,
+            ok: None,
+            a: own.into(),
+            b: Opnd::Int(0),
+            c: Opnd::Int(31),
+            mask: Opnd::Int(0xffff_ffff),
+        });
+        d
+    }
+}
