@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::layout::{LANES, Layout, xor};
+use crate::layout::{LANES, Layout};
 
 impl Layout {
     /// The layout of the same elements, counted row-major, under another shape. Each register of
@@ -51,22 +51,60 @@ impl Layout {
     /// Whether each register of each thread has the element, counted row-major, that it has in
     /// another layout, or is padding in both.
     fn holds_as(&self, other: &Layout) -> bool {
-        let number = |layout: &Layout, coords: Vec<u32>| {
-            coords.iter().zip(layout.shape()).try_fold(0u64, |number, (&at, &extent)| {
-                (at < extent).then_some(number * u64::from(extent) + u64::from(at))
+        self.parts_hold_as(other).unwrap_or_else(|| self.all_hold_as(other))
+    }
+
+    /// The same, from the parts that registers and the bits of threads have in the numbers of
+    /// elements: enough where those add up. `None` where they do not.
+    fn parts_hold_as(&self, other: &Layout) -> Option<bool> {
+        let alike = self.all_bases().iter().zip(other.all_bases()).skip(1);
+        if !self.adds_up() || !other.adds_up() || alike.clone().any(|(a, b)| a.len() != b.len()) {
+            return None;
+        }
+        let bits = alike
+            .flat_map(|(a, b)| a.iter().zip(b))
+            .all(|(a, b)| self.number(a.iter().copied()) == other.number(b.iter().copied()));
+        let reg = |layout: &Layout, reg| layout.number(layout.reg_part(reg).into_iter());
+        Some(bits && (0..self.regs()).all(|r| reg(self, r) == reg(other, r)))
+    }
+
+    /// Whether an element's number is the sum of those of the parts of its coordinates: no two
+    /// vectors have a bit in common, and there is no padding.
+    fn adds_up(&self) -> bool {
+        let whole = (0..self.rank())
+            .all(|dim| self.box_extents()[dim] * self.repeat()[dim] == self.shape()[dim]);
+        let mut seen = vec![0; self.rank()];
+        whole
+            && self.all_bases().iter().flatten().all(|basis| {
+                basis.iter().zip(&mut seen).all(|(&bits, seen)| {
+                    let apart = *seen & bits == 0;
+                    *seen |= bits;
+                    apart
+                })
             })
-        };
+    }
+
+    /// The number of an element, counted row-major; `None` for padding.
+    fn number(&self, coords: impl Iterator<Item = u32>) -> Option<u64> {
+        coords.zip(self.shape()).try_fold(0, |number, (at, &extent)| {
+            (at < extent).then_some(number * u64::from(extent) + u64::from(at))
+        })
+    }
+
+    /// The same as [`Layout::holds_as`], from every register of every thread.
+    fn all_hold_as(&self, other: &Layout) -> bool {
         let regs: Vec<_> =
             (0..self.regs()).map(|reg| (self.reg_part(reg), other.reg_part(reg))).collect();
+        let both = |reg: &[u32], part: &[u32], layout: &Layout| {
+            layout.number(reg.iter().zip(part).map(|(a, b)| a ^ b))
+        };
         let all = |count: u32| 0..count;
         all(self.ctas()).all(|cta| {
             all(self.threads()).all(|thread| {
                 let part =
                     |layout: &Layout| layout.thread_part(thread % LANES, thread / LANES, cta);
                 let (here, there) = (part(self), part(other));
-                regs.iter().all(|(a, b)| {
-                    number(self, xor(a.clone(), &here)) == number(other, xor(b.clone(), &there))
-                })
+                regs.iter().all(|(a, b)| both(a, &here, self) == both(b, &there, other))
             })
         })
     }
