@@ -212,6 +212,7 @@ impl Select<'_> {
         let before = self.sync_state();
         self.enter_loop(&[body]);
         self.begin_turns(&[body]);
+        self.begin_group();
         self.open_loop(body);
         self.asm.place(again);
         let at = self.coordinates(&walk, number);
