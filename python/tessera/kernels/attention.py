@@ -56,19 +56,21 @@ def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, l
     columns = k0 + place
     s = ts.tile.mma(q, K[b, hk, k0:k0 + BN, :].T, accumulator=ts.f32) * scale
     s = changed(s, b, h, rows, columns, scores, X, Y, changes)
-    if masks < 0:
+    # Places within the block are compared: short numbers. One choice for each score, and not two.
+    if high:
+        after = ts.tile.cast(ts.tile.clamp(rows + highest + 1 - k0, 0, BN), ts.i32)
+        inside = place < ts.tile.minimum(after, ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32))
+        if masks >= 0:
+            inside = inside & sees(s, b, h, rows, columns, mask, Z, W, masks)
+        s = ts.tile.where(inside, s, -math.inf)
+    elif masks < 0:
         s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
     else:
-        # One choice for each score, and not two.
         inside = place < ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32)
         s = ts.tile.where(inside & sees(s, b, h, rows, columns, mask, Z, W, masks), s, -math.inf)
-    # Places within the block are compared: short numbers.
     if low:
         first = ts.tile.clamp(rows + lowest - k0, 0, BN)
         s = ts.tile.where(place >= ts.tile.cast(first, ts.i32), s, -math.inf)
-    if high:
-        after = ts.tile.clamp(rows + highest + 1 - k0, 0, BN)
-        s = ts.tile.where(place < ts.tile.cast(after, ts.i32), s, -math.inf)
     m, l, p, alpha = ts.tile.softmax_online(m, l, s)
     acc = ts.tile.softmax_accumulate(acc, alpha, p, V[b, hk, k0:k0 + BN, :])
     return acc, m, l

@@ -55,22 +55,30 @@ fn bounded(func: &TileFunc, condition: Value, fuel: &Cell<usize>) -> Bounds {
         }
         TileOp::Ew(ScalarFn::Not) => match func.def(op.operands[0]).map(|inner| inner.code) {
             // The complement of one comparison is one; of a conjunction it is not.
-            Some(TileOp::Ew(ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge)) => {
-                let inner = bounded(func, op.operands[0], fuel);
-                inner.into_iter().map(|(axis, sides)| (axis, sides.flipped())).collect()
+            Some(TileOp::Ew(f @ (ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge))) => {
+                let Some(inner) = func.def(op.operands[0]) else { return Bounds::new() };
+                let found = compared(func, f, [inner.operands[0], inner.operands[1]], fuel);
+                found.into_iter().map(|(axis, sides)| (axis, sides.flipped())).collect()
             }
             _ => Bounds::new(),
         },
         TileOp::Ew(f @ (ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge)) => {
-            let below = matches!(f, ScalarFn::Lt | ScalarFn::Le);
-            let one = |axes: BTreeSet<usize>, upper: bool| {
-                axes.into_iter().map(|a| (a, Sides { lower: !upper, upper })).collect()
+            // What is below the least of some is below each of them.
+            let (a, b) = match f {
+                ScalarFn::Lt | ScalarFn::Le => (ScalarFn::Maximum, ScalarFn::Minimum),
+                _ => (ScalarFn::Minimum, ScalarFn::Maximum),
             };
-            match (varies(func, op.operands[0], fuel), varies(func, op.operands[1], fuel)) {
-                (Some(a), Some(b)) if a.len() == 1 && b.is_empty() => one(a, below),
-                (Some(a), Some(b)) if a.is_empty() && b.len() == 1 => one(b, !below),
-                _ => Bounds::new(),
+            let all_b = parts(func, op.operands[1], b, fuel);
+            let mut axes = Bounds::new();
+            for a in parts(func, op.operands[0], a, fuel) {
+                for &b in &all_b {
+                    for (axis, sides) in compared(func, f, [a, b], fuel) {
+                        let both = axes.get(&axis).copied().unwrap_or_default().and(sides);
+                        axes.insert(axis, both);
+                    }
+                }
             }
+            axes
         }
         // Conditions made on one axis and spread over the others.
         TileOp::Broadcast => bounded(func, op.operands[0], fuel),
@@ -80,6 +88,36 @@ fn bounded(func: &TileFunc, condition: Value, fuel: &Cell<usize>) -> Bounds {
             inner.into_iter().map(|(a, sides)| (if a >= at { a + 1 } else { a }, sides)).collect()
         }
         _ => Bounds::new(),
+    }
+}
+
+/// The axes that one comparison bounds.
+fn compared(func: &TileFunc, f: ScalarFn, [a, b]: [Value; 2], fuel: &Cell<usize>) -> Bounds {
+    let below = matches!(f, ScalarFn::Lt | ScalarFn::Le);
+    let one = |axes: BTreeSet<usize>, upper: bool| {
+        axes.into_iter().map(|a| (a, Sides { lower: !upper, upper })).collect()
+    };
+    match (varies(func, a, fuel), varies(func, b, fuel)) {
+        (Some(a), Some(b)) if a.len() == 1 && b.is_empty() => one(a, below),
+        (Some(a), Some(b)) if a.is_empty() && b.len() == 1 => one(b, !below),
+        _ => Bounds::new(),
+    }
+}
+
+/// What a value is the least of, or the greatest, as `f` says; else the value itself. Parts may have
+/// fewer axes than it, of which none varies.
+fn parts(func: &TileFunc, value: Value, f: ScalarFn, fuel: &Cell<usize>) -> Vec<Value> {
+    let Some(op) = func.def(value).filter(|_| burn(fuel)) else { return vec![value] };
+    let inside: Vec<Value> = match op.code {
+        TileOp::Broadcast => parts(func, op.operands[0], f, fuel),
+        TileOp::Ew(found) if found == f => {
+            op.operands.iter().flat_map(|&v| parts(func, v, f, fuel)).collect()
+        }
+        _ => return vec![value],
+    };
+    match inside.len() {
+        1 => vec![value],
+        _ => inside,
     }
 }
 

@@ -393,6 +393,10 @@ impl Select<'_> {
         if let Some(&r) = self.rings.places.get(&key) {
             return r;
         }
+        if let Some(far) = self.swizzled_apart(shared, through) {
+            let first = self.thread_place(coords, shared, 0);
+            return self.asm.int(Alu::Xor, Ty::B32, &[first.into(), Opnd::Int(far.into())]);
+        }
         let r = self.head(|me| {
             let own = me.thread_bytes(coords, shared);
             let mut at = match own {
@@ -411,6 +415,17 @@ impl Select<'_> {
         });
         self.rings.places.insert(key, r);
         r
+    }
+
+    /// What a distance becomes by the swizzle, where that does not depend on the thread: bytes that share no
+    /// bit go through it each on its own. Roles that multiply have no register to spare for each distance,
+    /// from the head of their code to the end of a tile; one instruction makes it where it is used.
+    fn swizzled_apart(&self, shared: &Shared, through: u32) -> Option<u32> {
+        let s = shared.swizzle.filter(|_| through != 0 && self.crew.role.is_some())?;
+        let (strides, panel) = shared.strides();
+        let clean = strides.iter().chain([&panel]).all(|s| s.is_power_of_two());
+        let low = ((1u32 << s.bits) - 1) << s.base;
+        clean.then_some(through ^ (through >> s.shift & low))
     }
 
     /// The address of the element at a constant distance from the thread's own coordinates, which

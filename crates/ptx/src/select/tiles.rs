@@ -360,6 +360,7 @@ impl Select<'_> {
         let before = self.sync_state();
         self.enter_loop(&[body]);
         self.begin_turns(&[body]);
+        self.begin_group();
         self.open_loop(body);
         self.asm.place(again);
         let found = walk.as_ref().map(|walk| self.coordinates(walk, number));

@@ -207,7 +207,12 @@ fn three_warpgroups() {
     for size in [(384, 64, 192), (200, 72, 40)] {
         let staged = check(&form, size, ROWS);
         assert!(is_on_engine(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
+        assert!(staged.contains("bulk_store"), "{staged}");
     }
+    // Rows of one warpgroup that lie in several places are stored from registers.
+    let panels = Form { out: DType::BF16, ..Form::new(DType::BF16, (192, 128, 64)) };
+    let staged = check(&panels, (200, 136, 40), ROWS);
+    assert!(staged.contains("replicas = 3") && !staged.contains("bulk_store"), "{staged}");
     let staged = check(&Form { off: Some("divide"), ..form }, (200, 72, 40), ROWS);
     assert!(!staged.contains("replicas"), "{staged}");
     // Rows of more than a swizzle's span are not in one piece.
@@ -234,6 +239,7 @@ fn attention_of_three_warpgroups() {
     let array = |values: &[f64]| plain(&[h, s, 64], DType::BF16, values);
     let (wanted, got, staged) = runs.run(&[array(&q), array(&k), array(&ints(3)), array(&ints(4))]);
     assert!(is_on_engine(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
+    assert!(staged.contains("bulk_store"), "{staged}");
     for (i, (w, g)) in wanted.values().iter().zip(got.values()).enumerate() {
         assert!((w - g).abs() <= 0.03 * w.abs().max(1.0), "element {i} is {g}, not {w}");
     }

@@ -48,12 +48,23 @@ pub fn divide(func: &StagedFunc, parts: u32) -> Result<StagedFunc, Refusal> {
     let mut inside = Vec::new();
     func.walk_block(body, &mut |id| inside.push(id));
     let axes = rows(func, &inside)?;
+    // Of memory that tiles leave through: which of its axes are rows.
+    let mut memory = Axes::new();
+    for op in inside.iter().map(|&id| &func.ops[id]) {
+        if let (StagedOp::FragStore, [mem, tile]) = (op.code, &op.operands[..])
+            && let Some(&axis) = axes.get(tile)
+            && memory.insert(*mem, axis).is_some_and(|before| before != axis)
+        {
+            return Err("memory has rows along two of its axes".into());
+        }
+    }
 
     let mut new = func.clone();
     let first = func.ops[role].loc.clone();
     let mut build = Builder::before(&mut new, body, 0, first);
     let number = build.one(OpSpec::new(StagedOp::Replica, &[]), Type::INDEX);
-    let mut divided = Divided { new, axes, parts, number, starts: BTreeMap::new(), body, at: 1 };
+    let starts = BTreeMap::new();
+    let mut divided = Divided { new, axes, memory, parts, number, starts, body, at: 1 };
     for &id in &inside {
         divided.op(id)?;
     }
@@ -206,10 +217,20 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             _ => met(func, op.operands.iter().chain(&op.results), rank),
         },
         StagedOp::Tiles => carried(func, id, &same),
+        StagedOp::FragStore if only_leaves(func, op.operands[0]) => vec![],
         _ => met(func, op.operands.iter().chain(&op.results), rank),
     };
     let is_between = |t: &Tie| is_tile(func, t.a) && is_tile(func, t.b);
     Ok(out.into_iter().filter(is_between).collect())
+}
+
+/// Whether what is written to memory is only copied from there to an array: then rows may be written, and
+/// copied, each by who holds them.
+fn only_leaves(func: &StagedFunc, mem: Value) -> bool {
+    func.walk().iter().map(|&id| &func.ops[id]).all(|op| {
+        !op.operands.contains(&mem)
+            || matches!(op.code, StagedOp::FragStore | StagedOp::BulkStore) && op.operands[0] == mem
+    })
 }
 
 fn met<'v>(
@@ -244,6 +265,7 @@ fn carried(func: &StagedFunc, id: OpId, same: &dyn Fn(Value, Value) -> Tie) -> V
 struct Divided {
     new: StagedFunc,
     axes: Axes,
+    memory: Axes,
     parts: u32,
     /// The replica's number, and where its rows begin of so many that each has.
     number: Value,
@@ -276,9 +298,17 @@ impl Divided {
                 let own = self.own_memory(id, op.operands[0], axis)?;
                 self.new.ops[id].operands[0] = own;
             }
-            StagedOp::BulkStore | StagedOp::BulkReduce => {
-                return Err("a tile leaves in one copy".into());
+            // Each copies the rows that it wrote.
+            StagedOp::BulkStore => {
+                let Some(&axis) = self.memory.get(&op.operands[0]) else {
+                    return Err("a tile leaves in one copy".into());
+                };
+                let own = self.own_memory(id, op.operands[0], axis)?;
+                let each = extents(self.new.ty(own))[axis];
+                self.new.ops[id].operands[0] = own;
+                self.move_access(id, axis, each)?;
             }
+            StagedOp::BulkReduce => return Err("a tile leaves in one copy".into()),
             StagedOp::FragPart => {
                 if let Some(axis) = axis(op.operands[0]) {
                     let ints =

@@ -6,6 +6,9 @@
 //! and whose threads hold it in short pieces of its rows, is read back from there in long ones, and
 //! stored by the threads. Where there is no room for that, tiles are stored from where they are.
 //!
+//! Warpgroups that are no power of two (`divide`) copy their rows each on its own: tiles leave so only by
+//! boxes, from memory in which the rows of each are one block.
+//!
 //! In pieces, a tile goes through memory of one or two of them, which leaves rings more of it; that is
 //! for `defer`, which puts time between one piece and the next, and for blocks with one group where a ring
 //! has more slots so.
@@ -76,6 +79,7 @@ pub fn epilogue(
     staging: &Staging<'_>,
     team: Team,
     most: u32,
+    parts: u32,
     in_pieces: bool,
 ) -> Result<StagedFunc, Refusal> {
     let plan = feeds::plan(func, staging)?;
@@ -97,6 +101,9 @@ pub fn epilogue(
             }
             way => way,
         };
+        if parts > 1 && !can_be_divided(&way) {
+            continue;
+        }
         let with = with(&way);
         // What only some groups store is not worth a slot.
         let rarely = path(func, func.ops[id].block).iter().any(|(p, _)| is_branch(func, *p));
@@ -189,6 +196,17 @@ fn through(build: &mut Builder<'_, Staged>, mem: Value, tile: Value, keep: i64) 
     build.frag_store(mem, tile);
     build.sync(StagedOp::FenceAsync);
     build.sync(StagedOp::BlockBarrier);
+}
+
+/// Whether warpgroups with a part of the rows each can store their parts: the rows of each are one block of
+/// the memory.
+fn can_be_divided(way: &Way<Type>) -> bool {
+    match way {
+        Way::Boxes(Type::Smem { layout, .. }) | Way::Pieces(Type::Smem { layout, .. }, _) => {
+            layout.panel.is_none() || layout.order.first() == Some(&0)
+        }
+        Way::Boxes(_) | Way::Pieces(..) | Way::Rows(_) => false,
+    }
 }
 
 /// Stores a tile one piece after another.

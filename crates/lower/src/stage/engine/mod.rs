@@ -192,9 +192,8 @@ fn built(
         now = sound(tiles::tiles(&now));
     }
     let most = budget::most_slots(&now, slots);
-    // What leaves through shared memory leaves as a whole.
-    if runs(Step::Epilogue) && parts == 1 {
-        now = sound(epilogue::epilogue(&now, staging, team, most, defer)?);
+    if runs(Step::Epilogue) {
+        now = sound(epilogue::epilogue(&now, staging, team, most, parts, defer)?);
     }
     let cluster = cluster.filter(|shape| shape.iter().any(|&n| n > 1));
     // Without rings there is nothing to cut along, and all threads load.
