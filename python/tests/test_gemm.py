@@ -139,6 +139,14 @@ def test_plans_are_for_every_shape():
     assert kernels.plan(1, 8, 4095, 4095, ts.bf16, True, (False, False), False).padded == ()
 
 
+def test_a_block_takes_one_tile_where_all_run_at_once():
+    plan = lambda *shape: kernels.plan(*shape, ts.bf16, True, (True, True), False)  # noqa: E731
+    for shape in ((1, 1000, 1000, 1000), (1, 1024, 1024, 1024), (1, 2048, 2048, 2048), (1, 64, 8192, 8192), (2, 512, 512, 512)):
+        assert not plan(*shape).persistent, shape
+    for shape in ((1, 4096, 4096, 4096), (1, 2048, 2048 + 512, 64), (64, 512, 512, 512)):
+        assert plan(*shape).persistent, shape
+
+
 def test_rows_that_begin_inside_of_lines_are_asked_for_in_clusters():
     plan = lambda M, N, K, lines: kernels.plan(1, M, N, K, ts.bf16, True, (True, True), False, lines)  # noqa: E731
     assert (plan(4104, 4104, 4104, False).cluster_m, plan(4104, 4104, 4104, True).cluster_m) == (2, 0)
