@@ -1,8 +1,8 @@
 //! Fetching what the next group reads.
 //!
 //! A group that goes over a block several times, as rows that are normalised do, waits for memory in
-//! its first pass and computes in the others. While it reads a block for the second time, the block
-//! at the same place of the next group is on its way to the caches.
+//! its first pass and computes in the others. While it reads a block for the second time, or in the pass
+//! with most work, the block at the same place of the next group is on its way to the caches.
 
 use super::Group;
 use super::nest::Node;
@@ -49,7 +49,11 @@ impl<'a> Group<'a> {
                 self.ahead.now.insert(id, (self.ir.c64(FAR), 3));
                 continue;
             }
+            // A nest with much work will read it too: there nobody waits for what is fetched.
+            let store = self.plan.heaviest_store(func, func.ops[id].result());
+            let later = store > BUSY && store > 2 * weight;
             if self.ahead.read.contains(&id)
+                && !later
                 && self.ahead.done.insert(id)
                 && let Some(bytes) = self.next_group(id)
             {

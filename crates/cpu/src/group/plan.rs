@@ -15,8 +15,8 @@ pub struct Plan {
     pub kept: BTreeSet<Value>,
     /// The ops that use a value, each once.
     users: Vec<Vec<OpId>>,
-    /// In how many nests an expression is computed.
-    nests: BTreeMap<Value, usize>,
+    /// The ops in whose nests an expression is computed.
+    nests: BTreeMap<Value, BTreeSet<OpId>>,
     /// What computing one element of a value costs, in simple operations.
     weight: Vec<u32>,
 }
@@ -67,7 +67,14 @@ impl Plan {
 
     /// In how many nests the elements of an expression are computed.
     pub fn nests(&self, v: Value) -> usize {
-        self.nests.get(&v).copied().unwrap_or(0)
+        self.nests.get(&v).map_or(0, BTreeSet::len)
+    }
+
+    /// The work for each element of the heaviest store that computes an expression.
+    pub fn heaviest_store(&self, func: &TileFunc, v: Value) -> u32 {
+        let nests = self.nests.get(&v).into_iter().flatten();
+        let stores = nests.map(|&id| &func.ops[id]).filter(|op| op.code == TileOp::Store);
+        stores.map(|op| self.weight(op.operands[1])).max().unwrap_or(0)
     }
 
     pub fn weight(&self, v: Value) -> u32 {
@@ -128,7 +135,7 @@ impl Plan {
         {
             self.kept.insert(v);
         }
-        self.nests.insert(v, nests.len());
+        self.nests.insert(v, nests.clone());
         reach.insert(v, nests);
     }
 

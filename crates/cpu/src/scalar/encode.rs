@@ -1,5 +1,6 @@
 //! From carriers to storage codes, rounded once.
 
+use super::expand::WIDEST;
 use super::{Scalars, format};
 use crate::isa::Isa;
 use crate::llvm::{IntCmp, RealCmp, Val};
@@ -50,10 +51,32 @@ impl Scalars<'_> {
     pub(super) fn canonical(&self, x: Val) -> Val {
         let ir = self.ir;
         let ty = ir.ty(x);
-        let bits =
-            if ir.elem(ty) == ir.f64() { CANONICAL_NAN_F64 } else { CANONICAL_NAN_F32.into() };
+        let double = ir.elem(ty) == ir.f64();
+        if !double && self.has_scale(self.lanes(x)) {
+            return self.fixed_up(x);
+        }
+        let bits = if double { CANONICAL_NAN_F64 } else { CANONICAL_NAN_F32.into() };
         let is_nan = ir.fcmp(RealCmp::LLVMRealUNO, x, x);
         ir.select(is_nan, ir.const_bits(ty, bits), x)
+    }
+
+    /// The same in one instruction of AVX-512, which picks one of two by the kind of number.
+    fn fixed_up(&self, x: Val) -> Val {
+        /// For quiet and signalling NaN the first operand, for all else the second.
+        const KINDS: i64 = 0x1111_1100;
+        let (ir, lanes) = (self.ir, self.lanes(x));
+        if lanes > WIDEST {
+            return self.by_halves(lanes, &|part| self.fixed_up(part(x)));
+        }
+        let nan = ir.const_bits(ir.ty(x), CANONICAL_NAN_F32.into());
+        let kinds = ir.const_int(ir.vec(ir.i32(), lanes), KINDS);
+        let every = ir.const_int(ir.int(lanes.max(8)), -1);
+        let mut args = vec![nan, x, kinds, ir.c32(0), every];
+        if lanes == WIDEST {
+            // The exceptions that are in force.
+            args.push(ir.c32(4));
+        }
+        ir.intrinsic(&format!("llvm.x86.avx512.mask.fixupimm.ps.{}", lanes * 32), &[], &args)
     }
 
     /// From the carrier of any type to a value of bf16 in its carrier.

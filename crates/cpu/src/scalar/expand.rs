@@ -7,10 +7,27 @@ use crate::llvm::{RealCmp, Val};
 use tessera_numerics::{DType, ExpOp, Expansion, Scalar, ScalarFn, Slot};
 
 /// Lanes of f32 in the widest register.
-const WIDEST: u32 = 16;
+pub(super) const WIDEST: u32 = 16;
 
 /// Some of the lanes of a vector.
-type Part<'a> = &'a dyn Fn(Val) -> Val;
+pub(super) type Part<'a> = &'a dyn Fn(Val) -> Val;
+
+/// Which lanes of a vector are meant.
+#[derive(Copy, Clone)]
+enum Lanes {
+    Not(Val),
+    /// A NaN is not less.
+    NotLess(Val, Val),
+}
+
+impl Lanes {
+    fn part(self, part: Part<'_>) -> Self {
+        match self {
+            Lanes::Not(cond) => Lanes::Not(part(cond)),
+            Lanes::NotLess(a, b) => Lanes::NotLess(part(a), part(b)),
+        }
+    }
+}
 
 impl Scalars<'_> {
     /// The operations of an expansion one after another, on vectors. They are emitted as the
@@ -59,17 +76,7 @@ impl Scalars<'_> {
                     let n = at(&n);
                     let n = if is_int { self.ir.si_to_fp(n, self.ir.ty(y)) } else { n };
                     let none = none.filter(|_| i + 1 == e.ops.len());
-                    let some = none.map(|s| match &e.ops[s.0 as usize] {
-                        // One comparison instead of one and its opposite; a NaN is some.
-                        ExpOp::Apply { f: ScalarFn::Lt, args }
-                            if type_of(&args[0]) == DType::F32 =>
-                        {
-                            let how = RealCmp::LLVMRealUGE;
-                            self.ir.fcmp(how, at(&args[0]), at(&args[1]))
-                        }
-                        _ => self.ir.not(at(&s)),
-                    });
-                    self.scale(y, n, some)
+                    self.scale(y, n, none.map(|s| self.unless(e, s, &slots)))
                 }
                 _ if let Some(s) = same[i] => at(&s),
                 ExpOp::Input(i) => inputs[*i as usize],
@@ -96,19 +103,38 @@ impl Scalars<'_> {
     }
 
     /// Whether [`Scalars::scale`] and the estimate of an inverse can be had on so many lanes.
-    fn has_scale(&self, lanes: u32) -> bool {
+    pub(super) fn has_scale(&self, lanes: u32) -> bool {
         self.isa >= Isa::Avx512 && (lanes >= 4 && lanes.is_power_of_two())
     }
 
+    /// Lanes in which a condition does not hold.
+    fn unless(&self, e: &Expansion, cond: Slot, slots: &[Val]) -> Lanes {
+        let at = |s: Slot| slots[s.0 as usize];
+        match &e.ops[cond.0 as usize] {
+            // One comparison instead of one and its opposite.
+            ExpOp::Apply { f: ScalarFn::Lt, args } if e.types[args[0].0 as usize] == DType::F32 => {
+                Lanes::NotLess(at(args[0]), at(args[1]))
+            }
+            _ => Lanes::Not(at(cond)),
+        }
+    }
+
     /// `y · 2^n` rounded once, for a whole `n`; zero in lanes that are not `some`.
-    fn scale(&self, y: Val, n: Val, some: Option<Val>) -> Val {
+    fn scale(&self, y: Val, n: Val, some: Option<Lanes>) -> Val {
         let ir = self.ir;
         let lanes = self.lanes(y);
         if lanes > WIDEST {
-            return self.by_halves(lanes, &|part| self.scale(part(y), part(n), some.map(part)));
+            // Masks are made in parts: to take one apart is work.
+            return self.by_halves(lanes, &|part| {
+                self.scale(part(y), part(n), some.map(|some| some.part(part)))
+            });
         }
         let bits = ir.int(lanes.max(8));
-        let which = match some.map(|some| ir.bitcast(some, ir.int(lanes))) {
+        let mask = |some: Lanes| match some {
+            Lanes::Not(cond) => ir.not(cond),
+            Lanes::NotLess(a, b) => ir.fcmp(RealCmp::LLVMRealUGE, a, b),
+        };
+        let which = match some.map(|some| ir.bitcast(mask(some), ir.int(lanes))) {
             None => ir.const_int(bits, -1),
             Some(some) if lanes < 8 => ir.zext(some, bits),
             Some(some) => some,
@@ -122,7 +148,7 @@ impl Scalars<'_> {
     }
 
     /// What has an instruction for fewer lanes, in two parts.
-    fn by_halves(&self, lanes: u32, one: &dyn Fn(Part<'_>) -> Val) -> Val {
+    pub(super) fn by_halves(&self, lanes: u32, one: &dyn Fn(Part<'_>) -> Val) -> Val {
         let ir = self.ir;
         let half = |from: u32| {
             let which: Vec<u32> = (from..from + lanes / 2).collect();

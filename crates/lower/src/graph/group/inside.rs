@@ -1,0 +1,355 @@
+//! Which kernel an op becomes a part of: the one that alone asks for its value, one that may take it in beside others, or one
+//! of its own.
+
+use super::super::class::{Class, along, class, combined_map, index_maps, is_light};
+use super::super::index::{Axis, Line, Map, dims_of, is_whole};
+use super::{How, Kind, Request, Sweep};
+use std::collections::BTreeSet;
+use tessera_graph::GraphOp;
+use tessera_ir::{Attr, OpId, Value};
+
+/// No reduction of more elements is repeated or kept inside of a larger kernel.
+const LARGEST_INSIDE: i64 = 1 << 16;
+
+/// In no more places a value is computed again.
+const REPEATED: usize = 6;
+
+/// Ops that are looked through for a reduction.
+const SEARCHED: usize = 32;
+
+impl Sweep<'_> {
+    /// The one kernel and map that a value is asked for, where there is only one.
+    pub(super) fn sole(&self, v: Value) -> Option<(usize, Map)> {
+        let mut found: Option<(usize, Map)> = None;
+        for request in self.wanted(v) {
+            let How::Element(map) = &request.how else { return None };
+            let map = self.out.groups[request.group].space.settle(map);
+            match &found {
+                Some((group, before)) => {
+                    let before = self.out.groups[*group].space.settle(before);
+                    if *group != request.group || before != map {
+                        return None;
+                    }
+                }
+                None => found = Some((request.group, map)),
+            }
+        }
+        found
+    }
+
+    /// A kernel that asks for all of a value in order and may write it too.
+    pub(super) fn host(&self, v: Value) -> Option<(usize, Map)> {
+        let dims = dims_of(self.func, v);
+        self.wanted(v).iter().find_map(|request| {
+            let How::Element(map) = &request.how else { return None };
+            let group = &self.out.groups[request.group];
+            if !matches!(group.kind, Kind::Nest) || !is_whole(&dims, map, &group.space) {
+                return None;
+            }
+            let used: BTreeSet<Axis> =
+                map.iter().flat_map(|l| group.space.expand(&l.axes)).collect();
+            let all = self.axes(request.group);
+            // Along axes that are not its own all must be in one place.
+            let rest = all.iter().filter(|a| !used.contains(a) && group.space.extents[**a] != 1);
+            let reduced = group.space.expand(&group.reduced);
+            let inside = rest.clone().all(|a| reduced.contains(a))
+                || (reduced.is_empty()
+                    && group.product.is_none()
+                    && self.leads_to_reduction(
+                        v,
+                        &rest.map(|&a| group.space.extents[a]).collect::<Vec<_>>(),
+                    ));
+            // Where columns are combined, tiles are as high as the array: what else is computed from
+            // them would not stay in the caches.
+            let innermost = map.iter().rev().find(|l| !l.axes.is_empty());
+            let along_rows = innermost.is_none_or(|l| {
+                let last = group.space.expand(&l.axes);
+                reduced.is_empty()
+                    || last.last().is_some_and(|a| reduced.contains(a))
+                    || !reduced.iter().any(|a| used.contains(a))
+            });
+            let inside = inside && along_rows;
+            let mut others = self.wanted(v).iter().filter(|r| r.group != request.group);
+            let free = others.all(|r| !self.reaches(r.group, request.group));
+            let mut mine = self.wanted(v).iter().filter(|r| r.group == request.group);
+            let settled = group.space.settle(map);
+            let agreed = mine.all(|r| match &r.how {
+                How::Element(m) => group.space.settle(m) == settled,
+                How::Stored | How::Whole => false,
+            });
+            (inside && free && agreed).then(|| (request.group, map.clone()))
+        })
+    }
+
+    /// Whether a value is computed from a reduction along axes of these extents.
+    fn leads_to_reduction(&self, v: Value, extents: &[i64]) -> bool {
+        let func = self.func;
+        if extents.iter().product::<i64>() > LARGEST_INSIDE {
+            return false;
+        }
+        let (mut list, mut seen) = (vec![v], 0);
+        while let Some(v) = list.pop() {
+            seen += 1;
+            let Some(id) = func.def_id(v).filter(|_| seen <= SEARCHED) else { continue };
+            match class(func, id) {
+                Class::Combine if func.ops[id].code == GraphOp::Reduce => {
+                    let dims = dims_of(func, func.ops[id].operands[0]);
+                    let axes = along(func, id);
+                    let mine = axes.iter().map(|&a| dims[a]).filter(|&d| d != 1);
+                    if mine.eq(extents.iter().copied()) && !self.out.stored.contains_key(&v) {
+                        return true;
+                    }
+                }
+                Class::Pointwise | Class::View => list.extend(&func.ops[id].operands),
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// The axes that the outputs of a kernel go along, and those that are combined.
+    pub(super) fn axes(&self, group: usize) -> BTreeSet<Axis> {
+        let group = &self.out.groups[group];
+        let mut out: BTreeSet<Axis> = group.space.expand(&group.reduced).into_iter().collect();
+        for output in &group.outputs {
+            out.extend(output.map.iter().flat_map(|l| group.space.expand(&l.axes)));
+        }
+        out
+    }
+
+    pub(super) fn compute(&mut self, id: OpId) {
+        let v = self.func.ops[id].results[0];
+        if self.wanted(v).is_empty() {
+            return;
+        }
+        if !self.split.contains(&v)
+            && let Some((group, map)) = self.sole(v)
+            && self.enter(id, group, &map)
+        {
+            self.requests.remove(&v);
+            return;
+        }
+        if self.is_cheap(id) {
+            let all: Vec<Request> = self.wanted(v).to_vec();
+            let element = |r: &Request| matches!(r.how, How::Element(_));
+            if all.iter().all(element) && all.len() <= REPEATED && !self.split.contains(&v) {
+                self.requests.remove(&v);
+                for request in all {
+                    if let How::Element(map) = request.how {
+                        self.enter(id, request.group, &map);
+                    }
+                }
+                return;
+            }
+        }
+        if let Some((group, map)) = self.host(v)
+            && self.enter(id, group, &map)
+        {
+            self.keep_together(group, &map);
+            self.output(group, v, map);
+            self.store(v, group);
+            return;
+        }
+        let group = self.add(Kind::Nest);
+        let map = self.own_space(id, group);
+        self.output(group, v, map.clone());
+        self.store(v, group);
+        self.enter(id, group, &map);
+    }
+
+    /// Along axes that an output does not have, all of a kernel is in one place.
+    fn keep_together(&mut self, group: usize, map: &Map) {
+        let g = &self.out.groups[group];
+        let used: BTreeSet<Axis> = map.iter().flat_map(|l| g.space.expand(&l.axes)).collect();
+        let rest: Vec<Axis> = self
+            .axes(group)
+            .into_iter()
+            .filter(|a| !used.contains(a) && g.space.extents[*a] != 1)
+            .collect();
+        if g.reduced.is_empty() && !rest.is_empty() {
+            self.out.groups[group].reduced = rest;
+        }
+    }
+
+    /// The space of a kernel that begins with this op: for a reduction its axes lie as the operand's.
+    fn own_space(&mut self, id: OpId, group: usize) -> Map {
+        let (func, op) = (self.func, &self.func.ops[id]);
+        if op.code != GraphOp::Reduce && op.code != GraphOp::ArgReduce {
+            let mut map = self.fresh(group, &dims_of(func, op.results[0]));
+            let turned = op.attr("reverse").and_then(Attr::as_bool).unwrap_or(false);
+            if op.code == GraphOp::Scan && turned {
+                // A scan from the end runs forwards over what is turned around.
+                let line = &mut map[along(func, id)[0]];
+                let extent: i64 =
+                    line.axes.iter().map(|&a| self.out.groups[group].space.extents[a]).product();
+                *line = Line { offset: extent - 1, step: -1, axes: line.axes.clone() };
+            }
+            return map;
+        }
+        let axes = along(func, id);
+        let map = self.fresh(group, &dims_of(func, op.operands[0]));
+        let gone = map.iter().enumerate().filter(|(i, _)| axes.contains(i));
+        let list: Vec<Axis> = gone.flat_map(|(_, l)| l.axes.clone()).collect();
+        if op.code == GraphOp::ArgReduce {
+            self.out.groups[group].space.fixed.extend(list.clone());
+        }
+        self.out.groups[group].reduced = list.clone();
+        self.out.groups[group].bound.insert(op.results[0], list);
+        let kept = map.into_iter().enumerate().filter(|(i, _)| !axes.contains(i));
+        kept.map(|(_, l)| l).collect()
+    }
+
+    /// Few instructions from at most one array of its size: better computed again than kept.
+    fn is_cheap(&self, id: OpId) -> bool {
+        let v = self.func.ops[id].results[0];
+        let size: i64 = dims_of(self.func, v).iter().product();
+        let mut roots = BTreeSet::new();
+        let mut budget = SEARCHED;
+        is_light(self.func, id) && {
+            self.roots(v, size, &mut roots, &mut budget);
+            roots.len() <= 1
+        }
+    }
+
+    /// The arrays, large as the value, that it would be computed again from.
+    fn roots(&self, v: Value, size: i64, out: &mut BTreeSet<Value>, budget: &mut usize) {
+        let func = self.func;
+        if dims_of(func, v).iter().product::<i64>() * 8 <= size {
+            return;
+        }
+        let Some(id) = func.def_id(v).filter(|_| *budget > 0) else {
+            out.insert(v);
+            return;
+        };
+        *budget -= 1;
+        match class(func, id) {
+            Class::Source if func.ops[id].attr("data").is_none() => {}
+            Class::View => {
+                let place = func.ops[id].results.iter().position(|&r| r == v).unwrap_or(0);
+                self.roots(func.ops[id].operands[place], size, out, budget);
+            }
+            Class::Pointwise if is_light(func, id) && !self.split.contains(&v) => {
+                for &operand in &func.ops[id].operands {
+                    self.roots(operand, size, out, budget);
+                }
+            }
+            _ => {
+                out.insert(v);
+            }
+        }
+    }
+
+    /// Makes an op a part of a kernel at this map: its operands are asked for. `false` where it cannot
+    /// be one.
+    fn enter(&mut self, id: OpId, group: usize, map: &Map) -> bool {
+        let (func, op) = (self.func, &self.func.ops[id]);
+        let v = op.results[0];
+        match op.code {
+            GraphOp::Reduce | GraphOp::ArgReduce => {
+                let Some(axes) = self.bind(id, group, map) else { return false };
+                let all = combined_map(func, id, map, &axes);
+                self.ask(op.operands[0], group, How::Element(all));
+            }
+            GraphOp::Scan => {
+                // The whole axis has to be in one place, and only a scan's own kernel sees to that.
+                let axis = along(func, id)[0];
+                let g = &self.out.groups[group];
+                let line = &map[axis];
+                let alone =
+                    g.outputs.len() == 1 && g.outputs[0].value == v && g.outputs[0].map == *map;
+                if !alone {
+                    return false;
+                }
+                let list = line.axes.clone();
+                self.out.groups[group].reduced = list.clone();
+                self.out.groups[group].space.fixed.extend(list.clone());
+                self.out.groups[group].bound.insert(v, list);
+                self.ask(op.operands[0], group, How::Element(map.clone()));
+            }
+            GraphOp::Gather => {
+                let g = &self.out.groups[group];
+                if g.product.is_some() {
+                    return false;
+                }
+                self.ask(op.operands[0], group, How::Whole);
+                let places = index_maps(func, id, map);
+                for place in places {
+                    self.ask(op.operands[1], group, How::Element(place));
+                }
+                for &other in op.group("other") {
+                    self.ask(other, group, How::Element(Vec::new()));
+                }
+            }
+            GraphOp::DynamicSlice => {
+                if self.out.groups[group].product.is_some() {
+                    return false;
+                }
+                self.ask(op.operands[0], group, How::Stored);
+                for &at in op.group("at") {
+                    self.ask(at, group, How::Stored);
+                }
+            }
+            _ => {
+                for &operand in &op.operands {
+                    let map = match func.ty(operand).rank() {
+                        0 => Vec::new(),
+                        _ => map.clone(),
+                    };
+                    self.ask(operand, group, How::Element(map));
+                }
+            }
+        }
+        true
+    }
+
+    /// The axes of a kernel's space that a reduction inside of it goes along.
+    fn bind(&mut self, id: OpId, group: usize, map: &Map) -> Option<Vec<Axis>> {
+        let (func, op) = (self.func, &self.func.ops[id]);
+        let v = op.results[0];
+        let g = &self.out.groups[group];
+        if let Some(axes) = g.bound.get(&v) {
+            return Some(axes.clone());
+        }
+        if g.product.is_some() || !matches!(g.kind, Kind::Nest) {
+            return None;
+        }
+        let dims = dims_of(func, op.operands[0]);
+        let extents: Vec<i64> =
+            along(func, id).iter().map(|&a| dims[a]).filter(|&d| d != 1).collect();
+        if extents.iter().product::<i64>() > LARGEST_INSIDE {
+            return None;
+        }
+        let used: BTreeSet<Axis> = map.iter().flat_map(|l| g.space.expand(&l.axes)).collect();
+        let matches = |axes: &[Axis]| {
+            axes.iter().map(|&a| g.space.extents[a]).eq(extents.iter().copied())
+                && axes.iter().all(|a| !used.contains(a))
+        };
+        let reduced = g.space.expand(&g.reduced);
+        let axes = if !reduced.is_empty() {
+            if !matches(&reduced) {
+                return None;
+            }
+            reduced
+        } else {
+            let all = self.axes(group);
+            let rest: Vec<Axis> =
+                all.into_iter().filter(|a| !used.contains(a) && g.space.extents[*a] != 1).collect();
+            // Values along other axes would be computed once for each of them.
+            if rest.is_empty() {
+                let space = &mut self.out.groups[group].space;
+                extents.iter().map(|&e| space.add(e)).collect()
+            } else if matches(&rest) {
+                rest
+            } else {
+                return None;
+            }
+        };
+        let g = &mut self.out.groups[group];
+        if op.code == GraphOp::ArgReduce {
+            g.space.fixed.extend(axes.clone());
+        }
+        g.reduced = axes.clone();
+        g.bound.insert(v, axes.clone());
+        Some(axes)
+    }
+}
