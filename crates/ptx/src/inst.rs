@@ -425,6 +425,8 @@ pub enum Inst {
     Ret,
     Trap,
     Nanosleep { ns: u32 },
+    /// Tells a profiler that it was reached. The assembler moves nothing across it.
+    Event { number: u32 },
 
     /// Barriers in shared memory, 8 bytes each. `count` threads (and the bytes expected) end a phase.
     MbarInit { addr: Addr, count: Opnd },

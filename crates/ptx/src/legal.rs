@@ -170,6 +170,7 @@ fn form(inst: &Inst) -> Needs {
         | Inst::Ret
         | Inst::Trap
         | Inst::Nanosleep { .. }
+        | Inst::Event { .. }
         | Inst::Prefetch { .. } => plain(),
     }
 }

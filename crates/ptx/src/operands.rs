@@ -105,6 +105,7 @@ impl Inst {
             | Inst::Ret
             | Inst::Trap
             | Inst::Nanosleep { .. }
+            | Inst::Event { .. }
             | Inst::TmaPrefetch { .. }
             | Inst::BulkCommit
             | Inst::BulkWait { .. }
@@ -358,6 +359,7 @@ impl Operands {
             | Inst::Ret
             | Inst::Trap
             | Inst::Nanosleep { .. }
+            | Inst::Event { .. }
             | Inst::MbarInval { .. }
             | Inst::BulkCommit
             | Inst::BulkWait { .. }

@@ -332,6 +332,7 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
         Inst::Ret => f.write_str("ret"),
         Inst::Trap => f.write_str("trap"),
         Inst::Nanosleep { ns } => write!(f, "nanosleep.u32 {ns}"),
+        Inst::Event { number } => write!(f, "pmevent {number}"),
         Inst::PrefetchMap { map } => write!(f, "prefetch.tensormap [{map}]"),
         Inst::Prefetch { addr } => write!(f, "prefetch.global.L2 {addr}"),
         Inst::SetMaxRegs { more, count } => {

@@ -265,6 +265,7 @@ impl Check<'_> {
             Inst::CpAsync { bytes, src_bytes: Some(n), .. } => within(n, 0..=i64::from(*bytes)),
             Inst::WgmmaWait { groups } => *groups < 8,
             Inst::Nanosleep { ns } => *ns <= 1_000_000,
+            Inst::Event { number } => *number < 16,
             Inst::MbarInit { count, .. } => within(count, 1..=(1 << 20) - 1),
             Inst::MbarArriveExpect { bytes, .. } | Inst::MbarExpect { bytes, .. } => {
                 within(bytes, 0..=(1 << 20) - 1)

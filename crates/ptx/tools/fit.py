@@ -93,6 +93,8 @@ half, third = mp.mpf(1) / 2, mp.mpf(1) / 3
 # g, interval, degree, weight: the error that counts is the weight times the error of g.
 QUICK = {
     "TANH": (even(g_tanh, -third), 0, 0.303, 3, lambda t: t + 1e-3),
+    "TANH_BELOW": (even(lambda y: mp.tanh(y / 4) / y, mp.mpf("0.25")), 0, 4, 3, lambda t: mp.sqrt(t)),
+    "INVERSE": (lambda e: 1 / (1 + e), 0, 1, 3, lambda e: 1 + e),
     "ERFC": (near(g_erfc, -2 / mp.sqrt(mp.pi) / L2), 0, 4.0, 6, lambda x: mp.erfc(x) * x * L2 + 1e-12),
     "LOG1P": (near(g_log1p, -half), -0.30, 0.45, 8, lambda x: abs(x) + 1e-3),
     "EXPM1": (near(g_expm1, half), -0.52, 0.72, 6, lambda x: abs(x) + 1e-3),

@@ -315,6 +315,7 @@ impl Decoder<'_> {
             | Inst::FenceProxyAsyncGlobal
             | Inst::FenceMbarInit
             | Inst::Nanosleep { .. }
+            | Inst::Event { .. }
             | Inst::TmaPrefetch { .. }
             | Inst::BulkPrefetch { .. }
             | Inst::PrefetchMap { .. }

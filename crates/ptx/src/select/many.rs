@@ -1,12 +1,14 @@
 //! tanh of tiles that threads hold much of, as they do beside products.
 //!
 //! Exponentials and inverses come from a unit that takes 16 elements in a clock, and what else there is to
-//! do for an element takes issue slots that products need too. So there is one way for all numbers, as near
-//! as absolute terms ask for: a second one near 0, for small results to be as good in relative terms,
-//! takes three times as many instructions. A number that all results are multiplied by goes into the last.
+//! do for an element takes issue slots and ports of registers that products need too. So there are two
+//! ways: where all numbers of a warp are small a short polynomial, and else one that any number can be
+//! given to. Both are as near as absolute terms ask for. A number that all results are multiplied by goes
+//! into the polynomials, and a power of two of that stands in both ways, so that the unit for exponentials
+//! is busy beside the polynomial, and not after it.
 
 use super::{Repr, Select};
-use crate::inst::Reg;
+use crate::inst::*;
 use tessera_ir::{OpId, Value};
 use tessera_numerics::{DType, Profile, Scalar, ScalarFn};
 use tessera_staged::StagedOp;
@@ -15,24 +17,62 @@ use tessera_tile::attrs::constant_of;
 
 /// Elements of a thread from which on a tile is a large one.
 const MANY: usize = 16;
+/// Questions that are asked side by side.
+const CHAINS: usize = 4;
+
+/// What is computed with a tanh in one go.
+#[derive(Copy, Clone)]
+struct Chain {
+    tanh: OpId,
+    /// The number that results are multiplied by, and where.
+    times: f64,
+    times_at: Option<OpId>,
+    /// Whether 2 is raised to the power of that.
+    power: bool,
+    /// The op that gives the result of all.
+    end: OpId,
+}
 
 impl Select<'_> {
-    /// Emits the tanh of a large tile, or the product of one by a number; whether an op is either. One
-    /// that only such a product takes is left to that.
+    /// Emits the tanh of a large tile, with what only takes it: a product by a number, and the power of
+    /// two of that. Whether an op is one of them; the last of them emits all.
     pub fn tanh_of_many(&mut self, id: OpId, f: ScalarFn) -> bool {
         let func = self.func;
-        match f {
-            ScalarFn::Tanh if self.is_tanh_of_many(id) => {
-                if self.only_times_a_number(id) {
-                    return true;
-                }
-                self.emit_tanh(id, func.ops[id].operands[0], 1.0)
-            }
-            ScalarFn::Mul => match self.tanh_times(id).filter(|t| self.only_times_a_number(t.0)) {
-                Some((tanh, times)) => self.emit_tanh(id, func.ops[tanh].operands[0], times),
-                None => false,
-            },
-            _ => false,
+        let operand = func.ops[id].operands[0];
+        let tanh = match f {
+            ScalarFn::Tanh => Some(id),
+            ScalarFn::Mul => self.tanh_times(id).map(|t| t.0),
+            ScalarFn::Exp2 => func.def_id(operand).map(|o| self.tanh_times(o).map_or(o, |t| t.0)),
+            _ => None,
+        };
+        let Some(chain) = tanh.filter(|&t| self.is_tanh_of_many(t)).map(|t| self.chain(t)) else {
+            return false;
+        };
+        let ends = chain.end == id;
+        // A product or a power of what others take too is no part of it.
+        let inside =
+            ends || f == ScalarFn::Tanh || f == ScalarFn::Mul && chain.times_at == Some(id);
+        if ends {
+            self.emit_tanh(chain);
+        }
+        inside
+    }
+
+    /// A tanh and what only takes it.
+    fn chain(&self, tanh: OpId) -> Chain {
+        let mut chain = Chain { tanh, times: 1.0, times_at: None, power: false, end: tanh };
+        if let Some(user) = self.only_user(tanh)
+            && let Some((_, times)) = self.tanh_times(user)
+        {
+            chain = Chain { times, times_at: Some(user), end: user, ..chain };
+        }
+        let power = self.only_user(chain.end).filter(|&user| {
+            self.func.ops[user].code == StagedOp::Tile(TileOp::Ew(ScalarFn::Exp2))
+                && self.is_straight(chain.end, user)
+        });
+        match power {
+            Some(end) => Chain { power: true, end, ..chain },
+            None => chain,
         }
     }
 
@@ -80,23 +120,75 @@ impl Select<'_> {
         tanh(a).zip(number(b)).or_else(second)
     }
 
-    /// Whether one product takes a tanh, and nothing else.
-    fn only_times_a_number(&self, tanh: OpId) -> bool {
+    /// The op that takes the result of another, where there is one alone.
+    fn only_user(&self, id: OpId) -> Option<OpId> {
         let func = self.func;
-        let v = func.ops[tanh].result();
+        let v = func.ops[id].result();
         let mut users = func.walk().into_iter().filter(|&o| func.ops[o].operands.contains(&v));
-        let only = users.next();
-        users.next().is_none() && only.is_some_and(|o| self.tanh_times(o).is_some())
+        users.next().filter(|_| users.next().is_none())
     }
 
-    fn emit_tanh(&mut self, id: OpId, operand: Value, times: f64) -> bool {
-        let result = self.func.ops[id].result();
-        let (x, factor) = self.times_one(id, operand);
-        let by = self.scalars().tanh_exponent(factor);
+    /// A polynomial where all numbers of a warp are small, and else what any number can be given to.
+    fn emit_tanh(&mut self, chain: Chain) {
+        let func = self.func;
+        let (x, factor) = self.times_one(chain.tanh, func.ops[chain.tanh].operands[0]);
+        let unit = self.scalars().tanh_unit(factor);
         let xs = self.regs(x);
-        let out = xs.iter().map(|&x| self.scalars().tanh_times(x, by, times)).collect();
-        self.set(result, Repr::Tile(out));
-        true
+        let ys: Vec<Reg> =
+            xs.iter().map(|&x| self.asm.float(Alu::Mul, Ty::F32, &[x.into(), unit])).collect();
+        let large = self.any_two_or_more(&ys);
+        // The second way stands behind the kernel.
+        let [seldom, done] = [self.asm.label(), self.asm.label()];
+        self.asm.when(large, true, |asm| asm.emit(Inst::Bra { to: seldom, uniform: true }));
+        let out: Vec<Reg> = ys
+            .iter()
+            .map(|&y| {
+                let r = self.scalars().tanh_below(y, chain.times);
+                self.raised(r, chain)
+            })
+            .collect();
+        self.asm.place(done);
+        let here = self.asm.kernel.body.len();
+        self.asm.place(seldom);
+        for (i, (&y, &to)) in ys.iter().zip(&out).enumerate() {
+            // The unit, and the rest of the instructions, are busy for as long where each has half.
+            let r = self.scalars().tanh_any(y, i % 2 == 0, chain.times);
+            let r = self.raised(r, chain);
+            self.asm.mov_to(Ty::B32, to, r);
+        }
+        self.asm.emit(Inst::Bra { to: done, uniform: true });
+        self.behind.extend(self.asm.kernel.body.split_off(here));
+        self.set(func.ops[chain.end].result(), Repr::Tile(out));
+    }
+
+    fn raised(&mut self, r: Reg, chain: Chain) -> Reg {
+        match chain.power {
+            true => self.asm.approx(Alu::Ex2Approx, Ty::F32, &[r.into()]),
+            false => r,
+        }
+    }
+
+    /// Whether a thread of the warp has a number of 2 or more, or one that is none: such have the
+    /// highest bit of the exponent, so that all are asked at once.
+    fn any_two_or_more(&mut self, xs: &[Reg]) -> Reg {
+        // Chains that do not wait for each other, of two numbers in an instruction.
+        let chains: Vec<Reg> = (0..CHAINS.min(xs.len()))
+            .map(|first| {
+                let mut own = xs.iter().skip(first).step_by(CHAINS);
+                let begin = *own.next().expect("there are as many numbers as chains");
+                own.fold(begin, |all, &x| self.asm.int(Alu::Or, Ty::B32, &[all.into(), x.into()]))
+            })
+            .collect();
+        let all = chains
+            .iter()
+            .skip(1)
+            .fold(chains[0], |all, &x| self.asm.int(Alu::Or, Ty::B32, &[all.into(), x.into()]));
+        let bit = self.asm.int(Alu::And, Ty::B32, &[all.into(), Opnd::Int(1 << 30)]);
+        let own = self.asm.setp(Cmp::Ne, Ty::B32, bit, Opnd::Int(0));
+        let d = self.asm.reg(Class::Pred);
+        let p = Guardless { reg: own, negated: false };
+        self.asm.emit(Inst::Vote { kind: Vote::Any, d, p, mask: Opnd::Int(-1) });
+        d
     }
 
     /// A tile and the number that all of it is multiplied by, where that is what a value is.
@@ -117,12 +209,16 @@ impl Select<'_> {
     }
 
     /// Whether two ops are of one block, and nothing between them may write over what the first is of,
-    /// as regions do.
+    /// as regions and products do.
     fn is_straight(&self, first: OpId, last: OpId) -> bool {
         let func = self.func;
         let block = func.ops[last].block;
         let ops = &func.blocks[block].ops;
         let mut between = ops.iter().skip_while(|&&o| o != first).take_while(|&&o| o != last);
-        func.ops[first].block == block && between.all(|&o| func.ops[o].regions.is_empty())
+        let keeps = |&o: &OpId| {
+            let op = &func.ops[o];
+            op.regions.is_empty() && !matches!(op.code, StagedOp::MmaOpen | StagedOp::MmaIssue)
+        };
+        func.ops[first].block == block && between.all(keeps)
     }
 }

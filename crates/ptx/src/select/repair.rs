@@ -4,14 +4,25 @@
 //! run it does nothing but ask. Where rows are shared between warps the region is always run, which
 //! gives the same.
 
+pub mod slots;
+
 use super::{Repr, Select};
 use crate::inst::*;
+use crate::module::Stmt;
+use slots::{Votes, part_for};
 use std::collections::BTreeSet;
 use tessera_diag::Diagnostics;
 use tessera_ir::{BlockId, OpId, Value, ValueDef};
 use tessera_layout::{In, Layout};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
+
+/// Where a result is that a region may write over.
+struct Place {
+    result: Value,
+    words: bool,
+    own: Vec<Reg>,
+}
 
 impl Select<'_> {
     pub fn repair(&mut self, id: OpId) -> Result<(), Diagnostics> {
@@ -26,7 +37,7 @@ impl Select<'_> {
             }
             return Ok(());
         }
-        let bad = self.any_in_warp(op.operands[0], op.block);
+        let (bad, votes) = self.any_in_warp(op.operands[0], op.block);
         let mut places = Vec::new();
         for (&result, &init) in op.results.iter().zip(op.group("init")) {
             let (words, regs) = match self.repr(init).clone() {
@@ -41,8 +52,7 @@ impl Select<'_> {
                     own
                 }
             };
-            let repr = if words { Repr::Packed(own.clone()) } else { Repr::Tile(own.clone()) };
-            places.push((result, words, own, repr));
+            places.push(Place { result, words, own });
         }
         // The region stands behind the kernel, out of the way of those who do not need it.
         let [seldom, done] = [self.asm.label(), self.asm.label()];
@@ -51,40 +61,98 @@ impl Select<'_> {
         let here = self.asm.kernel.body.len();
         let before = self.sync_state();
         self.asm.place(seldom);
-        self.block(region)?;
-        let (mut to, mut from) = (Vec::new(), Vec::new());
-        for ((_, words, own, _), v) in places.iter().zip(self.yielded(region)) {
-            to.push(own.clone());
-            from.push(if *words { self.words_of(v) } else { self.values_of(v) });
-        }
-        self.move_together(&to, &from);
+        self.repaired(region, &places, &votes)?;
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.behind.extend(self.asm.kernel.body.split_off(here));
         self.join_sync_state(before);
-        for (result, _, _, repr) in places {
-            self.set(result, repr);
+        for Place { result, words, own } in places {
+            self.set(result, if words { Repr::Packed(own) } else { Repr::Tile(own) });
         }
         Ok(())
     }
 
-    /// Whether a condition holds for any element that this warp has.
-    fn any_in_warp(&mut self, bad: Value, block: BlockId) -> Reg {
-        if let Some(&(vote, at)) = self.votes.get(&bad)
-            && at == block
+    /// The region, or what each place of a row needs of it where a warp asks for that place.
+    fn repaired(
+        &mut self,
+        region: BlockId,
+        places: &[Place],
+        votes: &Votes,
+    ) -> Result<(), Diagnostics> {
+        let start = self.asm.kernel.body.len();
+        let mut parts = Vec::new();
+        for (&row, &vote) in votes.iter().filter(|_| votes.len() > 1) {
+            let part = self.region_for(region, places, Some(row))?;
+            let Some(part) = part else {
+                parts.clear();
+                break;
+            };
+            parts.push((vote, part));
+        }
+        if parts.is_empty() {
+            let whole = self.region_for(region, places, None)?;
+            self.asm.kernel.body.extend(whole.unwrap_or_default());
+            return Ok(());
+        }
+        debug_assert_eq!(self.asm.kernel.body.len(), start);
+        for (vote, part) in parts {
+            let next = self.asm.label();
+            self.asm.when(vote, false, |asm| asm.emit(Inst::Bra { to: next, uniform: true }));
+            self.asm.kernel.body.extend(part);
+            self.asm.place(next);
+        }
+        Ok(())
+    }
+
+    /// The code of a region that puts its results in place: those of one place of a row, if they can be
+    /// had apart from the others, or all.
+    fn region_for(
+        &mut self,
+        region: BlockId,
+        places: &[Place],
+        row: Option<u32>,
+    ) -> Result<Option<Vec<Stmt>>, Diagnostics> {
+        let start = self.asm.kernel.body.len();
+        self.block(region)?;
+        let (mut to, mut from) = (Vec::new(), Vec::new());
+        let mut others = BTreeSet::new();
+        let mut apart = true;
+        for (Place { result, words, own }, v) in places.iter().zip(self.yielded(region)) {
+            let given = if *words { self.words_of(v) } else { self.values_of(v) };
+            let all = (0..own.len()).collect();
+            let wanted: Vec<usize> = match row {
+                None => all,
+                Some(row) => match self.row_places(*result, own, *words) {
+                    Some(mut of) => of.remove(&row).unwrap_or_default(),
+                    None => {
+                        apart = false;
+                        Vec::new()
+                    }
+                },
+            };
+            others.extend((0..own.len()).filter(|i| !wanted.contains(i)).map(|i| own[i]));
+            to.push(wanted.iter().map(|&i| own[i]).collect::<Vec<Reg>>());
+            from.push(wanted.iter().map(|&i| given[i]).collect::<Vec<Reg>>());
+        }
+        self.move_together(&to, &from);
+        let code = self.asm.kernel.body.split_off(start);
+        Ok(match row {
+            None => Some(code),
+            Some(_) if !apart => None,
+            Some(_) => part_for(&code, &to.concat(), &others),
+        })
+    }
+
+    /// Whether a condition holds for any element that this warp has, and for any of each place of a row.
+    fn any_in_warp(&mut self, bad: Value, block: BlockId) -> (Reg, Votes) {
+        if let Some((any, votes, at)) = self.votes.get(&bad)
+            && *at == block
         {
-            return vote;
+            return (*any, votes.clone());
         }
-        let regs: BTreeSet<Reg> = self.regs(bad).into_iter().collect();
-        let mut regs = regs.into_iter();
-        let mut any = regs.next().expect("a tile has elements");
-        for r in regs {
-            any = self.asm.int(Alu::Or, Ty::Pred, &[any.into(), r.into()]);
-        }
-        let d = self.asm.reg(Class::Pred);
-        let p = Guardless { reg: any, negated: false };
-        self.asm.emit(Inst::Vote { kind: Vote::Any, d, p, mask: Opnd::Int(-1) });
-        self.votes.insert(bad, (d, block));
-        d
+        let votes = self.votes_of(bad);
+        let any = self.or_all(votes.values().copied());
+        self.votes.insert(bad, (any, votes.clone(), block));
+        (any, votes)
     }
 
     /// Whether each warp has whole rows, and nothing in the region asks others.

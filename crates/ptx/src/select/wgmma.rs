@@ -38,6 +38,8 @@ pub enum Add {
 
 /// Registers of a thread that sums may take beside all else, where some are added apart.
 const ROOM: usize = 200;
+/// Instructions that are worth keeping beside the engine.
+const MUCH: usize = 32;
 
 /// What is kept of the engine while code is emitted.
 #[derive(Default)]
@@ -193,6 +195,29 @@ impl Select<'_> {
         }
     }
 
+    /// What is computed before a wait is computed while the engine is at work. The assembler would wait
+    /// as early as it can, and compute afterwards: to it the wait is the head of a long chain.
+    fn keep_beside(&mut self) {
+        let computed = |stmt: &&Stmt| {
+            matches!(
+                stmt,
+                Stmt::Inst { inst: Inst::Alu { .. } | Inst::Cvt { .. } | Inst::Selp { .. }, .. }
+            )
+        };
+        let straight = |stmt: &&Stmt| match stmt {
+            Stmt::Label(_) => false,
+            Stmt::Inst { inst, .. } => !matches!(
+                inst,
+                Inst::Bra { .. } | Inst::Wgmma { .. } | Inst::WgmmaWait { .. } | Inst::Event { .. }
+            ),
+            _ => true,
+        };
+        let since = self.asm.kernel.body.iter().rev().take_while(straight);
+        if since.filter(computed).count() >= MUCH {
+            self.asm.emit(Inst::Event { number: 0 });
+        }
+    }
+
     pub fn mma_retire(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -200,6 +225,7 @@ impl Select<'_> {
         let repr = match self.repr(op.operands[0]).clone() {
             Repr::Pending(p) => {
                 let keep = op.attr("keep").and_then(Attr::as_int).unwrap_or(0);
+                self.keep_beside();
                 self.asm.emit(Inst::WgmmaWait { groups: self.groups_left(keep) });
                 match func.ty(result) {
                     Type::Pending(_) => Repr::Pending(p),

@@ -373,6 +373,7 @@ fn blocks(out: &mut Vec<Inst>) {
         out.push(Inst::ClusterWait { acquire: order });
     }
     out.push(Inst::Nanosleep { ns: 100 });
+    out.push(Inst::Event { number: 0 });
     out.push(Inst::GridWait);
     out.push(Inst::GridLaunchNext);
 }

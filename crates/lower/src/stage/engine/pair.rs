@@ -246,11 +246,21 @@ impl Plan {
 
         let left = func.ops[second].operands[0];
         let mut forms = Ops::new();
+        // A cast to fewer bits is done where the second product is waited for: what goes from turn to
+        // turn takes fewer registers, those that the engine has just read.
+        let mut narrowed = None;
         let mut v = left;
         while let Some(id) = look.inner(v).filter(|_| look.only_user(v).is_some()) {
             let op = &func.ops[id];
-            if !matches!(op.code, StagedOp::ConvertLayout | StagedOp::Tile(TileOp::Cast)) {
-                break;
+            let bits = |v: Value| func.ty(v).dtype().bits();
+            match op.code {
+                StagedOp::ConvertLayout => {}
+                StagedOp::Tile(TileOp::Cast) if bits(op.result()) < bits(op.operands[0]) => {
+                    narrowed = Some(id);
+                    break;
+                }
+                StagedOp::Tile(TileOp::Cast) => {}
+                _ => break,
             }
             forms.insert(id);
             v = op.operands[0];
@@ -274,7 +284,8 @@ impl Plan {
             return None;
         }
         let rest: Ops = all.difference(&taken).copied().collect();
-        let late = after(&look, &rest, func.blocks[body].args[sums + 1]);
+        let mut late = after(&look, &rest, func.blocks[body].args[sums + 1]);
+        late.extend(narrowed);
         let middle: Ops = rest.difference(&late).copied().collect();
         let mut cross = Vec::new();
         for &id in &tail {

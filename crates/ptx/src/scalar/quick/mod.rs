@@ -49,20 +49,24 @@ impl Emit {
 }
 
 impl Scalars<'_> {
-    /// `times` tanh of x times another number, of which `by` is as many as [`Scalars::tanh_exponent`]
-    /// says; within 2^-21 times `times`.
-    pub fn tanh_times(&mut self, x: Reg, by: Opnd, times: f64) -> Reg {
-        self.emit(|e| {
-            let x = e.val(x, Ty::F32);
-            smooth::tanh_far(x, Val::new(e, by, Ty::F32), times).reg()
-        })
+    /// `times` tanh of `y`, which is below 2 in units of [`Scalars::tanh_unit`]; within 2^-22 times
+    /// `times`.
+    pub fn tanh_below(&mut self, y: Reg, times: f64) -> Reg {
+        self.emit(|e| smooth::tanh_below(e.val(y, Ty::F32), times).reg())
     }
 
-    /// The exponent of two for a factor of what a tanh is of.
-    pub fn tanh_exponent(&mut self, factor: Option<Reg>) -> Opnd {
+    /// The same of any `y`, within 2^-21 times `times`; `asks`: by the unit for exponentials alone.
+    pub fn tanh_any(&mut self, y: Reg, asks: bool, times: f64) -> Reg {
+        self.emit(|e| smooth::tanh_any(e.val(y, Ty::F32), asks, times).reg())
+    }
+
+    /// What brings numbers, which are multiplied by a factor before, to the units that a tanh of many
+    /// is taken in.
+    pub fn tanh_unit(&mut self, factor: Option<Reg>) -> Opnd {
+        let unit = 2.0 / smooth::TANH_SMALL;
         match factor {
-            Some(r) => self.emit(|e| (e.val(r, Ty::F32) * smooth::TANH_EXPONENT).reg()).into(),
-            None => Opnd::F32((smooth::TANH_EXPONENT as f32).to_bits()),
+            Some(r) => self.emit(|e| (e.val(r, Ty::F32) * unit).reg()).into(),
+            None => Opnd::F32((unit as f32).to_bits()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::val::Val;
 use super::inverse_of;
-use crate::inst::Alu;
+use crate::inst::{Alu, Ty};
 use std::f64::consts::LOG2_E;
 
 /// tanh x / x of t = x²; weighted error 2^-24.7 for x <= 0.55 (tools/fit.py TANH).
@@ -32,13 +32,45 @@ pub fn tanh(x: Val<'_>) -> Val<'_> {
 }
 
 /// e^2x is 2 to the power of so many times x.
-pub const TANH_EXPONENT: f64 = 2.0 * LOG2_E;
+const TANH_EXPONENT: f64 = 2.0 * LOG2_E;
 
-/// A number times `1 - 2 / (1 + 2^(x·by))`: near 0 its error is 2^-22 of the number, and not of the
+/// A number times `1 - 2 / (1 + 2^(x·by))`: near 0 its error is 2^-21.0 of the number, and not of the
 /// result.
-pub fn tanh_far<'e>(x: Val<'e>, by: Val<'e>, times: f64) -> Val<'e> {
+fn tanh_far<'e>(x: Val<'e>, by: Val<'e>, times: f64) -> Val<'e> {
     let e = (x * by).approx(Alu::Ex2Approx);
     inverse_of(e + 1.0).fma(-2.0 * times, times)
+}
+
+/// Up to here a short polynomial does for tanh. Numbers are taken in units of half of it: whether any of
+/// many is not below 2 is one bit of all of them together.
+pub const TANH_SMALL: f64 = 0.5;
+/// tanh x / y of t = y², where y is x in those units; error of tanh 2^-22.9 in absolute terms
+/// (tools/fit.py TANH_BELOW).
+const TANH_BELOW: [f64; 4] = [0.24999942, -0.005206352, 0.00012837045, -2.6472308e-06];
+
+/// A number times tanh, of `y` below 2 in units of [`TANH_SMALL`]: within 2^-22 times the number.
+pub fn tanh_below(y: Val<'_>, times: f64) -> Val<'_> {
+    y * (y * y).horner(&TANH_BELOW.map(|c| c * times))
+}
+
+/// `1 / (1 + e)` from 0 to 1; relative error 2^-9.2 (tools/fit.py INVERSE).
+const INVERSE: [f64; 4] = [0.9982644, -0.94276506, 0.66540444, -0.22176568];
+
+/// A number times tanh, of any `y` in units of [`TANH_SMALL`], within 2^-21 times the number. `asks`: whether
+/// the unit for exponentials is asked twice, for the inverse too. Else that is a polynomial and one step of
+/// the third order, of `2 / (1 + e^-2|x|) - 1` with the sign of x.
+pub fn tanh_any(y: Val<'_>, asks: bool, times: f64) -> Val<'_> {
+    let by = TANH_EXPONENT * TANH_SMALL / 2.0;
+    if asks {
+        return tanh_far(y, y.c(by), times);
+    }
+    let e = (y.abs() * -by).approx(Alu::Ex2Approx);
+    let near = e.horner(&INVERSE);
+    let off = (-(e + 1.0)).fma(near, 1.0);
+    let inverse = near.fma(off.fma(off, off), near);
+    let size = inverse.fma(2.0 * times, -times);
+    let sign = y.of(Ty::B32).and(i64::from(i32::MIN));
+    size.of(Ty::B32).xor(sign).of(Ty::F32)
 }
 
 /// `1 / (1 + e^-x)`. For negative `x` the result is small, and so is its error.
