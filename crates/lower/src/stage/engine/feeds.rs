@@ -35,11 +35,8 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
     state.block(&mut rw, func.body, body);
     let mut new = rw.new;
     // Groups that all run at once are in no order.
-    if !tiles::is_alone(&func.attrs) {
-        if !Off::of(func).has(Step::Raster) {
-            budget::set_raster(&mut new, staging);
-        }
-        budget::set_order(&mut new);
+    if !tiles::is_alone(&func.attrs) && !Off::of(func).has(Step::Raster) {
+        budget::set_raster(&mut new, staging);
     }
     Ok(new)
 }

@@ -202,10 +202,12 @@ fn built(
         return Ok((!defer).then_some((now, alone)));
     }
     now = sound(feeds::feeds(&now, staging, most)?);
-    // Tiles are handed out by a role to one block; clusters and teams in turn go by numbers.
-    let alone = cluster.is_none() && !pingpong::is_asked(&func.attrs);
-    order::choose(&mut now, alone && runs(Step::Roles) && runs(Step::Order));
-    now = sound(now);
+    if !tiles::is_alone(&func.attrs) {
+        // Tiles are handed out by a role to one block; clusters and teams in turn go by numbers.
+        let free = cluster.is_none() && !pingpong::is_asked(&func.attrs);
+        order::choose(&mut now, free && runs(Step::Roles) && runs(Step::Order));
+        now = sound(now);
+    }
     if runs(Step::Rotate) {
         now = sound(rotate::rotate(&now, team.warps * parts));
     }
