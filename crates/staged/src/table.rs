@@ -251,8 +251,8 @@ define_ops! {
     /// (whoever is free takes the next) or `once` (a launch has a block for each tile, and nothing is
     /// walked). `raster = m8` walks the grid in groups of 8 along its first axis, that axis first; `n8`
     /// along its second; `s8` in sections of 8 places of all axes but the last, these first, then the
-    /// last; with `section = 64` in as many places as make about 64 tiles, at least 2 and at most those
-    /// 8. `longest_first` walks the first axis, or with sections the last, from its end. In a role whose
+    /// last; with `section = 64` of as many places as make about 64 tiles, from 2 to 8, and all alike.
+    /// `longest_first` walks the first axis, or with sections the last, from its end. In a role whose
     /// replicas divide `tiles`, they take turns.
     /// With `team = [2, 1]` the blocks of a cluster take neighbours, two along the first axis; where the
     /// grid ends inside of a team, the body also runs for coordinates beyond it.

@@ -106,7 +106,15 @@ impl Select<'_> {
                         let least = Opnd::Int(LEAST_SECTION);
                         let fit = asm.int(Alu::Max, Ty::U32, &[fit.into(), least]);
                         let fit = asm.int(Alu::Min, Ty::U32, &[fit.into(), Opnd::Int(group)]);
-                        self.divisor(fit)
+                        // As many sections as that makes, and all alike.
+                        let half = asm.int(Alu::Shr, Ty::U32, &[fit.into(), Opnd::Int(1)]);
+                        let all = asm.int(Alu::Add, Ty::U32, &[along.into(), half.into()]);
+                        let count = asm.int(Alu::Div, Ty::U32, &[all.into(), fit.into()]);
+                        let count = asm.int(Alu::Max, Ty::U32, &[count.into(), Opnd::Int(1)]);
+                        let less = asm.int(Alu::Sub, Ty::U32, &[count.into(), Opnd::Int(1)]);
+                        let up = asm.int(Alu::Add, Ty::U32, &[along.into(), less.into()]);
+                        let width = asm.int(Alu::Div, Ty::U32, &[up.into(), count.into()]);
+                        self.divisor(width)
                     }
                 };
                 let by = width.by;
@@ -170,12 +178,12 @@ impl Select<'_> {
             at[rank - 1] = self.folded(at[rank - 1], walk.grid[rank - 1]);
         }
         if let Some(axis) = walk.order.reversed(rank) {
-            at[axis] = self.from_end(at[axis], walk.grid[axis]);
+            at[axis] = self.behind(at[axis], walk.grid[axis]);
         }
         at
     }
 
-    fn from_end(&mut self, at: Reg, of: Reg) -> Reg {
+    fn behind(&mut self, at: Reg, of: Reg) -> Reg {
         let last = self.asm.int(Alu::Sub, Ty::U32, &[of.into(), Opnd::Int(1)]);
         self.asm.int(Alu::Sub, Ty::U32, &[last.into(), at.into()])
     }
@@ -185,7 +193,7 @@ impl Select<'_> {
         let half = self.asm.int(Alu::Shr, Ty::U32, &[at.into(), Opnd::Int(1)]);
         let odd = self.asm.int(Alu::And, Ty::B32, &[at.into(), Opnd::Int(1)]);
         let odd = self.asm.setp(Cmp::Ne, Ty::U32, odd, Opnd::Int(0));
-        let late = self.from_end(half, of);
+        let late = self.behind(half, of);
         self.asm.selp(Ty::B32, odd, half, late)
     }
 

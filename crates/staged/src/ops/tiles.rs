@@ -147,7 +147,7 @@ impl Order {
                 let all = others.iter().product();
                 let width = match self.section {
                     None => width,
-                    Some(n) => (n / last[0].max(1)).max(LEAST_SECTION).min(width),
+                    Some(n) => even_section(all, n / last[0].max(1), width),
                 };
                 let place = in_bands([all, last[0]], 0, width, number);
                 let mut at = row_major(others, place[0]);
@@ -181,6 +181,14 @@ pub struct Bands {
     pub width: i64,
     /// The grid's last axis is the second of the two, and all others are the first.
     pub sections: bool,
+}
+
+/// Places of a section that may have so many, and at most `most`: as many sections as that makes, and
+/// all alike. The last one would else have too few tiles for all to end together.
+fn even_section(all: i64, fit: i64, most: i64) -> i64 {
+    let fit = fit.max(LEAST_SECTION).min(most);
+    let count = ((all + fit / 2) / fit).max(1);
+    ((all + count - 1) / count).max(1)
 }
 
 fn in_bands(grid: [i64; 2], axis: usize, width: i64, number: i64) -> [i64; 2] {
@@ -319,7 +327,9 @@ mod tests {
             let at = (0..grid[0] * grid[1]).map(|n| order.tile(&grid, n, 0));
             at.take_while(|at| at[1] == 0).count()
         };
-        assert_eq!([first([6, 2]), first([6, 3]), first([6, 100])], [4, 3, 2]);
+        assert_eq!([first([8, 2]), first([6, 3]), first([6, 100])], [4, 3, 2]);
+        // Two sections of five and not three of four, four and two.
+        assert_eq!(first([9, 2]), 5);
         for grid in [[6, 2], [7, 3], [5, 100], [1, 9]] {
             let all = grid[0] * grid[1];
             let seen: BTreeSet<_> = (0..all).map(|n| order.tile(&grid, n, 0)).collect();

@@ -18,7 +18,7 @@ use tessera_tile::TileOp;
 /// Places of the other axes in a section, at most. More end more evenly, and read more at once.
 const SECTION: i64 = 16;
 /// Bytes that the groups of a section may read, so that what one has read others find in the cache.
-const CACHE: f64 = (24 << 20) as f64;
+const CACHE: f64 = (32 << 20) as f64;
 /// Ops that are looked through.
 const FUEL: u32 = 64;
 
