@@ -12,7 +12,6 @@ use super::sync::Smem;
 use super::wgmma_plan::{IN_GROUP, Piece, Plan, is_of_warpgroups};
 use super::{Repr, Select};
 use crate::inst::*;
-use crate::module::Stmt;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type, Value, ValueDef};
@@ -357,12 +356,7 @@ impl Select<'_> {
                 (a, self.descriptor(right, at, &mut rights))
             })
             .collect();
-        if !self.is_fenced(calls.iter().zip(&operands).flat_map(|(call, (a, _))| match a {
-            WgmmaA::Regs(words) => [&call.sums[..], &words[..]].concat(),
-            WgmmaA::Shared(_) => call.sums.clone(),
-        })) {
-            self.asm.emit(Inst::WgmmaFence);
-        }
+        self.asm.emit(Inst::WgmmaFence);
         for (call, (a, b)) in calls.iter().zip(operands) {
             self.asm.emit(Inst::Wgmma {
                 row: WgmmaRow { n: call.piece.columns(), ..plan.row },
@@ -377,29 +371,6 @@ impl Select<'_> {
             });
         }
         self.asm.emit(Inst::WgmmaCommit);
-    }
-
-    /// Whether the fence of products just before serves these too: since then nothing but products used
-    /// registers that they take. A fence makes all warps of the warpgroup wait for each other.
-    fn is_fenced(&self, taken: impl Iterator<Item = Reg>) -> bool {
-        let taken: BTreeSet<Reg> = taken.collect();
-        for stmt in self.asm.kernel.body.iter().rev() {
-            match stmt {
-                Stmt::Inst { inst: Inst::WgmmaFence, guard: None } => return true,
-                // Products of others; of the same sums they need no fence between them either.
-                Stmt::Inst { inst: Inst::Wgmma { .. } | Inst::WgmmaCommit, guard: None } => {}
-                Stmt::Inst { inst: Inst::WgmmaWait { .. } | Inst::Bra { .. }, .. } => return false,
-                Stmt::Inst { inst, .. } => {
-                    let used = [inst.writes(), inst.reads()].concat();
-                    if used.iter().any(|r| taken.contains(r)) {
-                        return false;
-                    }
-                }
-                Stmt::Label(_) => return false,
-                Stmt::Place { .. } | Stmt::Note(_) => {}
-            }
-        }
-        false
     }
 
     /// The words of a left operand in registers, by row and k of each instruction.

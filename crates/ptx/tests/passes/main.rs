@@ -209,10 +209,13 @@ fn three_warpgroups() {
         assert!(is_on_engine(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
         assert!(staged.contains("bulk_store"), "{staged}");
     }
-    // Rows of one warpgroup that lie in several places are stored from registers.
+    // Rows of one warpgroup that lie in several places leave in pieces, or from registers.
     let panels = Form { out: DType::BF16, ..Form::new(DType::BF16, (192, 128, 64)) };
-    let staged = check(&panels, (200, 136, 40), ROWS);
-    assert!(staged.contains("replicas = 3") && !staged.contains("bulk_store"), "{staged}");
+    for (off, copied) in [(None, true), (Some("defer"), false)] {
+        let staged = check(&Form { off, ..panels }, (200, 136, 40), ROWS);
+        assert!(staged.contains("replicas = 3"), "{staged}");
+        assert_eq!(staged.contains("bulk_store"), copied, "{staged}");
+    }
     let staged = check(&Form { off: Some("divide"), ..form }, (200, 72, 40), ROWS);
     assert!(!staged.contains("replicas"), "{staged}");
     // Rows of more than a swizzle's span are not in one piece.
