@@ -65,7 +65,7 @@ def matmul(
     bits; of fp8 matrices ``"fast"`` leaves out the promotions of sums, and ``"f32"`` asks for all bits of f32. The result has
     the dtype of ``a``, for integers of the sums.
     ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``,
-    ``cluster_m``, ``cluster_n`` and ``roles``.
+    ``cluster_m``, ``cluster_n``, ``roles`` and ``persistent``.
     ``tile="tune"`` measures tiles in the first call of its kind and keeps what it finds (``docs/tuning.md``).
     ``ts.op.matmul.explain(a, b)`` says what is chosen, and which matrices are copied first.
 

@@ -148,9 +148,11 @@ def test_a_block_takes_one_tile_where_all_run_at_once():
 
 
 def test_rows_that_begin_inside_of_lines_are_asked_for_in_clusters():
-    plan = lambda M, N, K, lines: kernels.plan(1, M, N, K, ts.bf16, True, (True, True), False, lines)  # noqa: E731
-    assert (plan(4104, 4104, 4104, False).cluster_m, plan(4104, 4104, 4104, True).cluster_m) == (2, 0)
-    assert str(plan(1000, 1000, 1000, False)).startswith("tiles of 64x128x64, clusters of 2x1 tiles")
+    plan = lambda M, N, K, lie: kernels.plan(1, M, N, K, ts.bf16, True, (True, True), False, lie)  # noqa: E731
+    assert (plan(4104, 4104, 4104, 16).cluster_m, plan(4104, 4104, 4104, 128).cluster_m) == (2, 0)
+    assert str(plan(1000, 1000, 1000, 16)).startswith("tiles of 64x128x64, clusters of 2x1 tiles")
+    # Such requests are slow: fewer of them cover the way to memory.
+    assert [plan(1000, 1000, 1000, lie).num_stages for lie in (16, 32, 128)] == [6, 8, 0]
     # A tile that is left over costs too much where there are few.
     assert kernels.neighbours(384, 5000, 128, 128) == (1, 2) and kernels.neighbours(384, 384, 128, 128) == (0, 0)
 
@@ -208,7 +210,7 @@ def test_copies_to_good_rows(ints, dtype):
 
 def test_tiles_follow_what_they_cost():
     def chosen(*sides, lines=True):
-        plan = kernels.plan(1, *sides, ts.bf16, True, (True, True), False, lines)
+        plan = kernels.plan(1, *sides, ts.bf16, True, (True, True), False, 128 if lines else 16)
         return (*plan.tile[:2], plan.split)
 
     # Parts of sums go through memory and take a second launch: they must make up for it.

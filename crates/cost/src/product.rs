@@ -4,7 +4,7 @@
 use crate::Work;
 use crate::counts::{Counts, Product};
 use crate::estimate::{Asked, Estimate, Limit, estimate};
-use tessera_target::speed::Speed;
+use tessera_target::speed::{LINE, Speed};
 
 /// `[P, M, K]` by `[P, K, N]`.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -18,8 +18,14 @@ pub struct Shape {
     pub out_bytes: u64,
     /// See [`Product::weight`].
     pub weight: Option<f64>,
-    /// See [`Asked::whole_lines`].
-    pub whole_lines: bool,
+    /// Rows of the matrices lie on multiples of so many bytes.
+    pub row_bytes: u64,
+}
+
+impl Shape {
+    fn lies_on(&self, unit: u64) -> bool {
+        self.row_bytes.is_multiple_of(unit)
+    }
 }
 
 /// A way to compute it, and how long that takes.
@@ -31,6 +37,8 @@ pub struct Plan {
     pub split: u64,
     /// Whether all tiles are computed at once, so that no processor takes a second one.
     pub once: bool,
+    /// Turns whose operands are on their way at once; none where that is what memory holds.
+    pub slots: Option<u64>,
     pub seconds: f64,
     pub limit: Limit,
 }
@@ -88,7 +96,7 @@ fn narrow(shape: &Shape, may_split: bool, speed: &Speed) -> Plan {
 }
 
 fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Plan {
-    let asked = Asked { stages: None, whole_lines: shape.whole_lines };
+    let asked = Asked { stages: None, whole_lines: shape.lies_on(LINE) };
     let main: Estimate = estimate(&counts(shape, rows, columns, split), asked, speed);
     let mut seconds = main.seconds;
     if split > 1 {
@@ -97,7 +105,40 @@ fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Pl
         let bytes = elements * (SUM * split + shape.out_bytes);
         seconds += speed.launch + bytes as f64 / speed.memory;
     }
-    Plan { rows, columns, split, once: main.rounds == 1, seconds, limit: main.limit() }
+    Plan {
+        rows,
+        columns,
+        split,
+        once: main.rounds == 1,
+        slots: slots(shape, rows, columns, speed),
+        seconds,
+        limit: main.limit(),
+    }
+}
+
+/// Bytes of a part of a line.
+const SECTOR: u64 = 32;
+/// Bytes of a row that a copy engine asks for at once, and its clocks for such a row that begins inside of a line, or
+/// inside of a sector: as measured, where one at the beginning of a line takes 1.5.
+const PIECE: u64 = 128;
+const INSIDE_LINE: f64 = 1.8;
+const INSIDE_SECTOR: f64 = 2.7;
+/// Slots beside those that cover the way to memory: one that is multiplied, and one that is filled.
+const BESIDE: u64 = 2;
+
+/// Where rows begin inside of lines a copy engine is slow, and turns that are asked for earlier than the way to memory
+/// wants it only wait for each other.
+fn slots(shape: &Shape, rows: u64, columns: u64, speed: &Speed) -> Option<u64> {
+    let each = match (shape.lies_on(LINE), shape.lies_on(SECTOR)) {
+        (true, _) => return None,
+        (false, true) => INSIDE_LINE,
+        (false, false) => INSIDE_SECTOR,
+    };
+    let turn = (rows + columns) as f64 * each;
+    let deep = (PIECE / shape.bytes.max(1)).max(1);
+    let products =
+        (rows * columns * deep) as f64 * shape.weight.unwrap_or(1.0) / speed.matrix.max(1.0);
+    Some((speed.way / turn.max(products)).ceil() as u64 + BESIDE)
 }
 
 /// What a launch in such tiles is; the padding of K is left out.

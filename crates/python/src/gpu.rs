@@ -150,7 +150,8 @@ impl Event {
 }
 
 /// The ways to compute `[P, M, K]` by `[P, K, N]` on a GPU, the quickest first: rows and columns of a tile, chunks of K,
-/// seconds as predicted, and what they are mostly.
+/// whether all tiles are computed at once, turns that are on their way, seconds as predicted, and what they are mostly.
+/// Rows lie on multiples of `row_bytes`.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // A product, number by number.
 pub fn product_plans(
@@ -161,17 +162,22 @@ pub fn product_plans(
     k: u64,
     dtype: &Bound<'_, DType>,
     out_bytes: u64,
-    whole_lines: bool,
+    row_bytes: u64,
     may_split: bool,
 ) -> PyResult<Vec<PlanRow>> {
-    let shape = shape(batch, m, n, k, dtype, out_bytes, whole_lines);
+    let shape = shape(batch, m, n, k, dtype, out_bytes, row_bytes);
     let found = enter(py, || product_plans_of(&BACKENDS, &shape, may_split))?;
-    let row =
-        |p: &ProductPlan| (p.rows, p.columns, p.split, p.once, p.seconds, p.limit.to_string());
+    let row = |p: &ProductPlan| {
+        let limit = p.limit.to_string();
+        (p.rows, p.columns, p.split, p.once, p.slots, p.seconds, limit)
+    };
     Ok(found.iter().map(row).collect())
 }
 
-type PlanRow = (u64, u64, u64, bool, f64, String);
+type PlanRow = (u64, u64, u64, bool, Option<u64>, f64, String);
+
+/// Bytes that rows lie on multiples of where nothing else is known.
+const WHOLE: u64 = 128;
 
 /// The width of a tile of so many rows for a product of `count` tiles of rows in groups.
 #[pyfunction]
@@ -183,7 +189,7 @@ pub fn grouped_columns(
     k: u64,
     dtype: &Bound<'_, DType>,
 ) -> PyResult<u64> {
-    let shape = shape(1, rows, n, k, dtype, dtype.get().0.storage.bytes() as u64, true);
+    let shape = shape(1, rows, n, k, dtype, dtype.get().0.storage.bytes() as u64, WHOLE);
     enter(py, || tessera_driver::grouped_columns(&BACKENDS, rows, count, &shape))
 }
 
@@ -194,9 +200,9 @@ fn shape(
     k: u64,
     dtype: &Bound<'_, DType>,
     out_bytes: u64,
-    whole_lines: bool,
+    row_bytes: u64,
 ) -> ProductShape {
     let of = dtype.get().0.storage;
     let (bytes, weight) = (of.bytes() as u64, tessera_driver::product_weight(of));
-    ProductShape { batch, m, n, k, bytes, out_bytes, weight, whole_lines }
+    ProductShape { batch, m, n, k, bytes, out_bytes, weight, row_bytes }
 }

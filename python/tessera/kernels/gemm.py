@@ -381,6 +381,8 @@ def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
     return bm, bn, max(128 // of.itemsize, 16)
 
 
+#: Bytes of a line of a GPU's cache, and of its parts.
+LINE, SECTOR = 128, 32
 #: Up to so many rows, the transposed product has the longer side where tiles are long.
 FEW_ROWS = 64
 #: Multiply-adds of a group that are written one after another: its threads' code, which has to fit in caches.
@@ -399,12 +401,12 @@ def plan(
     on_device: bool,
     aligned: tuple[bool, bool],
     strict: bool,
-    lines: bool = True,
+    row_bytes: int = LINE,
     out_bytes: int | None = None,
     one_by_one: bool = False,
 ) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` of a dtype is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and
-    ``lines`` whether those that do lie on multiples of 128. Tiles and chunks are the cost model's choice. Products ``one_by_one``
+    ``row_bytes`` of how many those do that do. Tiles, chunks and slots are the cost model's choice. Products ``one_by_one``
     are made by threads and not by matrix units."""
     depth = max(128 // of.itemsize, 16)
     if not on_device:
@@ -413,18 +415,20 @@ def plan(
     m, n = (N, M) if swapped else (M, N)
     worth = min(M, N) >= WORTH_PADDING
     padded = tuple(name for name, good in zip("AB", aligned) if worth and not good)
-    found = _core.product_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, lines, not strict)
-    (bm, bn, split, once, seconds, limit), *others = found
+    found = _core.product_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, row_bytes, not strict)
+    (bm, bn, split, once, slots, seconds, limit), *others = found
     # Few columns: the long matrix is read once, in long pieces.
     if n <= FEW_ROWS:
         depth *= 2
     elif one_by_one:
         depth = min(depth, max(16, UNROLLED // (bm * bn)))
     # Pieces that begin inside of lines take two requests each, and these take the time: neighbours ask once for both.
-    clustered = not lines and not padded and split == 1 and not strict and n > FEW_ROWS
+    clustered = row_bytes % LINE != 0 and not padded and split == 1 and not strict and n > FEW_ROWS
     pair = neighbours(m, n, bm, bn) if clustered else (0, 0)
-    told = Predicted(seconds, limit, tuple((*row[:3], row[4]) for row in others[:RUNNERS_UP]))
+    told = Predicted(seconds, limit, tuple((*row[:3], row[5]) for row in others[:RUNNERS_UP]))
     more = {"cluster_m": pair[0], "cluster_n": pair[1], "persistent": not once}
+    if any(pair) and slots:
+        more["num_stages"] = slots
     return Plan((bm, bn, depth), split, swapped, padded, **more, predicted=told)
 
 
@@ -694,17 +698,18 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     (P, M, K), N = a.shape, b.shape[-1]
     strict = str(profile()) == "strict"
     aligned = (is_aligned(a), is_aligned(b))
-    lines = all(is_aligned(x, 128) or not good for x, good in zip((a, b), aligned))
+    lie = [x for x, good in zip((a, b), aligned) if good]
+    row_bytes = next((unit for unit in (LINE, SECTOR) if all(is_aligned(x, unit) for x in lie)), 16)
     of, on_device = ts.tf32 if precision == "tf32" else arrays.dtype_of(a), arrays.on_device(a)
     turned = turns(a, b, precision)
     if precision == "tf32" and turned == ("B",):
         # The left matrix may lie any way: its elements go through registers.
-        chosen = plan(P, N, M, K, of, on_device, aligned[::-1], strict, lines)
+        chosen = plan(P, N, M, K, of, on_device, aligned[::-1], strict, row_bytes)
         chosen = replace(chosen, swapped=True, padded=tuple("AB"["BA".index(name)] for name in chosen.padded))
         turned = ()
     else:
         one_by_one = of.itemsize == 4 and precision != "tf32"
-        chosen = plan(P, M, N, K, of, on_device, aligned, strict, lines, one_by_one=one_by_one)
+        chosen = plan(P, M, N, K, of, on_device, aligned, strict, row_bytes, one_by_one=one_by_one)
         turned = tuple(name for name in turned if name != "A" or precision != "tf32")
     if tile is not None:
         chosen = _pinned(chosen, tile)
