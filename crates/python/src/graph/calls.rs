@@ -1,6 +1,6 @@
-//! The short way of calls that are like earlier ones: trees of NumPy arrays and Python numbers of known forms,
-//! shapes and dtypes, held against what was recorded without any Python being run. Any doubt sends a call the
-//! long way, which tells what is wrong.
+//! The short way of calls that are like earlier ones: trees of NumPy arrays and Python numbers of
+//! known forms, shapes and dtypes, held against what was recorded without any Python being run. Any
+//! doubt sends a call the long way, which tells what is wrong.
 
 use super::executable::Executable;
 use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
