@@ -31,11 +31,12 @@ def seconds(run, count):
 
 
 def calls_for(run, target=SAMPLE_SECONDS):
-    """How many calls take `target` seconds; the first ones, which compile and allocate, do not count."""
+    """How many calls take `target` seconds; the first ones, which compile and allocate, do not count. The least of three tries
+    counts: where the processor was away for a moment, samples of a call or two would follow, whose caches are another's."""
     run()
     run()
     count = 1
-    while (taken := count * seconds(run, count)) < target:
+    while (taken := count * min(seconds(run, count) for _ in range(3))) < target:
         count = max(2 * count, math.ceil(count * target / taken))
     return count
 

@@ -77,6 +77,17 @@ class Traced:
         made = self.runner(arrays + self._held(arrays), tuple(given))
         return _tree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
 
+    def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:
+        """Runs on leaves in host memory, and tells `calls` what calls like this one run."""
+        arrays = [v for v in leaves if is_array(v)]
+        held = arrays + self.captured
+        made = self.runner(held)
+        result = _tree.unflatten(self.form, made)
+        if len(arrays) == len(leaves):
+            run = self.runner.compiled(None, self.runner.sizes(held))
+            calls.remember(args, kwargs, profile, run, self.runner._kernels, self.captured, result, made)
+        return result
+
     def _held(self, arrays: list) -> list:
         """The arrays that the trace holds, brought to the device of the others once."""
         device = device_of(arrays) if self.captured else None
@@ -137,8 +148,8 @@ class Jitted:
         self._declared = annotations_of(fn)
         self._bindings: dict[str, int] = options["bindings"] or {}
         self._why: list[str] = []
-        #: Calls like earlier ones; those with arguments that stand for themselves are Python's.
-        self._calls = None if static_argnums or static_argnames else _core.Calls()
+        #: Calls like earlier ones.
+        self._calls = _core.Calls(False, list(static_argnums), list(static_argnames))
         self._recorded: set[Any] = set()
         self._fixed_profile = self._profile()
 
@@ -245,28 +256,20 @@ class Jitted:
         if current() is not None:
             # Inside of a trace: a part of it.
             return self._fn(*args, **kwargs)
-        calls = self._calls if _tree.plain and compiles() else None
-        if calls is not None:
+        short = _tree.plain and compiles()
+        if short:
             profile = profile_now() if self._fixed_profile is None else self._fixed_profile
-            done = calls.run(args, kwargs, profile)
+            done = self._calls.run(args, kwargs, profile)
             if done is not None:
                 return done
         found, leaves, key = self._look_up(args, kwargs)
         if found.gifts is None:
             found.gifts = self._given(args) or set()
         convert = converter(leaves)
-        if calls is None or convert is not None or (key, profile) in self._recorded:
+        if not short or convert is not None or (key, profile) in self._recorded:
             return found.run(leaves, found.gifts, convert)
         self._recorded.add((key, profile))
-        arrays = [v for v in leaves if is_array(v)]
-        held = arrays + found.captured
-        made = found.runner(held)
-        result = _tree.unflatten(found.form, made)
-        if len(arrays) == len(leaves) and device_of(arrays) is None:
-            runner = found.runner
-            run = runner.compiled(None, runner.sizes(held))
-            calls.remember(args, kwargs, profile, run, runner._kernels, found.captured, result, made)
-        return result
+        return found.recorded(self._calls, args, kwargs, profile, leaves)
 
     def _given(self, args: tuple) -> set[int] | None:
         """The leaves of the arguments that are donated."""
@@ -331,8 +334,7 @@ class Jitted:
         self._traces.clear()
         self._forms.clear()
         self._recorded.clear()
-        if self._calls is not None:
-            self._calls.clear()
+        self._calls.clear()
 
 
 def _unhashable(v: Any) -> bool:
@@ -470,11 +472,18 @@ def jit(
 def eager(fn: Callable) -> Callable:
     """A library function: inside of a trace a part of it, outside of one a program that runs at once."""
     cache: dict[Any, Traced] = {}
+    calls, recorded = _core.Calls(True), set()
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         if current() is not None:
             return fn(*args, **kwargs)
+        short = _tree.plain and compiles()
+        if short:
+            profile = profile_now()
+            done = calls.run(args, kwargs, profile)
+            if done is not None:
+                return done
         leaves, form = _tree.flatten((args, kwargs))
         for v in leaves:
             if isinstance(v, Tracer):  # no trace is open that it could belong to
@@ -499,6 +508,9 @@ def eager(fn: Callable) -> Callable:
             found = Traced(whole, _name(fn), flat, flat_form, [f"x{i}" for i in range(len(flat))])
             if key is not None and len(cache) < 512:
                 cache[key] = found
-        return like(found.run(moving), moving)
+        if not short or key is None or (key, profile) in recorded or converter(moving) is not None or len(recorded) == 512:
+            return like(found.run(moving), moving)
+        recorded.add((key, profile))
+        return found.recorded(calls, args, kwargs, profile, moving)
 
     return call

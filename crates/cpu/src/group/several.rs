@@ -1,9 +1,10 @@
 //! Several vectors of a nest side by side.
 //!
-//! A function of real numbers is a chain of some thirty operations, each of which waits for the one before. A
-//! processor has room for the operations of three or four vectors, so that half of the time none of them is ready.
-//! Vectors of several registers are computed step by step: each step is as many operations that wait for nothing.
-//! Results are the same, since lanes know nothing of each other.
+//! A function of real numbers is a chain of some thirty operations, each of which waits for the one
+//! before. A processor has room for the operations of three or four vectors, so that half of the time
+//! none of them is ready. Vectors of several registers are computed step by step: each step is as many
+//! operations that do not wait for each other. Results are the same, since lanes know nothing of each
+//! other.
 
 use super::nest::{Chunk, Nest, Node};
 use super::plan::same_but_ones;

@@ -27,8 +27,8 @@ fn nearest_multiple<T: Real>(x: T, c: f32) -> (T, T::Int) {
     (shifted - T::c(WHOLE), shifted.bits().sub(T::Int::c(WHOLE.to_bits() as i32)))
 }
 
-/// What `f` gives for `x`, infinite beyond `most` and zero below `least`: there nothing is computed from `x`, since
-/// numbers on the way would be denormal, which processors are slow at. NaN passes.
+/// What `f` gives for `x`, infinite beyond `most` and zero below `least`: there nothing is computed
+/// from `x`, since numbers on the way would be denormal, which processors are slow at. NaN passes.
 #[inline(always)]
 fn between<T: Real>(x: T, least: f32, most: f32, f: impl FnOnce(T) -> T) -> T {
     let none = x.lt(T::c(least));

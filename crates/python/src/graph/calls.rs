@@ -1,6 +1,6 @@
-//! The short way of calls that are like earlier ones: trees of NumPy arrays and Python numbers of known forms,
-//! shapes and dtypes, held against what was recorded without any Python being run. Any doubt sends a call the
-//! long way, which tells what is wrong.
+//! The short way of calls that are like earlier ones: trees of NumPy arrays and Python numbers of
+//! known forms, shapes and dtypes, held against what was recorded without any Python being run. Any
+//! doubt sends a call the long way, which tells what is wrong.
 
 use super::executable::Executable;
 use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
@@ -29,6 +29,8 @@ enum Form {
     Float,
     Int,
     Bool,
+    /// What stands for itself: a number or a text that is equal, and no leaf.
+    Same(Py<PyAny>),
 }
 
 /// How results are put together.
@@ -56,7 +58,13 @@ struct Known {
 
 /// The calls of one function.
 #[pyclass(frozen, module = "tessera._core")]
-pub struct Calls(Mutex<Vec<Arc<Known>>>);
+pub struct Calls {
+    known: Mutex<Vec<Arc<Known>>>,
+    /// Whether all numbers and texts stand for themselves, or which arguments do, by place and by name.
+    fixed: bool,
+    places: Vec<isize>,
+    names: Vec<String>,
+}
 
 /// The leaves of a call: addresses, in order; numbers have memory here.
 struct Leaves {
@@ -65,10 +73,10 @@ struct Leaves {
 }
 
 impl Form {
-    /// `None` for what only Python knows to take apart.
-    fn of(value: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    /// `None` for what only Python knows to take apart. Numbers and texts are leaves, or `fixed`.
+    fn of(value: &Bound<'_, PyAny>, fixed: bool) -> PyResult<Option<Self>> {
         let all = |items: Vec<Bound<'_, PyAny>>| -> PyResult<Option<Vec<Self>>> {
-            items.iter().map(Self::of).collect()
+            items.iter().map(|item| Self::of(item, fixed)).collect()
         };
         if is_ndarray(value)? {
             let NdHead { dims, dtype, .. } = head(value);
@@ -81,24 +89,12 @@ impl Form {
             return Ok(all(list.iter().collect())?.map(Form::List));
         }
         if let Ok(dict) = value.cast_exact::<PyDict>() {
-            let keys = dict.keys();
-            let mut named = Vec::new();
-            for key in keys.iter() {
-                let Ok(key) = key.cast_into_exact::<PyString>() else { return Ok(None) };
-                named.push((key.to_str()?.to_owned(), key));
-            }
-            // As Python sorts text: by code points, which is the order of UTF-8's bytes.
-            named.sort_by(|a, b| a.0.cmp(&b.0));
-            let mut out = Vec::new();
-            for (_, key) in named {
-                let Some(item) = dict.get_item(&key)? else { return Ok(None) };
-                let Some(form) = Self::of(&item)? else { return Ok(None) };
-                out.push((key.unbind(), form));
-            }
-            return Ok(Some(Form::Dict(out)));
+            return Self::dict(dict, &|_| fixed);
         }
         Ok(if value.is_none() {
             Some(Form::Nothing)
+        } else if fixed {
+            Self::same(value)
         } else if value.is_exact_instance_of::<PyFloat>() {
             Some(Form::Float)
         } else if value.is_exact_instance_of::<PyInt>() {
@@ -108,6 +104,31 @@ impl Form {
         } else {
             None
         })
+    }
+
+    fn dict(dict: &Bound<'_, PyDict>, fixed: &dyn Fn(&str) -> bool) -> PyResult<Option<Self>> {
+        let mut named = Vec::new();
+        for key in dict.keys().iter() {
+            let Ok(key) = key.cast_into_exact::<PyString>() else { return Ok(None) };
+            named.push((key.to_str()?.to_owned(), key));
+        }
+        // As Python sorts text: by code points, which is the order of UTF-8's bytes.
+        named.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut out = Vec::new();
+        for (name, key) in named {
+            let Some(item) = dict.get_item(&key)? else { return Ok(None) };
+            let Some(form) = Self::of(&item, fixed(&name))? else { return Ok(None) };
+            out.push((key.unbind(), form));
+        }
+        Ok(Some(Form::Dict(out)))
+    }
+
+    fn same(value: &Bound<'_, PyAny>) -> Option<Self> {
+        let known = value.is_exact_instance_of::<PyFloat>()
+            || value.is_exact_instance_of::<PyInt>()
+            || value.is_exact_instance_of::<PyBool>()
+            || value.is_exact_instance_of::<PyString>();
+        known.then(|| Form::Same(value.clone().unbind()))
     }
 
     /// The dtypes of the leaves, in order.
@@ -127,7 +148,7 @@ impl Form {
                     }
                 }
             }
-            Form::Nothing => {}
+            Form::Nothing | Form::Same(_) => {}
             Form::Array { dtype, .. } => match descr_dtype(dtype.bind(py))? {
                 Ok(dtype) => out.push(dtype),
                 Err(_) => return Ok(false),
@@ -178,6 +199,21 @@ impl Form {
                     .try_for_each(|(key, form)| form.matches(&dict.get_item(key).ok()??, leaves))
             }
             Form::Nothing => value.is_none().then_some(()),
+            Form::Same(kept) => {
+                let kept = kept.bind(value.py());
+                if value.is(kept) {
+                    return Some(());
+                }
+                if !value.get_type().is(kept.get_type()) {
+                    return None;
+                }
+                match (value.cast_exact::<PyFloat>(), kept.cast_exact::<PyFloat>()) {
+                    // Zeros of both signs are equal, and not the same.
+                    (Ok(a), Ok(b)) => a.value().to_bits() == b.value().to_bits(),
+                    _ => value.eq(kept).ok()?,
+                }
+                .then_some(())
+            }
             Form::Float => {
                 let number = value.cast_exact::<PyFloat>().ok()?;
                 leaves.number(number.value().to_bits())
@@ -252,8 +288,9 @@ impl Made {
 #[pymethods]
 impl Calls {
     #[new]
-    fn new() -> Self {
-        Self(Mutex::default())
+    #[pyo3(signature = (fixed=false, places=Vec::new(), names=Vec::new()))]
+    fn new(fixed: bool, places: Vec<isize>, names: Vec<String>) -> Self {
+        Self { known: Mutex::default(), fixed, places, names }
     }
 
     /// Keeps what a call ran, for calls like it: the code, the arrays that the trace holds, and results
@@ -272,7 +309,7 @@ impl Calls {
         leaves: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let py = args.py();
-        let (Some(args), Some(kwargs)) = (Form::of(args)?, Form::of(kwargs)?) else {
+        let (Some(args), Some(kwargs)) = (self.args(args)?, self.kwargs(kwargs)?) else {
             return Ok(false);
         };
         let mut given = Vec::new();
@@ -363,8 +400,30 @@ impl Calls {
 }
 
 impl Calls {
+    fn args(&self, args: &Bound<'_, PyTuple>) -> PyResult<Option<Form>> {
+        let count = args.len() as isize;
+        let is_fixed = |at: usize| self.places.iter().any(|p| p.rem_euclid(count) == at as isize);
+        let one = |(at, value): (usize, Bound<'_, PyAny>)| match is_fixed(at) {
+            // Only what is compared in a moment; of a tree of such, Python makes a key.
+            true if !value.is_none() => Ok(Form::same(&value)),
+            fixed => Form::of(&value, self.fixed || fixed),
+        };
+        let all: Option<Vec<Form>> = args.iter().enumerate().map(one).collect::<PyResult<_>>()?;
+        Ok(all.map(Form::Tuple))
+    }
+
+    fn kwargs(&self, kwargs: &Bound<'_, PyDict>) -> PyResult<Option<Form>> {
+        for (key, value) in kwargs.iter() {
+            let named = self.names.iter().any(|n| key.eq(n).unwrap_or(false));
+            if named && !value.is_none() && Form::same(&value).is_none() {
+                return Ok(None);
+            }
+        }
+        Form::dict(kwargs, &|name| self.fixed || self.names.iter().any(|n| n == name))
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Known>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Which kernel an op becomes a part of: the one that alone asks for its value, one that may take it in beside others, or one
-//! of its own.
+//! Which kernel an op becomes a part of: the one that alone asks for its value, one that may take it
+//! in beside others, or one of its own.
 
 use super::super::class::{Class, along, class, combined_map, index_maps, is_light};
 use super::super::index::{Axis, Line, Map, dims_of, is_whole};
