@@ -278,7 +278,7 @@ LEFT_OUT = {
 #: Primitives that no row uses, and why.
 LEFT_OUT_PRIMITIVES = {
     "kernel_call": "test_kernel_derivatives.py",
-    **dict.fromkeys(("cond", "while", "loop", "yield", "call"), "control flow and calls: test_control_flow.py, test_transforms.py"),
+    **dict.fromkeys(("cond", "while", "call"), "control flow and calls: test_control_flow.py, test_transforms.py"),
     "dim": "extents are known where a function is traced; crates/autodiff tests symbols",
     "bitcast": "has no derivative: crates/autodiff says so at its line",
     "opt_barrier": "is made by transforms: the identity, in crates/autodiff",

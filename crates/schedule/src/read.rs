@@ -49,7 +49,8 @@ pub struct Kept {
 pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
     let module = parse_module::<Schedule>(text, file)?;
     let [func] = &module.funcs[..] else {
-        let message = format!("expected a plan of one function, got {} of them", module.funcs.len());
+        let message =
+            format!("expected a plan of one function, got {} of them", module.funcs.len());
         return Err(Diagnostic::new(Code::E_ARGUMENT, message).into());
     };
     let mut out = Kept::default();

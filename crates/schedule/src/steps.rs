@@ -48,7 +48,8 @@ pub fn verify_view(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
         return;
     };
     let ints = |name: &str| op.attr(name).and_then(Attr::as_ints);
-    let strides = ints("strides").map_or_else(|| row_major(&dims, part.dtype().bytes() as i64), |s| s.to_vec());
+    let strides = ints("strides")
+        .map_or_else(|| row_major(&dims, part.dtype().bytes() as i64), |s| s.to_vec());
     let turns = ints("turns").unwrap_or_default();
     if strides.len() != dims.len() {
         errors.shape(format!("expected {} strides, got {}", dims.len(), strides.len()));
@@ -144,7 +145,13 @@ fn decides(func: &Func<Schedule>, v: Value, errors: &mut OpErrors) {
 }
 
 /// Regions take so many indices, and end with a yield of so many values.
-fn regions(func: &Func<Schedule>, id: OpId, yields: &[usize], takes: usize, errors: &mut OpErrors) -> bool {
+fn regions(
+    func: &Func<Schedule>,
+    id: OpId,
+    yields: &[usize],
+    takes: usize,
+    errors: &mut OpErrors,
+) -> bool {
     let before = errors.len();
     for (&region, &wanted) in func.ops[id].regions.iter().zip(yields) {
         let args = func.blocks[region].args.len();
@@ -154,7 +161,9 @@ fn regions(func: &Func<Schedule>, id: OpId, yields: &[usize], takes: usize, erro
         let end = func.terminator(region).map(|end| &func.ops[end]);
         let got = end.filter(|op| op.code == SchedOp::Yield).map(|op| op.operands.len());
         if got != Some(wanted) {
-            errors.structure(format!("expected a region that ends with `sched.yield` of {wanted} values"));
+            errors.structure(format!(
+                "expected a region that ends with `sched.yield` of {wanted} values"
+            ));
         }
     }
     errors.len() == before
@@ -189,9 +198,15 @@ pub fn verify_return(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     let mut seen = BTreeSet::new();
     for &v in func.ops[id].group("values") {
         if func.def(v).is_none_or(|op| op.code != SchedOp::Store) {
-            errors.structure(format!("expected results in memory of their own, got {}", shown(func, v)));
+            errors.structure(format!(
+                "expected results in memory of their own, got {}",
+                shown(func, v)
+            ));
         } else if !seen.insert(v) {
-            errors.structure(format!("expected results in memory of their own, got {} twice", shown(func, v)));
+            errors.structure(format!(
+                "expected results in memory of their own, got {} twice",
+                shown(func, v)
+            ));
         }
     }
 }

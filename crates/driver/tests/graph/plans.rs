@@ -47,9 +47,11 @@ fn a_plan_is_read_back_and_changed() {
     assert_eq!(again.plan_text(), text);
     let changed: String = text
         .lines()
-        .map(|line| match line.trim_start().starts_with("%e =") || line.trim_start().starts_with("%d =") {
-            true => line.replace("sched.fused", "sched.store") + "\n",
-            false => format!("{line}\n"),
+        .map(|line| {
+            match line.trim_start().starts_with("%e =") || line.trim_start().starts_with("%d =") {
+                true => line.replace("sched.fused", "sched.store") + "\n",
+                false => format!("{line}\n"),
+            }
         })
         .collect();
     assert_ne!(changed, text);

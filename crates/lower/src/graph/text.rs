@@ -75,7 +75,8 @@ impl Writer<'_> {
                     self.func.add_arg(body, view(ty, Privilege::Read), Some(name))
                 }
                 Origin::Constant(_) => {
-                    let spec = OpSpec::new(SchedOp::Constant, &[]).result(view(ty, Privilege::Read));
+                    let spec =
+                        OpSpec::new(SchedOp::Constant, &[]).result(view(ty, Privilege::Read));
                     self.made(body, spec, Some(name))
                 }
                 Origin::Scratch => {
@@ -129,7 +130,8 @@ impl Writer<'_> {
     /// An op on arrays, with which of them it writes.
     fn on(&mut self, block: BlockId, spec: OpSpec<Schedule>, arrays: &[&Array]) {
         let values: Vec<Value> = arrays.iter().map(|a| self.array(block, a)).collect();
-        let writes: Vec<i64> = (0i64..).zip(arrays).filter(|(_, a)| a.writes).map(|(i, _)| i).collect();
+        let writes: Vec<i64> =
+            (0i64..).zip(arrays).filter(|(_, a)| a.writes).map(|(i, _)| i).collect();
         let mut spec = spec.group("values", &values);
         if !writes.is_empty() {
             spec = spec.attr("writes", Attr::ints(writes));
@@ -164,12 +166,14 @@ impl Writer<'_> {
                     self.on(block, spec, &args.iter().collect::<Vec<_>>());
                 }
                 Step::Host { inputs, outputs, label, .. } => {
-                    let spec =
-                        OpSpec::new(SchedOp::Host, &[]).attr("op", Attr::Str(label.clone()));
+                    let spec = OpSpec::new(SchedOp::Host, &[]).attr("op", Attr::Str(label.clone()));
                     // What it takes is read and what it makes is written, whatever the arrays say of themselves.
                     let set = |writes: bool| move |a: &Array| Array { writes, ..a.clone() };
-                    let arrays: Vec<Array> =
-                        inputs.iter().map(set(false)).chain(outputs.iter().map(set(true))).collect();
+                    let arrays: Vec<Array> = inputs
+                        .iter()
+                        .map(set(false))
+                        .chain(outputs.iter().map(set(true)))
+                        .collect();
                     self.on(block, spec, &arrays.iter().collect::<Vec<_>>());
                 }
                 Step::Call { kernel, config, args, .. } => {
@@ -235,7 +239,9 @@ impl PlanOptions {
         again: &mut dyn FnMut(PlanOptions) -> Result<Plan, Diagnostics>,
     ) -> Result<(), Diagnostics> {
         let Some(given) = &self.given else { return Ok(()) };
-        let read = |plan: &Plan| -> Result<Kept, Diagnostics> { kept(&plan.module("any").to_string(), FILE) };
+        let read = |plan: &Plan| -> Result<Kept, Diagnostics> {
+            kept(&plan.module("any").to_string(), FILE)
+        };
         let found = read(made)?;
         let mut errors = Diagnostics::new();
         for (name, loc) in given.stored.iter().filter(|(name, _)| !found.names.contains(*name)) {
@@ -253,7 +259,10 @@ impl PlanOptions {
             read(&again(PlanOptions { materialise, given: None, ..self.clone() })?)?
         };
         let steps = given.steps.len().max(before.steps.len());
-        let none = ("the end of the plan".to_string(), given.steps.last().map_or(Loc::unknown(), |s| s.1.clone()));
+        let none = (
+            "the end of the plan".to_string(),
+            given.steps.last().map_or(Loc::unknown(), |s| s.1.clone()),
+        );
         for place in 0..steps {
             let (got, loc) = given.steps.get(place).unwrap_or(&none);
             let (wanted, _) = before.steps.get(place).unwrap_or(&none);
@@ -261,7 +270,10 @@ impl PlanOptions {
                 let message = format!("expected `{wanted}`, got `{got}`");
                 let help = "steps follow from what has memory: change `sched.fused` to `sched.store`, or the other \
                             way round, and leave the rest as it was printed for these arguments and this machine";
-                return Err(Diagnostic::new(Code::E_ARGUMENT, message).at(loc.clone()).help(help).into());
+                return Err(Diagnostic::new(Code::E_ARGUMENT, message)
+                    .at(loc.clone())
+                    .help(help)
+                    .into());
             }
         }
         Ok(())
