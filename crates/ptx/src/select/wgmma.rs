@@ -12,6 +12,7 @@ use super::sync::Smem;
 use super::wgmma_plan::{IN_GROUP, Piece, Plan, is_of_warpgroups};
 use super::{Repr, Select};
 use crate::inst::*;
+use crate::module::Stmt;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type, Value, ValueDef};
