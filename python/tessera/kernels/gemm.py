@@ -381,8 +381,8 @@ def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
     return bm, bn, max(128 // of.itemsize, 16)
 
 
-#: Bytes of a line of a GPU's cache, and of its parts.
-LINE, SECTOR = 128, 32
+#: Bytes of a line of a GPU's cache.
+LINE = 128
 #: Up to so many rows, the transposed product has the longer side where tiles are long.
 FEW_ROWS = 64
 #: Multiply-adds of a group that are written one after another: its threads' code, which has to fit in caches.
@@ -699,7 +699,7 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     strict = str(profile()) == "strict"
     aligned = (is_aligned(a), is_aligned(b))
     lie = [x for x, good in zip((a, b), aligned) if good]
-    row_bytes = next((unit for unit in (LINE, SECTOR) if all(is_aligned(x, unit) for x in lie)), 16)
+    row_bytes = LINE if all(is_aligned(x, LINE) for x in lie) else 16
     of, on_device = ts.tf32 if precision == "tf32" else arrays.dtype_of(a), arrays.on_device(a)
     turned = turns(a, b, precision)
     if precision == "tf32" and turned == ("B",):
