@@ -54,8 +54,6 @@ class Runner:
         if found is None:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
             found = self.program.compile(self.func, self.backend, False, profile, device, self.plan, args)
-            if self.plan is not None:
-                _known(self.plan, found.plan)
             self._compiled[profile, device, sizes] = found
         return found
 
@@ -159,15 +157,6 @@ def _is_dense(x: Array) -> bool:
             return False
         step *= extent
     return True
-
-
-def _known(given: str, made: str) -> None:
-    """A plan that names what the function does not have is a mistake, and not a wish."""
-    names = [line.split()[1] for line in given.splitlines() if line.split()[:1] == ["store"]]
-    there = set(made.split())
-    if missing := [name for name in names if name not in there]:
-        raise fail("E_ARGUMENT", f"expected values of the function in its plan, got {', '.join(missing)}",
-                   "names are those that `f.compiled(*args).plan` prints for these arguments")  # fmt: skip
 
 
 def _row_major(array: Any, wanted: tuple) -> numpy.ndarray:

@@ -405,8 +405,9 @@ def jit(
     of ``B`` and ``H``, checked for all of them, and compiled for each size that comes; ``bindings={"H": 4}`` says a size once and for
     all. Where Python needs to know a size (``if``, ``range``), the trace is for those sizes that answer alike: `.explain()` says so.
 
-    ``f.compiled(*args).plan`` is the plan as text: which values have memory (``store``), which are parts of kernels (``fused``), and
-    which kernels run on what. Change ``fused`` to ``store``, or the other way round, and hand the text back as ``plan``."""
+    ``f.compiled(*args).plan`` is the plan as text, a module of Schedule IR: which values have memory (``sched.store``), which are
+    parts of kernels (``sched.fused``), and which kernels run on what. Change ``fused`` to ``store``, or the other way round, and
+    hand the text back as ``plan``."""
     if fn is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames, capture_graph=capture_graph,

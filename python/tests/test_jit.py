@@ -217,19 +217,50 @@ def test_a_plan_is_read_changed_and_fed_back():
     x = np.arange(12, dtype=np.float32).reshape(3, 4) / 8
     first = ts.jit(f)
     text = first.compiled(x).plan
-    assert text.startswith("plan @f") and " ; " in text
-    # The exponentials get memory of their own.
-    line = next(line for line in text.splitlines() if line.strip().startswith("fused %") and line.endswith("; exp"))
-    second = ts.jit(f, plan=text.replace(line, line.replace("fused", "store")))
-    name = line.split()[1]
-    assert f"store {name} " in second.compiled(x).plan and f"store {name} " not in text
+    assert text.startswith("module @f : schedule {version = 1}") and str(ts.ir.parse(text)) == text
+    # The exponentials get memory of their own: one word is another.
+    line = next(line for line in text.splitlines() if "sched.fused {op = exp}" in line)
+    changed = text.replace(line, line.replace("sched.fused", "sched.store"))
+    second = ts.jit(f, plan=changed)
+    name = line.split()[0]
+    made = second.compiled(x).plan
+    assert f"{name} = sched.store" in made and f"{name} = sched.store" not in text
     np.testing.assert_allclose(second(x), first(x), rtol=1e-6)
-    with pytest.raises(ts.TesseraError, match="expected values of the function in its plan, got %nothing"):
-        ts.jit(f, plan=text + "\n  store %nothing")(x)
+    # As printed, it is what it was; changed back, it is the first one.
+    assert ts.jit(f, plan=made).compiled(x).plan == made
+    back = "\n".join(li.replace("sched.store", "sched.fused") if li.split()[:1] == [name] else li for li in made.splitlines())
+    assert ts.jit(f, plan=back).compiled(x).plan == text
+
+
+def test_what_is_wrong_in_a_plan_is_told_at_its_line():
+    def f(x):
+        return ts.xp.sum(ts.xp.exp(x) * 2.0)
+
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    text = ts.jit(f).compiled(x).plan
+    lines = text.splitlines()
+
+    def error(text):
+        with pytest.raises(ts.TesseraError) as found:
+            ts.jit(f, plan=text).compiled(x)
+        return found.value
+
+    place = next(i for i, line in enumerate(lines) if "sched.store" in line)
+    unknown = "  %nothing = sched.store : view<[3], f32, read_write>"
+    got = error("\n".join([*lines[:place], unknown, *lines[place:]]))
+    assert got.code == "E_NAME" and "expected a value of @f, got %nothing" in str(got) and got.line == place + 1
+    place = next(i for i, line in enumerate(lines) if "sched.launch" in line)
+    wrong = lines[place].replace("grid = [", "grid = [7, ").replace(", 1]", "]", 1)
+    got = error("\n".join([*lines[:place], wrong, *lines[place + 1:]]))
+    assert got.code == "E_ARGUMENT" and got.line == place + 1 and "steps follow from what has memory" in str(got)
+    got = error("\n".join([*lines[:place], *lines[place + 1:]]))
+    assert "before it is read" in str(got) or "expected `sched.launch" in str(got)
+    got = error(text.replace("writes = [", "writes = [9, ", 1))
+    assert "expected `writes` to name arguments below" in str(got) and got.line == place + 1
+    got = error(text + "nonsense")
+    assert got.code == "E_SYNTAX" and got.line == len(lines) + 1
     with pytest.raises(ts.TesseraError, match="expected `plan` to be the text of a plan, got int"):
         ts.jit(f, plan=3)
-    with pytest.raises(ts.TesseraError, match="expected a line of a plan, got `nonsense`"):
-        ts.jit(f, plan=text + "\nnonsense")(x)
 
 
 def test_places_of_donated_arguments():

@@ -1,6 +1,7 @@
 //! The level: its types and the rules of a launch.
 
 use crate::SchedOp;
+use crate::steps::{verify_order, verify_writes};
 use std::collections::BTreeSet;
 use tessera_diag::Code;
 use tessera_ir::{Attr, Dim, Func, Level, OpErrors, OpId, Type};
@@ -21,6 +22,7 @@ impl Level for Schedule {
         for (name, _) in func.attrs.iter() {
             errors.structure(format!("expected no function attributes, got `{name}`"));
         }
+        verify_order(func, errors);
     }
 }
 
@@ -62,6 +64,7 @@ pub fn verify_launch(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     {
         errors.structure(format!("expected a positive number of lanes, got {lanes}"));
     }
+    verify_writes(func, id, errors);
     let known = symbols(func, id);
     for symbol in grid.iter().flatten().chain(&domain).flat_map(|e| e.symbols()) {
         if !known.contains(&*symbol) {

@@ -1,6 +1,7 @@
-//! Schedule IR: the plan. Its first true form says how one kernel is launched: over which grid, on
-//! which backend, with which compile-time values. What the compiler chose is written here, so that
-//! the text is complete. A field exists from the commit in which something reads it.
+//! Schedule IR: the plan. Of a kernel it says how it is launched: over which grid, on which backend, with which
+//! compile-time values, and what the compiler chose, so that the text is complete. Of a function it says which values
+//! have memory, which are parts of kernels, and the steps over that memory: launches, copies, what the host does,
+//! branches and loops. A field exists from the commit in which something reads it.
 //!
 //! ```
 //! use tessera_ir::{Attrs, DimExpr, Privilege, parse_module, verify};
@@ -32,9 +33,10 @@
 mod build;
 mod level;
 mod read;
+mod steps;
 mod table;
 
 pub use build::launch_module;
 pub use level::Schedule;
-pub use read::pinned;
+pub use read::{Kept, kept, pinned};
 pub use table::SchedOp;

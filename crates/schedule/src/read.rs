@@ -1,8 +1,10 @@
 //! Reading what a plan pins.
 
+use crate::steps::{shown, whole};
 use crate::{SchedOp, Schedule};
-use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_ir::{Attr, Attrs, parse_module, verify};
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_ir::{Attr, Attrs, Func, OpId, Opcode, Value, parse_module, verify};
 
 /// The kernel of a plan of one launch, and all that the plan says of how it runs: what it was given, and over that what
 /// the compiler chose.
@@ -28,6 +30,95 @@ pub fn pinned(text: &str, file: &str) -> Result<(String, Attrs), Diagnostics> {
         }
     }
     Ok((kernel.to_string(), out))
+}
+
+/// What the plan of a function asks for, as it was printed or changed.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Kept {
+    /// The values that are to have memory of their own, by name, and where each stands.
+    pub stored: BTreeMap<String, Loc>,
+    /// The values whose memory its steps use: those that had it when the plan was printed.
+    pub used: BTreeSet<String>,
+    /// All names of values that it has.
+    pub names: BTreeSet<String>,
+    /// The steps, as text without the backend, and where each stands.
+    pub steps: Vec<(String, Loc)>,
+}
+
+/// Reads the plan of a function. What has memory may have been changed in it, and not yet its steps.
+pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
+    let module = parse_module::<Schedule>(text, file)?;
+    let [func] = &module.funcs[..] else {
+        let message =
+            format!("expected a plan of one function, got {} of them", module.funcs.len());
+        return Err(Diagnostic::new(Code::E_ARGUMENT, message).into());
+    };
+    let mut out = Kept::default();
+    let mut before = func.clone();
+    for id in func.walk() {
+        let op = &func.ops[id];
+        for &v in op.operands.iter().chain(&op.results) {
+            out.names.extend(func.name_of(v).map(str::to_string));
+        }
+        match op.code {
+            SchedOp::Store => {
+                let name = func.name_of(op.result()).unwrap_or_default();
+                out.stored.insert(name.to_string(), op.loc.clone());
+                continue;
+            }
+            SchedOp::Fused | SchedOp::Constant | SchedOp::View => continue,
+            SchedOp::Launch
+            | SchedOp::Host
+            | SchedOp::Call
+            | SchedOp::Copy
+            | SchedOp::If
+            | SchedOp::While
+            | SchedOp::Loop
+            | SchedOp::Yield
+            | SchedOp::Return => {}
+        }
+        out.steps.push((step(func, id), op.loc.clone()));
+        for &v in &op.operands {
+            let Some(made) = func.def_id(whole(func, v)) else { continue };
+            if matches!(func.ops[made].code, SchedOp::Store | SchedOp::Fused) {
+                before.ops[made].code = SchedOp::Store;
+                out.used.extend(func.name_of(func.ops[made].result()).map(str::to_string));
+            }
+        }
+    }
+    // As it was printed it must hold; that is what the steps are for.
+    verify(&before)?;
+    Ok(out)
+}
+
+/// A step as it is compared with others: by what it does to which memory.
+fn step(func: &Func<Schedule>, id: OpId) -> String {
+    let op = &func.ops[id];
+    let mut attrs = Attrs::new();
+    for (name, value) in op.attrs.iter().filter(|(name, _)| *name != "backend") {
+        attrs.set(name, value.clone());
+    }
+    let mut out = format!("sched.{}", Opcode::<Schedule>::mnemonic(op.code));
+    for (place, &v) in op.operands.iter().enumerate() {
+        out += if place == 0 { " " } else { ", " };
+        out += &memory(func, v);
+    }
+    if !attrs.is_empty() {
+        out += &format!(" {}", Attr::Dict(attrs));
+    }
+    out
+}
+
+/// Memory, with the part of it and its type where it is one.
+fn memory(func: &Func<Schedule>, v: Value) -> String {
+    match func.def(v).filter(|op| op.code == SchedOp::View) {
+        None => shown(func, v),
+        Some(op) => {
+            let at: Vec<String> = op.group("at").iter().map(|&v| shown(func, v)).collect();
+            let place = Attr::Dict(op.attrs.clone());
+            format!("{}[{}]{place}: {}", memory(func, op.operands[0]), at.join(", "), func.ty(v))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,10 @@
 
 use crate::Schedule;
 use crate::level::verify_launch;
+use crate::steps::{
+    verify_call, verify_constant, verify_copy, verify_host, verify_if, verify_loop, verify_return,
+    verify_store, verify_view, verify_while,
+};
 use tessera_ir::define_ops;
 
 define_ops! {
@@ -14,19 +18,99 @@ define_ops! {
     /// each axis; a lane kernel has `domain`, the number of lanes, and `lanes`, how many form a
     /// group. With neither, the caller gives the grid. `config` holds the compile-time values, and `chosen`
     /// what the compiler found where they leave it open: handed back as part of `config`, it is pinned.
+    /// In the plan of a function `writes` lists the arguments that the kernel writes, and `of` says which ops
+    /// of the function it is made of.
     Launch = 0x01 "launch" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
         attrs: [kernel: Ref required, grid: Exprs optional, domain: Expr optional, lanes: Int optional,
-                backend: Word required, config: Dict optional, chosen: Dict optional],
+                backend: Word required, config: Dict optional, chosen: Dict optional, writes: Ints optional, of: Str optional],
         regions: [],
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(verify_launch),
         example: "sched.launch %x, %y {kernel = @k, grid = [cdiv(n, 64)], backend = interp, config = {B = 64}}",
     }
-    /// Ends the plan.
+    /// Ends the plan; of a function's, with the memory of its results.
     Return = 0x02 "return" since "0.1" {
-        operands: [], groups: [], attrs: [], regions: [],
-        results: Some(0), effects: Terminator, infer: None, verify: None,
+        operands: [], groups: [values: View [0, usize::MAX]], attrs: [], regions: [],
+        results: Some(0), effects: Terminator, infer: None, verify: Some(verify_return),
         example: "sched.return",
+    }
+    /// A value of the function with memory of its own, under its name; `op` is what makes it. Written as `sched.fused`, it
+    /// may become a part of kernels.
+    Store = 0x03 "store" since "0.2" {
+        operands: [], groups: [], attrs: [op: Word optional], regions: [],
+        results: Some(1), effects: ReadWrite, infer: None, verify: Some(verify_store),
+        example: "%p = sched.store {op = div} : view<[8], f32, read_write>",
+    }
+    /// A value of the function without memory, which is a part of kernels alone. Written as `sched.store`, it gets memory.
+    Fused = 0x04 "fused" since "0.2" {
+        operands: [], groups: [], attrs: [op: Word optional], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(verify_store),
+        example: "%e = sched.fused {op = exp} : view<[8], f32, read_write>",
+    }
+    /// Memory whose contents are known to the compiler.
+    Constant = 0x05 "constant" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(verify_constant),
+        example: "%c = sched.constant : view<[8], f32, read>",
+    }
+    /// A part of memory: `offset` bytes from its beginning, with `strides` in bytes where it does not lie row by row.
+    /// Each turn of the loop of an index in `at` moves it by as many bytes as `turns` says.
+    View = 0x06 "view" since "0.2" {
+        operands: [of: View],
+        groups: [at: Index [0, usize::MAX]],
+        attrs: [offset: Int optional, strides: Ints optional, turns: Ints optional],
+        regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(verify_view),
+        example: "%m = sched.store : view<[8, 4], f32, read_write>\n%row = sched.view %m {offset = 16} : view<[4], f32, read_write>",
+    }
+    /// The host evaluates one op by its definition.
+    Host = 0x07 "host" since "0.2" {
+        operands: [],
+        groups: [values: View [0, usize::MAX]],
+        attrs: [op: Str required, writes: Ints optional],
+        regions: [],
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(verify_host),
+        example: "%m = sched.store : view<[8], f32, read_write>\nsched.host %x, %m {op = \"sort\", writes = [1]}",
+    }
+    /// A kernel of the user's, launched as it would be outside of the function.
+    Call = 0x08 "call" since "0.2" {
+        operands: [],
+        groups: [values: View [0, usize::MAX]],
+        attrs: [kernel: Ref required, config: Dict optional, writes: Ints optional],
+        regions: [],
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(verify_call),
+        example: "%m = sched.store : view<[8], f32, read_write>\nsched.call %x, %m {kernel = @k, writes = [1]}",
+    }
+    /// Copies elements.
+    Copy = 0x09 "copy" since "0.2" {
+        operands: [from: View, to: View], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(verify_copy),
+        example: "%m = sched.store : view<[8], f32, read_write>\nsched.copy %x, %m",
+    }
+    /// Runs one of its regions, by a value in memory.
+    If = 0x0a "if" since "0.2" {
+        operands: [pred: View], groups: [], attrs: [], regions: [then, otherwise],
+        results: Some(0), effects: Control, infer: None, verify: Some(verify_if),
+        example: "%c = sched.constant : view<[], bool, read>\nsched.if %c do {\n  sched.yield\n} do {\n  sched.yield\n}",
+    }
+    /// Runs its body while what the first region yields holds.
+    While = 0x0b "while" since "0.2" {
+        operands: [], groups: [], attrs: [], regions: [test, body],
+        results: Some(0), effects: Control, infer: None, verify: Some(verify_while),
+        example: "%c = sched.constant : view<[], bool, read>\nsched.while do {\n  sched.yield %c\n} do {\n  sched.yield\n}",
+    }
+    /// Runs its body `trip` times, from the last turn to the first where it says `reverse`; `position` is where the
+    /// number of the turn is.
+    Loop = 0x0c "loop" since "0.2" {
+        operands: [position: View], groups: [], attrs: [trip: Int required, reverse: Bool optional], regions: [body],
+        results: Some(0), effects: Control, infer: None, verify: Some(verify_loop),
+        example: "%i = sched.store : view<[], i64, read_write>\nsched.loop %i {trip = 4} do (%t: i64) {\n  sched.yield\n}",
+    }
+    /// Ends a region; the first of a `while` with what decides.
+    Yield = 0x0d "yield" since "0.2" {
+        operands: [], groups: [values: View [0, usize::MAX]], attrs: [], regions: [],
+        results: Some(0), effects: Terminator, infer: None, verify: None,
+        example: "sched.yield",
     }
 }

@@ -71,7 +71,8 @@ impl Behind<'_> {
     fn touched(&self, id: OpId) -> bool {
         let op = &self.func.ops[id];
         let blocks = op.regions.iter().flat_map(|&r| &self.func.blocks[r].ops);
-        op.operands.iter().any(|v| self.of.contains_key(v)) || blocks.copied().any(|id| self.touched(id))
+        op.operands.iter().any(|v| self.of.contains_key(v))
+            || blocks.copied().any(|id| self.touched(id))
     }
 
     /// What an op of a value that moves does with other elements than one, in words.
@@ -86,7 +87,8 @@ impl Behind<'_> {
             // They give no numbers that move, or none at all.
             TileOp::ArgReduce | TileOp::Philox | TileOp::Print | TileOp::Assert => None,
             TileOp::Broadcast => {
-                let same = self.func.ty(op.operands[0]).shape() == self.func.ty(op.result()).shape();
+                let same =
+                    self.func.ty(op.operands[0]).shape() == self.func.ty(op.result()).shape();
                 (!same).then(|| "one that is stretched".into())
             }
             TileOp::If => Some("a branch over it".into()),

@@ -97,8 +97,13 @@ pub fn compile_graph_for(
     // Devices have short code for the functions themselves.
     let short = fit == Fit::Caches && options.profile == Profile::Default;
     let asked = PlanOptions { fit, short, ..options.plan.clone() };
-    let mut plan = plan_graph(module, func, args, &asked)?;
-    let made = place(&mut plan, &options.kernels)?;
+    let planned = |asked: &PlanOptions| -> Result<(Plan, BTreeSet<usize>), Diagnostics> {
+        let mut plan = plan_graph(module, func, args, asked)?;
+        let made = place(&mut plan, &options.kernels)?;
+        Ok((plan, made))
+    };
+    let (plan, made) = planned(&asked)?;
+    asked.check(&plan, &mut |other| planned(&other).map(|(plan, _)| plan))?;
     if choice.is_cuda() {
         on_host(&plan.steps)?;
     }
@@ -168,10 +173,10 @@ impl GraphProgram {
         &self.plan
     }
 
-    /// The plan as text: what has memory, which kernels run on what. What is changed in its `store`
-    /// lines is asked for with [`PlanOptions::from_text`].
+    /// The plan as text, in Schedule IR: what has memory, which kernels run on what. What is changed in its `store`
+    /// and `fused` lines is asked for with [`PlanOptions::from_text`].
     pub fn plan_text(&self) -> String {
-        self.plan.to_string()
+        self.plan.module(self.backend()).to_string()
     }
 
     /// The kernels in Tile IR, as the passes get them.

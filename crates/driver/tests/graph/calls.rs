@@ -77,7 +77,7 @@ fn numbers_are_parts_of_the_code_or_read_from_memory() {
         {
             let program = compiled(&text, kernel, &args, emulated);
             let plan = program.plan_text();
-            assert!(!plan.contains("call @k"), "{plan}");
+            assert!(!plan.contains("sched.call"), "{plan}");
             // What nobody reads is not made.
             assert_eq!(plan.contains("copy"), more == 1.0, "{plan}");
             let got = program.run(&args).unwrap_or_else(|e| panic!("{e}\n{plan}"));
@@ -96,5 +96,5 @@ fn a_kernel_that_nobody_knows_stays_a_call() {
   graph.return %y
 }";
     let program = compiled(text, LANES, &[noise(&[6], DType::F32, 1)], false);
-    assert!(program.plan_text().contains("call @other"), "{}", program.plan_text());
+    assert!(program.plan_text().contains("kernel = @other"), "{}", program.plan_text());
 }

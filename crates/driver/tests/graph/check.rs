@@ -96,6 +96,11 @@ pub fn check_args(text: &str, args: &[HostArray]) -> Vec<GraphProgram> {
     for separate in [false, true] {
         let plan = PlanOptions { separate, ..PlanOptions::default() };
         let program = compile(&module, args, plan);
+        let options = reads_back(&program);
+        if !separate {
+            let again = compile(&module, args, options).plan_text();
+            assert_eq!(again, program.plan_text(), "{module}");
+        }
         for turn in 0..2 {
             let got = program.run(args).unwrap_or_else(|e| panic!("{e}\n{module}"));
             assert_eq!(got.len(), wanted.len());
@@ -109,6 +114,16 @@ pub fn check_args(text: &str, args: &[HostArray]) -> Vec<GraphProgram> {
         out.push(program);
     }
     out
+}
+
+/// The text of a plan holds by the verifier of its level, and reads as it was written.
+fn reads_back(program: &GraphProgram) -> PlanOptions {
+    let text = program.plan_text();
+    let parsed = tessera_ir::parse_module::<tessera_schedule::Schedule>(&text, "plan")
+        .unwrap_or_else(|e| panic!("{e}\n{text}"));
+    assert_eq!(parsed.to_string(), text);
+    tessera_ir::verify(&parsed.funcs[0]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    PlanOptions::from_text(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 /// The same on a GPU in software.
@@ -129,6 +144,7 @@ pub fn check_emulated(text: &str, args: &[HostArray]) -> GraphProgram {
     let wanted =
         run_graph(&module, &name, args, &mut NoKernels).unwrap_or_else(|e| panic!("{e}\n{module}"));
     let program = emulated(&module, args, PlanOptions::default());
+    reads_back(&program);
     if std::env::var("SHOW_PLAN").is_ok() {
         println!("{}", show(&program));
     }

@@ -42,17 +42,28 @@ fn a_plan_is_read_back_and_changed() {
     let wanted = run_graph(&module, "f", &args, &mut NoKernels).unwrap();
     let first = compile(&module, &args, PlanOptions::default());
     let text = first.plan_text();
-    assert!(text.contains("store %p : tensor<[64, 48], f32>"), "{text}");
+    assert!(text.contains("%p = sched.store : view<[64, 48], f32, read_write>"), "{text}");
     let again = compile(&module, &args, PlanOptions::from_text(&text).unwrap());
     assert_eq!(again.plan_text(), text);
-    let changed = format!("{text}store %e\nstore %d\n");
+    let changed: String = text
+        .lines()
+        .map(|line| {
+            match line.trim_start().starts_with("%e =") || line.trim_start().starts_with("%d =") {
+                true => line.replace("sched.fused", "sched.store") + "\n",
+                false => format!("{line}\n"),
+            }
+        })
+        .collect();
+    assert_ne!(changed, text);
     let more = compile(&module, &args, PlanOptions::from_text(&changed).unwrap());
     let text = more.plan_text();
-    assert!(text.contains("store %e ") && text.contains("store %d "), "{text}");
+    assert!(text.contains("%e = sched.store") && text.contains("%d = sched.store"), "{text}");
     agree(&more.run(&args).unwrap()[0], &wanted[0], &text);
-    for (wrong, why) in
-        [("", "no text"), ("plan @f\n  store x\n", "`x`"), ("plan @f\n  fuse\n", "`fuse`")]
-    {
+    for (wrong, why) in [
+        ("", "one function"),
+        ("func @f() {\n  %x = sched.store : view<[4], f32, read>\n  sched.return\n}", "read_write"),
+        ("func @f() {\n  sched.fuse\n  sched.return\n}", "`sched.fuse`"),
+    ] {
         let error = PlanOptions::from_text(wrong).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }

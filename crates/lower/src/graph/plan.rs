@@ -9,6 +9,7 @@ use super::nodes::{memory_of, trace};
 use super::scatter::{in_place, scatter};
 use super::strided::{self, Strided};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::kernel::fresh;
 use tessera_graph::ops::value::hex_bytes;
@@ -17,6 +18,7 @@ use tessera_ir::{
     Attr, Attrs, BlockId, Dim, Op, OpId, Opcode, Privilege, Type, Value, ValueData, ValueDef,
 };
 use tessera_numerics::DType;
+use tessera_schedule::Kept;
 use tessera_support::Hash128;
 use tessera_tile::TileFunc;
 
@@ -123,6 +125,8 @@ pub struct Plan {
 pub struct PlanOptions {
     /// Values that get memory of their own, by name.
     pub materialise: BTreeSet<String>,
+    /// The plan that asks for them, where one was handed back.
+    pub given: Option<Arc<Kept>>,
     /// Every value gets memory: no fusion.
     pub separate: bool,
     /// The kind of machine that kernels are cut for.
@@ -147,6 +151,7 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
         },
         known: BTreeMap::new(),
         at: BTreeMap::new(),
+        names: names(func),
         loops: 0,
     };
     for (i, &param) in func.params().iter().enumerate() {
@@ -173,7 +178,19 @@ struct Planner<'f> {
     known: BTreeMap<Hash128, usize>,
     /// Where values are that have memory.
     at: BTreeMap<Value, Array>,
+    /// What values are called in the plan.
+    names: BTreeMap<Value, String>,
     loops: usize,
+}
+
+/// A name for each value, that no other has: regions, and functions that were made of several, may have one name twice.
+fn names(func: &GraphFunc) -> BTreeMap<Value, String> {
+    let mut taken = BTreeSet::new();
+    let own = |v: Value| match func.name_of(v) {
+        Some(name) if taken.insert(name) => (v, name.to_string()),
+        _ => (v, v.to_string()),
+    };
+    func.values.ids().map(own).collect()
 }
 
 fn row_major(dims: &[i64], bytes: i64) -> Vec<i64> {
@@ -185,9 +202,9 @@ fn row_major(dims: &[i64], bytes: i64) -> Vec<i64> {
 impl Planner<'_> {
     fn buffer(&mut self, v: Value, origin: Origin) -> BufferId {
         let ty = self.func.ty(v).clone();
-        // Names may come twice in a function that was made of several.
-        let name = match self.func.name_of(v) {
-            Some(name) if !self.plan.buffers.iter().any(|b| b.name == name) => name.to_string(),
+        // A value that is a result and something else besides has memory twice.
+        let name = match self.names.get(&v) {
+            Some(name) if !self.plan.buffers.iter().any(|b| b.name == *name) => name.clone(),
             _ => v.to_string(),
         };
         self.typed_buffer(ty, name, origin)
@@ -236,10 +253,10 @@ impl Planner<'_> {
         if self.options.separate {
             split.extend(func.values.ids());
         } else {
-            split.extend(func.values.ids().filter(|&v| {
-                let named = func.name_of(v).is_some_and(|n| self.options.materialise.contains(n));
-                named || self.options.materialise.contains(&v.to_string())
-            }));
+            let asked = |v: &Value| {
+                self.names.get(v).is_some_and(|name| self.options.materialise.contains(name))
+            };
+            split.extend(func.values.ids().filter(asked));
         }
         let mut apart = BTreeSet::new();
         let grouping = loop {
@@ -273,7 +290,7 @@ impl Planner<'_> {
             let op = &func.ops[id];
             for &v in op.results.iter().filter(|_| op.code != GraphOp::Const) {
                 if !self.at.contains_key(&memory_of(&grouping, v)) {
-                    let name = func.name_of(v).map_or_else(|| v.to_string(), str::to_string);
+                    let name = self.names.get(&v).cloned().unwrap_or_default();
                     self.plan.fused.push((name, func.ty(v).clone(), op.code.mnemonic()));
                 }
             }

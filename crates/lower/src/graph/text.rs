@@ -1,141 +1,281 @@
-//! A plan as text: what has memory, which kernels run in which order on what.
-//!
-//! Lines that begin with `store` say that a value has memory of its own, those that begin with `fused`
-//! that it is a part of kernels alone. [`PlanOptions::from_text`] reads the first back, so that a plan can be
-//! printed, changed there and asked for: a value that is listed gets memory, one that is not may become a
-//! part of a kernel.
+//! A plan as Schedule IR: what has memory, which kernels run in which order on what; and what a plan asks for that
+//! was printed, changed and handed back.
 
 use super::plan::{Array, Origin, Plan, PlanOptions, Step};
-use std::collections::BTreeSet;
-use std::fmt::{self, Display, Formatter};
-use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_ir::{
+    Attr, Attrs, BlockId, Builder, Dim, DimExpr, Func, Module, OpSpec, Privilege, Type, Value,
+};
+use tessera_numerics::NumType;
+use tessera_schedule::{Kept, SchedOp, Schedule, kept};
 
-impl Display for Plan {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "plan @{}", self.name)?;
-        for (i, buffer) in self.buffers.iter().enumerate() {
-            let result = self.results.iter().position(|(b, _)| *b == i);
-            let what = match (&buffer.origin, result) {
-                (Origin::Argument(n), _) => format!("argument {n}"),
-                (Origin::Constant(_), _) => "constant".into(),
-                (Origin::Scratch, Some(n)) => format!("result {n}"),
-                (Origin::Scratch, None) => "scratch".into(),
+/// The name that a plan's text has in errors.
+const FILE: &str = "<plan>";
+
+impl Plan {
+    /// The plan as Schedule IR. Its launches are on the backend of this name.
+    pub fn module(&self, backend: &str) -> Module<Schedule> {
+        let mut writer = Writer {
+            plan: self,
+            backend,
+            func: Func::new(&*self.name),
+            memory: Vec::new(),
+            turns: BTreeMap::new(),
+        };
+        writer.buffers();
+        let body = writer.func.body;
+        writer.steps(&self.steps, body);
+        let results: Vec<Value> = self.results.iter().map(|(b, _)| writer.memory[*b]).collect();
+        writer.op(body, OpSpec::new(SchedOp::Return, &[]).group("values", &results));
+        let mut module = Module::new(&*self.name);
+        module.funcs.push(writer.func);
+        module
+    }
+}
+
+struct Writer<'p> {
+    plan: &'p Plan,
+    backend: &'p str,
+    func: Func<Schedule>,
+    /// Of each buffer.
+    memory: Vec<Value>,
+    /// The indices of the loops around.
+    turns: BTreeMap<usize, Value>,
+}
+
+/// Memory of the type of a value.
+fn view(ty: &Type, privilege: Privilege) -> Type {
+    Type::View { dims: ty.shape().to_vec(), elem: NumType::plain(ty.dtype()), privilege }
+}
+
+impl Writer<'_> {
+    fn op(&mut self, block: BlockId, spec: OpSpec<Schedule>) -> tessera_ir::OpId {
+        let mut b = Builder::at_end(&mut self.func, block, Loc::unknown());
+        b.op(spec).expect("the results are given")
+    }
+
+    fn made(&mut self, block: BlockId, spec: OpSpec<Schedule>, name: Option<&str>) -> Value {
+        let id = self.op(block, spec);
+        let v = self.func.ops[id].result();
+        if let Some(name) = name {
+            self.func.set_name(v, name);
+        }
+        v
+    }
+
+    /// The memory of the plan, and what has none.
+    fn buffers(&mut self) {
+        let body = self.func.body;
+        for buffer in &self.plan.buffers {
+            let (ty, name) = (&buffer.ty, &*buffer.name);
+            let v = match buffer.origin {
+                Origin::Argument(_) => {
+                    self.func.add_arg(body, view(ty, Privilege::Read), Some(name))
+                }
+                Origin::Constant(_) => {
+                    let spec =
+                        OpSpec::new(SchedOp::Constant, &[]).result(view(ty, Privilege::Read));
+                    self.made(body, spec, Some(name))
+                }
+                Origin::Scratch => {
+                    let ty = view(ty, Privilege::ReadWrite);
+                    self.made(body, OpSpec::new(SchedOp::Store, &[]).result(ty), Some(name))
+                }
             };
-            let word = if buffer.origin == Origin::Scratch { "store" } else { "given" };
-            writeln!(f, "  {word} %{} : {} ; b{i}, {what}", buffer.name, buffer.ty)?;
+            self.memory.push(v);
         }
-        for (name, ty, op) in &self.fused {
-            writeln!(f, "  fused %{name} : {ty} ; {op}")?;
-        }
-        steps(f, self, &self.steps, 1)
-    }
-}
-
-fn steps(f: &mut Formatter<'_>, plan: &Plan, list: &[Step], depth: usize) -> fmt::Result {
-    let pad = "  ".repeat(depth);
-    for step in list {
-        match step {
-            Step::Launch { kernel, args, grid, label, .. } => {
-                let name = &plan.kernels[*kernel].name;
-                writeln!(f, "{pad}launch @{name} {grid:?} {} ; {label}", Views(plan, args))?;
-            }
-            Step::Host { inputs, outputs, label, .. } => {
-                let (i, o) = (Views(plan, inputs), Views(plan, outputs));
-                writeln!(f, "{pad}host {label} {i} -> {o}")?;
-            }
-            Step::Call { kernel, args, .. } => {
-                let arrays: Vec<Array> = args.iter().map(|(a, _)| a.clone()).collect();
-                writeln!(f, "{pad}call @{kernel} {}", Views(plan, &arrays))?;
-            }
-            Step::Copy { from, to } => {
-                let both = [from.clone(), to.clone()];
-                writeln!(f, "{pad}copy {}", Views(plan, &both))?;
-            }
-            Step::Cond { pred, then, otherwise, .. } => {
-                writeln!(f, "{pad}if {}", Views(plan, std::slice::from_ref(pred)))?;
-                steps(f, plan, then, depth + 1)?;
-                writeln!(f, "{pad}else")?;
-                steps(f, plan, otherwise, depth + 1)?;
-            }
-            Step::While { test, pred, body, .. } => {
-                writeln!(f, "{pad}while")?;
-                steps(f, plan, test, depth + 1)?;
-                writeln!(f, "{pad}holds {}", Views(plan, std::slice::from_ref(pred)))?;
-                steps(f, plan, body, depth + 1)?;
-            }
-            Step::Loop { trip, reverse, body, .. } => {
-                let order = if *reverse { " from the end" } else { "" };
-                writeln!(f, "{pad}loop {trip}{order}")?;
-                steps(f, plan, body, depth + 1)?;
-            }
+        for (name, ty, op) in &self.plan.fused {
+            let spec = OpSpec::new(SchedOp::Fused, &[])
+                .attr("op", Attr::word(*op))
+                .result(view(ty, Privilege::ReadWrite));
+            self.made(body, spec, Some(name));
         }
     }
-    Ok(())
-}
 
-/// Arrays by the names of their buffers, with shape, and strides where they do not lie row by row.
-struct Views<'a>(&'a Plan, &'a [Array]);
+    /// An array: its whole buffer, or a view of it.
+    fn array(&mut self, block: BlockId, a: &Array) -> Value {
+        let buffer = self.memory[a.buffer];
+        let elem = NumType::plain(a.dtype);
+        let dims: Vec<Dim> = a.dims.iter().map(|&d| Dim::Static(d)).collect();
+        let mut dense = a.dtype.bytes() as i64;
+        let mut plain = true;
+        for (&d, &s) in a.dims.iter().zip(&a.strides).rev() {
+            plain &= d == 1 || s == dense;
+            dense *= d.max(1);
+        }
+        let ty = self.func.ty(buffer).clone();
+        let Type::View { privilege, .. } = ty else { return buffer };
+        let part = Type::View { dims, elem, privilege };
+        if plain && a.offset == 0 && a.turns.is_empty() && part == ty {
+            return buffer;
+        }
+        let moved: Vec<(Value, i64)> =
+            a.turns.iter().filter_map(|(id, by)| Some((*self.turns.get(id)?, *by))).collect();
+        let at: Vec<Value> = moved.iter().map(|(v, _)| *v).collect();
+        let mut spec = OpSpec::new(SchedOp::View, &[buffer]).group("at", &at).result(part);
+        if a.offset != 0 {
+            spec = spec.attr("offset", Attr::Int(a.offset));
+        }
+        if !plain {
+            spec = spec.attr("strides", Attr::ints(a.strides.clone()));
+        }
+        if !moved.is_empty() {
+            spec = spec.attr("turns", Attr::ints(moved.iter().map(|(_, by)| *by)));
+        }
+        self.made(block, spec, None)
+    }
 
-impl Display for Views<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (i, a) in self.1.iter().enumerate() {
-            let mark = if a.writes { "!" } else { "" };
-            let space = if i == 0 { "" } else { " " };
-            write!(f, "{space}{mark}%{}{:?}", self.0.buffers[a.buffer].name, a.dims)?;
-            let mut dense = a.dtype.bytes() as i64;
-            let mut plain = true;
-            for (&d, &s) in a.dims.iter().zip(&a.strides).rev() {
-                plain &= d == 1 || s == dense;
-                dense *= d;
-            }
-            if !plain || a.offset != 0 {
-                write!(f, "@{}:{:?}", a.offset, a.strides)?;
+    /// An op on arrays, with which of them it writes.
+    fn on(&mut self, block: BlockId, spec: OpSpec<Schedule>, arrays: &[&Array]) {
+        let values: Vec<Value> = arrays.iter().map(|a| self.array(block, a)).collect();
+        let writes: Vec<i64> =
+            (0i64..).zip(arrays).filter(|(_, a)| a.writes).map(|(i, _)| i).collect();
+        let mut spec = spec.group("values", &values);
+        if !writes.is_empty() {
+            spec = spec.attr("writes", Attr::ints(writes));
+        }
+        self.op(block, spec);
+    }
+
+    /// The region of an op, with what is in it; `end` is what it yields.
+    fn region(&mut self, region: BlockId, steps: &[Step], end: Option<&Array>) {
+        self.steps(steps, region);
+        let end: Vec<Value> = end.iter().map(|a| self.array(region, a)).collect();
+        self.op(region, OpSpec::new(SchedOp::Yield, &[]).group("values", &end));
+    }
+
+    fn steps(&mut self, steps: &[Step], block: BlockId) {
+        for step in steps {
+            match step {
+                Step::Launch { kernel, args, grid, domain, lanes, label, .. } => {
+                    let name = self.plan.kernels[*kernel].name.clone();
+                    let mut spec = OpSpec::new(SchedOp::Launch, &[])
+                        .attr("kernel", Attr::Ref(name))
+                        .attr("backend", Attr::word(self.backend))
+                        .attr("of", Attr::Str(label.clone()));
+                    spec = if tessera_tile::kind_of(&self.plan.kernels[*kernel])
+                        == Some(tessera_tile::KernelKind::Lane)
+                    {
+                        spec.attr("domain", Attr::from(DimExpr::Const(*domain)))
+                            .attr("lanes", Attr::Int(*lanes))
+                    } else {
+                        spec.attr("grid", Attr::exprs(grid.iter().map(|&n| DimExpr::Const(n))))
+                    };
+                    self.on(block, spec, &args.iter().collect::<Vec<_>>());
+                }
+                Step::Host { inputs, outputs, label, .. } => {
+                    let spec = OpSpec::new(SchedOp::Host, &[]).attr("op", Attr::Str(label.clone()));
+                    // What it takes is read and what it makes is written, whatever the arrays say of themselves.
+                    let set = |writes: bool| move |a: &Array| Array { writes, ..a.clone() };
+                    let arrays: Vec<Array> = inputs
+                        .iter()
+                        .map(set(false))
+                        .chain(outputs.iter().map(set(true)))
+                        .collect();
+                    self.on(block, spec, &arrays.iter().collect::<Vec<_>>());
+                }
+                Step::Call { kernel, config, args, .. } => {
+                    let mut spec =
+                        OpSpec::new(SchedOp::Call, &[]).attr("kernel", Attr::Ref(kernel.clone()));
+                    if let Some(config) = config.as_ref().filter(|c: &&Attrs| !c.is_empty()) {
+                        spec = spec.attr("config", Attr::Dict(config.clone()));
+                    }
+                    let arrays: Vec<Array> = args
+                        .iter()
+                        .map(|(a, how)| Array { writes: how.writes(), ..a.clone() })
+                        .collect();
+                    self.on(block, spec, &arrays.iter().collect::<Vec<_>>());
+                }
+                Step::Copy { from, to } => {
+                    let both = [self.array(block, from), self.array(block, to)];
+                    self.op(block, OpSpec::new(SchedOp::Copy, &both));
+                }
+                Step::Cond { pred, then, otherwise, .. } => {
+                    let pred = self.array(block, pred);
+                    let id = self.op(block, OpSpec::new(SchedOp::If, &[pred]));
+                    let regions = self.func.ops[id].regions.clone();
+                    self.region(regions[0], then, None);
+                    self.region(regions[1], otherwise, None);
+                }
+                Step::While { test, pred, body, .. } => {
+                    let id = self.op(block, OpSpec::new(SchedOp::While, &[]));
+                    let regions = self.func.ops[id].regions.clone();
+                    self.region(regions[0], test, Some(pred));
+                    self.region(regions[1], body, None);
+                }
+                Step::Loop { id: number, trip, reverse, position, body } => {
+                    let position = self.array(block, position);
+                    let mut spec =
+                        OpSpec::new(SchedOp::Loop, &[position]).attr("trip", Attr::Int(*trip));
+                    if *reverse {
+                        spec = spec.attr("reverse", Attr::Bool(true));
+                    }
+                    let id = self.op(block, spec);
+                    let region = self.func.ops[id].regions[0];
+                    let turn = self.func.add_arg(region, Type::INDEX, Some("turn"));
+                    self.turns.insert(*number, turn);
+                    self.region(region, body, None);
+                }
             }
         }
-        Ok(())
     }
 }
 
 impl PlanOptions {
     /// The options that a plan's text, as printed or changed, asks for.
     pub fn from_text(text: &str) -> Result<PlanOptions, Diagnostics> {
-        let mut lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
-        let file = SourceFile::new("<plan>", text, 1);
-        let error = |line: usize, why: String| -> Diagnostics {
-            let row = line as u32 + 1;
-            let width = text.lines().nth(line).map_or(1, |l| l.len() as u32 + 1);
-            let place = Loc::span(&file, row, 1, row, width);
-            Diagnostic::new(Code::E_SYNTAX, why).at(place).into()
+        let given = kept(text, FILE)?;
+        let materialise = given.stored.keys().cloned().collect();
+        Ok(PlanOptions { materialise, given: Some(Arc::new(given)), ..PlanOptions::default() })
+    }
+
+    /// Whether the plan that was handed back is one of this function. `made` is the plan that comes of its values in
+    /// memory, `again` makes the one that its steps were printed with.
+    pub fn check(
+        &self,
+        made: &Plan,
+        again: &mut dyn FnMut(PlanOptions) -> Result<Plan, Diagnostics>,
+    ) -> Result<(), Diagnostics> {
+        let Some(given) = &self.given else { return Ok(()) };
+        let read = |plan: &Plan| -> Result<Kept, Diagnostics> {
+            kept(&plan.module("any").to_string(), FILE)
         };
-        match lines.next() {
-            Some((_, first)) if first.trim_start().starts_with("plan @") => {}
-            Some((i, first)) => {
-                return Err(error(i, format!("expected `plan @name`, got `{}`", first.trim())));
-            }
-            None => return Err(error(0, "expected a plan, got no text".into())),
+        let found = read(made)?;
+        let mut errors = Diagnostics::new();
+        for (name, loc) in given.stored.iter().filter(|(name, _)| !found.names.contains(*name)) {
+            let message = format!("expected a value of @{}, got %{name}", made.name);
+            let help = "names are those that `f.compiled(*args).plan` prints for these arguments";
+            errors.push(Diagnostic::new(Code::E_NAME, message).at(loc.clone()).help(help));
         }
-        const WORDS: [&str; 13] = [
-            "given", "fused", "launch", "host", "call", "copy", "if", "else", "while", "holds",
-            "loop", "plan", ";",
-        ];
-        let mut materialise = BTreeSet::new();
-        for (i, line) in lines {
-            let mut words = line.split_whitespace();
-            match (words.next(), words.next()) {
-                (Some("store"), Some(name)) if name.starts_with('%') => {
-                    materialise.insert(name[1..].to_string());
-                }
-                (Some("store"), got) => {
-                    let got = got.unwrap_or("nothing");
-                    return Err(error(i, format!("expected a value's name, got `{got}`")));
-                }
-                (Some(word), _) if WORDS.contains(&word) => {}
-                (word, _) => {
-                    let word = word.unwrap_or_default();
-                    return Err(error(i, format!("expected a line of a plan, got `{word}`")));
-                }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let before = if given.used == found.used {
+            found
+        } else {
+            let materialise = given.used.clone();
+            read(&again(PlanOptions { materialise, given: None, ..self.clone() })?)?
+        };
+        let steps = given.steps.len().max(before.steps.len());
+        let none = (
+            "the end of the plan".to_string(),
+            given.steps.last().map_or(Loc::unknown(), |s| s.1.clone()),
+        );
+        for place in 0..steps {
+            let (got, loc) = given.steps.get(place).unwrap_or(&none);
+            let (wanted, _) = before.steps.get(place).unwrap_or(&none);
+            if got != wanted {
+                let message = format!("expected `{wanted}`, got `{got}`");
+                let help = "steps follow from what has memory: change `sched.fused` to `sched.store`, or the other \
+                            way round, and leave the rest as it was printed for these arguments and this machine";
+                return Err(Diagnostic::new(Code::E_ARGUMENT, message)
+                    .at(loc.clone())
+                    .help(help)
+                    .into());
             }
         }
-        Ok(PlanOptions { materialise, ..PlanOptions::default() })
+        Ok(())
     }
 }
