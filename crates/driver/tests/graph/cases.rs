@@ -400,6 +400,30 @@ fn control() {
     ));
 }
 
+/// What a body reads of the block around it: numbers one by one, a value of all elements, and what was computed there.
+#[test]
+fn bodies_read_what_is_around_them() {
+    check(&f(
+        "%x: tensor<[3], f64>, %p: tensor<[], bool>",
+        "  %c = graph.const {data = \"000000000000f03f00000000000000400000000000000840\"} : tensor<[3], f64>
+  %two = graph.const {value = 2.0} : tensor<[3], f64>
+  %e = graph.exp %x : tensor<[3], f64>
+  %l = graph.loop init(%x) {trip = 3} : tensor<[3], f64> do (%i: tensor<[], i64>, %acc: tensor<[3], f64>) {
+    %m = graph.mul %acc, %c : tensor<[3], f64>
+    %n = graph.add %m, %two : tensor<[3], f64>
+    %o = graph.sub %n, %e : tensor<[3], f64>
+    graph.yield %o
+  }
+  %y = graph.cond %p : tensor<[3], f64> do {
+    %q = graph.add %l, %c : tensor<[3], f64>
+    graph.yield %q
+  } do {
+    graph.yield %l
+  }
+  graph.return %y",
+    ));
+}
+
 #[test]
 fn calls_and_symbols() {
     let text = "func @f(%x: tensor<[n, m], f32>, %y: tensor<[m], f32>) {

@@ -232,6 +232,8 @@ impl Tracer<'_> {
         let to = elem(func.ty(v));
         let ints = |name: &str| op.attr(name).and_then(Attr::as_ints).unwrap_or_default();
         match op.code {
+            // Numbers that are not all the same are in memory, also where a block around this one has them.
+            GraphOp::Const if op.attr("data").is_some() => self.load(v, map),
             GraphOp::Const => self.push(Node::Splat { value: splat(op.attr("value"), to.storage) }),
             GraphOp::Iota => {
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0).max(0) as usize;
