@@ -160,6 +160,9 @@ from . import autodiff
 
 fori = fori_loop
 ops = op
+remat = checkpoint
+mse = mse_loss = nn.mse_loss
+einsum = xp.einsum
 
 cdiv = _api.FUNCTIONS["cdiv"]
 identity = _api.FUNCTIONS["identity"]

@@ -193,6 +193,50 @@ def groupnorm(x: Any, groups: int, scale: Any = None, shift: Any = None, eps: fl
     return _down(out, dtype)
 
 
+@eager
+def instancenorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5) -> Any:
+    """Each channel of each element of [batch, channels, …] normalised by itself."""
+    x = as_tracer(x)
+    if x.ndim < 2:
+        raise fail("E_SHAPE_MISMATCH", f"expected [batch, channels, …], got {p.show(x.shape)}")
+    return groupnorm(x, x.shape[1], scale, shift, eps)
+
+
+@eager
+def batchnorm(x: Any, scale: Any = None, shift: Any = None, mean: Any = None, var: Any = None, eps: float = 1e-5) -> Any:
+    """Channels of [batch, channels, …] normalised over all other axes: by ``mean`` and ``var`` of [channels] where they are given,
+    else by those of ``x`` itself."""
+    x, dtype = _up(x)
+    if x.ndim < 2:
+        raise fail("E_SHAPE_MISMATCH", f"expected [batch, channels, …], got {p.show(x.shape)}")
+    if (mean is None) != (var is None):
+        raise fail("E_ARGUMENT", "expected `mean` and `var` together, got one of them")
+    column = [1, x.shape[1]] + [1] * (x.ndim - 2)
+    others = tuple(i for i in range(x.ndim) if i != 1)
+    far = x - (xp.mean(x, others, keepdims=True) if mean is None else p.reshape(mean, column))
+    spread = xp.mean(far * far, others, keepdims=True) if var is None else p.reshape(var, column)
+    out = far * xp.rsqrt(spread + eps)
+    if scale is not None:
+        out = out * p.reshape(scale, column)
+    if shift is not None:
+        out = out + p.reshape(shift, column)
+    return _down(out, dtype)
+
+
+@eager
+def weightnorm(v: Any, g: Any) -> Any:
+    """g * v / |v|, with one length ``g`` for each position along the first axis."""
+    x, dtype = _up(v)
+    length = xp.sqrt(xp.sum(x * x, tuple(range(1, x.ndim)), keepdims=True))
+    return _down(x * (p.reshape(g, [x.shape[0]] + [1] * (x.ndim - 1)) / length), dtype)
+
+
+@eager
+def swiglu(x: Any, gate: Any) -> Any:
+    """silu(gate) * x."""
+    return silu(gate) * x
+
+
 # Losses
 
 

@@ -108,6 +108,13 @@ def normal(key: Any, shape: Any = (), dtype: Any = "f32", mean: Any = 0.0, std: 
 
 
 @eager
+def lognormal(key: Any, shape: Any = (), dtype: Any = "f32", mean: Any = 0.0, std: Any = 1.0) -> Any:
+    """Floats whose logarithms are of the normal distribution with this mean and deviation."""
+    name = _float_name(dtype)
+    return p.cast(xp.exp(normal(key, shape, "f64" if name == "f64" else "f32", mean, std)), name)
+
+
+@eager
 def truncated_normal(key: Any, shape: Any = (), dtype: Any = "f32", limit: float = 2.0, tries: int = 8) -> Any:
     """Normal values within ``limit`` deviations: drawn again up to ``tries`` times, then clamped."""
     x = normal(key, shape, dtype)

@@ -3,6 +3,7 @@ walk. ``domain`` says where random arguments lie; ``smooth`` whether there is a 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -28,6 +29,49 @@ class Op:
     bound: float = 1e-12
     #: Whether the function takes arrays of any extents above one, as long as equal ones stay equal.
     any_extent: bool = True
+
+
+#: Labels of four sequences, a pair of equal ones among them; how many steps and labels of each count.
+CTC_LABELS, CTC_STEPS, CTC_COUNTS = np.array([[1, 2], [1, 1], [2, 0], [1, 2]]), np.array([5, 5, 4, 3]), np.array([2, 2, 1, 0])
+
+
+def ctc_ways(steps, labels, classes=3):
+    """All ways to say labels in so many steps: whatever is held counts once, and 0 is a blank."""
+    for way in itertools.product(range(classes), repeat=steps):
+        if [a for i, a in enumerate(way) if a and (i == 0 or way[i - 1] != a)] == list(labels):
+            yield way
+
+
+def _ctc(x):
+    log_p = x - np.log(np.exp(x).sum(-1, keepdims=True))
+    total = [sum(np.exp(sum(row[t, c] for t, c in enumerate(way))) for way in ctc_ways(n, labels[:m]))
+             for row, labels, n, m in zip(log_p, CTC_LABELS, CTC_STEPS, CTC_COUNTS, strict=True)]  # fmt: skip
+    return -np.log(total).mean()
+
+
+def _batchnorm(x, w, b=None):
+    axes, column = (0, *range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))
+    y = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+    return y * w.reshape(column) + (0 if b is None else b.reshape(column))
+
+
+def _focal(x, t):
+    each = np.log1p(np.exp(x)) - x * t
+    return ((1 - np.exp(-each)) ** 2 * each).mean()
+
+
+def _apart(a, b):
+    return np.sqrt(((a - b) ** 2).sum(-1) + 1e-12)
+
+
+def _contrastive(a, b, s):
+    d = _apart(a, b)
+    return (s * d**2 + (1 - s) * np.maximum(1 - d, 0) ** 2).mean() / 2
+
+
+def _info_nce(q, k):
+    q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + 1e-12) for x in (q, k))
+    return -np.log(np.diagonal(_softmax(q @ k.T / 0.1))).mean()
 
 
 _erf = np.vectorize(math.erf, otypes=[float])
@@ -197,6 +241,15 @@ OPS = [
     Op("binary_cross_entropy", nn.binary_cross_entropy, lambda x, t: (np.log1p(np.exp(x)) - x * t).mean(), [((3, 4), (3, 4))]),
     Op("nll_loss", nn.nll_loss, lambda x, i: -np.take_along_axis(x, i[..., None], -1).mean(), [((3, 4), (3,))], ints=(1,)),
     Op("kl_div", nn.kl_div, lambda x, t: (t * (np.log(t) - x)).mean(), [((3, 4), (3, 4))], (0.2, 1.5)),
+    Op("instancenorm", nn.instancenorm, lambda x: _layernorm(x.reshape(*x.shape[:2], -1)).reshape(x.shape), [((2, 3, 4),)], any_extent=False),
+    Op("batchnorm", nn.batchnorm, _batchnorm, [((5, 3), (3,), (3,)), ((2, 3, 4), (3,))], any_extent=False),
+    Op("weightnorm", nn.weightnorm, lambda v, g: v * (g / np.sqrt((v * v).sum(-1)))[:, None], [((3, 4), (3,))]),
+    Op("swiglu", nn.swiglu, lambda x, g: x * g / (1 + np.exp(-g)), [((3, 4), (3, 4))]),
+    Op("focal_loss", nn.focal_loss, _focal, [((3, 4), (3, 4))], (0.1, 0.9)),
+    Op("contrastive_loss", nn.contrastive_loss, _contrastive, [((3, 4), (3, 4), (3,))]),
+    Op("triplet_loss", nn.triplet_loss, lambda a, b, c: np.maximum(_apart(a, b) - _apart(a, c) + 1, 0).mean(), [((3, 4), (3, 4), (3, 4))]),
+    Op("info_nce_loss", nn.info_nce_loss, _info_nce, [((3, 4), (3, 4))], bound=1e-10),
+    Op("ctc_loss", lambda x: nn.ctc_loss(nn.log_softmax(x), CTC_LABELS, CTC_STEPS, CTC_COUNTS), _ctc, [((4, 5, 3),)], any_extent=False),
     Op("embedding", nn.embedding, lambda t, i: t[i], [((4, 3), (2, 5))], ints=(1,)),
     Op("attention", lambda q, k, v: nn.attention(q, k, v, causal=True), _attention, [((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3))], any_extent=False),
     Op("conv2d", nn.conv2d, _conv2d, [((2, 3, 5, 6), (4, 3, 3, 2)), ((1, 1, 3, 3), (1, 1, 3, 3))], any_extent=False),
@@ -225,7 +278,7 @@ LEFT_OUT = {
 #: Primitives that no row uses, and why.
 LEFT_OUT_PRIMITIVES = {
     "kernel_call": "test_kernel_derivatives.py",
-    **dict.fromkeys(("cond", "while", "loop", "yield", "call"), "control flow and calls: test_control_flow.py, test_transforms.py"),
+    **dict.fromkeys(("cond", "while", "call"), "control flow and calls: test_control_flow.py, test_transforms.py"),
     "dim": "extents are known where a function is traced; crates/autodiff tests symbols",
     "bitcast": "has no derivative: crates/autodiff says so at its line",
     "opt_barrier": "is made by transforms: the identity, in crates/autodiff",

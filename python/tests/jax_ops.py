@@ -47,6 +47,36 @@ def _huber(a, b):
     return jnp.where(d < 1, d * d / 2, d - 0.5).mean()
 
 
+def _batchnorm(x, w, b=None):
+    axes, column = (0, *range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))
+    y = (x - x.mean(axes, keepdims=True)) * lax.rsqrt(x.var(axes, keepdims=True) + 1e-5)
+    return y * w.reshape(column) + (0 if b is None else b.reshape(column))
+
+
+def _focal(x, t):
+    each = jax.nn.softplus(x) - x * t
+    return (jnp.expm1(-each) ** 2 * each).mean()
+
+
+def _apart(a, b):
+    return jnp.sqrt(((a - b) ** 2).sum(-1) + 1e-12)
+
+
+def _info_nce(q, k):
+    q, k = (x * lax.rsqrt((x * x).sum(-1, keepdims=True) + 1e-12) for x in (q, k))
+    return -jnp.diagonal(jax.nn.log_softmax(q @ k.T / 0.1)).mean()
+
+
+def _ctc(x):
+    """All ways to say the labels, one by one."""
+    log_p = jax.nn.log_softmax(x)
+    out = []
+    for row, labels, n, m in zip(log_p, graph_ops.CTC_LABELS, graph_ops.CTC_STEPS, graph_ops.CTC_COUNTS, strict=True):
+        ways = np.array(list(graph_ops.ctc_ways(n, labels[:m])))
+        out.append(-jax.nn.logsumexp(row[np.arange(n), ways].sum(-1)))
+    return jnp.stack(out).mean()
+
+
 _WRITTEN = {
     "erf": jax.scipy.special.erf,
     "sigmoid": jax.nn.sigmoid,
@@ -115,6 +145,15 @@ _WRITTEN = {
     "binary_cross_entropy": lambda x, t: (jax.nn.softplus(x) - x * t).mean(),
     "nll_loss": lambda x, labels: -_picked(x, labels).mean(),
     "kl_div": lambda x, t: (t * (jnp.log(t) - x)).mean(),
+    "instancenorm": lambda x: _layernorm(x.reshape(*x.shape[:2], -1)).reshape(x.shape),
+    "batchnorm": _batchnorm,
+    "weightnorm": lambda v, g: v * (g / jnp.sqrt((v * v).sum(-1)))[:, None],
+    "swiglu": lambda x, g: x * jax.nn.silu(g),
+    "focal_loss": _focal,
+    "contrastive_loss": lambda a, b, s: (s * _apart(a, b) ** 2 + (1 - s) * jnp.maximum(1 - _apart(a, b), 0) ** 2).mean() / 2,
+    "triplet_loss": lambda a, b, c: jnp.maximum(_apart(a, b) - _apart(a, c) + 1, 0).mean(),
+    "info_nce_loss": _info_nce,
+    "ctc_loss": _ctc,
     "embedding": lambda t, i: t[i],
     "attention": _attention,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _conv),

@@ -9,6 +9,7 @@
 from .._functional import (
     attention,
     avg_pool,
+    batchnorm,
     binary_cross_entropy,
     conv1d,
     conv2d,
@@ -19,6 +20,7 @@ from .._functional import (
     gelu,
     groupnorm,
     huber_loss,
+    instancenorm,
     kl_div,
     l1_loss,
     layernorm,
@@ -34,7 +36,10 @@ from .._functional import (
     smooth_l1_loss,
     softmax,
     softplus,
+    swiglu,
+    weightnorm,
 )
+from .._losses import contrastive_loss, ctc_loss, focal_loss, info_nce_loss, triplet_loss
 from ..xp import sigmoid, tanh
 from ._layers import (
     MLP,
