@@ -152,12 +152,21 @@ def tracing(name: str, program: Any = None, sizes: Sizes | None = None):
         frame.open = False
 
 
+#: The operators behind NumPy's functions, with a traced value on the left and on the right.
+_OPERATORS = {
+    "add": ("add", "radd"), "subtract": ("sub", "rsub"), "multiply": ("mul", "rmul"), "divide": ("truediv", "rtruediv"),
+    "power": ("pow", "rpow"), "floor_divide": ("floordiv", "rfloordiv"), "remainder": ("mod", "rmod"), "matmul": ("matmul", "rmatmul"),
+    "equal": ("eq", "eq"), "not_equal": ("ne", "ne"), "less": ("lt", "gt"), "less_equal": ("le", "ge"), "greater": ("gt", "lt"),
+    "greater_equal": ("ge", "le"), "bitwise_and": ("and", "rand"), "bitwise_or": ("or", "ror"), "bitwise_xor": ("xor", "rxor"),
+    "left_shift": ("lshift", "rlshift"), "right_shift": ("rshift", "rrshift"),
+}  # fmt: skip
+
+
 class Tracer:
     """A value of a traced function: it has a shape and a dtype, and no elements yet."""
 
     __slots__ = ("_frame", "_value", "shape", "_dtype", "_weak", "_place", "__weakref__")
     __array_priority__ = 1000
-    __array_ufunc__ = None
 
     def __init__(self, frame: Frame, value: int, shape: tuple, dtype: str, weak: bool = False, place: Any = None) -> None:
         self._frame, self._value = frame, value
@@ -211,6 +220,35 @@ class Tracer:
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise self._concrete("a NumPy array", "use the functions of `tessera.xp`, or return the value and convert the result")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's operators on arrays and traced values are ours; its functions are not, and nothing is written into its arrays."""
+        if options.get("out") is not None:
+            raise fail(
+                "E_UNSUPPORTED",
+                "expected no traced value to be written into a NumPy array: under jit a function has no side effects on arrays",
+                "return the value, and add it to the array outside of the traced function",
+            )
+        if method == "__call__" and not options and ufunc.__name__ in _OPERATORS:
+            left, right = inputs
+            on_left, on_right = _OPERATORS[ufunc.__name__]
+            if isinstance(left, Tracer):
+                return getattr(left, f"__{on_left}__")(right)
+            return getattr(right, f"__{on_right}__")(left)
+        raise self._by_numpy(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
+
+    def __array_function__(self, function: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+        """What is known while tracing may be asked for."""
+        name = function.__name__
+        if name in ("ndim", "shape", "size") and len(args) == 1 and not kwargs:
+            return getattr(args[0], name)
+        raise self._by_numpy(name)
+
+    def _by_numpy(self, name: str) -> Exception:
+        from . import xp
+
+        ours = f"use `xp.{name}` of `tessera.xp`" if hasattr(xp, name) else "use the functions of `tessera.xp`"
+        return self._concrete(f"an array of NumPy's, for `numpy.{name}`", f"{ours}, or return the value and convert the result")
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise fail(

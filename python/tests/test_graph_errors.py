@@ -127,3 +127,31 @@ def test_a_value_kept_from_a_trace_is_named_also_beside_a_number():
         with pytest.raises(ts.TesseraError) as caught:
             use()
         assert caught.value.code == "E_GRAPH_INVALID" and "return it instead" in caught.value.help
+
+
+def test_functions_of_numpy_on_traced_values():
+    x = np.arange(1, 5, dtype=np.float32)
+
+    def error(fn):
+        with pytest.raises(ts.TesseraError) as found:
+            ts.jit(fn)(x)
+        return found.value
+
+    for call, name in ((np.sin, "sin"), (np.sum, "sum"), (lambda t: np.concatenate([t, t]), "concatenate"), (np.add.reduce, "add.reduce")):
+        got = error(call)
+        assert got.code == "E_TYPE" and f"`numpy.{name}`" in str(got) and "tessera.xp" in got.help
+    assert "use `xp.sin`" in error(np.sin).help
+
+    def summed(t):
+        total = np.zeros(4, np.float32)
+        total += t
+        return total
+
+    got = error(summed)
+    assert got.code == "E_UNSUPPORTED" and "no side effects on arrays" in str(got) and "total += t" in str(got)
+    # Its operators are ours, whichever side the array is on.
+    both = ts.jit(lambda t: (x + t, x - t, t - x, x / t, x @ t, x < t, np.float32(2) * t, np.add(t, x), x**t, x // t, x % t))
+    wanted = (x + x, x - x, x - x, x / x, x @ x, x < x, 2 * x, x + x, x**x, x // x, x % x)
+    for got, right in zip(both(x), wanted, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-6)
+    assert ts.jit(lambda t: t * np.ndim(t) + np.shape(t)[0])(x).tolist() == (x + 4).tolist()
