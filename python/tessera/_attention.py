@@ -116,7 +116,7 @@ def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
 
     q, k, v = arrays[:3]
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
-    edged = asked.lowest is not None or asked.highest is not None
+    edged = (asked.lowest is not None) + (asked.highest is not None)
     # The logarithms of the sums are kept: no generation of devices has tiles of its own for that.
     BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged)
     made = call(

@@ -212,6 +212,11 @@ class Sight:
     lowest: int | None
     highest: int | None
 
+    @property
+    def edges(self) -> int:
+        """On how many sides keys are masked."""
+        return (self.lowest is not None) + (self.highest is not None)
+
 
 def sight(causal: Any, window: Any, Sq: int, Sk: int) -> Sight:
     if causal not in (False, True, "top_left", "bottom_right"):
@@ -308,13 +313,14 @@ def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
 HOPPER = 9
 
 
-def tiles(Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: bool, plain: bool = False) -> tuple[int, int]:
-    """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory.
+def tiles(Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False) -> tuple[int, int]:
+    """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory, which
+    each loop has for itself; ``edged`` is on how many sides keys are masked.
     On a CPU (of no generation) more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
     if not generation:
         return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
     if itemsize > 2:
-        return (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 else (32, 32)
+        return (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 and edged < 2 else (32, 32)
     # Exponentials take as long as products of such short rows: three warpgroups keep both busy. Each has 160 registers, for
     # scores (BN / 2), weights twice (BN / 4 each), sums (DV / 2) and some 22 others. Few queries fill two better.
     if generation == HOPPER and plain and max(D, DV) <= 64 and Sq >= (2048 if edged else 1024):
@@ -344,8 +350,7 @@ class Shaped:
     def tiles(self, tile: Any, seen: Sight, plain: bool = False) -> tuple[int, int]:
         """``plain``: without functions of the caller's and without the logarithm of the sums."""
         _, _, Sq, _, D, DV = self.extents
-        edged = seen.lowest is not None or seen.highest is not None
-        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q), edged, plain)
+        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q), seen.edges, plain)
         return checks.pair(tile, "tile") or chosen
 
 

@@ -143,6 +143,62 @@ fn attention() {
     }
 }
 
+/// The kernel with this parameter as the last, which is the one that is compared.
+fn with_last(text: &str, last: &str) -> String {
+    let text = case(text);
+    let (name, rest) = text.split_once('(').unwrap();
+    let (params, rest) = rest.split_once(") {").unwrap();
+    let mut params: Vec<String> =
+        params.split(", %").map(|p| format!("%{}", p.trim_start_matches('%'))).collect();
+    let place = params.iter().position(|p| p.starts_with(&format!("%{last}:"))).unwrap();
+    let own = params.remove(place);
+    params.push(own);
+    format!("{name}({}) {{{rest}", params.join(", "))
+}
+
+/// Four products in a loop, whose factors are made of each other, with the derivative of a function of the caller's.
+#[test]
+fn gradients_of_attention() {
+    let (queries, keys) = (100, 136);
+    let values = |dims: &[i64], dtype, seed| {
+        plain(dims, dtype, &integers(dims.iter().product::<i64>() as usize, seed, -3))
+    };
+    let same = |dims: &[i64], x: f64| {
+        plain(dims, DType::F32, &vec![x; dims.iter().product::<i64>() as usize])
+    };
+    let (of_queries, of_keys) = ([1, 2, queries, 64], [1, 1, keys, 64]);
+    let bf16 = DType::BF16;
+    let mut arrays = vec![
+        values(&of_queries, bf16, 1),
+        values(&of_keys, bf16, 2),
+        values(&of_keys, bf16, 3),
+        values(&of_queries, bf16, 4),
+        same(&[1, 2, queries], 13.0),
+        same(&[1, 2, queries], 2.0),
+    ];
+    let others = vec![same(&[1], 0.0); 4];
+    let cases = [
+        (include_str!("keys.tir"), "DK", &of_keys, Some(&of_keys), [1, 1, 3]),
+        (include_str!("keys.tir"), "DV_", &of_keys, Some(&of_keys), [1, 1, 3]),
+        (include_str!("queries.tir"), "DQ", &of_queries, None, [1, 2, 2]),
+    ];
+    let given = arrays.len();
+    for (text, last, written, beside, grid) in cases {
+        arrays.truncate(given);
+        arrays.extend(beside.map(|dims| values(dims, bf16, 5)));
+        arrays.extend(others.iter().cloned());
+        arrays.push(values(written, bf16, 6));
+        let mut runs = Runs::new(with_last(text, last), vec![], grid);
+        runs.machine = hopper();
+        let (wanted, got, _) = runs.run(&arrays);
+        let most = wanted.values().iter().fold(0.0f64, |m, w| m.max(w.abs()));
+        assert!(most > 1.0, "{last} is next to nothing");
+        for (i, (w, g)) in wanted.values().iter().zip(got.values()).enumerate() {
+            assert!((w - g).abs() <= 0.01 * most, "element {i} of {last} is {g}, not {w}");
+        }
+    }
+}
+
 /// Rows that are three times a warpgroup's are shared by three of them, whole tiles and others; without
 /// the pass that divides them, and where rows meet, other ways are found.
 #[test]
