@@ -19,7 +19,8 @@ def _rows(*arrays: tuple[Any, str]) -> list[Tracer]:
     given = [_up(x)[0] for x, _ in arrays]
     if any(x.shape != given[0].shape or x.ndim < 1 for x in given):
         names, shapes = ", ".join(f"`{n}`" for _, n in arrays), ", ".join(p.show(x.shape) for x in given)
-        raise fail("E_SHAPE_MISMATCH", f"expected {names} of one shape, got {shapes}", "each row is compared with the same row of the others")
+        help = "each row is compared with the same row of the others"
+        raise fail("E_SHAPE_MISMATCH", f"expected {names} of one shape, got {shapes}", help)
     return given
 
 
@@ -97,7 +98,8 @@ def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = 
     places = 2 * most + 1
     # A blank between two labels may be left out where they differ.
     start = xp.zeros((batch, min(2, places)), dtype="bool")
-    skips = xp.concat([start, xp.logical_and(said[:, 2:] != blank, said[:, 2:] != said[:, :-2])], axis=1) if places > 2 else start[:, :places]
+    differ = xp.logical_and(said[:, 2:] != blank, said[:, 2:] != said[:, :-2]) if places > 2 else None
+    skips = start if differ is None else xp.concat([start, differ], axis=1)
     index = p.broadcast_to(p.reshape(said, [batch, 1, places]), (batch, steps, places))
     heard = p.transpose(xp.take_along_axis(x, index, axis=-1), [1, 0, 2])
     count = xp.full((batch,), steps, dtype="i64") if lengths is None else p.cast(lengths, "i64")

@@ -86,7 +86,7 @@ define_ops! {
     Copy = 0x09 "copy" since "0.2" {
         operands: [from: View, to: View], groups: [], attrs: [], regions: [],
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(verify_copy),
-        example: "%m = sched.store : view<[n], f32, read_write>\nsched.copy %x, %m",
+        example: "%m = sched.store : view<[8], f32, read_write>\nsched.copy %x, %m",
     }
     /// Runs one of its regions, by a value in memory.
     If = 0x0a "if" since "0.2" {
