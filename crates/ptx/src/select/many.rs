@@ -150,9 +150,8 @@ impl Select<'_> {
         self.asm.place(done);
         let here = self.asm.kernel.body.len();
         self.asm.place(seldom);
-        for (i, (&y, &to)) in ys.iter().zip(&out).enumerate() {
-            // The unit, and the rest of the instructions, are busy for as long where each has half.
-            let r = self.scalars().tanh_any(y, i % 2 == 0, chain.times);
+        for (&y, &to) in ys.iter().zip(&out) {
+            let r = self.scalars().tanh_any(y, chain.times);
             let r = self.raised(r, chain);
             self.asm.mov_to(Ty::B32, to, r);
         }

@@ -149,7 +149,7 @@ pub struct Select<'a> {
     granules: BTreeMap<Reg, u32>,
     engine: wgmma::Engine,
     /// Whether conditions of repairs hold anywhere in this warp, in the block where that was asked.
-    votes: BTreeMap<Value, (Reg, repair::slots::Votes, BlockId)>,
+    votes: BTreeMap<Value, (Reg, BlockId)>,
     /// What is seldom run.
     behind: Vec<Stmt>,
     turns: ordered::Turns,

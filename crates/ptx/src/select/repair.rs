@@ -4,18 +4,21 @@
 //! run it does nothing but ask. Where rows are shared between warps the region is always run, which
 //! gives the same.
 
-pub mod slots;
+mod slots;
 
 use super::{Repr, Select};
 use crate::inst::*;
 use crate::module::Stmt;
-use slots::{Votes, part_for};
+use slots::part_for;
 use std::collections::BTreeSet;
 use tessera_diag::Diagnostics;
 use tessera_ir::{BlockId, OpId, Value, ValueDef};
 use tessera_layout::{In, Layout};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
+
+/// Code that is shorter is run for all rows: to ask which would take as long.
+const LONG: usize = 256;
 
 /// Where a result is that a region may write over.
 struct Place {
@@ -37,7 +40,7 @@ impl Select<'_> {
             }
             return Ok(());
         }
-        let (bad, votes) = self.any_in_warp(op.operands[0], op.block);
+        let bad = self.any_in_warp(op.operands[0], op.block);
         let mut places = Vec::new();
         for (&result, &init) in op.results.iter().zip(op.group("init")) {
             let (words, regs) = match self.repr(init).clone() {
@@ -61,7 +64,7 @@ impl Select<'_> {
         let here = self.asm.kernel.body.len();
         let before = self.sync_state();
         self.asm.place(seldom);
-        self.repaired(region, &places, &votes)?;
+        self.repaired(region, &places, op.operands[0])?;
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.behind.extend(self.asm.kernel.body.split_off(here));
         self.join_sync_state(before);
@@ -71,30 +74,32 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// The region, or what each place of a row needs of it where a warp asks for that place.
+    /// The region, or what each place of a row needs of it where the warp has such a row that is bad.
     fn repaired(
         &mut self,
         region: BlockId,
         places: &[Place],
-        votes: &Votes,
+        bad: Value,
     ) -> Result<(), Diagnostics> {
-        let start = self.asm.kernel.body.len();
+        let whole = self.region_for(region, places, None)?.unwrap_or_default();
+        let rows = self.rows_apart(bad);
         let mut parts = Vec::new();
-        for (&row, &vote) in votes.iter().filter(|_| votes.len() > 1) {
-            let part = self.region_for(region, places, Some(row))?;
-            let Some(part) = part else {
-                parts.clear();
-                break;
-            };
-            parts.push((vote, part));
+        if whole.len() >= LONG && rows.len() > 1 {
+            for &row in rows.keys() {
+                let Some(part) = self.region_for(region, places, Some(row))? else {
+                    parts.clear();
+                    break;
+                };
+                parts.push(part);
+            }
         }
         if parts.is_empty() {
-            let whole = self.region_for(region, places, None)?;
-            self.asm.kernel.body.extend(whole.unwrap_or_default());
+            self.asm.kernel.body.extend(whole);
             return Ok(());
         }
-        debug_assert_eq!(self.asm.kernel.body.len(), start);
-        for (vote, part) in parts {
+        // All are asked before any part writes over what is asked of.
+        let votes: Vec<Reg> = rows.into_values().map(|of| self.vote(of)).collect();
+        for (vote, part) in votes.into_iter().zip(parts) {
             let next = self.asm.label();
             self.asm.when(vote, false, |asm| asm.emit(Inst::Bra { to: next, uniform: true }));
             self.asm.kernel.body.extend(part);
@@ -142,17 +147,30 @@ impl Select<'_> {
         })
     }
 
-    /// Whether a condition holds for any element that this warp has, and for any of each place of a row.
-    fn any_in_warp(&mut self, bad: Value, block: BlockId) -> (Reg, Votes) {
-        if let Some((any, votes, at)) = self.votes.get(&bad)
-            && *at == block
+    /// Whether a condition holds for any element that this warp has.
+    fn any_in_warp(&mut self, bad: Value, block: BlockId) -> Reg {
+        if let Some(&(vote, at)) = self.votes.get(&bad)
+            && at == block
         {
-            return (*any, votes.clone());
+            return vote;
         }
-        let votes = self.votes_of(bad);
-        let any = self.or_all(votes.values().copied());
-        self.votes.insert(bad, (any, votes.clone(), block));
-        (any, votes)
+        let regs: BTreeSet<Reg> = self.regs(bad).into_iter().collect();
+        let vote = self.vote(regs);
+        self.votes.insert(bad, (vote, block));
+        vote
+    }
+
+    /// Whether any of these conditions holds in any thread of the warp.
+    fn vote(&mut self, regs: BTreeSet<Reg>) -> Reg {
+        let mut regs = regs.into_iter();
+        let mut any = regs.next().expect("a tile has elements");
+        for r in regs {
+            any = self.asm.int(Alu::Or, Ty::Pred, &[any.into(), r.into()]);
+        }
+        let d = self.asm.reg(Class::Pred);
+        let p = Guardless { reg: any, negated: false };
+        self.asm.emit(Inst::Vote { kind: Vote::Any, d, p, mask: Opnd::Int(-1) });
+        d
     }
 
     /// Whether each warp has whole rows, and nothing in the region asks others.

@@ -354,6 +354,27 @@ fn grows(text: &str, s: i64) {
     }
 }
 
+/// Weights of f16 have no room for a free reference, and a note says so.
+#[test]
+fn why_the_maximum_is_taken_in_every_turn() {
+    let text = case(include_str!("../../../lower/tests/engine/attention.tir"));
+    let notes = |text: &str| {
+        let func = form::tile_func(text);
+        let classes = usual_classes(&Frame::new(&func).unwrap());
+        let caps = PtxCaps::of(90, true).unwrap();
+        compile(&func, caps, Profile::Default, &classes).unwrap().notes
+    };
+    let told = |text: &str| {
+        notes(text)
+            .iter()
+            .filter(|(_, note)| note.contains("takes its maximum in every turn"))
+            .count()
+    };
+    assert_eq!(told(&text), 0);
+    let halves = text.replace("bf16", "f16");
+    assert_eq!(told(&halves), 1, "{:?}", notes(&halves));
+}
+
 /// What an assembler says of the largest tiles: nothing is spilled, and no product waits for another
 /// that it does not need.
 #[test]

@@ -40,6 +40,7 @@ mod tiles;
 
 use super::{Off, Staging, Step, ahead, layouts, open, threads::Team};
 use roles::Share;
+use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::verify;
 use tessera_layout::Layout;
@@ -74,7 +75,13 @@ pub fn stage(
     let func = &match staging.profile {
         Profile::Strict => func.clone(),
         _ => {
-            let (freed, _) = crate::free_reference(func);
+            let (freed, told) = crate::free_reference(func);
+            // Loops that follow each other are left for one and the same reason.
+            let mut whys = BTreeSet::new();
+            for (loc, why) in told.into_iter().filter(|(_, why)| whys.insert(why.clone())) {
+                let why = format!("a running softmax takes its maximum in every turn: {why}");
+                notes.push(Diagnostic::new(Code::N_NOT_PIPELINED, why).at(loc));
+            }
             crate::relax::relax(freed.as_ref().unwrap_or(func))
         }
     };

@@ -55,9 +55,9 @@ impl Scalars<'_> {
         self.emit(|e| smooth::tanh_below(e.val(y, Ty::F32), times).reg())
     }
 
-    /// The same of any `y`, within 2^-21 times `times`; `asks`: by the unit for exponentials alone.
-    pub fn tanh_any(&mut self, y: Reg, asks: bool, times: f64) -> Reg {
-        self.emit(|e| smooth::tanh_any(e.val(y, Ty::F32), asks, times).reg())
+    /// The same of any `y`, within 2^-21.8 times `times`.
+    pub fn tanh_any(&mut self, y: Reg, times: f64) -> Reg {
+        self.emit(|e| smooth::tanh_any(e.val(y, Ty::F32), times).reg())
     }
 
     /// What brings numbers, which are multiplied by a factor before, to the units that a tanh of many

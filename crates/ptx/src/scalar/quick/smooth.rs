@@ -56,15 +56,11 @@ pub fn tanh_below(y: Val<'_>, times: f64) -> Val<'_> {
 /// `1 / (1 + e)` from 0 to 1; relative error 2^-9.2 (tools/fit.py INVERSE).
 const INVERSE: [f64; 4] = [0.9982644, -0.94276506, 0.66540444, -0.22176568];
 
-/// A number times tanh, of any `y` in units of [`TANH_SMALL`], within 2^-21 times the number. `asks`: whether
-/// the unit for exponentials is asked twice, for the inverse too. Else that is a polynomial and one step of
-/// the third order, of `2 / (1 + e^-2|x|) - 1` with the sign of x.
-pub fn tanh_any(y: Val<'_>, asks: bool, times: f64) -> Val<'_> {
-    let by = TANH_EXPONENT * TANH_SMALL / 2.0;
-    if asks {
-        return tanh_far(y, y.c(by), times);
-    }
-    let e = (y.abs() * -by).approx(Alu::Ex2Approx);
+/// A number times tanh, of any `y` in units of [`TANH_SMALL`], within 2^-21.8 times the number:
+/// `2 / (1 + e^-2|x|) - 1` with the sign of x. The inverse is a polynomial with one step of the third order:
+/// the unit for exponentials, which inverses come from too, is asked once.
+pub fn tanh_any(y: Val<'_>, times: f64) -> Val<'_> {
+    let e = (y.abs() * (-0.5 * TANH_EXPONENT * TANH_SMALL)).approx(Alu::Ex2Approx);
     let near = e.horner(&INVERSE);
     let off = (-(e + 1.0)).fma(near, 1.0);
     let inverse = near.fma(off.fma(off, off), near);

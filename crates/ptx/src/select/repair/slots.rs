@@ -14,9 +14,6 @@ use tessera_ir::Value;
 /// The most places that have code of their own.
 const MOST: usize = 4;
 
-/// What a warp asked of each place of a row: by the row's distance from the thread's first one.
-pub type Votes = BTreeMap<u32, Reg>;
-
 impl Select<'_> {
     /// The registers of a tile by the place of their row; of words where two elements have one.
     pub fn row_places(
@@ -37,31 +34,12 @@ impl Select<'_> {
         Some(out)
     }
 
-    /// Whether a condition holds in the warp, for each place of a row.
-    pub fn votes_of(&mut self, bad: Value) -> Votes {
+    /// The registers of a condition by the place of their row, where places are few.
+    pub fn rows_apart(&mut self, bad: Value) -> BTreeMap<u32, BTreeSet<Reg>> {
         let regs = self.regs(bad);
-        let places = self.row_places(bad, &regs, false).unwrap_or_default();
-        let places = match places.len() {
-            1..=MOST => places,
-            _ => BTreeMap::from([(0, (0..regs.len()).collect())]),
-        };
-        places
-            .into_iter()
-            .map(|(row, of)| {
-                let own: BTreeSet<Reg> = of.iter().map(|&i| regs[i]).collect();
-                let any = self.or_all(own);
-                let d = self.asm.reg(Class::Pred);
-                let p = Guardless { reg: any, negated: false };
-                self.asm.emit(Inst::Vote { kind: Vote::Any, d, p, mask: Opnd::Int(-1) });
-                (row, d)
-            })
-            .collect()
-    }
-
-    pub fn or_all(&mut self, regs: impl IntoIterator<Item = Reg>) -> Reg {
-        let mut regs = regs.into_iter();
-        let first = regs.next().expect("a tile has elements");
-        regs.fold(first, |any, r| self.asm.int(Alu::Or, Ty::Pred, &[any.into(), r.into()]))
+        let places = self.row_places(bad, &regs, false).filter(|p| p.len() <= MOST);
+        let own = |of: Vec<usize>| of.into_iter().map(|i| regs[i]).collect();
+        places.into_iter().flatten().map(|(row, of)| (row, own(of))).collect()
     }
 }
 
