@@ -418,10 +418,11 @@ impl Select<'_> {
     }
 
     /// What a distance becomes by the swizzle, where that does not depend on the thread: bytes that share no
-    /// bit go through it each on its own. Roles that multiply have no register to spare for each distance,
-    /// from the head of their code to the end of a tile; one instruction makes it where it is used.
+    /// bit go through it each on its own. Three warpgroups that multiply have no register to spare for each
+    /// distance, from the head of their code to the end of a tile; one instruction makes it where it is
+    /// used. Two have, and the assembler then places their sums and weights better.
     fn swizzled_apart(&self, shared: &Shared, through: u32) -> Option<u32> {
-        let s = shared.swizzle.filter(|_| through != 0 && self.crew.role.is_some())?;
+        let s = shared.swizzle.filter(|_| through != 0 && self.crew.number_of.is_some())?;
         let (strides, panel) = shared.strides();
         let clean = strides.iter().chain([&panel]).all(|s| s.is_power_of_two());
         let low = ((1u32 << s.bits) - 1) << s.base;
