@@ -121,7 +121,7 @@ fn slope(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> f64 {
     let of = |i: usize| slope(func, op.operands[i], on, fuel);
     let most = || (0..op.operands.len()).map(|i| of(i).abs()).fold(0.0, f64::max);
     let constant = |i: usize| {
-        let value = func.def(op.operands[i]).and_then(|d| d.attr("value")?.as_int());
+        let value = op.operands.get(i).and_then(|&v| func.def(v)?.attr("value")?.as_int());
         value.map(|n| n as f64)
     };
     let StagedOp::Tile(TileOp::Ew(f)) = op.code else { return most() };
@@ -227,7 +227,8 @@ fn trend(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> Trend {
     };
     let op = &func.ops[id];
     let of = |i: usize| trend(func, op.operands[i], on, fuel);
-    let constant = |i: usize| func.def(op.operands[i]).and_then(|d| d.attr("value")?.as_int());
+    let constant =
+        |i: usize| op.operands.get(i).and_then(|&v| func.def(v)?.attr("value")?.as_int());
     // Times a number: up with it, or down where that is below 0.
     let times = |t: Trend, n: Option<i64>| match n {
         Some(n) if n >= 0 => t,
