@@ -14,7 +14,7 @@ from .gemm import finished, summed
 #: All of a first search, compiling included.
 BUDGET_MS = 10_000
 #: Sides of the result's tile, and elements of ``K`` in a turn. The tiles that a choice by shape takes come first.
-TILES = ((128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (64, 128), (64, 64))
+TILES = ((128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (64, 128), (64, 64), (64, 32), (64, 16))
 PRODUCTS = [dict(BM=bm, BN=bn, BK=bk) for bk in (64, 32, 128) for bm, bn in TILES]
 #: Queries and keys of a block, and whether a row keeps its reference (see `op.flash_attention`).
 BLOCKS = [
