@@ -47,8 +47,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::graph::{
-        Calls, Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute, dim_value,
-        safetensors_load, safetensors_save,
+        Calls, Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute,
+        dim_value, safetensors_load, safetensors_save,
     };
     #[pymodule_export]
     use crate::kernel::{Compiled, Kernel};
