@@ -167,7 +167,10 @@ def _is_dense(x: Array) -> bool:
 def _row_major(array: Any, wanted: tuple) -> numpy.ndarray:
     made = to_numpy(array)
     if made.dtype != wanted[2]:
-        made = made.astype(wanted[2])
+        try:
+            made = made.astype(wanted[2])
+        except OverflowError:  # of Python's numbers, which have no end
+            raise fail("E_ARGUMENT", f"expected numbers that {wanted[2]} holds, got {array}", "give a float, or a smaller number") from None
     return made if made.flags.c_contiguous else numpy.ascontiguousarray(made).reshape(made.shape)
 
 

@@ -155,3 +155,8 @@ def test_functions_of_numpy_on_traced_values():
     for got, right in zip(both(x), wanted, strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-6)
     assert ts.jit(lambda t: t * np.ndim(t) + np.shape(t)[0])(x).tolist() == (x + 4).tolist()
+
+
+def test_whole_numbers_that_are_too_large():
+    error = refused(ts.TesseraError, "expected numbers that int64 holds, got 1180591620717411303424", ts.jit(lambda x: x * 2), 2**70)
+    assert "a float" in error.help
