@@ -184,6 +184,8 @@ def _parameter(w: Any, x: Tracer, name: str) -> Tracer:
 def groupnorm(x: Any, groups: int, scale: Any = None, shift: Any = None, eps: float = 1e-5) -> Any:
     """Normalised over groups of channels of [batch, channels, …]."""
     x, dtype = _up(x)
+    if isinstance(groups, int) and groups < 1:
+        raise fail("E_ARGUMENT", f"expected `groups` above 0, got {groups}")
     if x.ndim < 2 or x.shape[1] % groups:
         raise fail("E_SHAPE_MISMATCH", f"expected {groups} groups to divide the channels of {p.show(x.shape)}")
     parts = p.reshape(x, [x.shape[0], groups, -1])
@@ -203,7 +205,7 @@ def instancenorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5
     x = as_tracer(x)
     if x.ndim < 2:
         raise fail("E_SHAPE_MISMATCH", f"expected [batch, channels, …], got {p.show(x.shape)}")
-    return groupnorm(x, x.shape[1], scale, shift, eps)
+    return groupnorm(x, x.shape[1] or 1, scale, shift, eps)
 
 
 @eager
@@ -231,6 +233,8 @@ def batchnorm(x: Any, scale: Any = None, shift: Any = None, mean: Any = None, va
 def weightnorm(v: Any, g: Any) -> Any:
     """g * v / |v|, with one length ``g`` for each position along the first axis."""
     x, dtype = _up(v)
+    if x.ndim < 1:
+        raise fail("E_SHAPE_MISMATCH", f"expected one axis or more, got {p.show(x.shape)}")
     length = xp.sqrt(xp.sum(x * x, tuple(range(1, x.ndim)), keepdims=True))
     return _down(x * (p.reshape(g, [x.shape[0]] + [1] * (x.ndim - 1)) / length), dtype)
 

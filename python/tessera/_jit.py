@@ -13,7 +13,7 @@ import numpy
 from . import _core, _tree
 from ._declared import annotations_of, extents, types_of
 from ._dims import Sizes, bare
-from ._errors import TesseraWarning
+from ._errors import TesseraError, TesseraWarning
 from ._execute import Runner, compiles, device_of, on_device, ordinal_of
 from ._profile import PROFILES, current as profile_now
 from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, tracing
@@ -157,17 +157,22 @@ class Jitted:
         return self if owner is None else functools.partial(self, owner)
 
     def _split(self, args: tuple, kwargs: dict) -> tuple[Any, list, Any, Any]:
-        fixed_args = {i % len(args): args[i % len(args)] for i in self._nums if args}
+        # A static argument that has a default may be left out.
+        fixed_args = {i % len(args): args[i] for i in self._nums if -len(args) <= i < len(args)}
         fixed_names = {k: kwargs[k] for k in self._names if k in kwargs}
         moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
         rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
         leaves, form = _tree.flatten((moving, rest))
-        fixed = (tuple(sorted(fixed_args.items())), tuple(sorted(fixed_names.items())))
+        fixed = (tuple((i, _told_apart(v)) for i, v in sorted(fixed_args.items())),
+                 tuple((k, _told_apart(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
         try:
             key = (form, tuple(map(_signature, leaves)), fixed, for_device(leaves, self._options["target"]))
             hash(key)
+        except TesseraError:
+            raise
         except TypeError:
-            bad = next((v for v in [*fixed_args.values(), *fixed_names.values(), *leaves] if not is_array(v) and _unhashable(v)), None)
+            given = [*fixed_args.values(), *fixed_names.values(), *(v for v in leaves if not is_array(v))]
+            bad = next(filter(_unhashable, given), None)
             raise fail(
                 "E_ARGUMENT",
                 f"expected arguments that are arrays or can be compared, got {type(bad).__name__}",
@@ -252,7 +257,7 @@ class Jitted:
         """Why the function was traced again, each time."""
         return list(self._why)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if current() is not None:
             # Inside of a trace: a part of it.
             return self._fn(*args, **kwargs)
@@ -279,7 +284,7 @@ class Jitted:
         if bad := [n for n in nums if not -len(args) <= n < len(args)]:
             raise fail("E_ARGUMENT", f"expected `donate_argnums` to be places of the {len(args)} arguments, got {bad[0]}")
         wanted = {n % len(args) for n in nums if args}
-        fixed = {n % len(args) for n in self._nums if args}
+        fixed = {n % len(args) for n in self._nums if -len(args) <= n < len(args)}
         out, at = set(), 0
         for i, a in enumerate(args):
             count = 1 if i in fixed else len(_tree.flatten(a)[0])
@@ -335,6 +340,11 @@ class Jitted:
         self._forms.clear()
         self._recorded.clear()
         self._calls.clear()
+
+
+def _told_apart(v: Any) -> Any:
+    """What is equal may be of another type, and zeros have signs."""
+    return type(v), v.hex() if type(v) is float else v
 
 
 def _unhashable(v: Any) -> bool:
@@ -491,7 +501,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else (type(v), v) for v, a in zip(leaves, arrays, strict=True)), for_device(leaves, None))
+            key = (form, tuple(aval(v) if a else _told_apart(v) for v, a in zip(leaves, arrays, strict=True)), for_device(leaves, None))
             found = cache.get(key)
         except TypeError:
             key, found = None, None

@@ -68,6 +68,8 @@ def info_nce_loss(queries: Any, keys: Any, temperature: float = 0.1, *, reductio
     q, k = _rows((queries, "queries"), (keys, "keys"))
     if q.ndim != 2:
         raise fail("E_SHAPE_MISMATCH", f"expected rows of [rows, size], got {p.show(q.shape)}")
+    if isinstance(temperature, (int, float)) and not temperature > 0:
+        raise fail("E_ARGUMENT", f"expected `temperature` above 0, got {temperature}")
     q, k = (x * xp.rsqrt(xp.sum(x * x, -1, keepdims=True) + 1e-12) for x in (q, k))
     log_p = log_softmax(q @ k.T * (1.0 / temperature), -1)
     own = p.iota(log_p.shape, 0) == p.iota(log_p.shape, 1)
@@ -89,7 +91,9 @@ def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = 
         )
     if is_float(labels._dtype):
         raise fail("E_TYPE", f"expected labels to be integers, got {labels._dtype}")
-    (batch, steps, _), most = x.shape, labels.shape[1]
+    (batch, steps, classes), most = x.shape, labels.shape[1]
+    if isinstance(blank, int) and isinstance(classes, int) and not 0 <= blank < classes:
+        raise fail("E_ARGUMENT", f"expected `blank` to be one of {classes} classes, got {blank}")
     labels = p.cast(labels, "i64")
     blanks = xp.full((batch, most), blank, dtype="i64")
     # Blank, label, blank, …, blank.
@@ -101,7 +105,8 @@ def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = 
     differ = xp.logical_and(said[:, 2:] != blank, said[:, 2:] != said[:, :-2]) if places > 2 else None
     skips = start if differ is None else xp.concat([start, differ], axis=1)
     index = p.broadcast_to(p.reshape(said, [batch, 1, places]), (batch, steps, places))
-    heard = p.transpose(xp.take_along_axis(x, index, axis=-1), [1, 0, 2])
+    # What cannot be said at all counts as what can hardly be: differences of infinities are no numbers.
+    heard = p.transpose(xp.maximum(xp.take_along_axis(x, index, axis=-1), _NEVER), [1, 0, 2])
     count = xp.full((batch,), steps, dtype="i64") if lengths is None else p.cast(lengths, "i64")
     labelled = xp.full((batch,), most, dtype="i64") if label_lengths is None else p.cast(label_lengths, "i64")
 

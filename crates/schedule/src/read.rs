@@ -110,15 +110,20 @@ fn step(func: &Func<Schedule>, id: OpId) -> String {
 }
 
 /// Memory, with the part of it and its type where it is one.
-fn memory(func: &Func<Schedule>, v: Value) -> String {
-    match func.def(v).filter(|op| op.code == SchedOp::View) {
-        None => shown(func, v),
-        Some(op) => {
-            let at: Vec<String> = op.group("at").iter().map(|&v| shown(func, v)).collect();
-            let place = Attr::Dict(op.attrs.clone());
-            format!("{}[{}]{place}: {}", memory(func, op.operands[0]), at.join(", "), func.ty(v))
-        }
+fn memory(func: &Func<Schedule>, mut v: Value) -> String {
+    let mut parts = Vec::new();
+    while let Some(op) = func.def(v)
+        && op.code == SchedOp::View
+        && let Some(&of) = op.operands.first()
+    {
+        let at: Vec<String> = op.group("at").iter().map(|&v| shown(func, v)).collect();
+        let place = Attr::Dict(op.attrs.clone());
+        parts.push(format!("[{}]{place}: {}", at.join(", "), func.ty(v)));
+        v = of;
     }
+    parts.push(shown(func, v));
+    parts.reverse();
+    parts.concat()
 }
 
 #[cfg(test)]
@@ -139,6 +144,25 @@ mod tests {
         let (kernel, found) = pinned(&text, "plan").unwrap();
         assert_eq!(kernel, "k");
         assert_eq!(Attr::Dict(found).to_string(), "{BM = 64, num_warps = 8, off = [rotate]}");
+    }
+
+    #[test]
+    fn parts_of_nothing_and_of_many_parts_are_read() {
+        let part = "sched.view %x : view<[n], f32, read>\n";
+        let nothing = plan(&format!(
+            "  %m = {}  sched.launch %m {{kernel = @k, grid = [n], backend = ptx}}\n",
+            part.replace(" %x", "")
+        ));
+        let told = kept(&nothing, "plan").unwrap_err();
+        assert!(told.iter().any(|e| e.message.contains("operand")), "{told}");
+        let mut many = format!("  %v0 = {part}");
+        for i in 1..5_000 {
+            many += &format!("  %v{i} = {}", part.replace("%x", &format!("%v{}", i - 1)));
+        }
+        many += "  sched.launch %v4999 {kernel = @k, grid = [8], backend = ptx}\n";
+        if let Err(told) = kept(&plan(&many).replace("[n], f32", "[8], f32"), "plan") {
+            panic!("{}", told.iter().next().map_or("", |e| &e.message));
+        }
     }
 
     #[test]

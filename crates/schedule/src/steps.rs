@@ -217,10 +217,12 @@ pub(crate) fn shown(func: &Func<Schedule>, v: Value) -> String {
 
 /// The memory that a value is, or is a part of.
 pub(crate) fn whole(func: &Func<Schedule>, mut v: Value) -> Value {
+    // A part of nothing is the verifier's to refuse.
     while let Some(op) = func.def(v)
         && op.code == SchedOp::View
+        && let Some(&of) = op.operands.first()
     {
-        v = op.operands[0];
+        v = of;
     }
     v
 }

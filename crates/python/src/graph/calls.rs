@@ -66,10 +66,12 @@ pub struct Calls {
     names: Vec<String>,
 }
 
-/// The leaves of a call: addresses, in order; numbers have memory here.
+/// The leaves of a call: addresses, in order; numbers have memory here, and arrays are held: whoever else
+/// runs meanwhile may take them out of what they came in.
 struct Leaves {
     at: Vec<*mut u8>,
     numbers: Vec<u64>,
+    arrays: Vec<Py<PyAny>>,
 }
 
 impl Form {
@@ -110,7 +112,8 @@ impl Form {
         let mut named = Vec::new();
         for key in dict.keys().iter() {
             let Ok(key) = key.cast_into_exact::<PyString>() else { return Ok(None) };
-            named.push((key.to_str()?.to_owned(), key));
+            let Ok(name) = key.to_str() else { return Ok(None) };
+            named.push((name.to_owned(), key.clone()));
         }
         // As Python sorts text: by code points, which is the order of UTF-8's bytes.
         named.sort_by(|a, b| a.0.cmp(&b.0));
@@ -169,7 +172,10 @@ impl Form {
                 }
                 let head = head(value);
                 let same = head.dtype.is(dtype) && head.dims == &dims[..] && head.row_major;
-                same.then(|| leaves.at.push(head.data))
+                same.then(|| {
+                    leaves.at.push(head.data);
+                    leaves.arrays.push(value.clone().unbind());
+                })
             }
             Form::Tuple(all) => {
                 let tuple = value.cast_exact::<PyTuple>().ok()?;
@@ -383,6 +389,7 @@ impl Calls {
             let mut leaves = Leaves {
                 at: Vec::with_capacity(known.inputs.len()),
                 numbers: Vec::with_capacity(known.inputs.len()),
+                arrays: Vec::with_capacity(known.inputs.len()),
             };
             let same = known.profile == profile
                 && known.args.matches(args, &mut leaves).is_some()
@@ -402,7 +409,10 @@ impl Calls {
 impl Calls {
     fn args(&self, args: &Bound<'_, PyTuple>) -> PyResult<Option<Form>> {
         let count = args.len() as isize;
-        let is_fixed = |at: usize| self.places.iter().any(|p| p.rem_euclid(count) == at as isize);
+        let is_fixed = |at: usize| {
+            let at = at as isize;
+            self.places.iter().any(|&p| p == at || p + count == at)
+        };
         let one = |(at, value): (usize, Bound<'_, PyAny>)| match is_fixed(at) {
             // Only what is compared in a moment; of a tree of such, Python makes a key.
             true if !value.is_none() => Ok(Form::same(&value)),
