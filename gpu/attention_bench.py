@@ -1,11 +1,12 @@
 """Attention beside the best of PyTorch's cuDNN and FlashAttention backends, in one process. See docs/perf/attention.md.
 
-    PYTHONPATH=build/gpu python3 gpu/attention_bench.py --rounds 12
+    PYTHONPATH=build/gpu python3 gpu/attention_bench.py --rounds 30
     PYTHONPATH=build/gpu python3 gpu/attention_bench.py --only "hd128 causal" --free off
 
-Single launches alternate in random order with the second-level cache flushed before each (flush), then each runs back to
-back for some milliseconds (burst). Results are held against float64 before anything is timed. Of variants that no peer has,
-the peer is what the line says.
+Single launches alternate in random order with the second-level cache flushed before each, put on the stream while the
+device still sleeps, so that no host is timed (flush: the median of the rounds' ratios and the interval that holds it with
+95%); then each runs back to back for some milliseconds, in turns (burst: medians). Results are held against float64 before
+anything is timed. Of variants that no peer has, the peer is what the line says.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -27,7 +29,13 @@ import tessera as ts
 from gpu import documents, kept, kernels, op_works
 from gpu.device import Cuda
 from gpu.run import commit
+from gpu.stats import median
 from gpu.stats import ratio as paired
+
+#: Clocks that the device sleeps before each launch: longer than the host takes to put one on its stream.
+LEAD = 300_000
+#: How often each runs back to back.
+BURSTS = 5
 
 
 def works():
@@ -113,25 +121,19 @@ def library(kind, q, k, v, causal):
     return call
 
 
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-
-def once(call):
+def burst_of(call, alone):
+    """Seconds of a call among calls that follow each other for 20 ms; `alone` is how long one takes by itself."""
+    count = max(1, int(20e-3 / alone))
     begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
     begin.record()
-    call()
+    for _ in range(count):
+        call()
     end.record()
     torch.cuda.synchronize()
-    return begin.elapsed_time(end)
+    return begin.elapsed_time(end) * 1e-3 / count
 
 
-def many(call, milliseconds):
-    count = max(1, int(20 / milliseconds))
-    return once(lambda: [call() for _ in range(count)]) / count
-
-
-def run(name, shape, causal, more, asked, options, flush):
+def run(name, shape, causal, more, asked, options, timer):
     q, k, v = inputs(shape, more)
     keywords = {n: more[n] for n in ("window", "score_mod") if n in more}
     calls = {}
@@ -167,44 +169,43 @@ def run(name, shape, causal, more, asked, options, flush):
     if not errors["ours"] < 6e-3 and "score_mod" not in more:
         print(f"{name}: WRONG, relative error {errors['ours']:.2e}")
         return
-    times = {what: [] for what in calls}
-    for _ in range(options.rounds):
-        for what in random.sample(list(calls), len(calls)):
-            flush.zero_()
-            times[what].append(once(calls[what]))
+    times = dict(zip(calls, timer.samples([lambda _, call=call: call() for call in calls.values()], options.rounds)))
     alone = {what: median(t) for what, t in times.items()}
-    burst = {what: many(calls[what], alone[what]) for what in calls}
+    bursts = {what: [] for what in calls}
+    for _ in range(BURSTS):
+        for what in random.sample(list(calls), len(calls)):
+            bursts[what].append(burst_of(calls[what], alone[what]))
+    burst = {what: median(t) for what, t in bursts.items()}
     peers = [what for what in calls if not what.startswith("ours")]
-    pairs = sorted(min(times[p][i] for p in peers) / times["ours"][i] for i in range(options.rounds))
-    low, high = pairs[len(pairs) // 8], pairs[-1 - len(pairs) // 8]
+    best = min(peers, key=alone.__getitem__)
+    flushed = paired(times["ours"], times[best])
     b, h, _, sq, sk, d = shape
     flops = 4 * b * h * sq * sk * d * (0.5 if causal else 1.0)
     if "documents" in more:
         flops = 4 * b * h * documents.pairs(of) * d
-    ratio = [min(t[p] for p in peers) / t["ours"] for t in (alone, burst)]
-    shown = "  ".join(f"{what} {flops / alone[what] / 1e9:.0f}/{flops / burst[what] / 1e9:.0f}" for what in calls)
+    together = min(burst[p] for p in peers) / burst["ours"]
+    shown = "  ".join(f"{what} {flops / alone[what] / 1e12:.0f}/{flops / burst[what] / 1e12:.0f}" for what in calls)
     if options.ledger and "ours" in times:
-        best = min(peers, key=alone.__getitem__)
-        seconds = {what: [1e-3 * t for t in times[what]] for what in ("ours", best)}
-        row = {**paired(seconds["ours"], seconds[best]), "clock": "events"}
-        row |= {f"{who}_us": [round(1e6 * t, 2) for t in seconds[what]] for who, what in (("ours", "ours"), ("peer", best))}
+        row = {**flushed, "clock": "events"}
+        row |= {f"{who}_us": [round(1e6 * t, 2) for t in times[what]] for who, what in (("ours", "ours"), ("peer", best))}
         said = {"causal": causal, "window": more.get("window"), "cap": "score_mod" in more}
         said |= {"std": int(more.get("std", 1)), "ramp": bool(more.get("ramp"))}
         if told := options.keeper.try_to_keep(options.ledger, op_works.attention(*shape, "bf16", **said), {best: row}):
             print(f"  no row for the ledger: {told}")
-    print(f"{name:40s} {ratio[0]:.3f} [{low:.3f}, {high:.3f}] burst {ratio[1]:.3f} asked {asked}  TFLOP/s {shown}  err {errors['ours']:.1e}", flush=True)
+    seen = "{ratio:.3f} [{low:.3f}, {high:.3f}]".format(**flushed)
+    print(f"{name:40s} {seen} burst {together:.3f} asked {asked}  TFLOP/s {shown}  err {errors['ours']:.1e}", flush=True)
     for off in options.off:
         left = f"ours (without {off})"
         if left not in times:
             continue
-        gain = sorted(a / b for a, b in zip(times[left], times["ours"]))
+        gain = paired(times["ours"], times[left])
         wrong = "" if errors[left] < 6e-3 or "score_mod" in more else f"  WRONG, relative error {errors[left]:.2e}"
-        print(f"  {off:24s} gives {median(gain):.3f} [{gain[len(gain) // 8]:.3f}, {gain[-1 - len(gain) // 8]:.3f}]{wrong}", flush=True)
+        print(f"  {off:24s} gives {gain['ratio']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]{wrong}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--free", default="auto", help="auto, on, off, with commas between: the reference of the softmax")
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="also makes rows of the ledger, and puts them into this file")
@@ -216,11 +217,11 @@ def main():
     torch.manual_seed(1)
     device = Cuda()
     options.keeper = kept.Keeper(device, 1, {**device.describe(), "commit": options.commit or commit()})
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    timer = device.timer(rng=np.random.default_rng(1), write=True, lead=LEAD)
     print(torch.cuda.get_device_name())
     for work in works():
         if re.search(options.only, work[0]):
-            run(*work, options, flush)
+            run(*work, options, timer)
 
 
 if __name__ == "__main__":
