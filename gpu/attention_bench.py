@@ -189,7 +189,7 @@ def run(name, shape, causal, more, asked, options, timer):
         row = {**flushed, "clock": "events"}
         row |= {f"{who}_us": [round(1e6 * t, 2) for t in times[what]] for who, what in (("ours", "ours"), ("peer", best))}
         said = {"causal": causal, "window": more.get("window"), "cap": "score_mod" in more}
-        said |= {"std": int(more.get("std", 1)), "ramp": bool(more.get("ramp"))}
+        said |= {"std": int(more.get("std", 1)), "ramp": bool(more.get("ramp")), "documents": more.get("documents", 0)}
         if told := options.keeper.try_to_keep(options.ledger, op_works.attention(*shape, "bf16", **said), {best: row}):
             print(f"  no row for the ledger: {told}")
     seen = "{ratio:.3f} [{low:.3f}, {high:.3f}]".format(**flushed)

@@ -6,10 +6,7 @@ import torch
 
 import tessera as ts
 
-
-@ts.func
-def same_document(b, h, q, k, documents):
-    return documents[q] == documents[k]
+from .kernels import same_document
 
 
 @functools.lru_cache(maxsize=None)

@@ -7,6 +7,8 @@ PyTorch's alike: products wrap around, and shifts are masked because those of si
 
 import hashlib
 
+import numpy as np
+
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
@@ -30,8 +32,10 @@ def values(places, seed, name, kind):
     `bell` is the sum of four uniform numbers, much like a normal one, with a deviation of 1.15; `positive` is the same
     about 4, so that no part of a sum goes unnoticed; `bell4` and `bell16` are as many times as wide; `integers` are -3 to 3,
     and `units` -1 to 1. `queries D` and `keys D S` are bells with a first element of `D` that makes scores grow with every
-    128 of `S` keys: by 40 powers of two where D is 128.
+    128 of `S` keys: by 40 powers of two where D is 128. `documents N S` is in which of N documents each of `S` tokens is.
     """
+    if kind.startswith("documents "):
+        return sum((places >= cut) + 0 * places for cut in _cuts(seed, name, *map(int, kind.split()[1:])))
     bits = words(places, seed, name)
     if kind in WHOLE:
         most = WHOLE[kind]
@@ -49,9 +53,15 @@ def values(places, seed, name, kind):
     return found
 
 
+def _cuts(seed, name, count, length):
+    """Where documents begin, but the first: places that differ, by chance."""
+    drawn = words(np.arange(64 * count, dtype=np.int64), seed, f"{name}, cuts") % (length - 1) + 1
+    return list(dict.fromkeys(drawn.tolist()))[: count - 1]
+
+
 #: Kinds whose sums are exact, and the greatest number of each.
 WHOLE = {"integers": 3, "units": 1}
 
 
 def scale(kind):
-    return 1.0 if kind in WHOLE else {"bell4": 2.0**13, "bell16": 2.0**11}.get(kind, 2.0**15)
+    return 1.0 if kind in WHOLE or kind.startswith("documents ") else {"bell4": 2.0**13, "bell16": 2.0**11}.get(kind, 2.0**15)

@@ -44,6 +44,11 @@ def soft_cap(s, b, h, q, k):
     return 30.0 * ts.tile.tanh(s / 30.0)
 
 
+@ts.func
+def same_document(b, h, q, k, documents):
+    return documents[q] == documents[k]
+
+
 @ts.kernel
 def add_three(
     a: ts.Tensor["n", ts.f32], b: ts.Tensor["n", ts.f32], c: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]

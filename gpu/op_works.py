@@ -73,7 +73,7 @@ def matmul(M, N, K, dtype, a="row", b="row", mode="", epilogue=False):
 CAP, CAP_LOSS = 30.0, 30.0 * 2.0**-10
 
 
-def _attention(shape, causal, window, cap, xp, inputs, rows, columns):
+def _attention(shape, causal, window, cap, documents, xp, inputs, rows, columns):
     _, H, HK, Sq, Sk, D = shape
     scale, offset = 1 / math.sqrt(D), Sk - Sq
     parts = []
@@ -91,6 +91,9 @@ def _attention(shape, causal, window, cap, xp, inputs, rows, columns):
         if causal or window:
             low = -window if window else -Sk
             s = xp.seen(s, lambda i, j: (j - i - first - offset <= 0) & (j - i - first - offset > low))
+        if documents:
+            of = inputs.at("documents", [0])[0]
+            s = xp.seen(s, lambda i, j: of[first + i] == of[j])
         weights = xp.exp(s - xp.max(s))
         weights = weights / xp.sum(weights)
         # Weights are rounded to bf16 before they are multiplied.
@@ -111,8 +114,9 @@ def _by_head(rows, Sq):
     return runs
 
 
-def attention(B, H, HK, Sq, Sk, D, dtype, causal=False, window=None, cap=False, std=1, ramp=False):
-    """`ts.op.flash_attention`. Inputs are bells `std` times as wide, or with `ramp` scores grow all the way."""
+def attention(B, H, HK, Sq, Sk, D, dtype, causal=False, window=None, cap=False, std=1, ramp=False, documents=0):
+    """`ts.op.flash_attention`. Inputs are bells `std` times as wide, or with `ramp` scores grow all the way; with `documents`
+    tokens see those of their own alone; which blocks are left is found out too, and is not timed."""
     shape = (B, H, HK, Sq, Sk, D)
     bell = {1: "bell", 4: "bell4", 16: "bell16"}[std]
     kinds = (f"queries {D}", f"keys {D} {Sk}") if ramp else (bell, bell)
@@ -120,17 +124,23 @@ def attention(B, H, HK, Sq, Sk, D, dtype, causal=False, window=None, cap=False, 
         "Q": Declared((B, H, Sq, D), dtype, kinds[0]), "K": Declared((B, HK, Sk, D), dtype, kinds[1]),
         "V": Declared((B, HK, Sk, D), dtype, "bell"), "O": Declared((B, H, Sq, D), dtype),
     }  # fmt: skip
+    if documents:
+        arrays["documents"] = Declared((Sk,), "int32", f"documents {documents} {Sk}")
     more = {"window": window} if window else {}
     more |= {"score_mod": kernels.soft_cap} if cap else {}
 
     def call(given):
+        if documents:
+            mask = ts.bind(kernels.same_document, documents=given["documents"])
+            blocks = inspect.unwrap(ts.op.block_mask)(mask, given["Q"], given["K"], given["V"])
+            return inspect.unwrap(ts.op.flash_attention)(given["Q"], given["K"], given["V"], mask_mod=blocks)
         return inspect.unwrap(ts.op.flash_attention)(given["Q"], given["K"], given["V"], causal=causal, **more)
 
     return Work(
-        "attention", shape, dtype, arrays, "O", _steps(arrays, call), functools.partial(_attention, shape, causal, window, cap),
+        "attention", shape, dtype, arrays, "O", _steps(arrays, call), functools.partial(_attention, shape, causal, window, cap, documents),
         bytes=sum(x.bytes for x in arrays.values()), flops=4 * B * H * Sq * Sk * D // (2 if causal else 1), grid=(B * H * Sq, D),
         row_cost=2 * Sk * D, call=call, approximate=True,
-        more={"causal": causal, "window": window, "cap": cap, "std": std, "ramp": ramp},
+        more={"causal": causal, "window": window, "cap": cap, "std": std, "ramp": ramp} | ({"documents": documents} if documents else {}),
     )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def operations():
         op_works.matmul(64, 64, 64, "tf32", b="column"),
         op_works.attention(1, 2, 1, 40, 70, 64, "bf16", causal=True), op_works.attention(2, 2, 2, 33, 33, 32, "bf16", window=8, causal=True),
         op_works.attention(1, 1, 1, 64, 300, 128, "bf16", ramp=True), op_works.attention(1, 1, 1, 64, 128, 64, "bf16", cap=True),
-        op_works.attention(1, 1, 1, 64, 128, 64, "bf16", std=16),
+        op_works.attention(1, 2, 2, 300, 300, 64, "bf16", documents=4), op_works.attention(1, 1, 1, 64, 128, 64, "bf16", std=16),
     ]  # fmt: skip
     return [keeper.row(work, {}) for work in small]
 
