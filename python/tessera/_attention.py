@@ -38,6 +38,8 @@ class Asked:
     mask: Func | None = None
     changes: int = -1
     masks: int = -1
+    #: Whether rows may keep a reference of their own; see `ts.op.flash_attention`.
+    free: bool = True
 
     def given(self, arrays: tuple[Tracer, ...]) -> dict[str, Any]:
         """What its kernels take, besides q, k and v."""
@@ -122,7 +124,7 @@ def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
     made = call(
         kernels.forward, (), {
             "Q": q, "K": k, "V": v, **asked.given(arrays), "changes": max(asked.changes, 0), "keep": True,
-            "positive": asked.scale > 0, "BM": BM, "BN": BN,
+            "positive": asked.scale > 0, "BM": BM, "BN": BN, "free_reference": asked.free,
         }, None, {"O": ((B, H, Sq, DV), q._dtype), "LSE": ((B, H, Sq), "f32")},
     )  # fmt: skip
     return list(made)

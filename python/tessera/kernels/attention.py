@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Sequence
 
 import tessera as ts
 
@@ -219,27 +219,30 @@ class Sight:
 
 
 def sight(causal: Any, window: Any, Sq: int, Sk: int) -> Sight:
-    if causal not in (False, True, "top_left", "bottom_right"):
-        got = f"{causal!r}"
+    plain = isinstance(causal, (bool, int, str)) or getattr(causal, "shape", None) == ()
+    if not plain or causal not in (False, True, "top_left", "bottom_right"):
+        got = checks.said(causal)
         raise _core.error("E_ARGUMENT", f'`causal`: expected True, False or "top_left", got {got}', "leave it out for none")
     offset = 0 if causal == "top_left" else Sk - Sq
     left: int | None = None
     right: int | None = 0 if causal else None
     if window is not None:
         pair = isinstance(window, (tuple, list)) and len(window) == 2
-        sides = list(window) if pair else [window, window]
-        if any(side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 0) for side in sides) or (
-            not pair and not window
-        ):
+        given = list(window) if pair else [window, window]
+        sides = [None if side is None else checks.whole(side) for side in given]
+        wrong = any(found is None or found < 0 for side, found in zip(given, sides) if side is not None)
+        if wrong or (not pair and not sides[0]):
             help = "an int w are the last w keys, or those less than w away; a pair is (left, right)"
-            raise _core.error("E_ARGUMENT", f"`window`: expected a positive int or a pair of ints, got {window!r}", help)
-        if pair:
-            left = sides[0]
-            right = sides[1] if right is None else right
-        else:
-            left = window - 1
-            right = window - 1 if right is None else right
+            raise _core.error("E_ARGUMENT", f"`window`: expected a positive int or a pair of ints, got {checks.said(window)}", help)
+        # Beyond all queries and keys there is nothing to see.
+        left, reach = (None if side is None else min(side - (not pair), Sq + Sk) for side in sides)
+        right = reach if right is None else right
     return Sight(None if left is None else offset - left, None if right is None else offset + right)
+
+
+def scaled(scale: Any, D: int) -> float:
+    """What scores are multiplied by."""
+    return 1.0 / math.sqrt(D) if scale is None else checks.number(scale, "scale")
 
 
 @dataclass(frozen=True)
@@ -364,21 +367,44 @@ def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
         raise _core.error("E_SHAPE_MISMATCH", f"expected q, k and v of rank 4, or all of rank 3, got {shapes}", help)
     kinds = [arrays.dtype_of(x) for x in (q, k, v)]
     if len(set(kinds)) > 1:
-        got = ", ".join(map(str, kinds))
-        raise _core.error("E_TYPE", f"expected q, k and v of one dtype, got {got}", "convert some of them first")
+        raise _core.error(*of_one_dtype(kinds))
     turned = layout == "bshd" and rank == 4
     if rank == 3:
         q, k, v = (x.reshape(1, *x.shape) if arrays.strides(x) else x for x in (q, k, v))
     elif turned:
         q, k, v = (arrays.permuted(x, (0, 2, 1, 3)) for x in (q, k, v))
-    (B, H, _, D), (KB, HK, Sk, KD), (VB, VH, VS, _) = q.shape, k.shape, v.shape
-    if KB != B or VB != B or (VH, VS) != (HK, Sk) or KD != D:
-        help = "k and v have one batch, heads and length, q and k one head dim"
-        raise _core.error("E_SHAPE_MISMATCH", f"expected shapes that fit together, got {shapes}", help)
-    if not HK or H % HK:
-        help = "each head of k and v serves as many heads of q"
-        raise _core.error("E_SHAPE_MISMATCH", f"expected heads of q in multiples of {HK}, the heads of k, got {H}", help)
+    if wrong := unfit(q.shape, k.shape, v.shape, shapes):
+        raise _core.error("E_SHAPE_MISMATCH", *wrong)
     return Shaped(q, k, v, rank, turned, shapes)
+
+
+def of_one_dtype(kinds: Sequence[Any]) -> tuple[str, str, str]:
+    """The error of arrays that have several dtypes."""
+    got = ", ".join(map(str, kinds))
+    return "E_TYPE", f"expected q, k and v of one dtype, got {got}", "convert some of them first"
+
+
+def unfit(q: Sequence[int], k: Sequence[int], v: Sequence[int], shapes: str) -> tuple[str, str] | None:
+    """What is wrong with shapes ``(B, H, S, D)``, which came as ``shapes``, and what to do."""
+    (B, H, _, D), (KB, HK, Sk, KD), (VB, VH, VS, _) = q, k, v
+    got = f"the shapes of q, k and v are {shapes}"
+    if KB != B or VB != B:
+        return f"expected q, k and v of one batch, got {B}, {KB} and {VB}", got
+    if VH != HK or VS != Sk:
+        return f"expected k and v of one number of heads and one length, got {HK} and {VH} heads of {Sk} and {VS} keys", got
+    if KD != D:
+        return f"expected q and k of one head dim, got {D} and {KD}", got
+    if H % HK if HK else H:
+        return f"expected heads of q in multiples of {HK}, the heads of k, got {H}", f"each head of k and v serves as many of q; {got}"
+    if not D:
+        return "expected heads of q and k of at least one element, got none", got
+    return None
+
+
+def exact(free: Any) -> None:
+    if free is not None and not isinstance(free, bool):
+        got = checks.said(free)
+        raise _core.error("E_TYPE", f"expected `free_reference` to be True, False or None, got {got}", "leave it out")
 
 
 def attend(
@@ -386,11 +412,12 @@ def attend(
     tile: Any, free: bool | None,
 ) -> Any:  # fmt: skip
     given = shaped(q, k, v, layout)
-    if free is not None and not isinstance(free, bool):
-        raise _core.error("E_TYPE", f"expected `free_reference` to be True, False or None, got {free!r}", "leave it out")
+    exact(free)
+    return_lse = checks.flag(return_lse, "return_lse")
     B, H, Sq, Sk, D, DV = given.extents
     blocks = mask_mod if isinstance(mask_mod, BlockMask) else None
-    measured = tile == "tune"
+    measured = isinstance(tile, str) and tile == "tune"
+    wanted = scaled(scale, D)
     if blocks is None:
         seen = sight(causal, window, Sq, Sk)
         mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
@@ -403,16 +430,15 @@ def attend(
     q, k, v, turned = given.q, given.k, given.v, given.turned
     of = arrays.dtype_of(q)
     shape = (B, Sq, H, DV) if turned else (B, H, Sq, DV)
-    out = arrays.empty(shape, of, q)
+    # Nothing to see: zeros, of which nothing is computed.
+    out = arrays.empty(shape, of, q) if Sk else arrays.full(shape, 0.0, of, q)
     o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
     # Where nobody wants it: one number, which lies alike for all shapes, so that all have one code.
-    lse = arrays.empty((B, H, Sq) if return_lse else (), ts.f32, q)
+    kept = (B, H, Sq) if return_lse else ()
+    lse = arrays.empty(kept, ts.f32, q) if Sk else arrays.full(kept, -math.inf, ts.f32, q)
     lse = arrays.expand(lse, (B, H, Sq)) if not return_lse and arrays.size(o) else lse
-    if arrays.size(out):
-        if Sk == 0:
-            raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {given.shapes}")
+    if arrays.size(out) and Sk:
         filled = (extra + [q, q])[:2] + (more + [q, q])[:2]
-        wanted = 1.0 / math.sqrt(D) if scale is None else float(scale)
         rest = (
             *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
             len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse,
