@@ -113,6 +113,18 @@ def _sizes(x: Tracer) -> int:
     return 2 if x._dtype in ("f16", "bf16") else 4
 
 
+def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
+    """Heads with zeros behind them, as wide as matrix units of a device take them, forward and backward."""
+    from .kernels.attention import widths
+
+    D, DV = widths(q.shape[-1], v.shape[-1], _sizes(q), int(_on_device()))
+
+    def wide(x: Tracer, width: int) -> Tracer:
+        return p.pad(x, [0] * 4, [0, 0, 0, width - x.shape[-1]]) if width else x
+
+    return wide(q, D), wide(k, D), wide(v, DV)
+
+
 def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
     from .kernels import attention as kernels
 
@@ -120,7 +132,7 @@ def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
     edged = (asked.lowest is not None) + (asked.highest is not None)
     # The logarithms of the sums are kept: no generation of devices has tiles of its own for that.
-    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged)
+    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged, low=asked.lowest is not None)
     made = call(
         kernels.forward, (), {
             "Q": q, "K": k, "V": v, **asked.given(arrays), "changes": max(asked.changes, 0), "keep": True,

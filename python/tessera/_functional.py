@@ -458,8 +458,10 @@ def _by_kernels(arrays: list[Tracer], scale: Any, seen: Any, mask: Any, bias: An
     asked = kernels.Asked(scale, seen.lowest, seen.highest, scores, mask_of, *counts, free is not False)
     if reason := kernels.unlike(asked, changes, q):
         return kernels.told(reason)
-    made = kernels.attend((q, k, v, *changes, *masks), asked)
-    return tuple(p.reshape(x, x.shape[1:]) for x in made) if flat else made
+    out, lse = kernels.attend((*kernels.widened(q, k, v), *changes, *masks), asked)
+    if out.shape[-1] != v.shape[-1]:
+        out = p.slice_(out, [0] * 4, [*out.shape[:-1], v.shape[-1]], [1] * 4)
+    return tuple(p.reshape(x, x.shape[1:]) for x in (out, lse)) if flat else (out, lse)
 
 
 # Convolution and pooling

@@ -366,3 +366,25 @@ def test_a_function_that_was_pickled_is_bound():
     x = arrays(np.random.default_rng(10), 1, 2, 2, 20, 20, 16, 16)
     got = ts.op.flash_attention(*x, score_mod=ts.bind(again, slopes=slopes))
     assert (got == ts.op.flash_attention(*x, score_mod=ts.bind(alibi, slopes=slopes))).all()
+
+
+def test_the_reference_that_is_asked_for_is_that_of_all_candidates(tmp_path, monkeypatch):
+    from tessera.kernels import tuned
+
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    q, k, v = arrays(np.random.default_rng(11), 1, 1, 1, 40, 40, 16, 16)
+    ts.op.flash_attention(q, k, v, tile="tune", free_reference=False)
+    report = tuned.attention_of(False).tuning_report()
+    assert report.rows and all("free_reference=False" in row.config for row in report.rows)
+
+
+def test_the_reference_is_handed_on_inside_of_a_trace(monkeypatch):
+    from tessera import _attention
+
+    seen = []
+    call = _attention.call
+    monkeypatch.setattr(_attention, "call", lambda kernel, args, values, *rest: seen.append(values) or call(kernel, args, values, *rest))
+    q, k, v = arrays(np.random.default_rng(12), 1, 1, 1, 256, 256, 16, 16)
+    for free in (None, True, False):
+        ts.jit(lambda *a: ts.op.flash_attention(*a, free_reference=free)).trace(q, k, v)  # noqa: B023
+    assert [values["free_reference"] for values in seen if "BM" in values and "free_reference" in values] == [True, True, False]
