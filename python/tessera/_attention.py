@@ -38,6 +38,8 @@ class Asked:
     mask: Func | None = None
     changes: int = -1
     masks: int = -1
+    #: Whether rows may keep a reference of their own; see `ts.op.flash_attention`.
+    free: bool = True
 
     def given(self, arrays: tuple[Tracer, ...]) -> dict[str, Any]:
         """What its kernels take, besides q, k and v."""
@@ -111,6 +113,18 @@ def _sizes(x: Tracer) -> int:
     return 2 if x._dtype in ("f16", "bf16") else 4
 
 
+def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
+    """Heads with zeros behind them, as wide as matrix units of a device take them, forward and backward."""
+    from .kernels.attention import widths
+
+    D, DV = widths(q.shape[-1], v.shape[-1], _sizes(q), int(_on_device()))
+
+    def wide(x: Tracer, width: int) -> Tracer:
+        return p.pad(x, [0] * 4, [0, 0, 0, width - x.shape[-1]]) if width else x
+
+    return wide(q, D), wide(k, D), wide(v, DV)
+
+
 def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
     from .kernels import attention as kernels
 
@@ -118,11 +132,11 @@ def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
     edged = (asked.lowest is not None) + (asked.highest is not None)
     # The logarithms of the sums are kept: no generation of devices has tiles of its own for that.
-    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged)
+    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged, low=asked.lowest is not None)
     made = call(
         kernels.forward, (), {
             "Q": q, "K": k, "V": v, **asked.given(arrays), "changes": max(asked.changes, 0), "keep": True,
-            "positive": asked.scale > 0, "BM": BM, "BN": BN,
+            "positive": asked.scale > 0, "BM": BM, "BN": BN, "free_reference": asked.free,
         }, None, {"O": ((B, H, Sq, DV), q._dtype), "LSE": ((B, H, Sq), "f32")},
     )  # fmt: skip
     return list(made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -49,6 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TesseraError as e:
         print(e, file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # Whoever reads has enough (`| head`). What is left to write goes nowhere, also when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as e:
+        print(f"error: {e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)
+        return 2
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _core
 from ._kernel import KernelFn, caller_scope, make
-from ._schedule import given
+from ._schedule import caller, given
 from ._tuning import options as tuning_options
 
 
@@ -67,18 +67,17 @@ class KernelDecorator:
         ``"p90_ms"``, what nine launches of ten keep. See ``docs/tuning.md``.
         """
         if (space is None) == (configs is None):
-            raise _core.error("E_ARGUMENT", "expected one of `space=` and `configs=`", "write `space=dict(BM=[64, 128])`")
+            raise _core.error("E_ARGUMENT", "expected one of `space=` and `configs=`", "write `space=dict(BM=[64, 128])`", *caller())
         if space is not None:
             _check_space(space)
             candidates = [dict(zip(space, values)) for values in itertools.product(*space.values())]
         else:
-            candidates = [dict(c) for c in configs or ()]
+            candidates = _checked(configs)
         if not candidates:
-            raise _core.error("E_TUNE_SPACE_EMPTY", "the autotuning space has no candidate", "give every name a value")
+            raise _core.error("E_TUNE_SPACE_EMPTY", "the autotuning space has no candidate", "give every name a value", *caller())
         how = tuning_options(key, budget_ms, metric, cache)
         options = dict(candidates=candidates, lanes=lanes, target=target, source=source, require=require, tuning=how)
         return lambda fn: make(fn, caller_scope(1), **options)
-
 
     def schedule(self, schedule: Any = None, /, **fields: Any) -> Callable[[Any], KernelFn]:
         """Pins how a kernel runs: ``@ts.kernel.schedule(BM=128, warps=8, stages=4)``, or a `Schedule`, or its text.
@@ -101,7 +100,18 @@ def _check_space(space: object) -> None:
     for name, values in rows:
         if not isinstance(name, str) or isinstance(values, str) or not isinstance(values, Sequence):
             what = space if name is None else f"{name}={values!r}"
-            raise _core.error("E_ARGUMENT", f"expected a list of values for each name in `space=`, got {what}", "write `space=dict(BM=[64, 128])`")
+            help = "write `space=dict(BM=[64, 128])`"
+            raise _core.error("E_ARGUMENT", f"expected a list of values for each name in `space=`, got {what}", help, *caller())
+
+
+def _checked(configs: Any) -> list[dict[str, Any]]:
+    """Whole candidates, as they are given."""
+    listed = isinstance(configs, Sequence) and not isinstance(configs, str)
+    for one in configs if listed else [configs]:
+        if not listed or not isinstance(one, Mapping) or not all(isinstance(name, str) for name in one):
+            help = "write `configs=[dict(BM=64), dict(BM=128)]`"
+            raise _core.error("E_ARGUMENT", f"expected a list of dicts in `configs=`, got {one!r}", help, *caller())
+    return [dict(c) for c in configs]
 
 
 def _lanes(lanes: int | None, tile: int | tuple[int, ...] | None) -> int | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
-import inspect
 from typing import Any, Callable
 
 from . import _core
 from ._api import outside
 from ._capture import captures_of
+from ._placed import placed
 from ._source import Source, source_of
 
 # While a function's captures are being found, a path back to it is recursion.
@@ -30,6 +31,12 @@ class Func:
     @property
     def name(self) -> str:
         return self.source.name
+
+    @property
+    def parameters(self) -> list[str]:
+        """Their names, of the source: one that was pickled has nothing else."""
+        found = next(node for node in ast.walk(ast.parse(self.source.text)) if isinstance(node, ast.FunctionDef))
+        return [a.arg for a in (*found.args.posonlyargs, *found.args.args)]
 
     @property
     def handle(self) -> Any:
@@ -87,6 +94,7 @@ class Bound:
         return f"<tessera func {self.function.name} with {', '.join(self.arrays)}>"
 
 
+@placed
 def bind(function: Any, **arrays: Any) -> Bound:
     """A function for an operation of the library that also reads arrays: ``ts.bind(add_bias, bias=bias)``.
 
@@ -96,7 +104,11 @@ def bind(function: Any, **arrays: Any) -> Bound:
     if not isinstance(function, Func):
         got = type(function).__name__
         raise _core.error("E_ARGUMENT", f"expected a `@ts.func`, got a {got}", "decorate it: `@ts.func`")
-    names = list(inspect.signature(function._fn).parameters) if function._fn is not None else []
+    for name, value in arrays.items():
+        if isinstance(value, (bool, int, float, str)) or getattr(value, "shape", None) == ():
+            help = f"numbers are part of the function: give `{name}` a default, or hand over an array of one and read `{name}[0]`"
+            raise _core.error("E_ARGUMENT", f"`{name}`: expected an array, got the single value {value!r}", help)
+    names = function.parameters
     last = names[len(names) - len(arrays) :] if arrays else []
     if set(last) != set(arrays):
         got, wanted = ", ".join(arrays), ", ".join(last)

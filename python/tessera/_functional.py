@@ -371,41 +371,40 @@ def one_hot(indices: Any, classes: int, dtype: Any = "f32") -> Any:
 @eager
 def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | None = None, mask: Any = None,
               bias: Any = None, window: Any = None, layout: str = "bhsd", return_lse: bool = False, score_mod: Any = None,
-              mask_mod: Any = None) -> Any:  # fmt: skip
+              mask_mod: Any = None, free_reference: bool | None = None) -> Any:  # fmt: skip
     """softmax(q kᵀ · scale) v. ``mask`` is true where a key counts; causal aligns to the end of the keys unless it is
     ``"top_left"``. Fewer heads of ``k`` and ``v`` are shared. Rows wholly masked give zeros. ``score_mod`` and ``mask_mod`` are
     functions of tiles, as for `ts.op.flash_attention`."""
     from . import _attention as kernels
-    from .kernels.attention import sight
+    from .kernels.attention import scaled, sight, unfit
 
     q, k, v = (as_tracer(t) for t in (q, k, v))
-    if layout == "bshd":
+    shapes = f"{p.show(q.shape)}, {p.show(k.shape)} and {p.show(v.shape)}"
+    if q.ndim not in (3, 4) or k.ndim != q.ndim or v.ndim != q.ndim:
+        raise fail("E_SHAPE_MISMATCH", f"attention: expected q, k and v of rank 4, or all of rank 3, got {shapes}")
+    turned = layout == "bshd" and q.ndim == 4
+    if turned:
         q, k, v = (p.transpose(t, [0, 2, 1, 3]) for t in (q, k, v))
-    if q.ndim not in (3, 4) or k.ndim != q.ndim or k.shape[-1] != q.shape[-1] or v.shape[-2] != k.shape[-2]:
-        raise fail(
-            "E_SHAPE_MISMATCH",
-            f"attention: expected q [.., q, d], k [.., k, d] and v [.., k, e], got {p.show(q.shape)}, {p.show(k.shape)} and {p.show(v.shape)}",
-        )
-    if q.ndim == 4 and k.shape[1] != q.shape[1]:
-        share = q.shape[1] // k.shape[1] if k.shape[1] else 0
-        if not share or share * k.shape[1] != q.shape[1]:
-            raise fail("E_SHAPE_MISMATCH", f"attention: expected heads of keys to divide {q.shape[1]}, got {k.shape[1]}")
+    if wrong := unfit(*([1] * (4 - t.ndim) + list(t.shape) for t in (q, k, v)), shapes):
+        raise fail("E_SHAPE_MISMATCH", f"attention: {wrong[0]}", wrong[1])
     n, m = q.shape[-2], k.shape[-2]
     seen = sight(causal, window, n, m)
+    scale = scale if isinstance(scale, Tracer) else scaled(scale, q.shape[-1])
     functions = (*_function(score_mod, "score_mod"), *_function(mask_mod, "mask_mod"))
-    made = _by_kernels([q, k, v], scale, seen, mask, bias, functions)
+    made = _by_kernels([q, k, v], scale, seen, mask, bias, functions, free_reference)
     if made is not None:
         out, lse = made
-        out = p.transpose(out, [0, 2, 1, 3]) if layout == "bshd" else out
+        out = p.transpose(out, [0, 2, 1, 3]) if turned else out
         return (out, lse) if return_lse else out
-    if q.ndim == 4 and k.shape[1] != q.shape[1]:
-        share = q.shape[1] // k.shape[1]
-        k, v = xp.repeat(k, share, 1), xp.repeat(v, share, 1)
+    heads = q.ndim - 3
+    if k.shape[heads] != q.shape[heads]:
+        share = q.shape[heads] // k.shape[heads]
+        k, v = xp.repeat(k, share, heads), xp.repeat(v, share, heads)
     dtype = q._dtype
     wide = "f32" if dtype in _LOW else dtype
     batch = list(range(q.ndim - 2))
     s = p.dot(q, k, ([q.ndim - 1], [k.ndim - 1]), (batch, batch), out=wide)
-    s = s * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    s = s * scale
     if bias is not None:
         s = s + p.cast(bias, wide)
     scores, changes, mask_of, masks = functions
@@ -420,7 +419,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
         s = _on_scores(kernels.masked, s, mask_of, masks)
     w = softmax(s, -1, safe=True)
     out = p.dot(p.cast(w, dtype), v, ([w.ndim - 1], [v.ndim - 2]), (batch, batch))
-    if layout == "bshd":
+    if turned:
         out = p.transpose(out, [0, 2, 1, 3])
     return (out, logsumexp(s, -1)) if return_lse else out
 
@@ -440,7 +439,7 @@ def _on_scores(how: Any, s: Tracer, function: Any, given: list) -> Tracer:
     return p.reshape(how(p.reshape(s, [1, *s.shape]) if s.ndim == 3 else s, function, given), s.shape)
 
 
-def _by_kernels(arrays: list[Tracer], scale: Any, seen: Any, mask: Any, bias: Any, functions: tuple) -> Any:
+def _by_kernels(arrays: list[Tracer], scale: Any, seen: Any, mask: Any, bias: Any, functions: tuple, free: bool | None) -> Any:
     """The result and the sums by kernels; None where it has to be a composition, or is better one."""
     from . import _attention as kernels
 
@@ -455,13 +454,14 @@ def _by_kernels(arrays: list[Tracer], scale: Any, seen: Any, mask: Any, bias: An
     if reason := kernels.refused(q, k, v):
         return kernels.told(reason)
     scores, changes, mask_of, masks = functions
-    wanted = 1.0 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
     counts = (len(changes) if scores is not None else -1, len(masks) if mask_of is not None else -1)
-    asked = kernels.Asked(wanted, seen.lowest, seen.highest, scores, mask_of, *counts)
+    asked = kernels.Asked(scale, seen.lowest, seen.highest, scores, mask_of, *counts, free is not False)
     if reason := kernels.unlike(asked, changes, q):
         return kernels.told(reason)
-    made = kernels.attend((q, k, v, *changes, *masks), asked)
-    return tuple(p.reshape(x, x.shape[1:]) for x in made) if flat else made
+    out, lse = kernels.attend((*kernels.widened(q, k, v), *changes, *masks), asked)
+    if out.shape[-1] != v.shape[-1]:
+        out = p.slice_(out, [0] * 4, [*out.shape[:-1], v.shape[-1]], [1] * 4)
+    return tuple(p.reshape(x, x.shape[1:]) for x in (out, lse)) if flat else (out, lse)
 
 
 # Convolution and pooling

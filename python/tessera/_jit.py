@@ -45,8 +45,14 @@ class Traced:
                 else:
                     given.append(leaf)
             args, kwargs = _tree.unflatten(form, given)
-            result = fn(*args, **kwargs)
+            result = _called(fn, args, kwargs)
             out, self.form = _tree.flatten(result)
+            if any(isinstance(v, Tracer) for v in _tree.fixed_in(self.form)):
+                raise fail(
+                    "E_TYPE",
+                    f"expected `{name}` to return traced values as values, got one as the key of a dict or as a static field",
+                    "return it beside the others: a key must be known while tracing",
+                )
             for path, value in zip(_tree.paths(result), out, strict=True):
                 if not is_array(value) and value is not None:
                     raise fail(
@@ -163,8 +169,8 @@ class Jitted:
         moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
         rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
         leaves, form = _tree.flatten((moving, rest))
-        fixed = (tuple((i, _told_apart(v)) for i, v in sorted(fixed_args.items())),
-                 tuple((k, _told_apart(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
+        fixed = (tuple((i, _tree.told_apart(v)) for i, v in sorted(fixed_args.items())),
+                 tuple((k, _tree.told_apart(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
         try:
             key = (form, tuple(map(_signature, leaves)), fixed, for_device(leaves, self._options["target"]))
             hash(key)
@@ -342,9 +348,15 @@ class Jitted:
         self._calls.clear()
 
 
-def _told_apart(v: Any) -> Any:
-    """What is equal may be of another type, and zeros have signs."""
-    return type(v), v.hex() if type(v) is float else v
+def _called(fn: Callable, args: Any, kwargs: Any) -> Any:
+    """Calls a function while it is traced. Where NumPy tells of our error in its own words (`y[0] = x`), ours is raised."""
+    try:
+        return fn(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, TesseraError) or not isinstance(error.__cause__, TesseraError):
+            raise
+        found = error.__cause__
+    raise found
 
 
 def _unhashable(v: Any) -> bool:
@@ -501,7 +513,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else _told_apart(v) for v, a in zip(leaves, arrays, strict=True)), for_device(leaves, None))
+            key = (form, tuple(aval(v) if a else _tree.told_apart(v) for v, a in zip(leaves, arrays, strict=True)), for_device(leaves, None))
             found = cache.get(key)
         except TypeError:
             key, found = None, None

@@ -79,6 +79,21 @@ def flash_attention(
     mask_mod: Any = None, return_lse: bool = False, *, is_causal: Any = None, layout: str = "bhsd", tile: Any = None,
     free_reference: bool | None = None,
 ) -> Any:  # fmt: skip
+    from .kernels import attention as kernels, checks
+
+    # What is refused of arrays in memory is refused here; tiles are the compiler's choice.
     causal = causal if is_causal is None else is_causal
-    return F.attention(q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=return_lse,
-                       score_mod=score_mod, mask_mod=mask_mod)  # fmt: skip
+    checks.word(layout, ("bhsd", "bshd"), "layout")
+    if not (isinstance(tile, str) and tile == "tune"):
+        checks.pair(tile, "tile")
+    kernels.exact(free_reference)
+    q, k, v = (as_tracer(x) for x in (q, k, v))
+    kinds = [x._dtype for x in (q, k, v)]
+    if len(set(kinds)) > 1:
+        raise fail(*kernels.of_one_dtype(kinds))
+    if not is_float(kinds[0]):
+        raise fail("E_TYPE", f"expected q, k and v of a float dtype, got {kinds[0]}", "convert them first")
+    return F.attention(
+        q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=checks.flag(return_lse, "return_lse"),
+        score_mod=score_mod, mask_mod=mask_mod, free_reference=free_reference,
+    )  # fmt: skip

@@ -82,8 +82,32 @@ def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | Non
         inner = [f for f in fields if not f.metadata.get("static")]
         fixed = tuple((f.name, getattr(tree, f.name)) for f in fields if f.metadata.get("static"))
         names = tuple(f.name for f in inner)
-        return kind, (names, fixed), [getattr(tree, n) for n in names], lambda: [f".{n}" for n in names]
+        return kind, (names, fixed, told_apart(tuple(value for _, value in fixed))), [getattr(tree, n) for n in names], lambda: [f".{n}" for n in names]
     return None
+
+
+def told_apart(value: Any) -> Any:
+    """What two values differ in that are equal: they may be of other types, also inside of tuples and dataclasses, and zeros
+    have signs."""
+    if type(value) is float:
+        return float, value.hex()
+    if type(value) is tuple:
+        return tuple, tuple([told_apart(v) for v in value])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # Beside what the class itself says of equality.
+        return type(value), value, tuple([told_apart(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare])
+    return type(value), value
+
+
+def fixed_in(form: TreeDef) -> Iterable[Any]:
+    """What a form holds beside leaves: the keys of dicts, and static fields."""
+    if form.kind is not None and form.kind not in _REGISTERED:
+        if issubclass(form.kind, dict):
+            yield from form.meta
+        elif form.meta is not None and dataclasses.is_dataclass(form.kind):
+            yield from (value for _, value in form.meta[1])
+    for child in form.children:
+        yield from fixed_in(child)
 
 
 def flatten(tree: Any) -> tuple[list, TreeDef]:
@@ -150,7 +174,7 @@ def _unflatten(form: TreeDef, leaves: Any) -> Any:
         return kind(*children) if hasattr(kind, "_fields") else tuple(children)
     if issubclass(kind, list):
         return children
-    names, fixed = meta
+    names, fixed, _ = meta
     return kind(**dict(zip(names, children, strict=True)), **dict(fixed))
 
 

@@ -6,6 +6,8 @@ import argparse
 import importlib.util
 import json
 import os
+import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -62,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 def tune(options: argparse.Namespace) -> int:
     from ._cli import Failure, _value, kernel_of
 
-    kernel = kernel_of(_file(options.kernel))
+    kernel = _of_module(options.kernel) or kernel_of(options.kernel)
     given = [*options.values, *(part for text in options.shape for part in text.split(",") if part)]
     values = dict(_value(item) for item in given)
     dtypes = {name: dtype(str(value)) for name, value in map(_value, options.dtype)}
@@ -90,16 +92,29 @@ def list_records(as_json: bool) -> int:
     return 0
 
 
-def _file(text: str) -> str:
-    """``MODULE:KERNEL`` with the module's file in its place."""
+def _of_module(text: str) -> KernelFn | None:
+    """The kernel that ``MODULE:KERNEL`` names; none where no module is called so."""
+    from ._cli import Failure
+
     place, colon, name = text.rpartition(":")
     if not colon or not place or os.path.exists(place) or place.endswith(".py"):
-        return text
+        return None
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
     try:
         found = importlib.util.find_spec(place)
     except (ImportError, ValueError):
         found = None
-    return text if found is None or not found.origin else f"{found.origin}:{name}"
+    if found is None:
+        return None
+    try:
+        module = importlib.import_module(place)
+    except Exception:
+        raise Failure(f"{place} could not be imported:\n{traceback.format_exc()}") from None
+    kernels = {key: value for key, value in vars(module).items() if isinstance(value, KernelFn)}
+    if name not in kernels:
+        raise Failure(f"{place} has no kernel `{name}`. Its kernels: {', '.join(kernels) or 'none'}")
+    return kernels[name]
 
 
 def arguments_for(
@@ -127,6 +142,9 @@ def arguments_for(
                 out[name] = 1
             else:
                 raise failure(f"expected a value for `{name}`: give {name}=VALUE")
+    strange = [name for name in dtypes if name not in {param[0] for param in kernel.spec.params if param[1] == "tensor"}]
+    if strange:
+        raise failure(f"expected an array of `{kernel.name}` in --dtype, got `{strange[0]}`")
     unused = [name for name in values if name not in used]
     if unused:
         raise failure(f"expected a dim, number or constant of `{kernel.name}`, got `{unused[0]}`")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import numbers
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,22 +12,32 @@ from pathlib import Path
 from typing import Any
 
 from . import _core
+from ._schedule import caller
 
 #: What a kernel without options has: the choice depends on all dims, nothing is measured by itself, the median counts,
 #: and records are kept with all others.
 DEFAULTS: tuple[list[str] | None, float | None, str, str | None] = (None, None, "latency_ms", None)
 
+#: What counts of a candidate's times: the median, or what nine of ten keep.
+METRICS = ("latency_ms", "p90_ms")
+
 
 def options(key: Sequence[str] | None, budget_ms: float | None, metric: str, cache: Any) -> tuple:
     """The options of ``@ts.kernel.autotune`` as the compiler takes them."""
-    if isinstance(key, str) or (key is not None and not all(isinstance(name, str) for name in key)):
-        raise _core.error("E_ARGUMENT", f"expected a list of dims in `key=`, got {key!r}", 'write `key=["M", "N"]`')
-    number = isinstance(budget_ms, (int, float)) and not isinstance(budget_ms, bool)
+    listed = isinstance(key, (list, tuple, set, frozenset)) and all(isinstance(name, str) for name in key)
+    if key is not None and not listed:
+        raise _core.error("E_ARGUMENT", f"expected a list of dims in `key=`, got {key!r}", 'write `key=["M", "N"]`', *caller())
+    number = isinstance(budget_ms, numbers.Real) and not isinstance(budget_ms, bool)
     if budget_ms is not None and not (number and 0 < budget_ms < math.inf):
-        raise _core.error("E_ARGUMENT", f"expected milliseconds above 0 in `budget_ms=`, got {budget_ms!r}", "write `budget_ms=2000`")
-    if not isinstance(metric, str):
-        raise _core.error("E_ARGUMENT", f"expected the name of a metric in `metric=`, got {metric!r}", 'write `metric="latency_ms"`')
-    where = None if cache is None else str(Path(cache).absolute())
+        what = f"expected milliseconds above 0 in `budget_ms=`, got {budget_ms!r}"
+        raise _core.error("E_ARGUMENT", what, "write `budget_ms=2000`", *caller())
+    if metric not in METRICS:
+        what = f"expected a metric in `metric=` ({', '.join(METRICS)}), got {metric!r}"
+        raise _core.error("E_ARGUMENT", what, 'write `metric="latency_ms"`', *caller())
+    if cache is not None and not isinstance(cache, (str, os.PathLike)):
+        what = f"expected a directory in `cache=`, got {cache!r}"
+        raise _core.error("E_ARGUMENT", what, "leave it out for the one of all kernels", *caller())
+    where = None if cache is None else str(Path(os.fspath(cache)).absolute())
     return None if key is None else list(key), None if budget_ms is None else float(budget_ms), metric, where
 
 

@@ -156,8 +156,8 @@ def flash_attention(
     ``mask_mod(b, h, q, k)`` one that says which keys are seen; ``ts.bind(f, bias=array)`` hands them arrays. A mask visits all
     blocks of keys that the other options leave; what `block_mask` makes of one visits only those in which something is seen.
 
-    Inside of ``ts.jit`` and the transforms it is the composition of products and a softmax that it stands for, whose scores are
-    stored; so is its gradient. ``score_mod`` and ``mask_mod`` are refused there.
+    Inside of ``ts.jit`` it and its gradient are kernels too, where those can be and are better than the composition of products
+    and a softmax that it stands for; ``.explain()`` says which, and why (``docs/library.md``). Tiles are chosen there.
 
     A row that sees nothing gives zeros. With ``return_lse`` the logarithm of each row's sum of exponentials comes too, in f32:
     ``-inf`` where nothing is seen.
@@ -470,14 +470,16 @@ def gelu_safe(x: Any) -> numpy.ndarray:
     return out.reshape(numpy.shape(x))
 
 
-# Inside of a trace
+# Inside of a trace, and where something is wrong
 
 
-def _make_traceable() -> None:
+def _make_public() -> None:
     from ._op_traced import NAMES, traceable
+    from ._placed import placed
 
-    for name in NAMES:
-        globals()[name] = traceable(globals()[name])
+    for name in __all__:
+        operation = globals()[name]
+        globals()[name] = placed(traceable(operation) if name in NAMES else operation)
 
 
-_make_traceable()
+_make_public()

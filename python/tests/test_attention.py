@@ -195,13 +195,198 @@ X = np.zeros((1, 2, 8, 16), np.float32)
         (lambda: ts.op.flash_attention(X, X, X, layout="sbhd"), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, score_mod=lambda s, b, h, q, k: s), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, score_mod=wrong_shape), "E_SHAPE_MISMATCH"),
-        (lambda: ts.op.flash_attention(X, X[:, :, :0], X[:, :, :0]), "E_SHAPE_MISMATCH"),
+        (lambda: ts.op.flash_attention(X[..., :0], X[..., :0], X), "E_SHAPE_MISMATCH"),
+        (lambda: ts.op.flash_attention(X, X, X, causal=np.ones(2)), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, window=True), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, window=(1.5, 2)), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, scale="x"), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, scale=np.ones(2)), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, scale=[0.5]), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, scale=1j), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, scale=True), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, scale=10**400), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, scale=1e300), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, return_lse="yes"), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, free_reference=1), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, tile="large"), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention("a", "b", "c"), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(*[X.astype(str)] * 3), "E_UNSUPPORTED_DTYPE"),
+        (lambda: ts.op.flash_attention(*[X.astype(">f4")] * 3), "E_LAUNCH_BAD_LAYOUT"),
         (lambda: ts.op.flash_attention(X, X, X, tile=(64,)), "E_ARGUMENT"),
         (lambda: ts.bind(capped, q=X, h=X), "E_ARGUMENT"),
         (lambda: ts.bind(len, q=X), "E_ARGUMENT"),
     ],
 )
-def test_refused(call, code):
+def test_refused_at_the_line_of_the_caller(call, code):
     with pytest.raises(ts.TesseraError) as caught:
         call()
     assert caught.value.code == code, caught.value
+    assert (caught.value.file, caught.value.line) == (__file__, call.__code__.co_firstlineno) or "wrong_shape" in str(caught.value)
+    assert caught.value.help, caught.value
+
+
+def two(f):
+    """An operation on arrays, and the same inside of a trace."""
+    return f, lambda *a: ts.jit(f)(*a)
+
+
+Z = np.zeros((1, 4, 8, 16), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "code", "told"),
+    [
+        ((Z, Z[:, :3], Z[:, :3]), {}, "E_SHAPE_MISMATCH", "heads of q in multiples of 3"),
+        ((Z, Z, Z[:, :2]), {}, "E_SHAPE_MISMATCH", "4 and 2 heads"),
+        ((Z, Z, Z[:, :, :5]), {}, "E_SHAPE_MISMATCH", "of 8 and 5 keys"),
+        ((Z, np.concatenate([Z, Z]), np.concatenate([Z, Z])), {}, "E_SHAPE_MISMATCH", "one batch, got 1, 2 and 2"),
+        ((Z, Z[..., :12], Z), {}, "E_SHAPE_MISMATCH", "one head dim, got 16 and 12"),
+        ((Z, Z, Z[0]), {}, "E_SHAPE_MISMATCH", "rank 4, or all of rank 3"),
+        ((Z[0, 0], Z[0, 0], Z[0, 0]), {}, "E_SHAPE_MISMATCH", "rank 4, or all of rank 3"),
+        ((Z, Z.astype(np.float16), Z), {}, "E_TYPE", "one dtype, got f32, f16, f32"),
+        ((Z.astype(int),) * 3, {}, "E_TYPE", "got i64"),
+        ((Z, Z, Z), {"layout": "sbhd"}, "E_ARGUMENT", "`layout`"),
+        ((Z, Z, Z), {"scale": "x"}, "E_TYPE", "`scale`: expected a number"),
+        ((Z, Z, Z), {"scale": 1j}, "E_TYPE", "`scale`: expected a number"),
+        ((Z, Z, Z), {"scale": 10**400}, "E_ARGUMENT", "`scale`: expected a number in the range of f32"),
+        ((Z, Z, Z), {"window": 0}, "E_ARGUMENT", "`window`"),
+        ((Z, Z, Z), {"tile": (1, 2, 3)}, "E_ARGUMENT", "`tile`"),
+        ((Z, Z, Z), {"free_reference": 3}, "E_TYPE", "`free_reference`"),
+        ((Z, Z, Z), {"return_lse": 3}, "E_TYPE", "`return_lse`"),
+        ((Z, Z, Z), {"score_mod": len}, "E_ARGUMENT", "`score_mod`: expected a `@ts.func`"),
+    ],
+)
+def test_a_trace_refuses_what_the_operation_does(arrays, options, code, told):
+    for call in two(lambda q, k, v: ts.op.flash_attention(q, k, v, **options)):
+        with pytest.raises(ts.TesseraError) as caught:
+            call(*arrays)
+        assert caught.value.code == code and told in caught.value.message, caught.value
+        assert caught.value.file == __file__
+
+
+def test_numbers_of_numpy_are_numbers():
+    q, k, v = arrays(np.random.default_rng(8), 1, 2, 2, 40, 40, 32, 32)
+    for options, same in (
+        ({"scale": np.float32(0.25)}, {"scale": 0.25}),
+        ({"scale": np.array(0.25)}, {"scale": 0.25}),
+        ({"window": np.int64(7)}, {"window": 7}),
+        ({"window": (np.int32(3), 2)}, {"window": (3, 2)}),
+        ({"window": 2**70}, {}),
+        ({"window": (2**63 - 1, 4)}, {"window": (None, 4)}),
+        ({"causal": np.True_}, {"causal": True}),
+        ({"tile": (np.int64(32), 32)}, {"tile": (32, 32)}),
+    ):
+        for call in (ts.op.flash_attention, lambda *a, **o: ts.jit(lambda *a: ts.op.flash_attention(*a, **o))(*a)):
+            assert (call(q, k, v, **options) == call(q, k, v, **same)).all(), options
+
+
+def test_queries_without_keys_and_heads_that_are_none():
+    for call in two(lambda q, k, v: ts.op.flash_attention(q, k, v, causal=True, return_lse=True)):
+        o, lse = call(Z, Z[:, :, :0], Z[:, :, :0])
+        assert o.shape == Z.shape and (np.asarray(o) == 0).all() and (np.asarray(lse) == -np.inf).all() and lse.shape == (1, 4, 8)
+        o, lse = call(Z[:, :0], Z[:, :0], Z[:, :0])
+        assert o.shape == (1, 0, 8, 16) and lse.shape == (1, 0, 8)
+
+
+def test_heads_are_shared_without_a_batch():
+    q, k, v = arrays(np.random.default_rng(9), 1, 4, 2, 30, 20, 16, 16)
+    expected = reference(q, k, v)[0][0]
+    for call in two(lambda q, k, v: ts.op.flash_attention(q, k, v)):
+        close(call(q[0], k[0], v[0]), expected, 1e-5)
+
+
+@ts.func
+def raises(s, b, h, q, k):
+    raise ValueError("no")
+
+
+@ts.func
+def branches(s, b, h, q, k):
+    if s > 0:
+        return s
+    return 2 * s
+
+
+@ts.func
+def returns_early(s, b, h, q, k):
+    if h > 0:
+        return s
+    return 2 * s
+
+
+@ts.func
+def two_of_them(s, b, h, q, k):
+    return s, s
+
+
+@ts.func
+def narrow(s, b, h, q, k):
+    return ts.tile.cast(s, ts.bf16)
+
+
+@ts.func
+def four(s, b, h, q):
+    return s
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "line", "help"),
+    [
+        (wrong_shape, "E_SHAPE_MISMATCH", 2, "at its place"),
+        (raises, "E_SYNTAX", 2, "assignments, calls"),
+        (branches, "E_TYPE", 2, "ts.tile.where"),
+        (returns_early, "E_UNSUPPORTED", 1, "ts.tile.where"),
+        (two_of_them, "E_TYPE", 1, "one tile"),
+        (narrow, "E_TYPE", 2, "ts.tile.cast(x, ts.f32)"),
+        (four, "E_ARGUMENT", 1, "called with 5"),
+        (alibi, "E_ARGUMENT", 1, "ts.bind(alibi, slopes=array)"),
+    ],
+)
+def test_functions_are_told_what_to_do_at_their_lines(function, code, line, help):
+    """And nothing beside the reason is told."""
+    with pytest.raises(ts.TesseraError) as caught:
+        ts.op.flash_attention(X, X, X, score_mod=function)
+    (told,) = caught.value.diagnostics
+    assert (told.code, told.file, told.line) == (code, __file__, function.__wrapped__.__code__.co_firstlineno + line), told
+    assert help in told.help
+
+
+def test_numbers_are_no_arrays_of_a_function():
+    for number in (3.0, 1, np.float32(2), np.array(1.0)):
+        with pytest.raises(ts.TesseraError, match="expected an array, got the single value") as caught:
+            ts.bind(alibi, slopes=number)
+        assert caught.value.code == "E_ARGUMENT" and caught.value.file == __file__
+
+
+def test_a_function_that_was_pickled_is_bound():
+    import pickle
+
+    again = pickle.loads(pickle.dumps(alibi))
+    slopes = np.array([0.5, 0.25], np.float32)
+    x = arrays(np.random.default_rng(10), 1, 2, 2, 20, 20, 16, 16)
+    got = ts.op.flash_attention(*x, score_mod=ts.bind(again, slopes=slopes))
+    assert (got == ts.op.flash_attention(*x, score_mod=ts.bind(alibi, slopes=slopes))).all()
+
+
+def test_the_reference_that_is_asked_for_is_that_of_all_candidates(tmp_path, monkeypatch):
+    from tessera.kernels import tuned
+
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    q, k, v = arrays(np.random.default_rng(11), 1, 1, 1, 40, 40, 16, 16)
+    ts.op.flash_attention(q, k, v, tile="tune", free_reference=False)
+    report = tuned.attention_of(False).tuning_report()
+    assert report.rows and all("free_reference=False" in row.config for row in report.rows)
+
+
+def test_the_reference_is_handed_on_inside_of_a_trace(monkeypatch):
+    from tessera import _attention
+
+    seen = set()
+    call = _attention.call
+    noted = lambda kernel, args, values, *rest: seen.add(values.get("free_reference")) or call(kernel, args, values, *rest)  # noqa: E731
+    monkeypatch.setattr(_attention, "call", noted)
+    q, k, v = arrays(np.random.default_rng(12), 1, 1, 1, 256, 256, 16, 16)
+    for free, wanted in ((None, True), (True, True), (False, False)):
+        seen.clear()
+        ts.jit(lambda *a: ts.op.flash_attention(*a, free_reference=free)).trace(q, k, v)  # noqa: B023
+        assert seen - {None} == {wanted}

@@ -263,3 +263,10 @@ BIG = "9" * 30
 def test_a_wrong_layout_is_told_and_never_a_panic(run, words, code, told):
     status, out, err = run("layout", *words)
     assert (status, out) == (1, "") and err.startswith(f"error[{code}]: expected ") and told in err, err
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    """`tessera doctor | head -1`: whoever reads ends before all is written."""
+    command = f"{sys.executable} -u -m tessera doctor | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith("tessera ") and done.stderr == ""

@@ -281,3 +281,38 @@ def test_arrays_that_are_left_to_a_kernel_come_back_from_a_trace_too():
     assert ts.jit(lambda x: picked(x, i) + 1.0)(x).tolist() == (picked(x, i) + 1.0).tolist() == [3.0, 1.0, 4.0, 2.0]
     w = np.array([1.0, 2.0, 4.0, 8.0], np.float32)
     assert ts.grad(lambda x: ts.xp.sum(picked(x, i) * w))(x).tolist() == [2.0, 8.0, 1.0, 4.0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    w: object
+    n: object = dataclasses.field(metadata={"static": True})
+
+
+def test_static_fields_that_are_equal_and_not_the_same():
+    """1, True and 1.0 are equal, and so are zeros of both signs; what is traced with one of them is not that of another."""
+    f = ts.jit(lambda p: p.w * 0.0 + KINDS.index(repr(p.n)))
+    for n in (1, True, 1.0, 0.0, -0.0, (1, 2.0), (1.0, 2), Fixed(0, 1), Fixed(0, True)):
+        assert f(Fixed(np.ones(1, np.float32), n))[0] == KINDS.index(repr(n))
+    assert len(f.retraces) == len(KINDS) - 1
+
+
+KINDS = [repr(n) for n in (1, True, 1.0, 0.0, -0.0, (1, 2.0), (1.0, 2), Fixed(0, 1), Fixed(0, True))]
+
+
+def test_traced_values_are_no_keys():
+    for f in (lambda x: {x: 1.0}, lambda x: [{"a": {x.sum(): x}}], lambda x: Fixed(x, x.sum())):
+        with pytest.raises(ts.TesseraError, match="as the key of a dict or as a static field") as caught:
+            ts.jit(f)(X)
+        assert caught.value.code == "E_TYPE" and caught.value.help
+
+
+def test_elements_of_numpys_arrays_are_not_assigned():
+    def f(x):
+        y = np.zeros(3, np.float32)
+        y[0] = x.sum()
+        return y
+
+    with pytest.raises(ts.TesseraError, match="known while tracing") as caught:
+        ts.jit(f)(X)
+    assert caught.value.line == f.__code__.co_firstlineno + 2

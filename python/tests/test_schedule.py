@@ -1,7 +1,12 @@
 """Schedules: pinned by the decorator, by fields, as text; and what the compiler chose is in the text. No GPU is needed."""
 
+import inspect
+import json
+import sys
+
 import numpy as np
 import pytest
+from doc_blocks import ROOT
 
 import tessera as ts
 
@@ -147,3 +152,22 @@ def test_text_that_is_none_is_refused():
         ts.Schedule("what is this")
     with pytest.raises(ts.TesseraError, match="expected a schedule or its text, got int"):
         BASE.scheduled(3)
+
+
+@pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window": 100}])
+def test_a_plan_of_attention_that_is_handed_back_gives_the_same_code(mask):
+    """Whose warps that only copy, in several roles, are not among those that compute."""
+    sys.path.append(str(ROOT))
+    from gpu import recipe
+    from gpu.launches import imagined, recorded
+
+    q = imagined((2, 8, 1024, 128), "bf16")
+    with recorded(run=False) as found:
+        inspect.unwrap(ts.op.flash_attention)(q, q, q, **mask)
+    made = found[0].recipe
+    kernel = recipe._made(json.dumps(made.as_dict(), sort_keys=True), "emit")
+    open = {name: value for name, value in made.values().items() if name not in ("num_warps", "num_stages", "free_reference")}
+    first = kernel.jit(target=TARGET, **open)
+    assert first.schedule["warps"] == 8
+    again = kernel.jit(target=TARGET, schedule=first.inspect_ir("schedule"), **open)
+    assert hash_of(again) == hash_of(first) and "wgmma" in again.inspect_ir("target")

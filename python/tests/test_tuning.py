@@ -280,11 +280,20 @@ def test_the_key_says_which_sizes_share_a_choice(records):
 
 @pytest.mark.parametrize("options", [
     {"key": "n"}, {"key": [1]}, {"budget_ms": 0}, {"budget_ms": "long"}, {"budget_ms": float("nan")}, {"metric": "speed"}, {"metric": 1},
+    {"key": 5}, {"budget_ms": True}, {"cache": 3}, {"space": None, "configs": [3]}, {"space": None, "configs": [None]},
+    {"space": None, "configs": "B"}, {"space": None, "configs": [{1: 2}]}, {"space": {"B": 64}}, {"space": None},
 ])  # fmt: skip
 def test_bad_options_are_refused(options):
     with pytest.raises(ts.LaunchError) as e:
         doubling(**options)
     assert e.value.code == "E_ARGUMENT"
+    assert e.value.file == __file__
+
+
+def test_a_budget_may_be_a_number_of_numpy(records):
+    double = doubling(budget_ms=np.int64(50))
+    double(np.ones(10, np.float32))
+    assert double.tuning_report().source == "measured"
 
 
 def test_tuning_needs_something_to_choose_from():
@@ -518,14 +527,20 @@ def test_the_command_handles_records(command, tmp_path):
     assert json.loads(command("--list", "--json")[1])[0]["subject"]["kernel"] == "double"
 
 
-def test_the_command_says_what_is_missing(command):
+def test_the_command_says_what_is_missing(command, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
     for arguments, told in (
         ((), "expected FILE.py:KERNEL"),
         (("FILE:double",), "give --shape n=64"),
         (("FILE:double", "n=8", "m=9"), "got `m`"),
         (("FILE:doubled", "n=8"), "did you mean `double`"),
         (("no_such_module:double", "n=8"), "cannot read"),
+        (("FILE:double", "n=8", "--dtype", "z=f32"), "got `z`"),
+        (("FILE:double", "n=8", "--budget-ms", "50", "--svg", "/no/such/folder/p.svg"), "/no/such/folder/p.svg: No such file"),
+        (("tessera.kernels.tuned:attended", "n=8"), "Its kernels: product, products, attention"),
+        (("broken_module:double", "n=8"), "ZeroDivisionError"),
     ):
+        (tmp_path / "broken_module.py").write_text("1 / 0\n")
         status, _, err = command(*arguments)
         assert status == 2 and told in err, err
 
@@ -535,6 +550,17 @@ def test_the_command_takes_modules(command, tmp_path, monkeypatch):
     command("--list")
     status, out, _ = command("kernels_here:double", "n=64", "--budget-ms", "50")
     assert status == 0 and "tuning of double" in out
+
+
+def test_the_command_takes_modules_of_packages(command, tmp_path, monkeypatch):
+    """Whose imports are relative to them."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "package_here").mkdir()
+    (tmp_path / "package_here" / "__init__.py").touch()
+    (tmp_path / "package_here" / "numbers.py").write_text("ONE = 1\n")
+    (tmp_path / "package_here" / "inner.py").write_text("from .numbers import ONE\n" + CLI)
+    status, out, err = command("package_here.inner:double", "n=64", "--budget-ms", "50")
+    assert status == 0 and "tuning of double" in out, err
 
 
 def test_every_dtype_gets_arrays(command):

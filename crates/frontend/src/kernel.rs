@@ -244,6 +244,7 @@ fn elaborate(
         views: BTreeMap::new(),
         loop_depth: 0,
         open_values: BTreeSet::new(),
+        found: 0,
     };
     let params = parameters(&mut elab, parsed);
     elab.stmts(&parsed.def.body);

@@ -3,7 +3,7 @@
 use tessera_ir::{Attr, Attrs, Type};
 use tessera_staged::{StagedFunc, StagedOp};
 
-/// The role that fills rings.
+/// How roles that fill rings are called; where there are several, with their numbers.
 const LOADS: &str = "load";
 
 pub fn of(func: &StagedFunc) -> Attrs {
@@ -13,7 +13,8 @@ pub fn of(func: &StagedFunc) -> Attrs {
     for &id in &all {
         let op = &func.ops[id];
         let int = |name: &str| op.attr(name).and_then(Attr::as_int);
-        if op.code == StagedOp::Role && op.attr("name").and_then(Attr::as_word) != Some(LOADS) {
+        let loads = op.attr("name").and_then(Attr::as_word).is_some_and(|n| n.starts_with(LOADS));
+        if op.code == StagedOp::Role && !loads {
             warps += int("warps").unwrap_or(0) * int("replicas").unwrap_or(1);
         }
         if let Some(Type::Ring { slots, .. }) = op.results.first().map(|&v| func.ty(v)) {

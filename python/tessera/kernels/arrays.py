@@ -39,8 +39,11 @@ def given(x: Any, name: str) -> Any:
         got = f"an array of type {type(x).__name__} on a device"
         help = "pass a PyTorch or CuPy array: `torch.from_dlpack(x)` copies nothing"
         raise _core.error("E_ARGUMENT", f"`{name}`: expected an array of NumPy, PyTorch or CuPy, got {got}", help)
-    made = numpy.asarray(x)
-    if made.dtype == object:
+    try:
+        made = numpy.asarray(x)
+    except ValueError:
+        made = None  # lists of unlike lengths
+    if made is None or made.dtype.kind in "OUS":
         got = f"a value of type {type(x).__name__}"
         raise _core.error("E_ARGUMENT", f"`{name}`: expected an array, got {got}", "pass a NumPy array")
     return made
@@ -112,6 +115,13 @@ def dtype_of(x: Any) -> DType:
 
 @functools.lru_cache(maxsize=None)
 def _of_numpy(of: numpy.dtype) -> DType:
+    if of.kind in "OUSmMc" or of.names is not None:
+        help = "convert it first, for example with `.astype(np.float32)`"
+        raise _core.error("E_UNSUPPORTED_DTYPE", f"expected an array of numbers that kernels have, got one of {of}", help)
+    if not of.isnative:
+        native = of.newbyteorder("=")
+        help = f'convert it: `array.astype("{native.name}")`'
+        raise _core.error("E_LAUNCH_BAD_LAYOUT", f"expected the machine's byte order, got swapped bytes of {native}", help)
     return _dtype(of)
 
 

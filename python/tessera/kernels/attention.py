@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Sequence
 
 import tessera as ts
 
@@ -49,12 +49,23 @@ def sees(s, b, h, q, k, mask, Z, W, count):
 
 
 @ts.func
-def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W, masks):
-    """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
+def rows_of(T, b, h, at, count, wide):
+    """Rows of a head, with zeros behind them where their width is given."""
+    if wide:
+        t = T[b, h, at:at + count, 0:wide]
+    else:
+        t = T[b, h, at:at + count, :]
+    return t
+
+
+@ts.func
+def step(acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W, masks):
+    """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``).
+    ``sides`` are the widths of `rows_of`, of keys and of values."""
     place = ts.tile.arange(BN)[None, :]
     rows = q0 + ts.tile.arange(BM)[:, None]
     columns = k0 + place
-    s = ts.tile.mma(q, K[b, hk, k0:k0 + BN, :].T, accumulator=ts.f32) * scale
+    s = ts.tile.mma(q, rows_of(K, b, hk, k0, BN, sides[0]).T, accumulator=m.dtype) * scale
     s = changed(s, b, h, rows, columns, scores, X, Y, changes)
     # Places within the block are compared: short numbers. One choice for each score, and not two.
     if high:
@@ -72,15 +83,15 @@ def step(acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, l
         first = ts.tile.clamp(rows + lowest - k0, 0, BN)
         s = ts.tile.where(place >= ts.tile.cast(first, ts.i32), s, -math.inf)
     m, l, p, alpha = ts.tile.softmax_online(m, l, s)
-    acc = ts.tile.softmax_accumulate(acc, alpha, p, V[b, hk, k0:k0 + BN, :])
+    acc = ts.tile.softmax_accumulate(acc, alpha, p, rows_of(V, b, hk, k0, BN, sides[1]))
     return acc, m, l
 
 
 @ts.func
 def attended(
-    Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN
+    Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN, sides, wide
 ):  # fmt: skip
-    """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
+    """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``). Sums are kept in ``wide``."""
     B, H, Sq = Q.shape[0], Q.shape[1], Q.shape[2]
     HK, Sk, DV = K.shape[1], K.shape[2], V.shape[3]
     # The last axis is walked first: groups that run at once read the keys of few heads. Where late queries see more keys,
@@ -91,10 +102,10 @@ def attended(
     if positive:
         # The compiler may then take the maximum of scores before they are scaled.
         scale = ts.tile.maximum(scale, 0.0)
-    q = Q[b, h, q0:q0 + BM, :]
-    acc = ts.tile.zeros((BM, DV), ts.f32)
-    m = ts.tile.full((BM,), -math.inf, ts.f32)
-    l = ts.tile.zeros((BM,), ts.f32)
+    q = rows_of(Q, b, h, q0, BM, sides[0])
+    acc = ts.tile.zeros((BM, sides[1] if sides[1] else DV), wide)
+    m = ts.tile.full((BM,), -math.inf, wide)
+    l = ts.tile.zeros((BM,), wide)
     # Blocks begin at multiples of BN: first those with an edge on the left, then whole ones, then an edge on the right.
     begin = ts.tile.cast(0, ts.i64)
     end = Sk
@@ -108,20 +119,23 @@ def attended(
         whole = max(begin, min(ts.cdiv(q0 + BM - 1 + lowest, BN) * BN, ts.cdiv(end, BN) * BN))
         for k0 in ts.tile.range(begin, whole, BN):
             acc, m, l = step(
-                acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, True, high, scores, X, Y, changes,
+                acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, True, high, scores, X, Y, changes,
                 mask, Z, W, masks,
             )  # fmt: skip
     for k0 in ts.tile.range(whole, edge, BN):
         acc, m, l = step(
-            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
+            acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
             mask, Z, W, masks,
         )  # fmt: skip
     for k0 in ts.tile.range(max(whole, edge), end, BN):
         acc, m, l = step(
-            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
+            acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
             mask, Z, W, masks,
         )  # fmt: skip
-    O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
+    if sides[1]:
+        O[b, h, q0:q0 + BM, 0:sides[1]] = ts.tile.softmax_finish(acc, l)
+    else:
+        O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
     if keep:
         LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
 
@@ -153,9 +167,12 @@ def forward(
     num_warps: int = 0,
     num_stages: int = 0,
     free_reference: bool = True,
+    DP: int = 0,
+    DVP: int = 0,
 ):
+    """``DP`` and ``DVP`` are how wide tiles of heads are, where they are wider than those: zeros stand behind them."""
     attended(
-        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN
+        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN, (DP, DVP), ts.f32
     )  # fmt: skip
 
 
@@ -219,27 +236,30 @@ class Sight:
 
 
 def sight(causal: Any, window: Any, Sq: int, Sk: int) -> Sight:
-    if causal not in (False, True, "top_left", "bottom_right"):
-        got = f"{causal!r}"
+    plain = isinstance(causal, (bool, int, str)) or getattr(causal, "shape", None) == ()
+    if not plain or causal not in (False, True, "top_left", "bottom_right"):
+        got = checks.said(causal)
         raise _core.error("E_ARGUMENT", f'`causal`: expected True, False or "top_left", got {got}', "leave it out for none")
     offset = 0 if causal == "top_left" else Sk - Sq
     left: int | None = None
     right: int | None = 0 if causal else None
     if window is not None:
         pair = isinstance(window, (tuple, list)) and len(window) == 2
-        sides = list(window) if pair else [window, window]
-        if any(side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 0) for side in sides) or (
-            not pair and not window
-        ):
+        given = list(window) if pair else [window, window]
+        sides = [None if side is None else checks.whole(side) for side in given]
+        wrong = any(found is None or found < 0 for side, found in zip(given, sides) if side is not None)
+        if wrong or (not pair and not sides[0]):
             help = "an int w are the last w keys, or those less than w away; a pair is (left, right)"
-            raise _core.error("E_ARGUMENT", f"`window`: expected a positive int or a pair of ints, got {window!r}", help)
-        if pair:
-            left = sides[0]
-            right = sides[1] if right is None else right
-        else:
-            left = window - 1
-            right = window - 1 if right is None else right
+            raise _core.error("E_ARGUMENT", f"`window`: expected a positive int or a pair of ints, got {checks.said(window)}", help)
+        # Beyond all queries and keys there is nothing to see.
+        left, reach = (None if side is None else min(side - (not pair), Sq + Sk) for side in sides)
+        right = reach if right is None else right
     return Sight(None if left is None else offset - left, None if right is None else offset + right)
+
+
+def scaled(scale: Any, D: int) -> float:
+    """What scores are multiplied by."""
+    return 1.0 / math.sqrt(D) if scale is None else checks.number(scale, "scale")
 
 
 @dataclass(frozen=True)
@@ -313,20 +333,52 @@ def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
 HOPPER = 9
 
 
-def tiles(Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False) -> tuple[int, int]:
+def tiles(
+    Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False, low: bool = False
+) -> tuple[int, int]:
     """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory, which
-    each loop has for itself; ``edged`` is on how many sides keys are masked.
+    each loop has for itself; ``edged`` is on how many sides keys are masked, ``low`` whether on the left.
     On a CPU (of no generation) more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
     if not generation:
         return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
     if itemsize > 2:
-        return (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 and edged < 2 else (32, 32)
+        chosen = (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 and edged < 2 else (32, 32)
+        return fitting(*chosen, D, DV, itemsize, generation, 2 + (low or edged > 1))
     # Exponentials take as long as products of such short rows: three warpgroups keep both busy. Each has 160 registers, for
-    # scores (BN / 2), weights twice (BN / 4 each), sums (DV / 2) and some 22 others. Few queries fill two better.
-    if generation == HOPPER and plain and max(D, DV) <= 64 and Sq >= (2048 if edged else 1024):
+    # scores (BN / 2), weights twice (BN / 4 each), sums (DV / 2) and some 22 others. Few queries fill two better. Rows of 96
+    # bytes lie in several pieces, of which three warpgroups have no part each.
+    pieces = any(32 < n <= 48 for n in (D, DV))
+    if generation == HOPPER and plain and max(D, DV) <= 64 and not pieces and Sq >= (2048 if edged else 1024):
         return 192, 96
     rows = 128 if Sq > 64 else 64
     return (rows, 128) if max(D, DV) <= 128 else (rows, 64)
+
+
+#: Bytes of shared memory that a block may have: of the generation, and of any other.
+SHARED = {HOPPER: 232448}
+LEAST_SHARED = 166912
+
+
+def fitting(BM: int, BN: int, D: int, DV: int, itemsize: int, generation: int, loops: int) -> tuple[int, int]:
+    """The same tiles, or the next smaller ones of which what matrix units do not take fits into shared memory: in each loop
+    queries, keys, values and scores, with what keeps their rows apart."""
+    most = SHARED.get(generation, LEAST_SHARED)
+    while BN > 8:
+        each = itemsize * (BM * D + BN * D + BN * DV + BM * BN)
+        if loops * each * 11 // 10 + 4096 <= most:
+            break
+        BM, BN = (BM, BN // 2) if BN >= BM else (BM // 2, BN)
+    return BM, BN
+
+
+def widths(D: int, DV: int, itemsize: int, generation: int) -> tuple[int, int]:
+    """How wide tiles of heads are, where they are not as wide as those: matrix units of GPUs take elements of two bytes and one
+    by sixteen, those of eight by eight, and what is behind the last element of a head reads as zeros."""
+    if not generation or itemsize == 4:
+        return 0, 0
+    by = 16 if itemsize <= 2 else 8
+    whole = [-(-n // by) * by for n in (D, DV)]
+    return tuple(w if w != n else 0 for n, w in zip((D, DV), whole))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -350,8 +402,16 @@ class Shaped:
     def tiles(self, tile: Any, seen: Sight, plain: bool = False) -> tuple[int, int]:
         """``plain``: without functions of the caller's and without the logarithm of the sums."""
         _, _, Sq, _, D, DV = self.extents
-        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q), seen.edges, plain)
+        low = seen.lowest is not None
+        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q), seen.edges, plain, low)
         return checks.pair(tile, "tile") or chosen
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The last arguments of kernels; none where heads are as wide as their tiles."""
+        _, _, _, _, D, DV = self.extents
+        found = widths(D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q))
+        return found if any(found) else ()
 
 
 def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
@@ -364,21 +424,44 @@ def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
         raise _core.error("E_SHAPE_MISMATCH", f"expected q, k and v of rank 4, or all of rank 3, got {shapes}", help)
     kinds = [arrays.dtype_of(x) for x in (q, k, v)]
     if len(set(kinds)) > 1:
-        got = ", ".join(map(str, kinds))
-        raise _core.error("E_TYPE", f"expected q, k and v of one dtype, got {got}", "convert some of them first")
+        raise _core.error(*of_one_dtype(kinds))
     turned = layout == "bshd" and rank == 4
     if rank == 3:
         q, k, v = (x.reshape(1, *x.shape) if arrays.strides(x) else x for x in (q, k, v))
     elif turned:
         q, k, v = (arrays.permuted(x, (0, 2, 1, 3)) for x in (q, k, v))
-    (B, H, _, D), (KB, HK, Sk, KD), (VB, VH, VS, _) = q.shape, k.shape, v.shape
-    if KB != B or VB != B or (VH, VS) != (HK, Sk) or KD != D:
-        help = "k and v have one batch, heads and length, q and k one head dim"
-        raise _core.error("E_SHAPE_MISMATCH", f"expected shapes that fit together, got {shapes}", help)
-    if not HK or H % HK:
-        help = "each head of k and v serves as many heads of q"
-        raise _core.error("E_SHAPE_MISMATCH", f"expected heads of q in multiples of {HK}, the heads of k, got {H}", help)
+    if wrong := unfit(q.shape, k.shape, v.shape, shapes):
+        raise _core.error("E_SHAPE_MISMATCH", *wrong)
     return Shaped(q, k, v, rank, turned, shapes)
+
+
+def of_one_dtype(kinds: Sequence[Any]) -> tuple[str, str, str]:
+    """The error of arrays that have several dtypes."""
+    got = ", ".join(map(str, kinds))
+    return "E_TYPE", f"expected q, k and v of one dtype, got {got}", "convert some of them first"
+
+
+def unfit(q: Sequence[int], k: Sequence[int], v: Sequence[int], shapes: str) -> tuple[str, str] | None:
+    """What is wrong with shapes ``(B, H, S, D)``, which came as ``shapes``, and what to do."""
+    (B, H, _, D), (KB, HK, Sk, KD), (VB, VH, VS, _) = q, k, v
+    got = f"the shapes of q, k and v are {shapes}"
+    if KB != B or VB != B:
+        return f"expected q, k and v of one batch, got {B}, {KB} and {VB}", got
+    if VH != HK or VS != Sk:
+        return f"expected k and v of one number of heads and one length, got {HK} and {VH} heads of {Sk} and {VS} keys", got
+    if KD != D:
+        return f"expected q and k of one head dim, got {D} and {KD}", got
+    if H % HK if HK else H:
+        return f"expected heads of q in multiples of {HK}, the heads of k, got {H}", f"each head of k and v serves as many of q; {got}"
+    if not D:
+        return "expected heads of q and k of at least one element, got none", got
+    return None
+
+
+def exact(free: Any) -> None:
+    if free is not None and not isinstance(free, bool):
+        got = checks.said(free)
+        raise _core.error("E_TYPE", f"expected `free_reference` to be True, False or None, got {got}", "leave it out")
 
 
 def attend(
@@ -386,11 +469,12 @@ def attend(
     tile: Any, free: bool | None,
 ) -> Any:  # fmt: skip
     given = shaped(q, k, v, layout)
-    if free is not None and not isinstance(free, bool):
-        raise _core.error("E_TYPE", f"expected `free_reference` to be True, False or None, got {free!r}", "leave it out")
+    exact(free)
+    return_lse = checks.flag(return_lse, "return_lse")
     B, H, Sq, Sk, D, DV = given.extents
     blocks = mask_mod if isinstance(mask_mod, BlockMask) else None
-    measured = tile == "tune"
+    measured = isinstance(tile, str) and tile == "tune"
+    wanted = scaled(scale, D)
     if blocks is None:
         seen = sight(causal, window, Sq, Sk)
         mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
@@ -402,30 +486,38 @@ def attend(
     scores, extra = bound(score_mod, "score_mod") if score_mod is not None else (any_score, [])
     q, k, v, turned = given.q, given.k, given.v, given.turned
     of = arrays.dtype_of(q)
+    kept_in = checks.accumulator(of)
+    if kept_in == ts.f64 and (measured or blocks is not None):
+        what = 'tile="tune"' if measured else "a block mask"
+        help = "leave out `tile`" if measured else "hand over the mask's function itself"
+        raise _core.error("E_UNSUPPORTED", f"expected {what} with arrays of f32 or narrower floats, got f64", help)
     shape = (B, Sq, H, DV) if turned else (B, H, Sq, DV)
-    out = arrays.empty(shape, of, q)
+    # Nothing to see: zeros, of which nothing is computed.
+    out = arrays.empty(shape, of, q) if Sk else arrays.full(shape, 0.0, of, q)
     o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
     # Where nobody wants it: one number, which lies alike for all shapes, so that all have one code.
-    lse = arrays.empty((B, H, Sq) if return_lse else (), ts.f32, q)
+    kept = (B, H, Sq) if return_lse else ()
+    lse = arrays.empty(kept, kept_in, q) if Sk else arrays.full(kept, -math.inf, kept_in, q)
     lse = arrays.expand(lse, (B, H, Sq)) if not return_lse and arrays.size(o) else lse
-    if arrays.size(out):
-        if Sk == 0:
-            raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {given.shapes}")
+    if arrays.size(out) and Sk:
         filled = (extra + [q, q])[:2] + (more + [q, q])[:2]
-        wanted = 1.0 / math.sqrt(D) if scale is None else float(scale)
         rest = (
             *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
             len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse,
             wanted > 0,
         )  # fmt: skip
         if blocks is not None:
-            blocks.forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False)
+            blocks.forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False, *given.widths)
         elif measured:
             from . import tuned
 
-            tuned.attention(q, k, v, o, lse, *rest)
+            tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths)
+        elif kept_in == ts.f64:
+            from . import attention_f64
+
+            attention_f64.forward(q, k, v, o, lse, *rest, BM, BN, *given.widths)
         else:
-            forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False)
+            forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False, *given.widths)
     if given.rank == 3:
         out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:]) if return_lse else lse
     return (out, lse) if return_lse else out

@@ -18,7 +18,7 @@ import tessera as ts
 from .. import _core
 from .._func import Func
 from . import arrays
-from .attention import BlockMask, any_score, bound, sees, shaped, sight, step
+from .attention import BlockMask, any_score, bound, rows_of, sees, shaped, sight, step
 
 
 @ts.func
@@ -156,6 +156,8 @@ def forward(
     num_warps: int = 0,
     num_stages: int = 0,
     free_reference: bool = True,
+    DP: int = 0,
+    DVP: int = 0,
 ):
     """As `attention.forward`, over the blocks of a table."""
     # Heads are walked first: most masks leave all of them as much to do, and those that take longest come first.
@@ -164,8 +166,8 @@ def forward(
     hk = h // (H // HK)
     if positive:
         scale = ts.tile.maximum(scale, 0.0)
-    q = Q[b, h, q0:q0 + BM, :]
-    acc = ts.tile.zeros((BM, DV), ts.f32)
+    q = rows_of(Q, b, h, q0, BM, DP)
+    acc = ts.tile.zeros((BM, DVP if DVP else DV), ts.f32)
     m = ts.tile.full((BM,), -math.inf, ts.f32)
     l = ts.tile.zeros((BM,), ts.f32)
     begin = max(0, ts.tile.cast(R[b, h, place, 0], ts.i64)) * BN
@@ -174,16 +176,19 @@ def forward(
     count = ts.tile.cast(R[b, h, place, 2], ts.i64)
     for k0 in ts.tile.range(begin, end, BN):
         acc, m, l = step(
-            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
+            acc, m, l, q, K, V, (DP, DVP), b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
             mask, Z, W, -1,
         )  # fmt: skip
     for i in ts.tile.range(0, count):
         k0 = max(0, ts.tile.cast(L[b, h, place, i], ts.i64)) * BN
         acc, m, l = step(
-            acc, m, l, q, K, V, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
+            acc, m, l, q, K, V, (DP, DVP), b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
             mask, Z, W, masks,
         )  # fmt: skip
-    O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
+    if DVP:
+        O[b, h, q0:q0 + BM, 0:DVP] = ts.tile.softmax_finish(acc, l)
+    else:
+        O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
     if keep:
         LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Sequence
+
+import numpy
 
 from .. import _core
 from .._dtypes import DType, dtype, f32, f64
@@ -31,6 +34,38 @@ def floating(x: Any, name: str) -> Any:
             "E_TYPE", f"`{name}`: expected an array of floats, got {of}", f"convert it first: `{name}.astype(np.float32)`"
         )
     return x
+
+
+def number(value: Any, name: str) -> float:
+    """A number of f32 that the caller gives: Python's, NumPy's, or an array of one without axes."""
+    single = arrays.is_number(value) or getattr(value, "shape", None) == ()
+    try:
+        found = None if isinstance(value, bool) or not single else float(value)
+    except OverflowError:
+        found = math.inf
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        raise _core.error("E_TYPE", f"`{name}`: expected a number, got {said(value)}", f"write for example `{name}=0.125`")
+    if not (abs(found) <= _MOST or math.isnan(found) or (isinstance(value, float) and math.isinf(value))):
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected a number in the range of f32, got {said(value)}", f"at most {_MOST:.3g}")
+    return found
+
+
+#: The greatest finite number of f32.
+_MOST = (2 - 2**-23) * 2.0**127
+
+
+def said(value: Any) -> str:
+    """What messages say of a value, which may be long."""
+    text = f"an array of shape {tuple(value.shape)}" if getattr(value, "shape", ()) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def flag(value: Any, name: str) -> bool:
+    if not isinstance(value, (bool, numpy.bool_)):
+        raise _core.error("E_TYPE", f"`{name}`: expected True or False, got {said(value)}", "leave it out for False")
+    return bool(value)
 
 
 def one_axis(axis: Any, x: Any, name: str = "axis") -> int:
@@ -115,14 +150,25 @@ def pair(value: Any, name: str) -> tuple[int, int] | None:
     """Two tile extents that the caller gives, or none."""
     if value is None:
         return None
-    if not isinstance(value, (tuple, list)) or len(value) != 2 or any(not isinstance(n, int) or n < 1 for n in value):
+    sides = [whole(n) for n in value] if isinstance(value, (tuple, list)) else []
+    if len(sides) != 2 or any(n is None or n < 1 for n in sides):
         help = "leave it out for a choice by shape"
-        raise _core.error("E_ARGUMENT", f"`{name}`: expected two positive integers, got {value!r}", help)
-    return value[0], value[1]
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected two positive integers, got {said(value)}", help)
+    return sides[0], sides[1]  # type: ignore[return-value]
+
+
+def whole(value: Any) -> int | None:
+    """The integer that a value is, Python's or NumPy's; none for others, and for booleans."""
+    if isinstance(value, (bool, numpy.bool_)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def word(value: Any, choices: tuple[str, ...], name: str) -> str:
-    if value not in choices:
-        message = f"`{name}`: expected one of {', '.join(choices)}, got {value!r}"
+    if not isinstance(value, str) or value not in choices:
+        message = f"`{name}`: expected one of {', '.join(choices)}, got {said(value)}"
         raise _core.error("E_ARGUMENT", message, f'write `{name}="{choices[0]}"`')
     return value

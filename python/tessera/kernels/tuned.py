@@ -6,8 +6,11 @@ arrays measures and keeps a record (see ``docs/tuning.md``); later ones, also in
 
 from __future__ import annotations
 
+import functools
+
 import tessera as ts
 
+from .._kernel import KernelFn
 from .attention import any_score, attended
 from .gemm import finished, summed
 
@@ -93,8 +96,16 @@ def attention(
     high: bool = False,
     keep: bool = False,
     positive: bool = False,
+    DP: int = 0,
+    DVP: int = 0,
 ):
     t = ts.tile.context()
     attended(
-        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, t.BM, t.BN
+        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, t.BM, t.BN, (DP, DVP), ts.f32
     )  # fmt: skip
+
+
+@functools.cache
+def attention_of(free: bool | None) -> KernelFn:
+    """`attention`, with what the caller says of the reference in all candidates."""
+    return attention if free is None else attention.scheduled(free_reference=free)

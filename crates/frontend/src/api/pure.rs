@@ -111,19 +111,18 @@ fn call(e: &mut Elab<'_>, given: Vec<Given>) -> Result<Called, Val> {
         Val::Block(block) => e.load_block(&block).map_or(Val::Poison, Val::Rt),
         v => v,
     };
-    let mut told = false;
-    for (id, op) in e.func.ops.iter() {
-        if id.index() < first {
-            continue;
-        }
-        if let Some(what) = effect(op.code) {
-            let message = format!("expected `{name}` to change nothing, got {what}");
-            let error = Diagnostic::new(Code::E_PRIVILEGE, message).at(op.loc.clone());
+    let ops = e.func.ops.iter().filter(|(id, _)| id.index() >= first);
+    let changes: Vec<Diagnostic> = ops
+        .filter_map(|(_, op)| {
+            let message = format!("expected `{name}` to change nothing, got {}", effect(op.code)?);
             let help =
                 "it is called for every tile, as often as the kernel likes: give back values only";
-            e.diags.push(error.help(help));
-            told = true;
-        }
+            Some(Diagnostic::new(Code::E_PRIVILEGE, message).at(op.loc.clone()).help(help))
+        })
+        .collect();
+    let told = !changes.is_empty();
+    for error in changes {
+        e.report(error);
     }
     if told || result == Val::Poison {
         return Err(Val::Poison);
@@ -139,10 +138,15 @@ fn arity(parsed: &Parsed, count: usize) -> Option<Diagnostic> {
         return None;
     }
     let got = format!("`{}({})`", parsed.def.name, names.join(", "));
-    Some(Diagnostic::new(
-        Code::E_ARGUMENT,
-        format!("expected a function of {count} values, got {got}"),
-    ))
+    let message = format!("expected a function of {count} values, got {got}");
+    let help = match names.get(count) {
+        Some(name) => format!(
+            "it is called with {count}; give `{name}` an array with `ts.bind({}, {name}=array)`, or a default",
+            parsed.def.name
+        ),
+        None => format!("it is called with {count}, whether it uses them or not"),
+    };
+    Some(Diagnostic::new(Code::E_ARGUMENT, message).help(help))
 }
 
 /// The result, if it is as it must be; else an error where it was made.
@@ -180,7 +184,17 @@ fn fitting(e: &mut Elab<'_>, called: Called, like: Value, dtype: Option<DType>) 
     let place = made.and_then(|v| e.func.def_id(v)).filter(|id| id.index() >= first);
     let place = place.map_or(definition, |id| e.func.ops[id].loc.clone());
     let message = format!("expected `{name}` to give {expected}, got {got}");
-    e.report(Diagnostic::new(code, message).at(place))
+    let help = match (made, code) {
+        (None, _) => "return one tile".to_string(),
+        (_, Code::E_SHAPE_MISMATCH) => {
+            "give back a value for each element of the tile it was given, at its place".to_string()
+        }
+        _ => match dtype {
+            Some(DType::Bool) => "return a comparison: it says which places are taken".to_string(),
+            _ => format!("cast it: `ts.tile.cast(x, ts.{})`", dtype.unwrap_or(wanted.dtype())),
+        },
+    };
+    e.report(Diagnostic::new(code, message).at(place).help(help))
 }
 
 fn shown(ty: &Type) -> String {

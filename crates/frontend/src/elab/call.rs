@@ -192,24 +192,31 @@ impl Elab<'_> {
         });
         let complete = self.defaults(&parsed, &names, &source.name, &call_site);
         let (block, depth) = (self.block, std::mem::take(&mut self.loop_depth));
+        let found = self.found;
         let exits =
             if complete { self.stmts(&parsed.def.body) } else { super::flow::Exits::returned() };
         self.loop_depth = depth;
         let partly = self.left(&exits).is_some();
         self.block = block;
         let frame = self.frames.pop();
-        self.loc = call_site;
-        if partly {
-            return self.error_help(
-                Code::E_UNSUPPORTED,
-                format!(
-                    "expected `{}` to return at its end, got a return under a run-time condition",
-                    source.name
-                ),
-                "use `a if c else b` or ts.tile.where(c, a, b)",
-            );
+        self.loc = call_site.clone();
+        // What went wrong inside is the reason for what it does not give.
+        let failed = self.found > found;
+        if partly && failed {
+            return Val::Poison;
         }
-        frame.and_then(|f| f.result).unwrap_or(if complete { Val::None } else { Val::Poison })
+        if partly {
+            let message = format!(
+                "expected `{}` to return at its end, got a return under a run-time condition",
+                source.name
+            );
+            let name: Arc<str> = Arc::from(source.name.as_str());
+            let place = parsed.loc(parsed.def.name.range()).inside(&name, &call_site);
+            let error = Diagnostic::new(Code::E_UNSUPPORTED, message).at(place);
+            return self.report(error.help("use `a if c else b` or ts.tile.where(c, a, b)"));
+        }
+        let nothing = if complete && !failed { Val::None } else { Val::Poison };
+        frame.and_then(|f| f.result).unwrap_or(nothing)
     }
 
     /// Gives parameters that got no argument their defaults.

@@ -15,7 +15,7 @@ use crate::parsed::Parsed;
 use crate::source::{Config, FuncSource, KernelDecl};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, Severity};
 use tessera_ir::{Attr, BlockId, Builder, Dim, DimExpr, DimOp, OpSpec, Type, Value};
 use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{KernelKind, Tile, TileBuild, TileFunc, TileOp};
@@ -76,6 +76,8 @@ pub struct Elab<'k> {
     pub loop_depth: usize,
     /// Values that stand for compile-time numbers that are not known while checking.
     pub open_values: BTreeSet<Value>,
+    /// How often something was found wrong, which `diags` tells once for all calls of a function.
+    pub found: usize,
 }
 
 impl Elab<'_> {
@@ -96,6 +98,7 @@ impl Elab<'_> {
     pub fn report(&mut self, diagnostic: Diagnostic) -> Val {
         let diagnostic =
             if diagnostic.loc.is_known() { diagnostic } else { diagnostic.at(self.loc.clone()) };
+        self.found += usize::from(diagnostic.severity() == Severity::Error);
         self.diags.push(diagnostic);
         Val::Poison
     }

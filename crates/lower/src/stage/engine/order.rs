@@ -63,7 +63,8 @@ pub fn choose(func: &mut StagedFunc, free: bool) {
     if axes > 1 {
         let config = func.attrs.get("config").and_then(Attr::as_dict);
         let pinned = config.and_then(|c| c.get("raster").and_then(Attr::as_int));
-        match pinned.filter(|&n| n > 0) {
+        // What is chosen is chosen again where a plan that says it is handed back.
+        match pinned.filter(|&n| n > 0 && n != SECTION) {
             Some(width) => func.ops[tiles].attrs.set("raster", Attr::word(format!("s{width}"))),
             None => {
                 let most = tiles_in_cache(func, &all, args[axis]);

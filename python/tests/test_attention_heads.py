@@ -1,0 +1,149 @@
+"""Heads of any width: on GPUs tiles of them are as wide as matrix units take them, and of what matrix units do not take, blocks
+are as large as shared memory lets them. The code is made here without a GPU; the numbers are those of the host, with tiles as on
+one. And arrays of f64, whose sums are too."""
+
+import dataclasses
+import inspect
+import sys
+
+import numpy as np
+import pytest
+from doc_blocks import ROOT
+from test_attention import alibi, arrays, capped, close, even, reference
+
+import tessera as ts
+from tessera import _jit, xp
+from tessera.kernels import arrays as library_arrays, attention
+
+sys.path.append(str(ROOT))
+
+from gpu.launches import imagined, recorded  # noqa: E402
+
+GENERATIONS = {"sm80": 8, "sm90": 9}
+MASKS = {"causal": {"causal": True}, "left": {"window": (100, None)}, "both": {"window": (100, 20)}}
+
+
+def emitted(target, D, DV, dtype, monkeypatch, Sq=1000, **options):
+    """The code of one launch for arrays of a GPU."""
+    monkeypatch.setattr(library_arrays, "generation", lambda x: GENERATIONS[target])
+    q, k, v = (imagined(shape, dtype) for shape in ((2, 4, Sq, D), (2, 2, 900, D), (2, 2, 900, DV)))
+    with recorded(run=False) as found:
+        inspect.unwrap(ts.op.flash_attention)(q, k, v, **options)
+    (launch,) = found
+    return dataclasses.replace(launch.recipe, target=target).compiled().inspect_ir("target")
+
+
+@pytest.mark.parametrize("target", GENERATIONS)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("D", "DV"), [(33, 33), (40, 40), (100, 72), (136, 200), (255, 256)])
+def test_narrow_floats_are_on_matrix_units(target, mask, D, DV, monkeypatch):
+    code = emitted(target, D, DV, "bf16", monkeypatch, return_lse=True, **MASKS[mask])
+    # Boxes are copied of rows that begin on multiples of 16 bytes.
+    boxes = target == "sm90" and D % 8 == DV % 8 == 0
+    assert "wgmma.mma_async" in code if boxes else "mma.sync" in code
+
+
+@pytest.mark.parametrize("D", [16, 32, 40, 48, 56, 64])
+def test_many_queries_of_short_heads_are_on_the_engine(D, monkeypatch):
+    assert "wgmma.mma_async" in emitted("sm90", D, D, "bf16", monkeypatch, Sq=4096)
+
+
+@pytest.mark.parametrize("target", GENERATIONS)
+@pytest.mark.parametrize(("dtype", "D"), [("f32", 64), ("f32", 128), ("f32", 200), ("f32", 256), ("f64", 128), ("f64", 255), ("fp8_e4m3", 100)])
+def test_what_matrix_units_do_not_take_fits(target, dtype, D, monkeypatch):
+    for options in MASKS.values():
+        assert emitted(target, D, D, dtype, monkeypatch, **options)
+
+
+def test_tiles_that_fitted_are_as_they_were():
+    for D, edged, low, expected in [(64, 2, True, (64, 64)), (128, 1, False, (64, 32)), (128, 2, True, (32, 32)), (256, 0, False, (32, 32))]:
+        assert attention.tiles(1000, D, D, 4, 9, edged, low=low) == expected
+    # The loop before the whole blocks has its own memory.
+    assert attention.tiles(1000, 128, 128, 4, 9, 1, low=True) == (32, 32)
+    assert attention.tiles(1000, 256, 256, 4, 8, 2, low=True) == (16, 8)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(library_arrays, "generation", lambda x: 9)
+
+
+@pytest.mark.parametrize(("D", "DV"), [(33, 33), (40, 24), (72, 100), (255, 8)])
+@pytest.mark.parametrize("backend", ["cpu", "interp"])
+def test_wide_tiles_give_the_same(D, DV, backend, as_on_a_gpu):
+    rng = np.random.default_rng(D)
+    ts.runtime.select_backend(backend)
+    try:
+        for options in ({}, {"causal": True}, {"window": (9, 4)}, {"tile": (16, 32)}):
+            q, k, v = arrays(rng, 1, 2, 1, 40, 50, D, DV, "f16")
+            o, lse = ts.op.flash_attention(q, k, v, return_lse=True, **options)
+            asked = {name: value for name, value in options.items() if name != "tile"}
+            expected, sums = reference(q, k, v, **asked)
+            assert o.shape == (1, 2, 40, DV) and o.dtype == q.dtype
+            close(o, expected, 2e-3)
+            close(lse, sums, 1e-3)
+        blocks = ts.op.block_mask(even, q, k, v, tile=(16, 32))
+        expected, _ = reference(q, k, v, mask=lambda h, i, j: (i + j) % 2 == 0)
+        close(ts.op.flash_attention(q, k, v, mask_mod=blocks), expected, 2e-3)
+    finally:
+        ts.runtime.select_backend(None)
+
+
+def test_what_lies_behind_a_head_is_not_read(as_on_a_gpu):
+    """Heads that are parts of longer rows, with NaN behind them."""
+    q, k, v = arrays(np.random.default_rng(3), 1, 2, 2, 30, 30, 40, 40, "f16")
+    longer = [np.concatenate([x, np.full_like(x, np.nan)], -1)[..., :40] for x in (q, k, v)]
+    assert (ts.op.flash_attention(*longer) == ts.op.flash_attention(q, k, v)).all()
+
+
+def test_gradients_of_heads_of_any_width(monkeypatch):
+    monkeypatch.setattr(_jit, "for_device", lambda leaves, target: True)
+    args = arrays(np.random.default_rng(4), 1, 4, 2, 37, 45, 40, 24, "f16")
+
+    def of(q, k, v):
+        o = ts.op.flash_attention(q, k, v, causal=True).astype("f32")
+        return (o * xp.sin(o + 1.0)).sum()
+
+    def wanted(q, k, v):
+        s = q @ xp.repeat(k, 2, 1).transpose(0, 1, 3, 2) / np.sqrt(40.0)
+        e = xp.where(np.arange(45) <= np.arange(37)[:, None] + 8, xp.exp(s), 0.0)
+        o = (e / e.sum(axis=-1, keepdims=True)) @ xp.repeat(v, 2, 1)
+        return (o * xp.sin(o + 1.0)).sum()
+
+    step = ts.jit(lambda *a: ts.grad(of, argnums=(0, 1, 2))(*a))
+    assert "@keys" in step.trace(*args)
+    right = ts.grad(wanted, argnums=(0, 1, 2))(*(a.astype(np.float64) for a in args))
+    for got, expected in zip(step(*args), right, strict=True):
+        assert got.shape == expected.shape
+        assert np.abs(got.astype(np.float64) - expected).max() <= 4e-3 * max(1.0, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("backend", ["cpu", "interp"])
+def test_double_precision(backend):
+    rng = np.random.default_rng(5)
+    slopes = rng.standard_normal(4)
+    ts.runtime.select_backend(backend)
+    try:
+        q, k, v = arrays(rng, 2, 4, 2, 70, 90, 40, 24, "f64")
+        for options, meant in (
+            ({}, {}),
+            ({"causal": True, "window": 20}, {"causal": True, "window": 20}),
+            ({"score_mod": capped}, {"score": lambda s, h, i, j: 5 * np.tanh(s / 5)}),
+            ({"score_mod": ts.bind(alibi, slopes=slopes)}, {"score": lambda s, h, i, j: s + slopes[h] * (j - i)}),
+            ({"mask_mod": even, "scale": -0.3}, {"mask": lambda h, i, j: (i + j) % 2 == 0, "scale": -0.3}),
+        ):
+            o, lse = ts.op.flash_attention(q, k, v, return_lse=True, **options)
+            expected, sums = reference(q, k, v, **meant)
+            assert o.dtype == lse.dtype == np.float64
+            close(o, expected, 1e-13)
+            close(lse, sums, 1e-12)
+    finally:
+        ts.runtime.select_backend(None)
+
+
+def test_double_precision_has_no_tables_and_is_not_measured():
+    q, k, v = arrays(np.random.default_rng(6), 1, 2, 2, 20, 20, 16, 16, "f64")
+    with pytest.raises(ts.UnsupportedError, match="tile="):
+        ts.op.flash_attention(q, k, v, tile="tune")
+    with pytest.raises(ts.UnsupportedError, match="a block mask"):
+        ts.op.flash_attention(q, k, v, mask_mod=ts.op.block_mask(even, q, k, v))
