@@ -52,6 +52,8 @@ steps! {
     Pair = "pair",
     /// Loops of two products that follow each other are one sequence of turns.
     Chain = "chain",
+    /// What few rows need is asked for by warps.
+    Seldom = "seldom",
     /// One role fills the rings, another works.
     Roles = "roles",
     /// Roles share registers unevenly.
