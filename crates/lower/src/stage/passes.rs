@@ -52,6 +52,8 @@ steps! {
     Pair = "pair",
     /// Loops of two products that follow each other are one sequence of turns.
     Chain = "chain",
+    /// Accumulators keep their registers from loop to loop.
+    Stay = "stay",
     /// What few rows need is asked for by warps.
     Seldom = "seldom",
     /// One role fills the rings, another works.
