@@ -38,6 +38,7 @@ mod stmatrix;
 mod sync;
 mod tiles;
 mod tma;
+mod twice;
 mod value;
 mod wgmma;
 mod wgmma_plan;
