@@ -8,6 +8,7 @@
 //! - the maximum of a tile times a number that is not negative as the number times the maximum;
 //! - quotients by what a row or a column shares as products by its inverse;
 //! - products by one number and then by another as products by theirs;
+//! - numbers that replace whole rows, where something equals a number, as a repair of these rows;
 //! - `exp(x·c - r)` as `exp2` of one fused product, `c·log2 e` and `r·log2 e` being made once for all
 //!   or for a row. What the rounding of `r·log2 e` adds is one factor for all elements that share `r`.
 //!
@@ -27,7 +28,7 @@ type Rw<'f> = Rewriter<'f, Tile>;
 type Rule = fn(&mut Rw<'_>, &Uses, OpId, BlockId) -> bool;
 
 /// The rules, each over the whole function before the next.
-const RULES: [(Step, Rule); 7] = [
+const RULES: [(Step, Rule); 8] = [
     (Step::Whole, unmasked),
     (Step::Whole, neighbours),
     (Step::Relax, added),
@@ -35,6 +36,7 @@ const RULES: [(Step, Rule); 7] = [
     (Step::Relax, power),
     (Step::Relax, quotient),
     (Step::Relax, factors),
+    (Step::Seldom, seldom),
 ];
 
 /// How often each value is used.
@@ -277,13 +279,49 @@ fn quotient(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
         return false;
     };
     let (x, by) = (rw.get(op.operands[0]), rw.get(by));
-    let (shape, of) = (ty.shape().to_vec(), rw.new.ty(by).clone());
+    let shape = ty.shape().to_vec();
     let mut build = rw.builder(into, op.loc.clone());
-    let one = build.constant(of, Attr::Float(1.0));
-    let inverse = build.ew(ScalarFn::Div, &[one, by]);
+    let inverse = build.ew(ScalarFn::Recip, &[by]);
     let inverse = build.broadcast(inverse, shape);
     let value = build.ew(ScalarFn::Mul, &[x, inverse]);
     rw.new.values[value].name = func.values[op.result()].name.clone();
     rw.set(op.result(), value);
+    true
+}
+
+/// Rows in which something is exactly a number are few, as those are that nothing was added up for.
+fn seldom(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    if op.code != TileOp::Select || func.ty(op.result()).rank() != 2 {
+        return false;
+    }
+    let [mask, instead, usual] = [0, 1, 2].map(|i| op.operands[i]);
+    let number = |v: Value| float(func, v).or_else(|| float(func, spread(func, v)?));
+    let column = spread(func, mask).and_then(|v| func.def(v));
+    let Some(column) = column.filter(|column| {
+        column.code == TileOp::Expand && column.attr("axis").and_then(Attr::as_int) == Some(1)
+    }) else {
+        return false;
+    };
+    let rows = column.operands[0];
+    let equal = ew(func, rows, ScalarFn::Eq).is_some_and(|op| {
+        func.ty(op.operands[0]).dtype().is_float()
+            && op.operands.iter().any(|&v| number(v).is_some())
+    });
+    if !equal || func.ty(rows).rank() != 1 || number(instead).is_none() || !uses.once(usual) {
+        return false;
+    }
+    let (bad, init) = (rw.get(rows), rw.get(usual));
+    let ty = func.ty(op.result()).clone();
+    let spec = OpSpec::new(TileOp::Repair, &[bad]).group("init", &[init]).result(ty);
+    let repair = rw.builder(into, op.loc.clone()).op(spec).expect("the type is given");
+    let region = rw.new.ops[repair].regions[0];
+    rw.copy_op(id, region);
+    let chosen = rw.get(op.result());
+    rw.builder(region, op.loc.clone()).yield_(&[chosen]);
+    let result = rw.new.ops[repair].results[0];
+    rw.new.values[result].name = func.values[op.result()].name.clone();
+    rw.set(op.result(), result);
     true
 }

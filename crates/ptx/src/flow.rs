@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Undefined = (usize, Reg);
 
 /// A straight run of statements.
-struct Block {
+pub(crate) struct Block {
     /// Places in the body.
-    from: usize,
-    to: usize,
+    pub from: usize,
+    pub to: usize,
 }
 
 /// A set of registers, a bit each.
@@ -194,7 +194,7 @@ fn named_in_several(kernel: &Kernel, blocks: &[Block]) -> Registers {
 }
 
 /// A block begins at a label and after a jump.
-fn blocks(kernel: &Kernel) -> Vec<Block> {
+pub(crate) fn blocks(kernel: &Kernel) -> Vec<Block> {
     let mut out = Vec::new();
     let mut from = 0;
     for (place, stmt) in kernel.body.iter().enumerate() {

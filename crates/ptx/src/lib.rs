@@ -7,6 +7,7 @@ pub mod asm;
 mod atomic;
 pub mod caps;
 mod chosen;
+mod coalesce;
 pub mod code;
 mod compile;
 pub mod count;

@@ -52,6 +52,12 @@ steps! {
     Pair = "pair",
     /// Loops of two products that follow each other are one sequence of turns.
     Chain = "chain",
+    /// Loops that hand registers to the engine run two turns a round.
+    Twice = "twice",
+    /// Accumulators keep their registers from loop to loop.
+    Stay = "stay",
+    /// What few rows need is asked for by warps.
+    Seldom = "seldom",
     /// One role fills the rings, another works.
     Roles = "roles",
     /// Roles share registers unevenly.

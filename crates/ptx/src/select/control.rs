@@ -1,6 +1,7 @@
 //! Loops and branches. Conditions are the same in all threads of a group, so that every branch is
 //! taken by all of them.
 
+use super::twice::Turns;
 use super::wgmma::{Add, Pending};
 use super::{Repr, Select};
 use crate::inst::*;
@@ -241,13 +242,18 @@ impl Select<'_> {
         let stamping = self.begin_stamp(id);
         self.asm.place(again);
         self.stamp_turn(stamping.as_ref());
+        let start = self.asm.kernel.body.len();
         self.block(body)?;
+        let turns = Turns { at: i, end: hi, step };
+        let odd = match self.runs_twice(id, &carried, start) {
+            true => Some(self.second_turn(body, &carried, &turns, stamping.as_ref())?),
+            false => None,
+        };
         self.carry_on(&carried, &next);
         self.end_turn();
-        let stepped = self.asm.int(Alu::Add, Ty::S64, &[i.into(), step.into()]);
-        self.asm.mov_to(Ty::B64, i, stepped);
-        let more = self.asm.setp(Cmp::Lt, Ty::S64, i, hi);
+        let more = self.step_on(&turns);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
+        odd.into_iter().for_each(|odd| self.leave_odd(odd));
         self.end_rotation();
         self.close_loop();
         self.end_turns();

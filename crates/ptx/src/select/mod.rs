@@ -38,6 +38,7 @@ mod stmatrix;
 mod sync;
 mod tiles;
 mod tma;
+mod twice;
 mod value;
 mod wgmma;
 mod wgmma_plan;
@@ -55,6 +56,7 @@ use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attr, BlockId, OpId, Type, Value};
 use tessera_layout::Layout;
+use tessera_lower::stage::{Off, Step};
 use tessera_numerics::{DType, Profile};
 use tessera_staged::ops::team::Team;
 use tessera_staged::{StagedFunc, StagedOp};
@@ -273,6 +275,9 @@ pub fn select(
     kernel.body.extend(begin);
     kernel.body.extend(body);
     kernel.body.extend(me.behind);
+    if !Off::of(func).has(Step::Stay) {
+        crate::coalesce::accumulators(&mut kernel);
+    }
     kernel.dynamic_shared = me.sync.bytes();
     let (turns, counts) = (me.turns.is_kept(), me.records.is_some());
     Ok(Selected {

@@ -326,6 +326,43 @@ fn attention_of_growing_scores_in_two_loops() {
     }
 }
 
+/// A first loop of which the turns after the first are none, odd and even in number, as two of them are a
+/// round; and the same with one turn a round.
+#[test]
+fn attention_in_rounds_of_two_turns() {
+    let text = include_str!("../../../lower/tests/engine/chained_free.tir");
+    let short = "  %blocks = tile.floordiv %s, %bn : i64
+  %mid = tile.mul %blocks, %bn : i64
+  %out1, %mx1";
+    // Turns that mask their scores compute so much that moves do not count: those of the first loop need
+    // none, and this form of it shows.
+    let mask = "    %u_in = tile.lt %u_cb, %u_sb : tile<128x64xbool>";
+    let seen = "    %u_left = tile.sub %s, %u_k0 : i64
+    %u_c64 = tile.cast %cols : tile<64xi64>
+    %u_c2 = tile.expand %u_c64 {axis = 0} : tile<1x64xi64>
+    %u_l2 = tile.broadcast %u_left : tile<1x64xi64>
+    %u_i2 = tile.lt %u_c2, %u_l2 : tile<1x64xbool>
+    %u_in = tile.broadcast %u_i2 : tile<128x64xbool>";
+    assert!(text.contains(mask));
+    let text = text.replace("  %out1, %mx1", short).replace(mask, seen);
+    let text = text.replace("%cols = tile.iota :", "%cols = tile.iota {start = 0} :");
+    let text = text.replace("for %zero, %q0,", "for %zero, %mid,");
+    let text = text.replace("for %q0, %hi,", "for %mid, %hi,");
+    for s in [100, 140, 200, 300] {
+        grows(&text, s);
+    }
+    let off = text.replacen("{kind = group,", "{kind = group, config = {off = [twice, stay]},", 1);
+    assert_ne!(off, text);
+    grows(&off, 300);
+    let turns = |text: &str| {
+        let func = form::tile_func(&case(text));
+        let classes = usual_classes(&Frame::new(&func).unwrap());
+        let caps = PtxCaps::of(90, true).unwrap();
+        judge::engine_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
+    };
+    assert!(turns(&text) > turns(&off), "no loop has two turns a round");
+}
+
 fn grows(text: &str, s: i64) {
     let h = 1;
     let mut runs = Runs::new(case(text), vec![("h", h), ("s", s)], [h, (s + 127) / 128, 1]);

@@ -2,6 +2,7 @@
 //!
 //! A loop may begin with numbers that no weight fits: everything less -inf is +inf, or NaN. Then the
 //! condition of a repair is known to hold everywhere, and what it would repair need not be computed.
+//! Nor is it scaled: what the loop begins with is 0, and stays so.
 
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Value};
 use tessera_numerics::ScalarFn;
@@ -32,6 +33,8 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
                         let value = rw.get(v);
                         rw.set(result, value);
                     }
+                } else if let Some(zero) = vanished(rw, inner) {
+                    rw.set(old.ops[inner].result(), zero);
                 } else {
                     rw.copy_op(inner, into);
                 }
@@ -42,6 +45,53 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
         _ => {
             rw.copy_op(id, into);
         }
+    }
+}
+
+/// The zero that a product is of zero and a factor which has vanished. Such a factor may be NaN as well,
+/// where the reference that weights are made against is: these are NaN then too, and all that they are
+/// added to.
+fn vanished(rw: &Rewriter<'_, Staged>, id: OpId) -> Option<Value> {
+    let op = &rw.old.ops[id];
+    if op.code != StagedOp::Tile(TileOp::Ew(ScalarFn::Mul)) {
+        return None;
+    }
+    let [a, b] = [0, 1].map(|i| rw.get(op.operands[i]));
+    let is_zero = |v: Value| number(&rw.new, v, DEPTH) == Some(0.0);
+    let zero = match (is_zero(a), is_zero(b)) {
+        (true, _) if is_nothing(&rw.new, b, DEPTH) => a,
+        (_, true) if is_nothing(&rw.new, a, DEPTH) => b,
+        _ => return None,
+    };
+    (rw.new.ty(zero) == rw.old.ty(op.result())).then_some(zero)
+}
+
+/// Whether every element is 0 or NaN.
+fn is_nothing(func: &StagedFunc, v: Value, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let Some(op) = func.def(v) else { return false };
+    match op.code {
+        StagedOp::Tile(TileOp::Broadcast | TileOp::Expand | TileOp::Reshape)
+        | StagedOp::ConvertLayout => is_nothing(func, op.operands[0], depth),
+        StagedOp::Tile(TileOp::Ew(ScalarFn::Exp | ScalarFn::Exp2)) => {
+            is_below_all(func, op.operands[0], depth)
+        }
+        StagedOp::Tile(TileOp::Select) => {
+            is_true(func, op.operands[0], depth) && is_nothing(func, op.operands[1], depth)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a condition is the constant that holds everywhere.
+fn is_true(func: &StagedFunc, v: Value, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let Some(op) = func.def(v) else { return false };
+    match op.code {
+        StagedOp::Tile(TileOp::Const) => op.attr("value").and_then(Attr::as_bool) == Some(true),
+        StagedOp::Tile(TileOp::Broadcast | TileOp::Expand | TileOp::Reshape | TileOp::Reduce)
+        | StagedOp::ConvertLayout => is_true(func, op.operands[0], depth),
+        _ => false,
     }
 }
 
@@ -119,6 +169,7 @@ fn is_below_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
         StagedOp::Tile(TileOp::Broadcast | TileOp::Expand | TileOp::Reshape)
         | StagedOp::ConvertLayout => below(0),
         StagedOp::Tile(TileOp::Ew(ScalarFn::Neg)) => is_above_all(func, op.operands[0], depth),
+        StagedOp::Tile(TileOp::Ew(ScalarFn::Sub)) => below(0),
         StagedOp::Tile(TileOp::Ew(ScalarFn::Mul)) => {
             below(0) && positive(1) || below(1) && positive(0)
         }

@@ -1,0 +1,435 @@
+//! Accumulators of the matrix engine stay in their registers.
+//!
+//! Where branches and loops hand an accumulator on it is moved from one name to another. The assembler
+//! keeps many of these moves: the engine wants its registers in a row, so that a move that is left is one of
+//! all of them, and nothing else runs meanwhile. Here names that a move joins become one, where no instruction
+//! writes one of them while the other is still to be read.
+//!
+//! Before: a kernel in which accumulators, and what is moved to and from them, have names of their own. After:
+//! the same kernel with fewer names and moves.
+//!
+//! Must not: touch what the engine reads from registers. It reads after its instruction, when nothing says so.
+
+use crate::flow::{Block, blocks};
+use crate::inst::*;
+use crate::module::{Kernel, Stmt};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A set of candidates, a bit each.
+#[derive(Clone, PartialEq)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(n: usize) -> Self {
+        Self(vec![0; n.div_ceil(64)])
+    }
+
+    fn has(&self, i: usize) -> bool {
+        self.0[i / 64] >> (i % 64) & 1 == 1
+    }
+
+    fn set(&mut self, i: usize) {
+        self.0[i / 64] |= 1 << (i % 64);
+    }
+
+    fn clear(&mut self, i: usize) {
+        self.0[i / 64] &= !(1 << (i % 64));
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
+    }
+
+    fn each(&self) -> impl Iterator<Item = usize> + '_ {
+        let bits = |(n, &word): (usize, &u64)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| 64 * n + bit)
+        };
+        self.0.iter().enumerate().flat_map(bits)
+    }
+}
+
+/// The registers that may get one name, and what is known of them.
+struct Candidates {
+    number: BTreeMap<Reg, usize>,
+    regs: Vec<Reg>,
+    /// In the rows of registers that the engine wants.
+    places: Vec<usize>,
+}
+
+pub fn accumulators(kernel: &mut Kernel) {
+    let Some(all) = candidates(kernel) else { return };
+    let mut apart = interference(kernel, &all);
+    let mut name: Vec<usize> = (0..all.regs.len()).collect();
+    let find = |name: &[usize], mut i: usize| {
+        while name[i] != i {
+            i = name[i];
+        }
+        i
+    };
+    for stmt in &kernel.body {
+        let Some([d, a]) = moved(stmt) else { continue };
+        let (Some(&d), Some(&a)) = (all.number.get(&d), all.number.get(&a)) else { continue };
+        let (d, a) = (find(&name, d), find(&name, a));
+        if d == a || apart[d].has(a) || all.places[d] != all.places[a] {
+            continue;
+        }
+        // The earlier name stays.
+        let (to, from) = (d.min(a), d.max(a));
+        name[from] = to;
+        let others = apart[from].clone();
+        others.each().for_each(|i| apart[i].set(to));
+        apart[to].add(&others);
+    }
+    let new = |r: Reg| all.number.get(&r).map_or(r, |&i| all.regs[find(&name, i)]);
+    kernel.body.retain_mut(|stmt| {
+        if let Stmt::Inst { inst, .. } = stmt {
+            rename(inst, &new);
+        }
+        moved(stmt).is_none_or(|[d, a]| d != a || !all.number.contains_key(&d))
+    });
+}
+
+/// The registers of a move that is always made.
+fn moved(stmt: &Stmt) -> Option<[Reg; 2]> {
+    match stmt {
+        Stmt::Inst { guard: None, inst: Inst::Mov { d, a: Opnd::Reg(a), .. } }
+            if d.class == Class::B32 && a.class == Class::B32 =>
+        {
+            Some([*d, *a])
+        }
+        _ => None,
+    }
+}
+
+/// Accumulators and what moves join them with: registers that have the same place in every row of
+/// them, and stand only where they can be renamed.
+fn candidates(kernel: &Kernel) -> Option<Candidates> {
+    let mut place: BTreeMap<Reg, usize> = BTreeMap::new();
+    let mut never = BTreeSet::new();
+    let mut sums = BTreeSet::new();
+    for inst in kernel.instructions() {
+        if let Inst::Wgmma { d, a, .. } = inst {
+            for (i, &r) in d.iter().enumerate() {
+                sums.insert(r);
+                if *place.entry(r).or_insert(i) != i {
+                    never.insert(r);
+                }
+            }
+            if let WgmmaA::Regs(regs) = a {
+                never.extend(regs);
+            }
+        }
+    }
+    if sums.is_empty() {
+        return None;
+    }
+    let mut joined: BTreeMap<Reg, Vec<Reg>> = BTreeMap::new();
+    for [d, a] in kernel.body.iter().filter_map(moved) {
+        joined.entry(d).or_default().push(a);
+        joined.entry(a).or_default().push(d);
+    }
+    // A register that is moved to different places, as one with zero for all, has none.
+    let mut edge: BTreeSet<Reg> = sums.clone();
+    while !edge.is_empty() {
+        let mut reached: BTreeMap<Reg, BTreeSet<usize>> = BTreeMap::new();
+        for r in &edge {
+            for &other in joined.get(r).into_iter().flatten() {
+                if !place.contains_key(&other) && !never.contains(&other) {
+                    reached.entry(other).or_default().insert(place[r]);
+                }
+            }
+        }
+        edge.clear();
+        for (r, places) in reached {
+            match places.first() {
+                Some(&at) if places.len() == 1 => {
+                    place.insert(r, at);
+                    edge.insert(r);
+                }
+                _ => {
+                    never.insert(r);
+                }
+            }
+        }
+    }
+    let fixed = |inst: &Inst| !can_rename(inst);
+    for inst in kernel.instructions().filter(|inst| fixed(inst)) {
+        never.extend(inst.reads());
+        never.extend(inst.writes());
+    }
+    for inst in kernel.instructions() {
+        for (_, addr) in inst.addresses() {
+            if let Base::Reg(r) = addr.base {
+                never.insert(r);
+            }
+        }
+    }
+    let regs: Vec<Reg> = place.keys().copied().filter(|r| !never.contains(r)).collect();
+    let number = regs.iter().enumerate().map(|(i, &r)| (r, i)).collect();
+    let places = regs.iter().map(|r| place[r]).collect();
+    Some(Candidates { number, regs, places })
+}
+
+/// Which candidates hold numbers at once.
+fn interference(kernel: &Kernel, all: &Candidates) -> Vec<Bits> {
+    let n = all.regs.len();
+    let blocks = blocks(kernel);
+    let mut labels = BTreeMap::new();
+    for (i, block) in blocks.iter().enumerate() {
+        if let Some(Stmt::Label(label)) = kernel.body.get(block.from) {
+            labels.insert(*label, i);
+        }
+    }
+    let next: Vec<Vec<usize>> =
+        blocks.iter().enumerate().map(|(i, block)| after(kernel, block, i, &labels)).collect();
+    let mut live: Vec<Bits> = vec![Bits::new(n); blocks.len()];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for i in (0..blocks.len()).rev() {
+            let mut now = Bits::new(n);
+            next[i].iter().filter_map(|&to| live.get(to)).for_each(|bits| now.add(bits));
+            walk(kernel, &blocks[i], all, &mut now, &mut |_, _, _| {});
+            if now != live[i] {
+                live[i] = now;
+                changed = true;
+            }
+        }
+    }
+    let mut apart = vec![Bits::new(n); n];
+    for i in 0..blocks.len() {
+        let mut now = Bits::new(n);
+        next[i].iter().filter_map(|&to| live.get(to)).for_each(|bits| now.add(bits));
+        walk(kernel, &blocks[i], all, &mut now, &mut |written, live, from| {
+            for &d in written {
+                let others = live.each().chain(written.iter().copied());
+                for other in others.filter(|&o| o != d && Some(o) != from) {
+                    apart[d].set(other);
+                    apart[other].set(d);
+                }
+            }
+        });
+    }
+    apart
+}
+
+/// Blocks that may run after one.
+fn after(
+    kernel: &Kernel,
+    block: &Block,
+    number: usize,
+    labels: &BTreeMap<Label, usize>,
+) -> Vec<usize> {
+    let last = kernel.body[block.from..block.to].last();
+    let Some(Stmt::Inst { guard, inst }) = last else { return vec![number + 1] };
+    let mut out = Vec::new();
+    match inst {
+        Inst::Bra { to, .. } => out.extend(labels.get(to)),
+        Inst::Ret | Inst::Trap => {}
+        _ => return vec![number + 1],
+    }
+    out.extend(guard.map(|_| number + 1));
+    out
+}
+
+/// Goes through a block from its end: `live` is what is read after it, and then what is read from its beginning
+/// on. Every write is told with what is live behind it, and where a move takes it from.
+fn walk(
+    kernel: &Kernel,
+    block: &Block,
+    all: &Candidates,
+    live: &mut Bits,
+    told: &mut impl FnMut(&[usize], &Bits, Option<usize>),
+) {
+    for stmt in kernel.body[block.from..block.to].iter().rev() {
+        let Stmt::Inst { guard, inst } = stmt else { continue };
+        let of = |regs: Vec<Reg>| -> Vec<usize> {
+            regs.iter().filter_map(|r| all.number.get(r).copied()).collect()
+        };
+        let written = of(inst.writes());
+        if !written.is_empty() {
+            let from = moved(stmt).and_then(|[_, a]| all.number.get(&a).copied());
+            told(&written, live, from);
+            if guard.is_none() {
+                written.iter().for_each(|&d| live.clear(d));
+            }
+        }
+        of(inst.reads()).into_iter().for_each(|r| live.set(r));
+    }
+}
+
+/// Whether [`rename`] knows all registers of an instruction that could be candidates.
+fn can_rename(inst: &Inst) -> bool {
+    matches!(
+        inst,
+        Inst::Mov { .. }
+            | Inst::Alu { .. }
+            | Inst::Cvt { .. }
+            | Inst::Setp { .. }
+            | Inst::Selp { .. }
+            | Inst::Shfl { .. }
+            | Inst::Pack { .. }
+            | Inst::St { .. }
+            | Inst::Stmatrix { .. }
+            | Inst::Wgmma { .. }
+    )
+}
+
+fn rename(inst: &mut Inst, new: &impl Fn(Reg) -> Reg) {
+    let reg = |r: &mut Reg| *r = new(*r);
+    let opnd = |o: &mut Opnd| {
+        if let Opnd::Reg(r) = o {
+            *r = new(*r);
+        }
+    };
+    match inst {
+        Inst::Mov { d, a, .. } => {
+            reg(d);
+            opnd(a);
+        }
+        Inst::Alu { d, a, .. } => {
+            reg(d);
+            a.iter_mut().for_each(opnd);
+        }
+        Inst::Cvt { d, a, b, .. } => {
+            reg(d);
+            opnd(a);
+            b.iter_mut().for_each(opnd);
+        }
+        Inst::Setp { a, b, .. } => [a, b].into_iter().for_each(opnd),
+        Inst::Selp { d, a, b, .. } => {
+            reg(d);
+            [a, b].into_iter().for_each(opnd);
+        }
+        Inst::Shfl { d, a, b, c, mask, .. } => {
+            reg(d);
+            [a, b, c, mask].into_iter().for_each(opnd);
+        }
+        Inst::Pack { parts, .. } => parts.iter_mut().for_each(reg),
+        // Registers of an address are never candidates.
+        Inst::St { a, .. } => a.iter_mut().for_each(opnd),
+        Inst::Stmatrix { a, .. } => a.iter_mut().for_each(reg),
+        // The left operand is not touched.
+        Inst::Wgmma { d, .. } => d.iter_mut().for_each(reg),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asm::Asm;
+
+    const ROW: WgmmaRow =
+        WgmmaRow { n: 8, k: 16, a: Ty::BF16, b: Ty::BF16, c: Ty::F32, sat: false };
+
+    fn four(asm: &mut Asm) -> Vec<Reg> {
+        (0..4).map(|_| asm.reg(Class::B32)).collect()
+    }
+
+    fn product(asm: &mut Asm, d: &[Reg], a: Option<[Reg; 4]>, add: i64) {
+        let b = asm.mov(Ty::B64, Opnd::Int(0));
+        asm.emit(Inst::Wgmma {
+            row: ROW,
+            d: d.to_vec(),
+            a: a.map_or(WgmmaA::Shared(b), WgmmaA::Regs),
+            b,
+            add: Opnd::Int(add),
+            neg_a: false,
+            neg_b: false,
+            trans_a: false,
+            trans_b: false,
+        });
+        asm.emit(Inst::WgmmaCommit);
+        asm.emit(Inst::WgmmaWait { groups: 0 });
+    }
+
+    fn store(asm: &mut Asm, regs: &[Reg]) {
+        let at = asm.mov(Ty::B32, Opnd::Int(0));
+        for &r in regs {
+            asm.st(Space::Shared, Ty::B32, &[r.into()], Addr::reg(at, 0), Cache::Usual);
+        }
+    }
+
+    fn moves(to: &[Reg], from: &[Reg], asm: &mut Asm) {
+        for (&d, &a) in to.iter().zip(from) {
+            asm.mov_to(Ty::B32, d, a);
+        }
+    }
+
+    /// How many moves between registers are left.
+    fn left(asm: Asm) -> usize {
+        let mut kernel = asm.kernel;
+        accumulators(&mut kernel);
+        let reg = |inst: &&Inst| matches!(inst, Inst::Mov { a: Opnd::Reg(_), .. });
+        kernel.instructions().filter(reg).count()
+    }
+
+    /// Sums that a branch hands on, or zeros where there are none, and a last product.
+    fn branch(asm: &mut Asm, read_again: bool) -> [Vec<Reg>; 3] {
+        let [first, handed, last] = [four(asm), four(asm), four(asm)];
+        let [none, done] = [asm.label(), asm.label()];
+        let any = asm.mov(Ty::Pred, Opnd::Int(1));
+        asm.when(any, false, |asm| asm.emit(Inst::Bra { to: none, uniform: true }));
+        product(asm, &first, None, 0);
+        moves(&handed, &first, asm);
+        asm.emit(Inst::Bra { to: done, uniform: true });
+        asm.place(none);
+        handed.iter().for_each(|&r| asm.mov_to(Ty::B32, r, Opnd::Int(0)));
+        asm.place(done);
+        moves(&last, &handed, asm);
+        product(asm, &last, None, 1);
+        store(asm, &last);
+        if read_again {
+            store(asm, &handed);
+        }
+        [first, handed, last]
+    }
+
+    #[test]
+    fn sums_that_branches_hand_on_stay_where_they_are() {
+        let mut asm = Asm::new(Kernel::new("case", 128));
+        branch(&mut asm, false);
+        assert_eq!(left(asm), 0);
+    }
+
+    #[test]
+    fn sums_that_are_read_after_others_are_added_to_them_keep_their_own() {
+        let mut asm = Asm::new(Kernel::new("case", 128));
+        branch(&mut asm, true);
+        assert_eq!(left(asm), 4);
+    }
+
+    #[test]
+    fn what_the_engine_reads_from_registers_is_not_touched() {
+        let mut asm = Asm::new(Kernel::new("case", 128));
+        let [sums, words, next] = [four(&mut asm), four(&mut asm), four(&mut asm)];
+        product(&mut asm, &sums, None, 0);
+        moves(&words, &sums, &mut asm);
+        product(&mut asm, &next, Some([words[0], words[1], words[2], words[3]]), 0);
+        store(&mut asm, &next);
+        assert_eq!(left(asm), 4);
+    }
+
+    #[test]
+    fn one_number_for_all_sums_is_none_of_them() {
+        let mut asm = Asm::new(Kernel::new("case", 128));
+        let (zero, sums) = (asm.mov(Ty::B32, Opnd::Int(0)), four(&mut asm));
+        moves(&sums, &[zero; 4], &mut asm);
+        product(&mut asm, &sums, None, 1);
+        store(&mut asm, &sums);
+        assert_eq!(left(asm), 4);
+    }
+
+    #[test]
+    fn places_in_a_row_do_not_change() {
+        let mut asm = Asm::new(Kernel::new("case", 128));
+        let [first, last] = [four(&mut asm), four(&mut asm)];
+        product(&mut asm, &first, None, 0);
+        let turned: Vec<Reg> = first.iter().rev().copied().collect();
+        moves(&last, &turned, &mut asm);
+        product(&mut asm, &last, None, 1);
+        store(&mut asm, &last);
+        assert_eq!(left(asm), 4);
+    }
+}

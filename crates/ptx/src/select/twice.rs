@@ -1,0 +1,144 @@
+//! Loops that run two turns a round.
+//!
+//! A loop may hand registers to the matrix engine, which reads them until the turn ends, and make those of
+//! the next turn meanwhile: these are others, and with one turn a round all of them would be moved in every
+//! turn. With two the second goes on where the first has left them, and what it makes lies where the first
+//! began. Only a loop that ends after a first turn moves.
+
+use super::control::Carried;
+use super::stamps::Stamping;
+use super::{Repr, Select};
+use crate::inst::*;
+use crate::module::Stmt;
+use tessera_diag::Diagnostics;
+use tessera_ir::{BlockId, OpId, Value, ValueDef};
+use tessera_lower::stage::{Off, Step};
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
+
+/// Instructions that a turn computes for each register that would be moved, beside which that counts.
+const SHORT: usize = 14;
+
+/// The registers of a loop's index, and its bounds.
+pub struct Turns {
+    pub at: Reg,
+    pub end: Reg,
+    pub step: Reg,
+}
+
+/// Where a loop is left after the first turn of a round, and what moves things into place there.
+pub struct Odd {
+    label: Label,
+    moves: Vec<Stmt>,
+}
+
+impl Select<'_> {
+    /// Whether the engine reads registers that a loop carries from turn to turn, and a turn is so short that
+    /// their moves count; the code of its first one begins at `start`.
+    pub fn runs_twice(&self, id: OpId, carried: &[Carried], start: usize) -> bool {
+        let func = self.func;
+        let body = func.ops[id].regions[0];
+        let mut inner = false;
+        func.walk_block(body, &mut |o| {
+            let code = func.ops[o].code;
+            inner |= matches!(code, StagedOp::Tile(TileOp::For | TileOp::While) | StagedOp::Tiles);
+        });
+        if inner || !self.has_roles() || Off::of(func).has(Step::Twice) {
+            return false;
+        }
+        let next = self.yielded(body);
+        let mut moved = 0;
+        for &o in &func.blocks[body].ops {
+            let op = &func.ops[o];
+            let read = op.code == StagedOp::MmaIssue && self.is_engine_product(o);
+            let at = self.carried_as(op.operands.first().copied(), body).filter(|_| read);
+            match at.filter(|&i| self.is_made_in(next[i], body)).map(|i| &carried[i]) {
+                Some(Carried::Regs(regs) | Carried::Words(regs)) => moved += regs.len(),
+                Some(Carried::Pending { .. }) | None => {}
+            }
+        }
+        let computes = |s: &&Stmt| {
+            matches!(
+                s,
+                Stmt::Inst {
+                    inst: Inst::Alu { .. }
+                        | Inst::Cvt { .. }
+                        | Inst::Setp { .. }
+                        | Inst::Selp { .. },
+                    ..
+                }
+            )
+        };
+        let computed = self.asm.kernel.body.iter().skip(start).filter(computes).count();
+        let pending = carried.iter().any(|c| matches!(c, Carried::Pending { .. }));
+        moved > 0 && !pending && computed <= SHORT * moved
+    }
+
+    /// Which of the values that a loop carries a tile is, in whatever layout.
+    fn carried_as(&self, v: Option<Value>, body: BlockId) -> Option<usize> {
+        let func = self.func;
+        match func.values[v?].def {
+            ValueDef::Arg(block, i) if block == body => i.checked_sub(1),
+            ValueDef::Arg(..) => None,
+            ValueDef::Result(id, _) => {
+                let op = &func.ops[id];
+                let same = op.code == StagedOp::ConvertLayout && op.block == body;
+                same.then(|| self.carried_as(op.operands.first().copied(), body))?
+            }
+        }
+    }
+
+    fn is_made_in(&self, v: Value, body: BlockId) -> bool {
+        let func = self.func;
+        matches!(func.values[v].def, ValueDef::Result(id, _) if func.ops[id].block == body)
+    }
+
+    /// The second turn of a round, after the first: it goes on with what that has left, where it is.
+    pub fn second_turn(
+        &mut self,
+        body: BlockId,
+        carried: &[Carried],
+        turns: &Turns,
+        stamping: Option<&Stamping>,
+    ) -> Result<Odd, Diagnostics> {
+        let next = self.yielded(body);
+        let start = self.asm.kernel.body.len();
+        self.carry_on(carried, &next);
+        let moves = self.asm.kernel.body.split_off(start);
+        self.end_turn();
+        let more = self.step_on(turns);
+        let label = self.asm.label();
+        self.asm.when(more, false, |asm| asm.emit(Inst::Bra { to: label, uniform: true }));
+        let args = &self.func.blocks[body].args[1..];
+        let left: Vec<Repr> = carried
+            .iter()
+            .zip(&next)
+            .map(|(carried, &v)| match carried {
+                Carried::Words(_) => Repr::Packed(self.words_of(v)),
+                Carried::Regs(_) | Carried::Pending { .. } => self.repr(v).clone(),
+            })
+            .collect();
+        args.iter().zip(left).for_each(|(&arg, repr)| self.set(arg, repr));
+        // What was asked in the first turn is asked anew.
+        self.votes.retain(|_, (_, at)| *at != body);
+        self.stamp_turn(stamping);
+        self.block(body)?;
+        Ok(Odd { label, moves })
+    }
+
+    /// Counts a turn; whether there is another.
+    pub fn step_on(&mut self, turns: &Turns) -> Reg {
+        let stepped = self.asm.int(Alu::Add, Ty::S64, &[turns.at.into(), turns.step.into()]);
+        self.asm.mov_to(Ty::B64, turns.at, stepped);
+        self.asm.setp(Cmp::Lt, Ty::S64, turns.at, turns.end)
+    }
+
+    /// After the last round: what a loop does that is left after a first turn.
+    pub fn leave_odd(&mut self, odd: Odd) {
+        let done = self.asm.label();
+        self.asm.emit(Inst::Bra { to: done, uniform: true });
+        self.asm.place(odd.label);
+        self.asm.kernel.body.extend(odd.moves);
+        self.asm.place(done);
+    }
+}
