@@ -37,6 +37,8 @@ class Notes:
     def __init__(self, given: list) -> None:
         self.given = given
         self.made: list = []
+        #: Arrays that stand for nothing: every call has the same ones.
+        self.stand_ins: list = []
         self.launches: list[tuple[Any, tuple]] = []
         #: Whether something was done that cannot be done again from here.
         self.spoilt = False
@@ -49,6 +51,13 @@ def made(x: Any) -> Any:
     """A new array, whatever is in it."""
     if tape.notes is not None:
         tape.notes.made.append(x)
+    return x
+
+
+def stands_in(x: Any) -> Any:
+    """An array that no kernel reads or writes."""
+    if tape.notes is not None:
+        tape.notes.stand_ins.append(x)
     return x
 
 
@@ -75,7 +84,7 @@ def again(operation: Callable) -> Callable:
         if torch is None or tape.notes is not None:
             return operation(*args, **kwargs)
         arrays: list = []
-        key = _key(torch.Tensor, (args, kwargs), arrays)
+        key = _key(torch.Tensor, (args, kwargs), arrays, [])
         if key is None or not arrays:
             return operation(*args, **kwargs)
         key = (profile_now(), key)
@@ -97,15 +106,16 @@ def again(operation: Callable) -> Callable:
     return call
 
 
-def _key(tensor: type, value: Any, arrays: list) -> Any:
-    """What decisions rest on; nothing for what cannot be told so. Tensors are added to ``arrays``."""
+def _key(tensor: type, value: Any, arrays: list, places: list) -> Any:
+    """What decisions rest on; nothing for what cannot be told so. Tensors are added to ``arrays``, their addresses to ``places``."""
     if isinstance(value, tensor):
         if not value.is_cuda or value.layout != _strided():
             return None
         at = value.data_ptr()
         # Tensors that begin at one place are taken for each other: they must do so again.
-        same = next((i for i, x in enumerate(arrays) if x.data_ptr() == at), -1)
+        same = places.index(at) if at in places else -1
         arrays.append(value)
+        places.append(at)
         return value.shape, value.stride(), value.dtype, at & 15, value.get_device(), same
     kind = type(value)
     if kind in _PLAIN:
@@ -114,16 +124,28 @@ def _key(tensor: type, value: Any, arrays: list) -> Any:
     if kind is Func or kind is ApiFunction or kind is _core.DType:
         return value
     if kind is tuple or kind is list:
-        found = [_key(tensor, x, arrays) for x in value]
+        found = [_key(tensor, x, arrays, places) for x in value]
         return None if None in found else (kind, *found)
     if kind is dict:
-        found = [_key(tensor, x, arrays) for x in value.values()]
+        found = [_key(tensor, x, arrays, places) for x in value.values()]
         return None if None in found else (tuple(value), *found)
     parts = getattr(value, "rests_on", None)
-    if parts is not None:
-        found = _key(tensor, parts(), arrays)
+    if parts is None:
+        return None
+    told = getattr(value, "told", None)
+    if told is None:
+        found = _key(tensor, parts(), arrays, places)
         return None if found is None else (kind, found)
-    return None
+    # What never changes is looked at once.
+    if not told:
+        own: list = []
+        at_own: list = []
+        told.append((_key(tensor, parts(), own, at_own), own, at_own))
+    found, own, at_own = told[0]
+    same = [places.index(at) if at in places else -1 for at in at_own]
+    arrays.extend(own)
+    places.extend(at_own)
+    return None if found is None else (kind, found, *same)
 
 
 def _strided() -> Any:
@@ -181,11 +203,14 @@ def _prepared(tensor: type, notes: Notes, result: Any, profile: int) -> Callable
             takes.append(view)
         return number
 
+    stand_ins = {x.untyped_storage().data_ptr() for x in notes.stand_ins}
     launches = []
     for kernel, args in notes.launches:
         fixed, filled = list(args), []
         for i, value in enumerate(args):
             if isinstance(value, tensor):
+                if value.untyped_storage().data_ptr() in stand_ins:
+                    continue
                 number = place(value)
                 if number is None:
                     return None
@@ -211,7 +236,7 @@ def _run(
     like = arrays[0]
     for shape, strides, dtype in rows:
         if strides is None:
-            arrays.append(like.new_empty(shape, dtype=dtype))
+            arrays.append(like.new_empty(shape) if dtype == like.dtype else like.new_empty(shape, dtype=dtype))
         else:
             arrays.append(like.new_empty_strided(shape, strides, dtype=dtype))
     views = [view.take(arrays) for view in takes]

@@ -177,7 +177,8 @@ def test_blocks_are_left_out_and_whole_ones_known():
     q = k = v = np.zeros((1, 1, 256, 32), np.float32)
     documents = np.repeat(np.arange(2), 128).astype(np.int32)
     blocks = ts.op.block_mask(ts.bind(same_document, documents=documents), q, k, v, tile=(64, 64))
-    assert blocks.visited == 0.5 and blocks.runs[0, 0].tolist() == [[0, 2, 0, 0], [0, 2, 0, 1], [2, 4, 0, 2], [2, 4, 0, 3]]
+    assert blocks.visited == 0.5
+    assert blocks.runs[0, 0].tolist() == [[0, 2, 0, 0, 0], [0, 2, 0, 1, 0], [2, 4, 0, 2, 0], [2, 4, 0, 3, 0]]
     causal = ts.op.block_mask(ts.bind(same_document, documents=documents), q, k, v, causal=True, tile=(64, 64))
     assert causal.visited == 6 / 16 and causal.runs[0, 0, :, 2].tolist() == [1, 1, 1, 1]
     # Rows that take longest come first.
@@ -185,6 +186,20 @@ def test_blocks_are_left_out_and_whole_ones_known():
     assert causal.others[0, 0, :, 0].tolist() == [1, 3, 0, 2]
     assert ts.op.block_mask(even, q, k, v, tile=(64, 64)).visited == 1.0
     assert ts.op.block_mask(of_head, *(np.zeros((2, 3, 64, 16), np.float32),) * 3).runs.shape[:2] == (1, 3)
+
+
+def test_a_last_block_that_is_not_whole_is_none_of_the_others():
+    q, k, v = (np.zeros((1, 1, n, 32), np.float32) for n in (128, 250, 250))
+    documents = np.repeat(np.arange(2), 128).astype(np.int32)
+    # Half of the first document's queries see its two blocks; of the second document there are no queries.
+    of = ts.bind(same_document, documents=documents)
+    assert ts.op.block_mask(of, q, k, v, tile=(64, 64)).runs[0, 0].tolist() == [[0, 2, 0, 0, 0], [0, 2, 0, 1, 0]]
+    all = ts.op.block_mask(even, q, k, v, tile=(64, 64))
+    assert all.visited == 1.0 and all.runs[0, 0].tolist() == [[0, 0, 3, 0, 1], [0, 0, 3, 1, 1]]
+    assert all.others[0, 0, :, :3].tolist() == [[0, 1, 2], [0, 1, 2]]
+    # Fewer keys than a block has.
+    few = ts.op.block_mask(even, q, k[:, :, :30], v[:, :, :30], tile=(64, 64))
+    assert few.runs[0, 0].tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]]
 
 
 def test_nan_of_one_key_stays_with_the_queries_that_see_it():

@@ -3,6 +3,7 @@
 //! Before: a group kernel after the tile pipeline, compiled for a profile that does not ask for every
 //! operation as it is written. After: the same function with
 //! - no mask that hides nothing, and no product by one;
+//! - what a mask leaves of a tile times a number that is above zero as the number times what it leaves;
 //! - gathers of neighbours as loads of blocks (`runs.rs`);
 //! - sums of a product and a tile made by the product itself;
 //! - the maximum of a tile times a number that is not negative as the number times the maximum;
@@ -28,9 +29,12 @@ type Rw<'f> = Rewriter<'f, Tile>;
 type Rule = fn(&mut Rw<'_>, &Uses, OpId, BlockId) -> bool;
 
 /// The rules, each over the whole function before the next.
-const RULES: [(Step, Rule); 8] = [
+const RULES: [(Step, Rule); 10] = [
     (Step::Whole, unmasked),
     (Step::Whole, neighbours),
+    // What is masked once more too: a block of a window has two edges.
+    (Step::Relax, masked),
+    (Step::Relax, masked),
     (Step::Relax, added),
     (Step::Relax, maximum),
     (Step::Relax, power),
@@ -168,6 +172,39 @@ fn not_negative(func: &TileFunc, v: Value) -> bool {
     let at_least = |v: Value| float(func, v).is_some_and(|c| c >= 0.0);
     at_least(v)
         || ew(func, v, ScalarFn::Maximum).is_some_and(|op| op.operands.iter().any(|&v| at_least(v)))
+}
+
+/// Whether a scalar is above zero.
+fn positive(func: &TileFunc, v: Value) -> bool {
+    let above = |v: Value| float(func, v).is_some_and(|c| c > 0.0);
+    above(v)
+        || ew(func, v, ScalarFn::Maximum).is_some_and(|op| op.operands.iter().any(|&v| above(v)))
+}
+
+/// `c ? x·a : -inf` is `(c ? x : -inf)·a`: then `a` goes where the next product is made.
+fn masked(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
+    let func = rw.old;
+    let op = &func.ops[id];
+    if op.code != TileOp::Select || !func.ty(op.result()).is_tile() {
+        return false;
+    }
+    let [condition, product, other] = [0, 1, 2].map(|i| op.operands[i]);
+    let number = float(func, other).or_else(|| float(func, spread(func, other)?));
+    let hidden = number.is_some_and(f64::is_infinite);
+    let Some((x, a)) =
+        scaled(func, product).filter(|&(_, a)| hidden && uses.once(product) && positive(func, a))
+    else {
+        return false;
+    };
+    let shape = func.ty(product).shape().to_vec();
+    let [condition, x, other, a] = [condition, x, other, a].map(|v| rw.get(v));
+    let mut build = rw.builder(into, op.loc.clone());
+    let left = build.select(condition, x, other);
+    let factor = build.broadcast(a, shape);
+    let value = build.ew(ScalarFn::Mul, &[left, factor]);
+    rw.new.values[value].name = func.values[op.result()].name.clone();
+    rw.set(op.result(), value);
+    true
 }
 
 fn maximum(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {

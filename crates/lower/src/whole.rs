@@ -5,9 +5,9 @@
 
 use crate::facts::int_const;
 use crate::interval::interval_of;
-use tessera_ir::{Attr, Type, Value, ValueDef};
+use tessera_ir::{Attr, BlockId, Op, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
-use tessera_tile::{TileFunc, TileOp};
+use tessera_tile::{Tile, TileFunc, TileOp};
 
 /// Steps that one question may take.
 const DEPTH: u32 = 16;
@@ -101,6 +101,26 @@ fn fits(func: &TileFunc, at: Value, n: i64, end: Value) -> bool {
     {
         return true;
     }
+    if let Some(op) = func.def(at) {
+        let of = |i: usize| op.operands[i];
+        return match op.code {
+            TileOp::Ew(ScalarFn::Minimum) => fits(func, of(0), n, end) || fits(func, of(1), n, end),
+            TileOp::Ew(ScalarFn::Maximum) => {
+                let low = |v: Value| {
+                    let most = int_const(func, v).and_then(|c| c.checked_add(n));
+                    most.is_some_and(|most| is_reached(func, op.block, end, most))
+                };
+                let below = |v: Value| low(v) || fits(func, v, n, end);
+                below(of(0)) && below(of(1))
+            }
+            // What is not negative does not wrap.
+            TileOp::Ew(ScalarFn::Sub) => {
+                let by = int_const(func, of(1)).filter(|&c| c >= n);
+                by.is_some() && counts(func, of(0)) && at_most(func, of(0), end, DEPTH)
+            }
+            _ => false,
+        };
+    }
     let ValueDef::Arg(block, 0) = func.values[at].def else { return false };
     let Some(parent) = func.blocks[block].parent else { return false };
     let op = &func.ops[parent];
@@ -112,6 +132,41 @@ fn fits(func: &TileFunc, at: Value, n: i64, end: Value) -> bool {
         && is_multiple(func, op.operands[0], step, DEPTH)
         && is_multiple(func, op.operands[1], step, DEPTH)
         && at_most(func, op.operands[1], end, DEPTH)
+}
+
+/// Whether `n <= end` wherever a block runs: a loop up to `end // c` that has any turn says `c <= end`.
+fn is_reached(func: &TileFunc, block: BlockId, end: Value, n: i64) -> bool {
+    let says = |hi: Value| {
+        let op = func.def(hi).filter(|op| op.code == TileOp::Ew(ScalarFn::FloorDiv));
+        let by = |op: &Op<Tile>| int_const(func, op.operands[1]).is_some_and(|c| c >= n.max(1));
+        op.is_some_and(|op| op.operands[0] == end && by(op))
+    };
+    func.ancestors(block).iter().map(|&id| &func.ops[id]).any(|op| {
+        let counts = op.code == TileOp::For
+            && interval_of(func, op.operands[0]).lo.is_some_and(|lo| lo >= 0);
+        let least = func.def(op.operands[1]).filter(|o| o.code == TileOp::Ew(ScalarFn::Minimum));
+        counts
+            && (says(op.operands[1])
+                || least.is_some_and(|o| o.operands.iter().any(|&hi| says(hi))))
+    })
+}
+
+/// What a scalar is rounded down from, and to a multiple of what: `x // c * c`.
+fn rounded(func: &TileFunc, v: Value) -> Option<(Value, i64)> {
+    let op = func.def(v).filter(|op| op.code == TileOp::Ew(ScalarFn::Mul))?;
+    let down = |quotient: Value, by: Value| {
+        let c = int_const(func, by).filter(|&c| c > 0)?;
+        let q = func.def(quotient).filter(|q| q.code == TileOp::Ew(ScalarFn::FloorDiv))?;
+        (int_const(func, q.operands[1]) == Some(c)).then_some((q.operands[0], c))
+    };
+    let [a, b] = [op.operands[0], op.operands[1]];
+    down(a, b).or_else(|| down(b, a))
+}
+
+/// Whether a scalar is never negative.
+fn counts(func: &TileFunc, v: Value) -> bool {
+    let known = |v: Value| interval_of(func, v).lo.is_some_and(|lo| lo >= 0);
+    known(v) || rounded(func, v).is_some_and(|(from, _)| known(from))
 }
 
 /// Whether a scalar is a multiple of `n`.
@@ -126,16 +181,9 @@ fn is_multiple(func: &TileFunc, v: Value, n: i64, depth: u32) -> bool {
         // Products wrap at a power of two: then only powers of two are kept. What is rounded down from
         // something that is not negative is between 0 and that.
         TileOp::Ew(ScalarFn::Mul) => {
-            let down = |quotient: Value, by: Value| {
-                let q = func.def(quotient).filter(|q| q.code == TileOp::Ew(ScalarFn::FloorDiv));
-                let c = int_const(func, by).filter(|&c| c > 0 && c % n == 0);
-                q.zip(c).is_some_and(|(q, c)| {
-                    int_const(func, q.operands[1]) == Some(c)
-                        && interval_of(func, q.operands[0]).lo.is_some_and(|lo| lo >= 0)
-                })
-            };
-            let [a, b] = [op.operands[0], op.operands[1]];
-            (of(0) || of(1)) && (n as u64).is_power_of_two() || down(a, b) || down(b, a)
+            let down =
+                || rounded(func, v).is_some_and(|(from, c)| c % n == 0 && counts(func, from));
+            (of(0) || of(1)) && (n as u64).is_power_of_two() || down()
         }
         TileOp::Ew(ScalarFn::Minimum | ScalarFn::Maximum) => of(0) && of(1),
         TileOp::Ew(ScalarFn::Add | ScalarFn::Sub) => of(0) && of(1) && (n as u64).is_power_of_two(),
@@ -162,18 +210,7 @@ fn at_most(func: &TileFunc, a: Value, b: Value, depth: u32) -> bool {
         TileOp::Select => of(1) && of(2) || known(),
         // Rounded down to a multiple.
         TileOp::Ew(ScalarFn::Mul) => {
-            let down = |quotient: Value, by: Value| {
-                let c = int_const(func, by).filter(|&c| c > 0);
-                let q = func.def(quotient).filter(|q| q.code == TileOp::Ew(ScalarFn::FloorDiv));
-                match (c, q) {
-                    (Some(c), Some(q)) => {
-                        int_const(func, q.operands[1]) == Some(c)
-                            && at_most(func, q.operands[0], b, depth)
-                    }
-                    _ => false,
-                }
-            };
-            down(op.operands[0], op.operands[1]) || down(op.operands[1], op.operands[0]) || known()
+            rounded(func, a).is_some_and(|(from, _)| at_most(func, from, b, depth)) || known()
         }
         _ => known(),
     }
@@ -214,6 +251,53 @@ mod tests {
         let mut lt =
             func.walk().into_iter().filter(|&o| func.ops[o].code == TileOp::Ew(ScalarFn::Lt));
         always(&func, func.ops[lt.next().unwrap()].result())
+    }
+
+    /// Whether the mask of blocks that a table names hides nothing, `%at` being where one begins.
+    fn listed_hides_nothing(turns: &str, at: &str) -> bool {
+        let text = format!(
+            "func @f(%x: view<[n], f32, read>, %t: view<[m], i64, read>, %y: view<[64], f32, write>, %count: i64) {{kind = group, grid = [1]}} {{
+  %zero = tile.const {{value = 0}} : i64
+  %one = tile.const {{value = 1}} : i64
+  %block = tile.const {{value = 64}} : i64
+  %n = tile.dim {{name = n}} : i64
+  %whole = tile.floordiv %n, %block : i64
+  %end = tile.mul %whole, %block : i64
+  %last = tile.sub %end, %block : i64
+  %turns = tile.minimum %count, %whole : i64
+  %none = tile.const {{value = 0.0}} : tile<64xf32>
+  %places = tile.iota {{start = 0}} : tile<64xi32>
+  %r = tile.for %zero, %{turns}, %one init(%none) : tile<64xf32> do (%i: i64, %sum: tile<64xf32>) {{
+    %j = tile.load %t at(%i) {{extent = [0]}} : i64
+    %k = tile.mul %j, %block : i64
+    %below = tile.minimum %k, %last : i64
+    %within = tile.maximum %below, %zero : i64
+    %v = tile.load %x at(%{at}) {{extent = [64]}} : tile<64xf32>
+    %left = tile.sub %n, %{at} : i64
+    %wide = tile.cast %places : tile<64xi64>
+    %ends = tile.broadcast %left : tile<64xi64>
+    %in = tile.lt %wide, %ends : tile<64xbool>
+    %m = tile.select %in, %v, %none : tile<64xf32>
+    %s = tile.add %sum, %m : tile<64xf32>
+    tile.yield %s
+  }}
+  tile.store %y, %r at(%zero) {{extent = [64]}}
+  tile.return
+}}"
+        );
+        let func = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let mut lt =
+            func.walk().into_iter().filter(|&o| func.ops[o].code == TileOp::Ew(ScalarFn::Lt));
+        always(&func, func.ops[lt.next().unwrap()].result())
+    }
+
+    #[test]
+    fn whole_blocks_that_a_table_names() {
+        assert!(listed_hides_nothing("turns", "within"));
+        assert!(listed_hides_nothing("count", "below"));
+        // Without a whole block the first one is not whole.
+        assert!(!listed_hides_nothing("count", "within"));
+        assert!(!listed_hides_nothing("turns", "k"));
     }
 
     #[test]

@@ -62,7 +62,8 @@ define_ops! {
     /// What its region yields, which reads values from outside and only computes. A row of its results, an
     /// index of their first axis, depends on the same row of what it reads alone, and where the condition
     /// is false in all of a row it is that row of `init`. So it need not run where the condition is false:
-    /// targets run it for those parts of the rows in which it holds anywhere.
+    /// targets run it for those parts of the rows in which it holds anywhere. To take the condition as true
+    /// for more rows is as right.
     Repair = 0x06 "repair" since "0.2" {
         operands: [bad: Tile],
         groups: [init: Value [1, usize::MAX]],

@@ -178,6 +178,19 @@ def empty(shape: Sequence[int], dtype: DType, like: Any) -> Any:
     return _module(like).empty(shape, _to_numpy(dtype))
 
 
+def unused(shape: Sequence[int], dtype: DType, like: Any) -> Any:
+    """An array where ``like`` is for a parameter that a kernel neither reads nor writes: one number, stretched, so that it lies
+    alike for all shapes."""
+    if _is_torch(like):
+        return _again.stands_in(_one(_to_torch(dtype), like.device)).expand(tuple(shape))
+    return _module(like).broadcast_to(_module(like).empty((), _to_numpy(dtype)), tuple(shape))
+
+
+@functools.lru_cache(maxsize=None)
+def _one(dtype: Any, device: Any) -> Any:
+    return sys.modules["torch"].empty((), dtype=dtype, device=device)
+
+
 def _module(like: Any) -> Any:
     return sys.modules["cupy"] if _is_cupy(like) else numpy
 

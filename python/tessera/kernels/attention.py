@@ -10,7 +10,7 @@ A row's result depends on its own query, keys and values alone, and not on how m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Sequence
 
 import tessera as ts
@@ -18,6 +18,10 @@ import tessera as ts
 from .. import _core
 from .._func import Bound, Func
 from . import arrays, checks
+
+
+#: The smallest number with all its bits: a scale is above 0 when it is in the kernel.
+SMALLEST = 2.0**-126
 
 
 @ts.func
@@ -59,26 +63,36 @@ def rows_of(T, b, h, at, count, wide):
 
 
 @ts.func
-def step(acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W, masks):
+def step(
+    acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W,
+    masks, whole=False,
+):  # fmt: skip
     """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``).
-    ``sides`` are the widths of `rows_of`, of keys and of values."""
+    ``sides`` are the widths of `rows_of`, of keys and of values; ``whole``: the block does not reach beyond the last key."""
     place = ts.tile.arange(BN)[None, :]
     rows = q0 + ts.tile.arange(BM)[:, None]
     columns = k0 + place
     s = ts.tile.mma(q, rows_of(K, b, hk, k0, BN, sides[0]).T, accumulator=m.dtype) * scale
     s = changed(s, b, h, rows, columns, scores, X, Y, changes)
     # Places within the block are compared: short numbers. One choice for each score, and not two.
+    if whole:
+        # The compiler sees that this hides nothing.
+        s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
     if high:
         after = ts.tile.cast(ts.tile.clamp(rows + highest + 1 - k0, 0, BN), ts.i32)
-        inside = place < ts.tile.minimum(after, ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32))
+        if not whole:
+            after = ts.tile.minimum(after, ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32))
+        inside = place < after
         if masks >= 0:
             inside = inside & sees(s, b, h, rows, columns, mask, Z, W, masks)
         s = ts.tile.where(inside, s, -math.inf)
-    elif masks < 0:
+    elif masks >= 0:
+        inside = sees(s, b, h, rows, columns, mask, Z, W, masks)
+        if not whole:
+            inside = (place < ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32)) & inside
+        s = ts.tile.where(inside, s, -math.inf)
+    elif not whole:
         s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
-    else:
-        inside = place < ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32)
-        s = ts.tile.where(inside & sees(s, b, h, rows, columns, mask, Z, W, masks), s, -math.inf)
     if low:
         first = ts.tile.clamp(rows + lowest - k0, 0, BN)
         s = ts.tile.where(place >= ts.tile.cast(first, ts.i32), s, -math.inf)
@@ -100,8 +114,8 @@ def attended(
     q0 = block * BM
     hk = h // (H // HK)
     if positive:
-        # The compiler may then take the maximum of scores before they are scaled.
-        scale = ts.tile.maximum(scale, 0.0)
+        # The compiler may then mask scores, and take their maximum, before they are scaled.
+        scale = ts.tile.maximum(scale, SMALLEST)
     q = rows_of(Q, b, h, q0, BM, sides[0])
     acc = ts.tile.zeros((BM, sides[1] if sides[1] else DV), wide)
     m = ts.tile.full((BM,), -math.inf, wide)
@@ -125,7 +139,7 @@ def attended(
     for k0 in ts.tile.range(whole, edge, BN):
         acc, m, l = step(
             acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
-            mask, Z, W, masks,
+            mask, Z, W, masks, True,
         )  # fmt: skip
     for k0 in ts.tile.range(max(whole, edge), end, BN):
         acc, m, l = step(
@@ -275,12 +289,16 @@ class BlockMask:
     #: See `block_mask.listed`; of one batch and one head where the mask is the same for all.
     runs: Any
     others: Any
+    #: The same for every batch and head of the arrays it was made for.
+    spread: tuple[Any, Any]
+    #: What `_again` found of it.
+    told: list = field(default_factory=list, compare=False, repr=False)
 
     @property
     def visited(self) -> float:
         """The part of all blocks that attention visits."""
         runs = self.runs.astype("int64") if hasattr(self.runs, "astype") else self.runs.long()
-        blocks = runs[..., 1] - runs[..., 0] + runs[..., 2]
+        blocks = runs[..., 1] - runs[..., 0] + runs[..., 2] + runs[..., 4]
         return float(blocks.sum()) / max(arrays.size(self.others), 1)
 
     def check(self, given: Shaped, causal: Any, window: Any, tile: Any) -> None:
@@ -298,13 +316,14 @@ class BlockMask:
     def forward(self, q: Any, k: Any, v: Any, o: Any, lse: Any, *rest: Any) -> None:
         from . import block_mask
 
-        B, H = q.shape[:2]
-        runs, others = (arrays.expand(x, (B, H, *x.shape[2:])) for x in (self.runs, self.others))
+        runs, others = self.spread
+        if tuple(runs.shape[:2]) != tuple(q.shape[:2]):
+            runs, others = (arrays.expand(x, (*q.shape[:2], *x.shape[2:])) for x in (self.runs, self.others))
         block_mask.forward(q, k, v, o, lse, runs, others, *rest)
 
     def rests_on(self) -> tuple:
         seen = (self.seen.lowest, self.seen.highest)
-        return self.function, self.arrays, *seen, self.tile, self.lengths, self.runs, self.others
+        return self.function, self.arrays, *seen, self.tile, self.lengths, self.spread
 
 
 def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
@@ -495,10 +514,10 @@ def attend(
     # Nothing to see: zeros, of which nothing is computed.
     out = arrays.empty(shape, of, q) if Sk else arrays.full(shape, 0.0, of, q)
     o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
-    # Where nobody wants it: one number, which lies alike for all shapes, so that all have one code.
-    kept = (B, H, Sq) if return_lse else ()
-    lse = arrays.empty(kept, kept_in, q) if Sk else arrays.full(kept, -math.inf, kept_in, q)
-    lse = arrays.expand(lse, (B, H, Sq)) if not return_lse and arrays.size(o) else lse
+    if not return_lse:
+        lse = arrays.unused((B, H, Sq), kept_in, q)
+    else:
+        lse = arrays.empty((B, H, Sq), kept_in, q) if Sk else arrays.full((B, H, Sq), -math.inf, kept_in, q)
     if arrays.size(out) and Sk:
         filled = (extra + [q, q])[:2] + (more + [q, q])[:2]
         rest = (
@@ -507,7 +526,7 @@ def attend(
             wanted > 0,
         )  # fmt: skip
         if blocks is not None:
-            blocks.forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False, *given.widths)
+            blocks.forward(q, k, v, o, lse, *rest, Sk % BN != 0, BM, BN, 0, 0, free is not False, *given.widths)
         elif measured:
             from . import tuned
 

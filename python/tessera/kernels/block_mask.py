@@ -18,7 +18,7 @@ import tessera as ts
 from .. import _core
 from .._func import Func
 from . import arrays
-from .attention import BlockMask, any_score, bound, rows_of, sees, shaped, sight, step
+from .attention import SMALLEST, BlockMask, any_score, bound, rows_of, sees, shaped, sight, step
 
 
 @ts.func
@@ -91,12 +91,14 @@ def ranked(T: ts.Tensor["B", "H", "NQ", ts.i32], P: ts.Tensor["B", "H", "NQ", ts
 def listed(
     S: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
     P: ts.Tensor["B", "H", "NQ", ts.i32],
-    R: ts.Tensor["B", "H", "NQ", 4, ts.i32],
+    R: ts.Tensor["B", "H", "NQ", 5, ts.i32],
     L: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
+    ragged: ts.i32,
     C: int = 256,
 ):
     """For each row of blocks, at its place: where its longest run of whole blocks begins and ends, how many others are seen,
-    which row it is; and which others."""
+    which row it is, and whether it sees the last block, where that reaches beyond the last key (``ragged``) and is not among
+    the others for it; and which others."""
     b, h, i = ts.tile.grid(B, H, NQ)
     row = ts.tile.cast(P[b, h, i], ts.i64)
     place = ts.tile.cast(ts.tile.arange(C), ts.i32)
@@ -114,9 +116,9 @@ def listed(
             begin = ts.tile.min(ts.tile.where(run == most, since, 2147483647))
         after = ts.tile.max(since)
     count = ts.tile.cast(0, ts.i32)
-    for c in ts.tile.range(0, NK, C):
+    for c in ts.tile.range(0, NK - ts.tile.cast(ragged, ts.i64), C):
         at = ts.tile.cast(c, ts.i32) + place
-        s = ts.tile.load(S, (b, h, i, c + ts.tile.arange(C)), mask=c + ts.tile.arange(C) < NK, other=0)
+        s = ts.tile.load(S, (b, h, i, c + ts.tile.arange(C)), mask=c + ts.tile.arange(C) < NK - ragged, other=0)
         other = (s > 0) & ((at < begin) | (at >= begin + longest))
         before = ts.tile.cumsum(ts.tile.cast(other, ts.i32))
         ts.tile.store(L, (b, h, row, ts.tile.cast(count + before - 1, ts.i64)), at, mask=other, unique=True)
@@ -125,6 +127,7 @@ def listed(
     R[b, h, row, 1] = begin + longest
     R[b, h, row, 2] = count
     R[b, h, row, 3] = ts.tile.cast(i, ts.i32)
+    R[b, h, row, 4] = ragged * ts.tile.minimum(S[b, h, i, NK - 1], 1)
 
 
 @ts.kernel
@@ -134,7 +137,7 @@ def forward(
     V: ts.Tensor["B", "HK", "Sk", "DV"],
     O: ts.Tensor["B", "H", "Sq", "DV"],
     LSE: ts.Tensor["B", "H", "Sq", ts.f32],
-    R: ts.Tensor["B", "H", "NQ", 4, ts.i32],
+    R: ts.Tensor["B", "H", "NQ", 5, ts.i32],
     L: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
     X,
     Y,
@@ -151,6 +154,7 @@ def forward(
     high: bool = False,
     keep: bool = False,
     positive: bool = False,
+    ragged: bool = False,
     BM: int = 128,
     BN: int = 128,
     num_warps: int = 0,
@@ -159,13 +163,13 @@ def forward(
     DP: int = 0,
     DVP: int = 0,
 ):
-    """As `attention.forward`, over the blocks of a table."""
+    """As `attention.forward`, over the blocks of a table. With ``ragged`` the last block of keys reaches beyond the last key."""
     # Heads are walked first: most masks leave all of them as much to do, and those that take longest come first.
     b, place, h = ts.tile.grid(B, ts.cdiv(Sq, BM), H)
     q0 = max(0, ts.tile.cast(R[b, h, place, 3], ts.i64)) * BM
     hk = h // (H // HK)
     if positive:
-        scale = ts.tile.maximum(scale, 0.0)
+        scale = ts.tile.maximum(scale, SMALLEST)
     q = rows_of(Q, b, h, q0, BM, DP)
     acc = ts.tile.zeros((BM, DVP if DVP else DV), ts.f32)
     m = ts.tile.full((BM,), -math.inf, ts.f32)
@@ -179,12 +183,20 @@ def forward(
             acc, m, l, q, K, V, (DP, DVP), b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
             mask, Z, W, -1,
         )  # fmt: skip
-    for i in ts.tile.range(0, count):
-        k0 = max(0, ts.tile.cast(L[b, h, place, i], ts.i64)) * BN
+    # The last block is not among them where it is not whole: here that is said once more, for the compiler.
+    for i in ts.tile.range(0, min(count, Sk // BN)):
+        k0 = max(0, min(ts.tile.cast(L[b, h, place, i], ts.i64) * BN, Sk // BN * BN - BN))
         acc, m, l = step(
             acc, m, l, q, K, V, (DP, DVP), b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
-            mask, Z, W, masks,
+            mask, Z, W, masks, True,
         )  # fmt: skip
+    if ragged:
+        edge = max(0, Sk // BN * BN)
+        for k0 in ts.tile.range(edge, edge + ts.tile.cast(R[b, h, place, 4], ts.i64), BN):
+            acc, m, l = step(
+                acc, m, l, q, K, V, (DP, DVP), b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
+                mask, Z, W, masks,
+            )  # fmt: skip
     if DVP:
         O[b, h, q0:q0 + BM, 0:DVP] = ts.tile.softmax_finish(acc, l)
     else:
@@ -213,7 +225,7 @@ def make(mask_mod: Any, q: Any, k: Any, v: Any, causal: Any, window: Any, layout
     each = [n if own else 1 for n, own in zip((B, H), depends(mask))]
     rows, columns = ts.cdiv(Sq, BM), ts.cdiv(Sk, BN)
     state, others = (arrays.empty((*each, rows, columns), ts.i32, given.q) for _ in range(2))
-    runs = arrays.empty((*each, rows, 4), ts.i32, given.q)
+    runs = arrays.empty((*each, rows, 5), ts.i32, given.q)
     if arrays.size(state):
         Z, W = (more + [given.q, given.q])[:2]
         low, high = seen.lowest is not None, seen.highest is not None
@@ -221,7 +233,8 @@ def make(mask_mod: Any, q: Any, k: Any, v: Any, causal: Any, window: Any, layout
         cost, rank = (arrays.empty((*each, rows), ts.i32, given.q) for _ in range(2))
         costs(state, cost)
         ranked(cost, rank)
-        listed(state, rank, runs, others)
+        listed(state, rank, runs, others, int(Sk % BN != 0))
     elif arrays.size(runs):
         raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {given.shapes}")
-    return BlockMask(mask, more, seen, (BM, BN), (Sq, Sk), runs, others)
+    spread = tuple(arrays.expand(x, (B, H, *x.shape[2:])) for x in (runs, others))
+    return BlockMask(mask, more, seen, (BM, BN), (Sq, Sk), runs, others, spread)

@@ -16,7 +16,9 @@
 //! ```
 //!
 //! The first block of scores finds -inf, or something as small, and so is repaired, as is one with
-//! scores that are far above all before it. The headroom lets scores grow before that happens again. Sums
+//! scores that are far above all before it. The headroom lets scores grow before that happens again. Where
+//! scores are masked a row may have had none so far: its reference is the lowest number then and not -inf,
+//! so that what is masked weighs nothing, and nothing is repaired before the row has a score. Sums
 //! are kept in parts along their rows, and are added up after the loop, or the last of several that
 //! follow each other.
 //!
@@ -34,6 +36,7 @@ mod degree;
 mod find;
 
 use crate::canonicalise::Canonicalise;
+use crate::whole::always;
 use find::{Online, Uses, find, follows, number, parts_type};
 use std::collections::BTreeMap;
 use tessera_diag::Loc;
@@ -48,7 +51,13 @@ pub const PARTS: i64 = 8;
 /// Weights begin so many powers of two below 1, and are repaired where a part of their sum is above so
 /// many.
 const HEADROOM: f64 = 32.0;
+/// Steps that one question may take.
+const DEPTH: u32 = 8;
 const MOST: f64 = 64.0;
+
+/// What rows without any score so far are held against where some are masked: so low that every score is
+/// repaired, and finite in both bases.
+const LOWEST: f64 = -170141183460469231731687303715884105728.0; // -2^127
 
 /// The function with free references, and why loops that look like it were left as they are.
 pub fn free_reference(func: &TileFunc) -> (Option<TileFunc>, Vec<(Loc, String)>) {
@@ -286,8 +295,17 @@ fn turn(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
     let rounding: Vec<Option<OpId>> =
         online.uses.iter().map(|&v| old.def_id(v).filter(|_| v != online.p)).collect();
 
+    let hides = online.instead.is_some() && hides(old, online.s, DEPTH);
     let mut build = rw.builder(to, loc.clone());
-    let [p, parts] = weigh(&mut build, online, s, m);
+    let reference = match hides {
+        true => {
+            let [none, lowest] = [f64::NEG_INFINITY, LOWEST].map(|n| all(&mut build, m, n));
+            let fresh = build.ew(ScalarFn::Eq, &[m, none]);
+            build.select(fresh, lowest, m)
+        }
+        false => m,
+    };
+    let [p, parts] = weigh(&mut build, online, s, reference);
     build.name(p, "p");
     let sums: Vec<Value> = l.iter().map(|&l| build.ew(ScalarFn::Add, &[l, parts])).collect();
     let used: Vec<Value> = rounding.iter().map(|&id| rounded(rw, id, p, to)).collect();
@@ -365,6 +383,19 @@ fn turn(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
         let result = rw.new.ops[repair].results[0];
         rw.new.values[result].name = old.values[kept].name.clone();
         rw.set(kept, result);
+    }
+}
+
+/// Whether some scores are -inf by the choice of the kernel.
+fn hides(func: &TileFunc, s: Value, depth: u32) -> bool {
+    let (Some(depth), Some(op)) = (depth.checked_sub(1), func.def(s)) else { return false };
+    match op.code {
+        TileOp::Select if always(func, op.operands[0]) => hides(func, op.operands[1], depth),
+        TileOp::Select => op.operands[1..]
+            .iter()
+            .any(|&v| number(func, v) == Some(f64::NEG_INFINITY) || hides(func, v, depth)),
+        TileOp::Ew(_) | TileOp::Cast => op.operands.iter().any(|&v| hides(func, v, depth)),
+        _ => false,
     }
 }
 

@@ -10,7 +10,8 @@
 //!
 //! Loops of products on the engine have rings for what is multiplied. What else each turn reads, a
 //! scale for each row or one for all, is little: [`beside_products`] loads that a turn early, so that
-//! it comes while the engine multiplies.
+//! it comes while the engine multiplies. Numbers that say where a turn reads are needed by several roles: each
+//! loads its own, and those who multiply do it a turn early ([`beside_copies`]).
 
 use super::rings::{copied, depends, writes};
 use super::seeds;
@@ -115,6 +116,31 @@ fn takes_beside(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     let loads: Vec<OpId> = ops.iter().copied().filter(small).collect();
     let words: u64 = loads.iter().map(|&id| words(func, id).max(1)).sum();
     if words <= FEW_WORDS { loads } else { Vec::new() }
+}
+
+/// Numbers by which a loop of products knows where to read, once its copies are others' work.
+fn takes_numbers(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
+    let op = &func.ops[loop_op];
+    if op.code != StagedOp::Tile(TileOp::For) {
+        return Vec::new();
+    }
+    let body = op.regions[0];
+    let ops = &func.blocks[body].ops;
+    if !ops.iter().any(|&id| func.ops[id].code == StagedOp::MmaIssue) {
+        return Vec::new();
+    }
+    let number = |&id: &OpId| {
+        let one = |&v: &Value| matches!(func.ty(v), Type::Scalar(_));
+        func.ops[id].results.first().is_some_and(one)
+            && moves_evenly(func, body, id)
+            && decides(func, id)
+    };
+    ops.iter().copied().filter(number).take(FEW_WORDS as usize).collect()
+}
+
+/// Loads the numbers that loops of products read a turn early, where roles are cut already.
+pub fn beside_copies(func: &StagedFunc) -> Option<StagedFunc> {
+    rewritten(func, takes_numbers)
 }
 
 /// Whether what is loaded decides where something is read or written, or what is done: others than

@@ -6,6 +6,9 @@
 //! until they are used. In a loop over groups, tiles for which there are no registers left go to
 //! shared memory, as far as two turns of what the loop streams still fit beside them.
 //!
+//! Loops of products on the engine have no registers to spare. Of what their turns load alike, a number
+//! for each row or one for all is little: [`beside_products`] loads that before them.
+//!
 //! The loop may have no turns. Then the load is done all the same, and nothing that was known inside
 //! of the loop may be used: positions are held against the extents unless they are constants.
 
@@ -38,11 +41,39 @@ type Plan = BTreeMap<OpId, Chosen>;
 
 /// None where there is nothing to do.
 pub fn hoist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
+    rewritten(func, |id| chosen(func, staging, id))
+}
+
+/// Registers of a thread that loads before a loop of products on the engine may take together.
+const FEW_WORDS: u64 = 8;
+
+/// Loads before loops of products what little all their turns read alike.
+pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
+    rewritten(func, |id| {
+        let body = func.ops[id].regions[0];
+        let ops = &func.blocks[body].ops;
+        let mut out = Chosen::default();
+        if !ops.iter().any(|&o| func.ops[o].code == StagedOp::MmaIssue) {
+            return out;
+        }
+        let mut room = FEW_WORDS;
+        for &load in ops.iter().filter(|&&o| is_alike(func, o, body)) {
+            let words = registers(func.ty(func.ops[load].result())).max(1);
+            if words <= room {
+                room -= words;
+                out.registers.push(load);
+            }
+        }
+        out
+    })
+}
+
+fn rewritten(func: &StagedFunc, chosen: impl Fn(OpId) -> Chosen) -> Option<StagedFunc> {
     let plan: Plan = func
         .walk()
         .into_iter()
         .filter(|&id| func.ops[id].code == StagedOp::Tile(TileOp::For))
-        .map(|id| (id, chosen(func, staging, id)))
+        .map(|id| (id, chosen(id)))
         .filter(|(_, c)| !c.registers.is_empty() || !c.shared.is_empty())
         .collect();
     if plan.is_empty() {
@@ -184,7 +215,9 @@ fn chosen(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Chosen {
         return out;
     }
     let ops = &func.blocks[body].ops;
-    let alike: Vec<OpId> = ops.iter().copied().filter(|&o| is_alike(func, o, body)).collect();
+    let tile = |o: OpId| func.ops[o].results.first().is_some_and(|&v| func.ty(v).is_tile());
+    let alike: Vec<OpId> =
+        ops.iter().copied().filter(|&o| tile(o) && is_alike(func, o, body)).collect();
     if alike.is_empty() {
         return out;
     }
@@ -222,13 +255,18 @@ fn over_groups(func: &StagedFunc, id: OpId) -> bool {
     func.def(func.ops[id].operands[2]).is_some_and(|op| op.code == StagedOp::Workers)
 }
 
-/// Whether an op of a loop's body loads the same tile in every turn.
+/// Whether an op of a loop's body loads the same in every turn.
 fn is_alike(func: &StagedFunc, id: OpId, body: BlockId) -> bool {
     let op = &func.ops[id];
-    let view = match (op.code, op.results.first()) {
-        (StagedOp::Tile(TileOp::Load), Some(&v)) if func.ty(v).is_tile() => op.operands[0],
-        _ => return false,
-    };
+    if op.code != StagedOp::Tile(TileOp::Load) {
+        return false;
+    }
+    let view = op.operands[0];
+    is_only_read(func, view) && op.operands[1..].iter().all(|&v| is_constant_in(func, v, body, 32))
+}
+
+/// Whether memory is a parameter that the function does not write.
+pub fn is_only_read(func: &StagedFunc, view: Value) -> bool {
     let writes = |o: &OpId| {
         let other = &func.ops[*o];
         matches!(
@@ -238,9 +276,7 @@ fn is_alike(func: &StagedFunc, id: OpId, body: BlockId) -> bool {
                 | StagedOp::BulkReduce
         ) && other.operands.contains(&view)
     };
-    func.params().contains(&view)
-        && !func.walk().iter().any(writes)
-        && op.operands[1..].iter().all(|&v| is_constant_in(func, v, body, 32))
+    func.params().contains(&view) && !func.walk().iter().any(writes)
 }
 
 /// Whether a scalar is the same in every turn, and can be computed before the loop.

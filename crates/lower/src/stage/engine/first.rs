@@ -1,8 +1,9 @@
 //! Repairs that the first turn of a loop always makes.
 //!
-//! A loop may begin with numbers that no weight fits: everything less -inf is +inf, or NaN. Then the
-//! condition of a repair is known to hold everywhere, and what it would repair need not be computed.
-//! Nor is it scaled: what the loop begins with is 0, and stays so.
+//! A loop may begin with numbers that no weight fits: everything less -inf, or less something as low, is
+//! +inf, or NaN. Then the condition of a repair holds wherever there is a weight at all, and what it would
+//! repair need not be computed: it is taken to hold everywhere, which `tile.repair` allows. Nor is it scaled:
+//! what the loop begins with is 0, and stays so.
 
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Value};
 use tessera_numerics::ScalarFn;
@@ -11,6 +12,8 @@ use tessera_tile::TileOp;
 
 /// Steps that one question may take.
 const DEPTH: u32 = 24;
+/// Above all that weights come from, unless they come from as much below.
+const HIGH: f64 = 1e38;
 
 /// Copies an op of the first turn: a repair that is always made as what its region does.
 pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
@@ -130,10 +133,10 @@ fn number(func: &StagedFunc, v: Value, depth: u32) -> Option<f64> {
     }
 }
 
-/// Whether every element is +inf or NaN.
+/// Whether every element is +inf, almost so, or NaN, but for what comes from as much below.
 fn is_above_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
-    if number(func, v, depth).is_some_and(|n| n == f64::INFINITY || n.is_nan()) {
+    if number(func, v, depth).is_some_and(|n| n >= HIGH || n.is_nan()) {
         return true;
     }
     let Some(op) = func.def(v) else { return false };
@@ -156,20 +159,22 @@ fn is_above_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
     }
 }
 
-/// Whether every element is -inf or NaN.
+/// Whether every element is -inf, almost so, or NaN, but for what comes from as much above.
 fn is_below_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
-    if number(func, v, depth).is_some_and(|n| n == f64::NEG_INFINITY || n.is_nan()) {
+    if number(func, v, depth).is_some_and(|n| n <= -HIGH || n.is_nan()) {
         return true;
     }
     let Some(op) = func.def(v) else { return false };
     let below = |i: usize| is_below_all(func, op.operands[i], depth);
-    let positive = |i: usize| number(func, op.operands[i], depth).is_some_and(|n| n > 0.0);
+    let positive = |i: usize| number(func, op.operands[i], depth).is_some_and(|n| n >= 1.0);
     match op.code {
         StagedOp::Tile(TileOp::Broadcast | TileOp::Expand | TileOp::Reshape)
         | StagedOp::ConvertLayout => below(0),
         StagedOp::Tile(TileOp::Ew(ScalarFn::Neg)) => is_above_all(func, op.operands[0], depth),
         StagedOp::Tile(TileOp::Ew(ScalarFn::Sub)) => below(0),
+        // Numbers that are almost -inf are so in both ways of a choice.
+        StagedOp::Tile(TileOp::Select) => below(1) && below(2),
         StagedOp::Tile(TileOp::Ew(ScalarFn::Mul)) => {
             below(0) && positive(1) || below(1) && positive(0)
         }

@@ -5,7 +5,7 @@
 //! of which each gives a valid function:
 //! 0. `swap`: the sides of products change places where the engine takes them only so;
 //! 1. `encode` (a part of `open`): products read shared memory that the threads write; what a loop
-//!    reads beside them is loaded a turn early (`stage/ahead`);
+//!    reads beside them is loaded before it (`stage/hoist`) or a turn early (`stage/ahead`);
 //! 2. `tiles`: the body becomes a loop over the groups of the launch;
 //! 3. `epilogue`: large tiles leave through shared memory, by bulk stores;
 //! 4. `feeds`: what products read is filled into rings instead; `order`: which groups a block takes;
@@ -38,7 +38,7 @@ mod rotate;
 mod swap;
 mod tiles;
 
-use super::{Off, Staging, Step, ahead, layouts, open, threads::Team};
+use super::{Off, Staging, Step, ahead, hoist, layouts, open, threads::Team};
 use roles::Share;
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -190,6 +190,11 @@ fn built(
     let opened = open(func, staging, team, &layouts).map_err(told)?;
     let runs = |step: Step| !off.has(step);
     let mut now = sound(opened);
+    if runs(Step::Hoist)
+        && let Some(before) = hoist::beside_products(&now)
+    {
+        now = sound(before);
+    }
     if runs(Step::Ahead)
         && let Some(early) = ahead::beside_products(&now)
     {
@@ -247,6 +252,11 @@ fn built(
             false => roles::roles(&now, staging, team, Share::All)?,
         };
         now = clusters::share(now);
+        if runs(Step::Ahead)
+            && let Some(early) = ahead::beside_copies(&now)
+        {
+            now = sound(early);
+        }
     }
     Ok(Some((now, alone)))
 }

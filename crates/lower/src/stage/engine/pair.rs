@@ -14,6 +14,9 @@
 //!   acc = second(last, p, acc) }
 //! ```
 //!
+//! What a turn loads to registers beside its products is asked for before they are begun, as much as there is
+//! room for.
+//!
 //! What the second product takes from memory is filled where it was, so a ring needs a second slot for
 //! what is read a turn later. Loops that follow each other are one sequence of turns (`chain`).
 
@@ -25,11 +28,14 @@ use chain::{Chain, chained, chains};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Rewriter, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
-use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
+use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp, registers};
 use tessera_tile::TileOp;
 
 /// Slots of a ring that is read a turn later.
 const LEAST: u32 = 2;
+/// Registers of a thread for tiles that are loaded before the first product is begun: there is room
+/// for them beside the sums of both and the weights, until scores become weights.
+const EARLY_WORDS: u64 = 36;
 
 pub fn pair(func: &StagedFunc, off: Off) -> StagedFunc {
     let users = users(func);
@@ -69,7 +75,11 @@ struct Plan {
     tail: Ops,
     /// What fills the ring that the second reads.
     feed: Ops,
-    /// Everything else: what needs no sums of the second product, and what does.
+    /// Everything else: what is loaded before the products are begun, what needs no sums of the second
+    /// product, and what does.
+    early: Ops,
+    /// What of the front those need.
+    before: Ops,
     middle: Ops,
     late: Ops,
     /// Counters of the ring that the second reads, among the carried values.
@@ -287,6 +297,10 @@ impl Plan {
         let mut late = after(&look, &rest, func.blocks[body].args[sums + 1]);
         late.extend(narrowed);
         let middle: Ops = rest.difference(&late).copied().collect();
+        let early = early(&look, &middle, [first, first_done]);
+        let middle: Ops = middle.difference(&early).copied().collect();
+        let mut before = look.closed(early.clone(), |_, def| front.contains(&def));
+        before.retain(|id| front.contains(id));
         let mut cross = Vec::new();
         for &id in &tail {
             for &v in &func.ops[id].operands {
@@ -306,6 +320,8 @@ impl Plan {
             front,
             tail,
             feed,
+            early,
+            before,
             middle,
             late,
             counters,
@@ -356,7 +372,7 @@ impl Plan {
                     || counts(v, &self.counters)
             })
         });
-        let pure = self.middle.iter().chain(&self.late).all(|&id| {
+        let pure = self.early.iter().chain(&self.middle).chain(&self.late).all(|&id| {
             let op = &func.ops[id];
             let effects = Opcode::info(op.code).effects;
             let repairs = op.code == StagedOp::Tile(TileOp::Repair);
@@ -399,6 +415,33 @@ fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
         }
     }
     reached
+}
+
+/// The loads of a turn that do not wait for its first product, in their order as many as there is room for,
+/// and what they need.
+fn early(look: &Look<'_>, ops: &Ops, [first, first_done]: [OpId; 2]) -> Ops {
+    let func = look.func;
+    let all = &func.blocks[look.body].ops;
+    let waits = after(look, ops, func.ops[first_done].result());
+    // Of the other parts only what comes before the first product is there.
+    let before: Ops = all.iter().copied().take_while(|&id| id != first).collect();
+    let mut room = EARLY_WORDS;
+    let mut out = Ops::new();
+    for &id in all.iter().filter(|&id| ops.contains(id)) {
+        let op = &func.ops[id];
+        if op.code != StagedOp::Tile(TileOp::Load) {
+            continue;
+        }
+        let words = registers(func.ty(op.result())).max(1);
+        let needs = look.closed(Ops::from([id]), |_, def| ops.contains(&def));
+        let mut takes = needs.iter().flat_map(|&id| look.takes(id)).filter_map(|v| look.inner(v));
+        let given = takes.all(|def| ops.contains(&def) || before.contains(&def));
+        if words <= room && given && waits.is_disjoint(&needs) {
+            room -= words;
+            out.extend(needs);
+        }
+    }
+    out
 }
 
 fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chains: &[Chain], id: OpId, into: BlockId) {
@@ -472,7 +515,11 @@ fn first_turn(
         rw.set(arg, init);
     }
     for &id in &old.blocks[plan.body].ops {
-        if !old.ops[id].is_terminator() && !plan.tail.contains(&id) {
+        if id == plan.first_done {
+            copy(rw, plan, into, |id| plan.early.contains(&id));
+        }
+        let later = old.ops[id].is_terminator() || plan.tail.contains(&id);
+        if !later && !plan.early.contains(&id) {
             super::first::copy(rw, id, into);
         }
     }
@@ -541,7 +588,11 @@ fn one_turn(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
     let args = &old.blocks[plan.body].args;
     let place = |id: OpId| old.blocks[plan.body].ops.iter().position(|&o| o == id);
     let before = |id: OpId, product: OpId| place(id) < place(product);
-    copy(rw, plan, to, |id| plan.front.contains(&id) && before(id, plan.first));
+    // Nobody waits for what is asked for first.
+    copy(rw, plan, to, |id| plan.early.contains(&id) || plan.before.contains(&id));
+    copy(rw, plan, to, |id| {
+        plan.front.contains(&id) && before(id, plan.first) && !plan.before.contains(&id)
+    });
     // What is filled now is read a turn later.
     for &i in &plan.counters {
         let count = rw.get(args[i + 1]);

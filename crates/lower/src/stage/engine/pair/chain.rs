@@ -13,6 +13,7 @@
 
 use super::{Look, Plan, Rw, copy, first_turn, later_turns};
 use crate::stage::engine::flow::{Users, yielded};
+use crate::stage::hoist::is_only_read;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
@@ -65,8 +66,10 @@ pub fn chains(func: &StagedFunc, users: &Users, plans: &BTreeMap<OpId, Plan>) ->
 fn is_free(func: &StagedFunc, loops: &[OpId], id: OpId) -> bool {
     let op = &func.ops[id];
     let early = |&v: &Value| func.def_id(v).is_none_or(|def| !loops.contains(&def));
+    // Loops of products write no memory that others read.
+    let reads = || op.code == StagedOp::Tile(TileOp::Load) && is_only_read(func, op.operands[0]);
     op.regions.is_empty()
-        && Opcode::info(op.code).effects == Effects::Pure
+        && (Opcode::info(op.code).effects == Effects::Pure || reads())
         && op.operands.iter().all(early)
 }
 
