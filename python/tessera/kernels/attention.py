@@ -61,24 +61,30 @@ def rows_of(T, b, h, at, count, wide):
 @ts.func
 def step(acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W, masks):
     """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``).
-    ``sides`` are the widths of `rows_of`, of keys and of values."""
+    ``sides`` are the widths of `rows_of`, of keys and of values, and how many queries there are where functions of the caller's
+    must get no place beyond the last query and key: what they give for those does not count, but that they read there is told
+    in checked mode."""
     place = ts.tile.arange(BN)[None, :]
     rows = q0 + ts.tile.arange(BM)[:, None]
     columns = k0 + place
+    if sides[2] is None:
+        i, j = rows, columns
+    else:
+        i, j = ts.tile.minimum(rows, sides[2] - 1), ts.tile.minimum(columns, K.shape[2] - 1)
     s = ts.tile.mma(q, rows_of(K, b, hk, k0, BN, sides[0]).T, accumulator=m.dtype) * scale
-    s = changed(s, b, h, rows, columns, scores, X, Y, changes)
+    s = changed(s, b, h, i, j, scores, X, Y, changes)
     # Places within the block are compared: short numbers. One choice for each score, and not two.
     if high:
         after = ts.tile.cast(ts.tile.clamp(rows + highest + 1 - k0, 0, BN), ts.i32)
         inside = place < ts.tile.minimum(after, ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32))
         if masks >= 0:
-            inside = inside & sees(s, b, h, rows, columns, mask, Z, W, masks)
+            inside = inside & sees(s, b, h, i, j, mask, Z, W, masks)
         s = ts.tile.where(inside, s, -math.inf)
     elif masks < 0:
         s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
     else:
         inside = place < ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32)
-        s = ts.tile.where(inside & sees(s, b, h, rows, columns, mask, Z, W, masks), s, -math.inf)
+        s = ts.tile.where(inside & sees(s, b, h, i, j, mask, Z, W, masks), s, -math.inf)
     if low:
         first = ts.tile.clamp(rows + lowest - k0, 0, BN)
         s = ts.tile.where(place >= ts.tile.cast(first, ts.i32), s, -math.inf)
@@ -169,10 +175,12 @@ def forward(
     free_reference: bool = True,
     DP: int = 0,
     DVP: int = 0,
+    checked: bool = False,
 ):
     """``DP`` and ``DVP`` are how wide tiles of heads are, where they are wider than those: zeros stand behind them."""
     attended(
-        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN, (DP, DVP), ts.f32
+        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN,
+        (DP, DVP, Q.shape[2] if checked else None), ts.f32,
     )  # fmt: skip
 
 
@@ -408,10 +416,10 @@ class Shaped:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The last arguments of kernels; none where heads are as wide as their tiles."""
+        """The last arguments of kernels; none where heads are as wide as their tiles, and launches are not checked."""
         _, _, _, _, D, DV = self.extents
         found = widths(D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q))
-        return found if any(found) else ()
+        return (*found, True) if checks.checked() else found if any(found) else ()
 
 
 def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
@@ -511,7 +519,7 @@ def attend(
         elif measured:
             from . import tuned
 
-            tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths)
+            tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths[:2])
         elif kept_in == ts.f64:
             from . import attention_f64
 
