@@ -17,6 +17,8 @@ import tessera as ts
 
 from .. import _core
 from .._func import Bound, Func
+from .._profile import PROFILES
+from .._profile import current as current_profile
 from . import arrays, checks
 
 
@@ -342,14 +344,15 @@ HOPPER = 9
 
 
 def tiles(
-    Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False, low: bool = False
+    Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False, low: bool = False, units: bool = True
 ) -> tuple[int, int]:
     """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory, which
-    each loop has for itself; ``edged`` is on how many sides keys are masked, ``low`` whether on the left.
+    each loop has for itself; ``edged`` is on how many sides keys are masked, ``low`` whether on the left, ``units``
+    whether matrix units may multiply.
     On a CPU (of no generation) more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
     if not generation:
         return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
-    if itemsize > 2:
+    if itemsize > 2 or not units:
         chosen = (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 and edged < 2 else (32, 32)
         return fitting(*chosen, D, DV, itemsize, generation, 2 + (low or edged > 1))
     # Exponentials take as long as products of such short rows: three warpgroups keep both busy. Each has 160 registers, for
@@ -372,17 +375,22 @@ def fitting(BM: int, BN: int, D: int, DV: int, itemsize: int, generation: int, l
     queries, keys, values and scores, with what keeps their rows apart."""
     most = SHARED.get(generation, LEAST_SHARED)
     while BN > 8:
-        each = itemsize * (BM * D + BN * D + BN * DV + BM * BN)
+        each = itemsize * (BM * D + BN * D + BN * DV) + max(itemsize, 4) * BM * BN
         if loops * each * 11 // 10 + 4096 <= most:
             break
         BM, BN = (BM, BN // 2) if BN >= BM else (BM // 2, BN)
     return BM, BN
 
 
+def in_order() -> bool:
+    """Whether every product is added in order, which matrix units do not."""
+    return current_profile() == PROFILES.index("strict")
+
+
 def widths(D: int, DV: int, itemsize: int, generation: int) -> tuple[int, int]:
     """How wide tiles of heads are, where they are not as wide as those: matrix units of GPUs take elements of two bytes and one
     by sixteen, those of eight by eight, and what is behind the last element of a head reads as zeros."""
-    if not generation or itemsize == 4:
+    if not generation or itemsize == 4 or in_order():
         return 0, 0
     by = 16 if itemsize <= 2 else 8
     whole = [-(-n // by) * by for n in (D, DV)]
@@ -411,7 +419,8 @@ class Shaped:
         """``plain``: without functions of the caller's and without the logarithm of the sums."""
         _, _, Sq, _, D, DV = self.extents
         low = seen.lowest is not None
-        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q), seen.edges, plain, low)
+        itemsize = arrays.dtype_of(self.q).itemsize
+        chosen = tiles(Sq, D, DV, itemsize, arrays.generation(self.q), seen.edges, plain, low, not in_order())
         return checks.pair(tile, "tile") or chosen
 
     @property
