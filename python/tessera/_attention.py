@@ -132,7 +132,7 @@ def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
     edged = (asked.lowest is not None) + (asked.highest is not None)
     # The logarithms of the sums are kept: no generation of devices has tiles of its own for that.
-    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged, low=asked.lowest is not None)
+    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged, low=asked.lowest is not None, units=not kernels.in_order())
     made = call(
         kernels.forward, (), {
             "Q": q, "K": k, "V": v, **asked.given(arrays), "changes": max(asked.changes, 0), "keep": True,

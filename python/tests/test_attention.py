@@ -390,3 +390,24 @@ def test_the_reference_is_handed_on_inside_of_a_trace(monkeypatch):
         seen.clear()
         ts.jit(lambda *a: ts.op.flash_attention(*a, free_reference=free)).trace(q, k, v)  # noqa: B023
         assert seen - {None} == {wanted}
+
+
+def test_functions_are_right_in_checked_mode(monkeypatch):
+    """Tiles go beyond the last query and key; functions that read at places of those are not told of reads that do not count,
+    and of others they are."""
+    q, k, v = arrays(np.random.default_rng(13), 1, 2, 2, 20, 30, 16, 16)
+    documents = np.repeat(np.arange(3), 10).astype(np.int32)
+    bias = np.random.default_rng(14).standard_normal((2, 20, 30)).astype(np.float32)
+    more = np.zeros(30, np.float32)
+    options = {"score_mod": ts.bind(biased, bias=bias, more=more), "mask_mod": ts.bind(same_document, documents=documents)}
+    expected = ts.op.flash_attention(q, k, v, causal=True, **options)
+    monkeypatch.setenv("TESSERA_CHECK", "1")
+    close(ts.op.flash_attention(q, k, v, causal=True, **options), wide(expected), 1e-6)
+    blocks = ts.op.block_mask(options["mask_mod"], q, k, v, causal=True)
+    close(ts.op.flash_attention(q, k, v, score_mod=options["score_mod"], mask_mod=blocks), wide(expected), 1e-6)
+    wider = [x.astype(np.float64) for x in (q, k, v)]
+    assert ts.op.flash_attention(*wider, mask_mod=options["mask_mod"]).dtype == np.float64
+    for short in ({"score_mod": ts.bind(biased, bias=bias[:, :, :29], more=more)}, {"mask_mod": ts.bind(same_document, documents=documents[:29])}):
+        with pytest.raises(ts.TesseraError) as caught:
+            ts.op.flash_attention(q, k, v, **short)
+        assert caught.value.code == "E_OOB" and caught.value.file == __file__

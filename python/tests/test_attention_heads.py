@@ -23,14 +23,14 @@ GENERATIONS = {"sm80": 8, "sm90": 9}
 MASKS = {"causal": {"causal": True}, "left": {"window": (100, None)}, "both": {"window": (100, 20)}}
 
 
-def emitted(target, D, DV, dtype, monkeypatch, Sq=1000, **options):
+def emitted(target, D, DV, dtype, monkeypatch, Sq=1000, profile="default", **options):
     """The code of one launch for arrays of a GPU."""
     monkeypatch.setattr(library_arrays, "generation", lambda x: GENERATIONS[target])
     q, k, v = (imagined(shape, dtype) for shape in ((2, 4, Sq, D), (2, 2, 900, D), (2, 2, 900, DV)))
     with recorded(run=False) as found:
         inspect.unwrap(ts.op.flash_attention)(q, k, v, **options)
     (launch,) = found
-    return dataclasses.replace(launch.recipe, target=target).compiled().inspect_ir("target")
+    return dataclasses.replace(launch.recipe, target=target, profile=profile).compiled().inspect_ir("target")
 
 
 @pytest.mark.parametrize("target", GENERATIONS)
@@ -147,3 +147,13 @@ def test_double_precision_has_no_tables_and_is_not_measured():
         ts.op.flash_attention(q, k, v, tile="tune")
     with pytest.raises(ts.UnsupportedError, match="a block mask"):
         ts.op.flash_attention(q, k, v, mask_mod=ts.op.block_mask(even, q, k, v))
+
+
+@pytest.mark.parametrize("target", GENERATIONS)
+@pytest.mark.parametrize(("dtype", "D"), [("bf16", 64), ("bf16", 128), ("f16", 256), ("bf16", 100)])
+def test_strict_fits_too(target, dtype, D, monkeypatch):
+    """Where matrix units may not multiply, whatever the dtype."""
+    with ts.numerics.profile("strict"):
+        for options in MASKS.values():
+            code = emitted(target, D, D, dtype, monkeypatch, profile="strict", **options)
+            assert "mma" not in code

@@ -17,6 +17,8 @@ import tessera as ts
 
 from .. import _core
 from .._func import Bound, Func
+from .._profile import PROFILES
+from .._profile import current as current_profile
 from . import arrays, checks
 
 
@@ -68,12 +70,18 @@ def step(
     masks, whole=False,
 ):  # fmt: skip
     """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``).
-    ``sides`` are the widths of `rows_of`, of keys and of values; ``whole``: the block does not reach beyond the last key."""
+    ``sides`` are the widths of `rows_of`, of keys and of values, and how many queries there are where functions of the caller's
+    must get no place beyond the last query and key: what they give for those does not count, but that they read there is told
+    in checked mode. ``whole``: the block does not reach beyond the last key."""
     place = ts.tile.arange(BN)[None, :]
     rows = q0 + ts.tile.arange(BM)[:, None]
     columns = k0 + place
+    if sides[2] is None:
+        i, j = rows, columns
+    else:
+        i, j = ts.tile.minimum(rows, sides[2] - 1), ts.tile.minimum(columns, K.shape[2] - 1)
     s = ts.tile.mma(q, rows_of(K, b, hk, k0, BN, sides[0]).T, accumulator=m.dtype) * scale
-    s = changed(s, b, h, rows, columns, scores, X, Y, changes)
+    s = changed(s, b, h, i, j, scores, X, Y, changes)
     # Places within the block are compared: short numbers. One choice for each score, and not two.
     if whole:
         # The compiler sees that this hides nothing.
@@ -84,10 +92,10 @@ def step(
             after = ts.tile.minimum(after, ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32))
         inside = place < after
         if masks >= 0:
-            inside = inside & sees(s, b, h, rows, columns, mask, Z, W, masks)
+            inside = inside & sees(s, b, h, i, j, mask, Z, W, masks)
         s = ts.tile.where(inside, s, -math.inf)
     elif masks >= 0:
-        inside = sees(s, b, h, rows, columns, mask, Z, W, masks)
+        inside = sees(s, b, h, i, j, mask, Z, W, masks)
         if not whole:
             inside = (place < ts.tile.cast(ts.tile.clamp(K.shape[2] - k0, 0, BN), ts.i32)) & inside
         s = ts.tile.where(inside, s, -math.inf)
@@ -183,10 +191,12 @@ def forward(
     free_reference: bool = True,
     DP: int = 0,
     DVP: int = 0,
+    checked: bool = False,
 ):
     """``DP`` and ``DVP`` are how wide tiles of heads are, where they are wider than those: zeros stand behind them."""
     attended(
-        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN, (DP, DVP), ts.f32
+        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN,
+        (DP, DVP, Q.shape[2] if checked else None), ts.f32,
     )  # fmt: skip
 
 
@@ -353,14 +363,15 @@ HOPPER = 9
 
 
 def tiles(
-    Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False, low: bool = False
+    Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False, low: bool = False, units: bool = True
 ) -> tuple[int, int]:
     """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory, which
-    each loop has for itself; ``edged`` is on how many sides keys are masked, ``low`` whether on the left.
+    each loop has for itself; ``edged`` is on how many sides keys are masked, ``low`` whether on the left, ``units``
+    whether matrix units may multiply.
     On a CPU (of no generation) more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
     if not generation:
         return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
-    if itemsize > 2:
+    if itemsize > 2 or not units:
         chosen = (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 and edged < 2 else (32, 32)
         return fitting(*chosen, D, DV, itemsize, generation, 2 + (low or edged > 1))
     # Exponentials take as long as products of such short rows: three warpgroups keep both busy. Each has 160 registers, for
@@ -383,17 +394,22 @@ def fitting(BM: int, BN: int, D: int, DV: int, itemsize: int, generation: int, l
     queries, keys, values and scores, with what keeps their rows apart."""
     most = SHARED.get(generation, LEAST_SHARED)
     while BN > 8:
-        each = itemsize * (BM * D + BN * D + BN * DV + BM * BN)
+        each = itemsize * (BM * D + BN * D + BN * DV) + max(itemsize, 4) * BM * BN
         if loops * each * 11 // 10 + 4096 <= most:
             break
         BM, BN = (BM, BN // 2) if BN >= BM else (BM // 2, BN)
     return BM, BN
 
 
+def in_order() -> bool:
+    """Whether every product is added in order, which matrix units do not."""
+    return current_profile() == PROFILES.index("strict")
+
+
 def widths(D: int, DV: int, itemsize: int, generation: int) -> tuple[int, int]:
     """How wide tiles of heads are, where they are not as wide as those: matrix units of GPUs take elements of two bytes and one
     by sixteen, those of eight by eight, and what is behind the last element of a head reads as zeros."""
-    if not generation or itemsize == 4:
+    if not generation or itemsize == 4 or in_order():
         return 0, 0
     by = 16 if itemsize <= 2 else 8
     whole = [-(-n // by) * by for n in (D, DV)]
@@ -422,15 +438,16 @@ class Shaped:
         """``plain``: without functions of the caller's and without the logarithm of the sums."""
         _, _, Sq, _, D, DV = self.extents
         low = seen.lowest is not None
-        chosen = tiles(Sq, D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q), seen.edges, plain, low)
+        itemsize = arrays.dtype_of(self.q).itemsize
+        chosen = tiles(Sq, D, DV, itemsize, arrays.generation(self.q), seen.edges, plain, low, not in_order())
         return checks.pair(tile, "tile") or chosen
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The last arguments of kernels; none where heads are as wide as their tiles."""
+        """The last arguments of kernels; none where heads are as wide as their tiles, and launches are not checked."""
         _, _, _, _, D, DV = self.extents
         found = widths(D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q))
-        return found if any(found) else ()
+        return (*found, True) if checks.checked() else found if any(found) else ()
 
 
 def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
@@ -530,7 +547,7 @@ def attend(
         elif measured:
             from . import tuned
 
-            tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths)
+            tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths[:2])
         elif kept_in == ts.f64:
             from . import attention_f64
 

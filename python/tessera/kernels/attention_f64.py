@@ -33,8 +33,9 @@ def forward(
     BN: int = 32,
     DP: int = 0,
     DVP: int = 0,
+    checked: bool = False,
 ):
     attended(
         Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN,
-        (DP, DVP), ts.f64,
+        (DP, DVP, Q.shape[2] if checked else None), ts.f64,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import tessera as ts
 
 from .. import _core
 from .._func import Func
-from . import arrays
+from . import arrays, checks
 from .attention import SMALLEST, BlockMask, any_score, bound, rows_of, sees, shaped, sight, step
 
 
@@ -41,6 +41,7 @@ def states(
     high: bool = False,
     BM: int = 128,
     BN: int = 128,
+    checked: bool = False,
 ):
     """2 for a block that is seen whole, 1 for one that is seen in part, 0 for one that nobody sees. Queries beyond the last
     are no reason for either."""
@@ -51,7 +52,11 @@ def states(
     k = j * BN + ts.tile.arange(BN)[None, :]
     one = ts.tile.full((BM, BN), 1, ts.i32)
     none = ts.tile.full((BM, BN), 0, ts.i32)
-    seen = ts.tile.where(sees(one, b, h, q, k, mask, Z, W, masks), one, none)
+    if checked:
+        # As `attention.step` does.
+        seen = ts.tile.where(sees(one, b, h, ts.tile.minimum(q, Sq - 1), ts.tile.minimum(k, Sk - 1), mask, Z, W, masks), one, none)
+    else:
+        seen = ts.tile.where(sees(one, b, h, q, k, mask, Z, W, masks), one, none)
     seen = ts.tile.where(k < Sk, seen, none)
     if low:
         seen = ts.tile.where(k >= q + lowest, seen, none)
@@ -162,6 +167,7 @@ def forward(
     free_reference: bool = True,
     DP: int = 0,
     DVP: int = 0,
+    checked: bool = False,
 ):
     """As `attention.forward`, over the blocks of a table. With ``ragged`` the last block of keys reaches beyond the last key."""
     # Heads are walked first: most masks leave all of them as much to do, and those that take longest come first.
@@ -170,6 +176,7 @@ def forward(
     hk = h // (H // HK)
     if positive:
         scale = ts.tile.maximum(scale, SMALLEST)
+    sides = (DP, DVP, Q.shape[2] if checked else None)
     q = rows_of(Q, b, h, q0, BM, DP)
     acc = ts.tile.zeros((BM, DVP if DVP else DV), ts.f32)
     m = ts.tile.full((BM,), -math.inf, ts.f32)
@@ -180,21 +187,21 @@ def forward(
     count = ts.tile.cast(R[b, h, place, 2], ts.i64)
     for k0 in ts.tile.range(begin, end, BN):
         acc, m, l = step(
-            acc, m, l, q, K, V, (DP, DVP), b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
+            acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
             mask, Z, W, -1,
         )  # fmt: skip
     # The last block is not among them where it is not whole: here that is said once more, for the compiler.
     for i in ts.tile.range(0, min(count, Sk // BN)):
         k0 = max(0, min(ts.tile.cast(L[b, h, place, i], ts.i64) * BN, Sk // BN * BN - BN))
         acc, m, l = step(
-            acc, m, l, q, K, V, (DP, DVP), b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
+            acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
             mask, Z, W, masks, True,
         )  # fmt: skip
     if ragged:
         edge = max(0, Sk // BN * BN)
         for k0 in ts.tile.range(edge, edge + ts.tile.cast(R[b, h, place, 4], ts.i64), BN):
             acc, m, l = step(
-                acc, m, l, q, K, V, (DP, DVP), b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
+                acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
                 mask, Z, W, masks,
             )  # fmt: skip
     if DVP:
@@ -229,7 +236,7 @@ def make(mask_mod: Any, q: Any, k: Any, v: Any, causal: Any, window: Any, layout
     if arrays.size(state):
         Z, W = (more + [given.q, given.q])[:2]
         low, high = seen.lowest is not None, seen.highest is not None
-        states(state, Z, W, Sq, Sk, seen.lowest or 0, seen.highest or 0, mask, len(more), low, high, BM, BN)
+        states(state, Z, W, Sq, Sk, seen.lowest or 0, seen.highest or 0, mask, len(more), low, high, BM, BN, checks.checked())
         cost, rank = (arrays.empty((*each, rows), ts.i32, given.q) for _ in range(2))
         costs(state, cost)
         ranked(cost, rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from typing import Any, Sequence
 
 import numpy
@@ -66,6 +67,11 @@ def flag(value: Any, name: str) -> bool:
     if not isinstance(value, (bool, numpy.bool_)):
         raise _core.error("E_TYPE", f"`{name}`: expected True or False, got {said(value)}", "leave it out for False")
     return bool(value)
+
+
+def checked() -> bool:
+    """Whether launches are looked at for mistakes (`docs/debugging.md`)."""
+    return os.environ.get("TESSERA_CHECK", "") not in ("", "0", "false", "off")
 
 
 def one_axis(axis: Any, x: Any, name: str = "axis") -> int:

@@ -101,7 +101,7 @@ def attention(
 ):
     t = ts.tile.context()
     attended(
-        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, t.BM, t.BN, (DP, DVP), ts.f32
+        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, t.BM, t.BN, (DP, DVP, None), ts.f32
     )  # fmt: skip
 
 

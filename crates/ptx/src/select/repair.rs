@@ -84,7 +84,7 @@ impl Select<'_> {
         let whole = self.region_for(region, places, None)?.unwrap_or_default();
         let rows = self.rows_apart(bad);
         let mut parts = Vec::new();
-        if whole.len() >= LONG && rows.len() > 1 {
+        if whole.len() >= LONG && rows.len() > 1 && self.rows_alike(bad, places) {
             for &row in rows.keys() {
                 let Some(part) = self.region_for(region, places, Some(row))? else {
                     parts.clear();
@@ -106,6 +106,17 @@ impl Select<'_> {
             self.asm.place(next);
         }
         Ok(())
+    }
+
+    /// Whether the threads of a warp share out the rows of all results as those of the condition: places of rows
+    /// among a thread's registers are then places of the same rows.
+    fn rows_alike(&self, bad: Value, places: &[Place]) -> bool {
+        let rows = |v: Value| {
+            let layout = self.layout(v);
+            [In::Lane, In::Warp, In::Cta]
+                .map(|i| layout.bases(i).iter().map(|b| b[0]).collect::<Vec<_>>())
+        };
+        places.iter().all(|place| rows(place.result) == rows(bad))
     }
 
     /// The code of a region that puts its results in place: those of one place of a row, if they can be
