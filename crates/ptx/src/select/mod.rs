@@ -3,6 +3,7 @@
 //!
 //! Before: a valid function of Staged IR with a layout on every tile. After: one kernel.
 
+mod alternate;
 mod apart;
 mod canonical;
 mod cluster;
@@ -41,6 +42,7 @@ mod tma;
 mod value;
 mod wgmma;
 mod wgmma_plan;
+mod words;
 
 use crate::asm::Asm;
 use crate::caps::PtxCaps;
@@ -137,6 +139,7 @@ pub struct Select<'a> {
     /// The threads that run what is being emitted.
     crew: roles::Crew,
     apart: apart::Apart,
+    alternate: alternate::Alternate,
     roles: roles::Roles,
     /// Tensor maps, and where they are, as the head knows.
     maps: Vec<MapRecipe>,
@@ -240,6 +243,7 @@ pub fn select(
         mbars: mbar::Mbars::default(),
         crew: roles::Crew::default(),
         apart: apart::Apart::default(),
+        alternate: alternate::Alternate::default(),
         roles: roles::survey(func),
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),

@@ -1,7 +1,8 @@
-//! Repairs that the first turn of a loop always makes.
+//! Repairs that the first turn of a loop always makes, or never.
 //!
 //! A loop may begin with numbers that no weight fits: everything less -inf is +inf, or NaN. Then the
-//! condition of a repair is known to hold everywhere, and what it would repair need not be computed.
+//! condition of a repair is known to hold everywhere, and what it would repair need not be computed. One that
+//! is for weights that are numbers is known to hold nowhere.
 
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Value};
 use tessera_numerics::ScalarFn;
@@ -33,15 +34,43 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
                         rw.set(result, value);
                     }
                 } else {
-                    rw.copy_op(inner, into);
+                    copy(rw, inner, into);
                 }
             }
             // Others may ask for the same condition.
             rw.set(was, bad);
         }
+        // And one that is never made as what it begins with.
+        Some((_, bad))
+            if op.code == StagedOp::Tile(TileOp::Repair) && fails(&rw.new, bad, DEPTH) =>
+        {
+            for (&result, &v) in op.results.iter().zip(op.group("init")) {
+                let value = rw.get(v);
+                rw.set(result, value);
+            }
+        }
+        // What is chosen where such a condition does not hold is not needed.
+        Some((_, cond))
+            if op.code == StagedOp::Tile(TileOp::Select) && is_true(&rw.new, cond, DEPTH) =>
+        {
+            let value = rw.get(op.operands[1]);
+            rw.set(op.result(), value);
+        }
         _ => {
             rw.copy_op(id, into);
         }
+    }
+}
+
+/// Whether a condition is known as true everywhere, in any shape.
+fn is_true(func: &StagedFunc, v: Value, depth: u32) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let Some(op) = func.def(v) else { return false };
+    match op.code {
+        StagedOp::Tile(TileOp::Const) => op.attr("value").and_then(Attr::as_bool) == Some(true),
+        StagedOp::Tile(TileOp::Broadcast | TileOp::Expand | TileOp::Reshape)
+        | StagedOp::ConvertLayout => is_true(func, op.operands[0], depth),
+        _ => false,
     }
 }
 
@@ -64,6 +93,9 @@ fn fails(func: &StagedFunc, v: Value, depth: u32) -> bool {
         StagedOp::Tile(TileOp::Ew(ScalarFn::Le | ScalarFn::Lt)) => {
             let most = number(func, op.operands[1], depth);
             most.is_some_and(|n| n < f64::INFINITY) && is_above_all(func, op.operands[0], depth)
+        }
+        StagedOp::Tile(TileOp::Ew(ScalarFn::And)) => {
+            op.operands.iter().any(|&v| fails(func, v, depth))
         }
         _ => false,
     }
@@ -98,7 +130,10 @@ fn is_above_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
             TileOp::Ew(ScalarFn::Fma) => above(2),
             TileOp::Ew(ScalarFn::Sub) => below(1) || above(0),
             TileOp::Ew(ScalarFn::Add) => above(0) || above(1),
-            TileOp::Reduce => op.attr("op").and_then(Attr::as_word) == Some("sum") && above(0),
+            TileOp::Reduce => {
+                let kind = op.attr("op").and_then(Attr::as_word);
+                matches!(kind, Some("sum" | "max")) && above(0)
+            }
             _ => false,
         },
         StagedOp::ConvertLayout => above(0),
