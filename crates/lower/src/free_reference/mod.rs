@@ -11,7 +11,10 @@
 //!
 //! ```text
 //! p = e(s - m)  l' = l + parts of p  bad = not (parts of p <= 2^64)
-//! m', l', p, alpha = repair bad { of rows with bad: m' = max(m, rowmax s + headroom) … as before }
+//! m', l', p, alpha = repair bad {
+//!   repair near { of rows with parts that are numbers: all times 2^-k, m' = m + log 2^k }
+//!   repair far { of others: m' = max(m, rowmax s + headroom) … as before }
+//! }
 //! acc' = repair bad { acc·alpha } + …p…
 //! ```
 //!

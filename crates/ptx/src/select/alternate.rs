@@ -1,11 +1,11 @@
 //! Warpgroups of a role that begin their products in turn.
 //!
 //! A loop that computes on one product while another is under way keeps the matrix engine busy where its
-//! warpgroups are half a turn apart: one computes while the engine works for the other. Nothing keeps them so.
-//! Whenever both wait for the same copy they go on at the same moment; the engine then serves both at once, both
-//! compute at once while it has nothing to do, and they stay like that for the rest of the loop. So each begins
-//! its products when the one before it has begun its own, in a ring: one that is late goes on as it is, and two
-//! that are side by side are moved apart within a turn.
+//! warpgroups are half a turn apart: one computes while the engine works for the other. Nothing keeps them
+//! so. Whenever both wait for the same copy they go on at the same moment; the engine then serves both at
+//! once, both compute at once while it has nothing to do, and they stay like that for the rest of the loop.
+//! So each begins its products when the one before it has begun its own, in a ring: one that is late goes on
+//! as it is, and two that are side by side are moved apart within a turn.
 //!
 //! All warpgroups of a role take the same turns of the same loops, so that none waits for ever.
 
@@ -20,7 +20,7 @@ use tessera_staged::StagedOp;
 use tessera_staged::ops::roles::RoleInfo;
 use tessera_tile::TileOp;
 
-/// Threads of a warpgroup, and of two that meet.
+/// Threads of two warpgroups, of which one waits for the other.
 const PAIR: u32 = 256;
 
 /// What is known of this.

@@ -50,8 +50,8 @@ impl Select<'_> {
         true
     }
 
-    /// A cast of the product of a tile's words with a number of their dtype for each row: that is rounded once, as
-    /// the product of words is. Says whether it was one.
+    /// A cast of the product of a tile's words with a number of their dtype for each row: that is rounded
+    /// once, as the product of words is. Says whether it was one.
     pub fn multiply_words(&mut self, id: OpId) -> bool {
         let func = self.func;
         let result = func.ops[id].result();
