@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?a folder for results} rounds=${2:-8}
 mkdir -p "$out"
 off=()
-for name in relax whole chain pair rotate "pair,rotate" tiles raster epilogue defer feeds roles pools apart encode; do
+for name in relax whole chain pair rotate "pair,rotate" tiles raster epilogue defer feeds roles pools apart alternate encode; do
     off+=(--off "$name")
 done
 timeout 75 python3 "$here/attention_bench.py" --only '^(hd128 full 4k|hd128 causal 4k|hd64 full 4k)$' --rounds "$rounds" \

@@ -70,6 +70,7 @@ fn caps() -> StageCaps {
         ],
         register_pools: true,
         multiprocessors: 132,
+        cache_bytes: 32 << 20,
     }
 }
 

@@ -45,12 +45,17 @@ fn noise(i: usize) -> f64 {
 type Scores = fn(usize, usize) -> f64;
 
 /// Scores by row and column.
-const KINDS: [(&str, Scores); 9] = [
+const KINDS: [(&str, Scores); 10] = [
     ("usual", |r, c| noise(r * 977 + c)),
     ("wide", |r, c| 16.0 * noise(r * 977 + c)),
     ("very wide", |r, c| 256.0 * noise(r * 977 + c)),
     // 2^41 a block.
     ("ramp", |r, c| noise(r * 977 + c) + (c / 16) as f64 * 41.0 * std::f64::consts::LN_2),
+    // One weight of a row is about the largest number there is.
+    ("at the edge", |r, c| match c {
+        16 => (160.0 - 0.5f64.powi(r as i32)) * std::f64::consts::LN_2,
+        _ => 0.0,
+    }),
     ("falling", |r, c| noise(r * 977 + c) - (c / 16) as f64 * 41.0 * std::f64::consts::LN_2),
     ("far below", |r, c| noise(r * 977 + c) - 300.0),
     ("masked", |r, c| match r {

@@ -23,6 +23,7 @@ fn run(text: &str) -> String {
         engine: Vec::new(),
         register_pools: false,
         multiprocessors: 132,
+        cache_bytes: 32 << 20,
     };
     let staging = Staging { caps: &caps, classes: &[], profile: Profile::Default };
     match hoist(&func, &staging) {

@@ -48,6 +48,7 @@ fn run(text: &str) -> String {
         engine: Vec::new(),
         register_pools: false,
         multiprocessors: 108,
+        cache_bytes: 24 << 20,
     };
     let classes = classes(&func, text);
     let staging = Staging { caps: &caps, classes: &classes, profile: Profile::Default };

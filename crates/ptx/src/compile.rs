@@ -29,11 +29,14 @@ pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
         engine: engine_rows(caps),
         register_pools: caps.has(Feature::SetMaxRegs),
         multiprocessors: MULTIPROCESSORS,
+        cache_bytes: CACHE,
     }
 }
 
 /// Of the chips that have the matrix engine.
 const MULTIPROCESSORS: u32 = 132;
+/// Of their 50 MB.
+const CACHE: u32 = 32 << 20;
 
 /// The same for the matrix engine of warpgroups.
 fn engine_rows(caps: &PtxCaps) -> Vec<MatrixRow> {

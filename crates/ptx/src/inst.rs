@@ -403,7 +403,7 @@ pub enum Inst {
     /// All threads of the block, or `count` of them, meet at barrier `id`, which all lanes of a warp
     /// agree on.
     BarSync { id: Opnd, count: Option<u32> },
-    BarArrive { id: u32, count: u32 },
+    BarArrive { id: Opnd, count: u32 },
     /// Threads of the block meet and every one learns whether any (`or`) has `p`.
     BarRedOr { id: u32, d: Reg, p: Reg },
     WarpSync { mask: Opnd },

@@ -344,9 +344,8 @@ impl Operands {
                 self.word(*mask);
                 self.write(*p, Class::Pred);
             }
-            Inst::BarSync { id, .. } => self.word(*id),
-            Inst::BarArrive { .. }
-            | Inst::Fence { .. }
+            Inst::BarSync { id, .. } | Inst::BarArrive { id, .. } => self.word(*id),
+            Inst::Fence { .. }
             | Inst::FenceProxyAsync
             | Inst::FenceProxyAsyncGlobal
             | Inst::FenceMbarInit

@@ -283,7 +283,9 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
         Inst::BarSync { id, count: Some(count) } => {
             write!(f, "bar.sync {}, {count}", As(Ty::U32, *id))
         }
-        Inst::BarArrive { id, count } => write!(f, "bar.arrive {id}, {count}"),
+        Inst::BarArrive { id, count } => {
+            write!(f, "bar.arrive {}, {count}", As(Ty::U32, *id))
+        }
         Inst::BarRedOr { id, d, p } => write!(f, "bar.red.or.pred {d}, {id}, {p}"),
         Inst::Fence { sem, scope } => {
             write!(f, "fence.{}.{}", sem.spelling(), scope.spelling())

@@ -260,7 +260,9 @@ impl Check<'_> {
             Inst::BarSync { id, count } => {
                 within(id, 0..=15) && count.is_none_or(|n| n % 32 == 0 && n > 0 && n <= threads)
             }
-            Inst::BarArrive { id, count } => *id < 16 && count % 32 == 0 && *count <= threads,
+            Inst::BarArrive { id, count } => {
+                within(id, 0..=15) && count % 32 == 0 && *count <= threads
+            }
             Inst::BarRedOr { id, .. } => *id < 16,
             Inst::CpAsync { bytes, src_bytes: Some(n), .. } => within(n, 0..=i64::from(*bytes)),
             Inst::WgmmaWait { groups } => *groups < 8,

@@ -11,7 +11,10 @@
 //!
 //! ```text
 //! p = e(s - m)  l' = l + parts of p  bad = not (parts of p <= 2^64)
-//! m', l', p, alpha = repair bad { of rows with bad: m' = max(m, rowmax s + headroom) … as before }
+//! m', l', p, alpha = repair bad {
+//!   repair near { of rows with parts that are numbers: all times 2^-k, m' = m + log 2^k }
+//!   repair far { of others: m' = max(m, rowmax s + headroom) … as before }
+//! }
 //! acc' = repair bad { acc·alpha } + …p…
 //! ```
 //!
@@ -54,6 +57,8 @@ const HEADROOM: f64 = 32.0;
 /// Steps that one question may take.
 const DEPTH: u32 = 8;
 const MOST: f64 = 64.0;
+/// Weights of this sum are numbers in every dtype that they are used in.
+const LARGEST: f64 = 126.0;
 
 /// What rows without any score so far are held against where some are masked: so low that every score is
 /// repaired, and finite in both bases.
@@ -315,21 +320,36 @@ fn turn(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
     let bad = build.ew(ScalarFn::Not, &[fits]);
     build.name(bad, "bad");
     let alpha = all(&mut build, m, 1.0);
-    let inits: Vec<Value> = [m].into_iter().chain(sums).chain(used).chain([alpha]).collect();
+    let inits: Vec<Value> =
+        [m].into_iter().chain(sums.clone()).chain(used.clone()).chain([alpha]).collect();
     let (repair, region) = open(&mut build, bad, &inits);
 
-    // As it was before, for the rows that need it.
+    // Rows whose weights are numbers still are made smaller as they are.
     let mut build = rw.builder(region, loc.clone());
-    let rows = build.reduce(bad, ReduceOp::Or, 1);
+    let growth = growth(&mut build, parts);
+    let (scale, inner) = open(&mut build, growth.near, &inits);
+    let mut build = rw.builder(inner, loc.clone());
+    let (new, factor) = scaled(&mut build, online, &growth, m);
+    let many = columns(&mut build, factor, PARTS);
+    let less: Vec<Value> = sums.iter().map(|&l| build.ew(ScalarFn::Mul, &[l, many])).collect();
+    let small: Vec<Value> = used.iter().map(|&p| times_rows(&mut build, p, factor)).collect();
+    let ends: Vec<Value> = [new].into_iter().chain(less).chain(small).chain([factor]).collect();
+    build.yield_(&ends);
+    let near = rw.new.ops[scale].results.clone();
+    let mut build = rw.builder(region, loc.clone());
+    let (again, inner) = open(&mut build, growth.far, &near);
+    let ends = rw.new.ops[again].results.clone();
+    rw.builder(region, loc.clone()).yield_(&ends);
+
+    // As it was before, for the rows that need it.
     for &id in &online.only_top {
-        rw.copy_op(id, region);
+        rw.copy_op(id, inner);
     }
     let top = rw.get(online.top);
-    let mut build = rw.builder(region, loc.clone());
+    let mut build = rw.builder(inner, loc.clone());
     let room = all(&mut build, top, online.base.rise(HEADROOM));
     let top = build.ew(ScalarFn::Add, &[top, room]);
-    let most = build.ew(ScalarFn::Maximum, &[m, top]);
-    let new = build.select(rows, most, m);
+    let new = build.ew(ScalarFn::Maximum, &[m, top]);
     let mut reference = new;
     if let Some(n) = online.instead {
         let low = all(&mut build, new, f64::NEG_INFINITY);
@@ -338,19 +358,26 @@ fn turn(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
         reference = build.select(none, instead, new);
     }
     let factor = power(&mut build, online, m, reference);
-    let factor = build.select(rows, factor, alpha);
     let [p, parts] = weigh(&mut build, online, s, reference);
     let many = columns(&mut build, factor, PARTS);
-    let sums: Vec<Value> = l
+    let full: Vec<Value> = l
         .iter()
         .map(|&l| {
             let before = build.ew(ScalarFn::Mul, &[l, many]);
             build.ew(ScalarFn::Add, &[before, parts])
         })
         .collect();
-    let used: Vec<Value> = rounding.iter().map(|&id| rounded(rw, id, p, region)).collect();
-    let ends: Vec<Value> = [new].into_iter().chain(sums).chain(used).chain([factor]).collect();
-    rw.builder(region, loc.clone()).yield_(&ends);
+    let used: Vec<Value> = rounding.iter().map(|&id| rounded(rw, id, p, inner)).collect();
+    let mut build = rw.builder(inner, loc.clone());
+    let ends: Vec<Value> = [new]
+        .into_iter()
+        .chain(full)
+        .chain(used)
+        .chain([factor])
+        .zip(near)
+        .map(|(full, near)| chosen(&mut build, growth.far, full, near))
+        .collect();
+    build.yield_(&ends);
 
     let results = rw.new.ops[repair].results.clone();
     let [named, alpha] = [&results[..results.len() - 1], &results[results.len() - 1..]];
@@ -397,6 +424,96 @@ fn hides(func: &TileFunc, s: Value, depth: u32) -> bool {
         TileOp::Ew(_) | TileOp::Cast => op.operands.iter().any(|&v| hides(func, v, depth)),
         _ => false,
     }
+}
+
+/// By how much rows outgrew their reference, as far as their sums tell.
+struct Growth {
+    /// The largest part of each row's sums.
+    top: Value,
+    /// Where it is too large, and a number.
+    near: Value,
+    /// Where it is none: how far weights are too large is not known.
+    far: Value,
+}
+
+fn growth(build: &mut Builder<'_, Tile>, parts: Value) -> Growth {
+    let top = build.reduce(parts, ReduceOp::Max, 1);
+    let [limit, largest] = [MOST, LARGEST].map(|n| all(build, top, n.exp2()));
+    let is_number = build.ew(ScalarFn::Le, &[top, largest]);
+    let far = build.ew(ScalarFn::Not, &[is_number]);
+    build.name(far, "far");
+    let too_large = build.ew(ScalarFn::Gt, &[top, limit]);
+    let near = build.ew(ScalarFn::And, &[too_large, is_number]);
+    build.name(near, "near");
+    Growth { top, near, far }
+}
+
+/// The reference of rows that are near, and the power of two that makes weights against it of those against
+/// the one before: products with it lose nothing but what is too small to count. Other rows keep theirs, and 1.
+fn scaled(
+    build: &mut Builder<'_, Tile>,
+    online: &Online,
+    growth: &Growth,
+    m: Value,
+) -> (Value, Value) {
+    let float = build.func.ty(growth.top).clone();
+    let ints = Type::Tile { shape: float.shape().to_vec(), dtype: DType::I32 };
+    let int = |build: &mut Builder<'_, Tile>, n: i64| build.constant(ints.clone(), Attr::Int(n));
+    let as_type = |build: &mut Builder<'_, Tile>, code: TileOp, v: Value, ty: &Type| {
+        build.value(OpSpec::new(code, &[v]).result(ty.clone())).expect("the type is given")
+    };
+    let bits = as_type(build, TileOp::Bitcast, growth.top, &ints);
+    let [place, bias, least] = [MANTISSA, BIAS - HEADROOM as i64, BIAS - 1].map(|n| int(build, n));
+    let exponent = build.ew(ScalarFn::Shr, &[bits, place]);
+    let too_large = build.ew(ScalarFn::Sub, &[exponent, bias]);
+    let by = build.ew(ScalarFn::Minimum, &[too_large, least]);
+    let [none, one] = [0, BIAS].map(|n| int(build, n));
+    let by = build.select(growth.near, by, none);
+    let down = build.ew(ScalarFn::Sub, &[one, by]);
+    let code = build.ew(ScalarFn::Shl, &[down, place]);
+    let factor = as_type(build, TileOp::Bitcast, code, &float);
+    let up = as_type(build, TileOp::Cast, by, &float);
+    let unit = all(build, up, online.base.rise(1.0));
+    let up = build.ew(ScalarFn::Mul, &[up, unit]);
+    let new = build.ew(ScalarFn::Add, &[m, up]);
+    (new, factor)
+}
+
+/// Where the exponent of an f32 begins among its bits, and what is added to it.
+const MANTISSA: i64 = 23;
+const BIAS: i64 = 127;
+
+/// A tile times a power of two for each of its rows, in its own dtype, which has all of these: nothing is
+/// rounded.
+fn times_rows(build: &mut Builder<'_, Tile>, x: Value, rows: Value) -> Value {
+    let (dtype, shape) = (build.func.ty(x).dtype(), build.func.ty(x).shape().to_vec());
+    let cast = |build: &mut Builder<'_, Tile>, v: Value, dtype: DType| {
+        let ty = Type::Tile { shape: build.func.ty(v).shape().to_vec(), dtype };
+        build.value(OpSpec::new(TileOp::Cast, &[v]).result(ty)).expect("the type is given")
+    };
+    // That it is a number of the dtype is told by what it is made of.
+    let narrow = |build: &mut Builder<'_, Tile>, v: Value| {
+        let v = cast(build, v, dtype);
+        cast(build, v, DType::F32)
+    };
+    let is_wide = dtype == DType::F32;
+    let rows = if is_wide { rows } else { narrow(build, rows) };
+    let wide = if is_wide { x } else { cast(build, x, DType::F32) };
+    let by = build.expand(rows, 1);
+    let by = build.broadcast(by, shape);
+    let less = build.ew(ScalarFn::Mul, &[wide, by]);
+    if is_wide { less } else { cast(build, less, dtype) }
+}
+
+/// `a` in rows where a condition holds, and `b` in others.
+fn chosen(build: &mut Builder<'_, Tile>, rows: Value, a: Value, b: Value) -> Value {
+    let shape = build.func.ty(a).shape().to_vec();
+    let mut cond = rows;
+    if shape.len() > 1 {
+        cond = build.expand(cond, 1);
+        cond = build.broadcast(cond, shape);
+    }
+    build.select(cond, a, b)
 }
 
 /// A repair and its empty region.

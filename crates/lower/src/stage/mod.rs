@@ -61,6 +61,8 @@ pub struct StageCaps {
     pub register_pools: bool,
     /// Multiprocessors of a usual chip: how many blocks of a large kernel run at once.
     pub multiprocessors: u32,
+    /// Of the cache that all multiprocessors share, what stays in it while others read: somewhat less than all.
+    pub cache_bytes: u32,
 }
 
 /// What is compiled for.

@@ -66,6 +66,8 @@ steps! {
     Divide = "divide",
     /// Warpgroups store their parts of a result each on its own.
     Apart = "apart",
+    /// Warpgroups begin the products of a loop in turn.
+    Alternate = "alternate",
     /// Blocks of a cluster copy what they all read once.
     Multicast = "multicast",
     /// Blocks take one group after another where a group reads much at once.

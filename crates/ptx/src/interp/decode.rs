@@ -276,7 +276,12 @@ impl Decoder<'_> {
                 }
                 Op::BarSync { id: self.opnd(Class::B32, *id)?, count: *count }
             }
-            Inst::BarArrive { id, count } => Op::BarArrive { id: bar(*id)?, count: *count },
+            Inst::BarArrive { id, count } => {
+                if let Opnd::Int(n) = id {
+                    bar(u32::try_from(*n).unwrap_or(u32::MAX))?;
+                }
+                Op::BarArrive { id: self.opnd(Class::B32, *id)?, count: *count }
+            }
             Inst::BarRedOr { id, d, p } => {
                 Op::BarRedOr { id: bar(*id)?, d: self.pred(*d)?, p: self.pred(*p)? }
             }

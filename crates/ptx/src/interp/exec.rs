@@ -246,7 +246,8 @@ impl Machine<'_> {
                 if mask != w.alive {
                     return Ok(Flow::Park);
                 }
-                self.arrive(w, *id, Some(*count), false, None)?;
+                let id = self.barrier_number(w, mask, *id)?;
+                self.arrive(w, id, Some(*count), false, None)?;
             }
             Op::BarRedOr { id, d, p } => {
                 if mask != w.alive {

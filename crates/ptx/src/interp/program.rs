@@ -214,7 +214,7 @@ pub(super) enum Op {
         count: Option<u32>,
     },
     BarArrive {
-        id: u32,
+        id: Slot,
         count: u32,
     },
     BarRedOr {

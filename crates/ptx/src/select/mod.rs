@@ -3,6 +3,7 @@
 //!
 //! Before: a valid function of Staged IR with a layout on every tile. After: one kernel.
 
+mod alternate;
 mod apart;
 mod canonical;
 mod cluster;
@@ -42,6 +43,7 @@ mod twice;
 mod value;
 mod wgmma;
 mod wgmma_plan;
+mod words;
 
 use crate::asm::Asm;
 use crate::caps::PtxCaps;
@@ -139,6 +141,7 @@ pub struct Select<'a> {
     /// The threads that run what is being emitted.
     crew: roles::Crew,
     apart: apart::Apart,
+    alternate: alternate::Alternate,
     roles: roles::Roles,
     /// Tensor maps, and where they are, as the head knows.
     maps: Vec<MapRecipe>,
@@ -242,6 +245,7 @@ pub fn select(
         mbars: mbar::Mbars::default(),
         crew: roles::Crew::default(),
         apart: apart::Apart::default(),
+        alternate: alternate::Alternate::default(),
         roles: roles::survey(func),
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),

@@ -47,7 +47,8 @@ impl Select<'_> {
                 Repr::Packed(words) => (true, words),
                 _ => (false, self.regs(init)),
             };
-            let own = match self.is_last_use(id, init, &regs) {
+            let own = match self.is_last_use(id, init, &regs) || self.is_handed_on(id, init, &regs)
+            {
                 true => regs,
                 false => {
                     let own: Vec<Reg> = regs.iter().map(|r| self.asm.reg(r.class)).collect();
@@ -84,7 +85,8 @@ impl Select<'_> {
         let whole = self.region_for(region, places, None)?.unwrap_or_default();
         let rows = self.rows_apart(bad);
         let mut parts = Vec::new();
-        if whole.len() >= LONG && rows.len() > 1 && self.rows_alike(bad, places) {
+        let straight = !whole.iter().any(|stmt| matches!(stmt, Stmt::Label(_)));
+        if straight && whole.len() >= LONG && rows.len() > 1 && self.rows_alike(bad, places) {
             for &row in rows.keys() {
                 let Some(part) = self.region_for(region, places, Some(row))? else {
                     parts.clear();
@@ -99,12 +101,23 @@ impl Select<'_> {
         }
         // All are asked before any part writes over what is asked of.
         let votes: Vec<Reg> = rows.into_values().map(|of| self.vote(of)).collect();
+        let [apart, done] = [self.asm.label(), self.asm.label()];
+        // Where all places have such a row, their parts side by side wait less than one after another.
+        let mut all = votes[0];
+        for &vote in &votes[1..] {
+            all = self.asm.int(Alu::And, Ty::Pred, &[all.into(), vote.into()]);
+        }
+        self.asm.when(all, false, |asm| asm.emit(Inst::Bra { to: apart, uniform: true }));
+        self.asm.kernel.body.extend(whole);
+        self.asm.emit(Inst::Bra { to: done, uniform: true });
+        self.asm.place(apart);
         for (vote, part) in votes.into_iter().zip(parts) {
             let next = self.asm.label();
             self.asm.when(vote, false, |asm| asm.emit(Inst::Bra { to: next, uniform: true }));
             self.asm.kernel.body.extend(part);
             self.asm.place(next);
         }
+        self.asm.place(done);
         Ok(())
     }
 
@@ -152,7 +165,8 @@ impl Select<'_> {
         self.move_together(&to, &from);
         let code = self.asm.kernel.body.split_off(start);
         Ok(match row {
-            None => Some(code),
+            // Without what others made and these do not need.
+            None => Some(part_for(&code, &to.concat(), &others).unwrap_or(code)),
             Some(_) if !apart => None,
             Some(_) => part_for(&code, &to.concat(), &others),
         })
@@ -210,6 +224,7 @@ impl Select<'_> {
                         | TileOp::Iota
                         | TileOp::Yield,
                     ) => true,
+                    StagedOp::Tile(TileOp::Repair) => self.is_of_warps(inner),
                     StagedOp::Tile(TileOp::Reduce) => {
                         whole(&self.layout(inner_op.operands[0]), self.axis(inner))
                     }
@@ -252,6 +267,33 @@ impl Select<'_> {
         let unknown = regs.iter().all(|&r| self.asm.known(r).is_none());
         let inits = func.ops[id].operands.iter().filter(|&&o| o == v).count();
         own && distinct && unknown && inits == 1 && self.is_read_until(id, v)
+    }
+
+    /// Whether a repair in a repair may write over what the outer one may, before its region ends: nothing of
+    /// the region reads it later.
+    fn is_handed_on(&self, id: OpId, v: Value, regs: &[Reg]) -> bool {
+        let func = self.func;
+        let block = func.ops[id].block;
+        let around = func.blocks[block].parent;
+        let Some(around) = around.filter(|&o| func.ops[o].code == StagedOp::Tile(TileOp::Repair))
+        else {
+            return false;
+        };
+        let ops = &func.blocks[block].ops;
+        let after = ops.iter().skip_while(|&&o| o != id).skip(1);
+        let is_read_after = after.into_iter().any(|&o| {
+            let mut reads = func.ops[o].operands.contains(&v);
+            for &region in &func.ops[o].regions {
+                func.walk_block(region, &mut |inner| {
+                    reads |= func.ops[inner].operands.contains(&v)
+                });
+            }
+            reads
+        });
+        let once = func.ops[id].operands.iter().filter(|&&o| o == v).count() == 1;
+        once && !is_read_after
+            && func.ops[around].group("init").contains(&v)
+            && self.is_last_use(around, v, regs)
     }
 
     fn is_read_until(&self, id: OpId, v: Value) -> bool {

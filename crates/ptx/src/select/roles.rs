@@ -272,7 +272,9 @@ impl Select<'_> {
                 };
                 let number = crew.number as usize;
                 let outside = self.enter(crew, first, warps, together);
+                self.begin_alternating(*role);
                 self.block(func.ops[*role].regions[0])?;
+                self.end_alternating(*role);
                 let code = self.leave(outside);
                 if together {
                     self.share_scratch(number, first, warps, each);
@@ -392,6 +394,7 @@ impl Select<'_> {
         }
         for (role, info) in list {
             self.survey_apart(*role, info, &mut barriers);
+            self.survey_alternate(*role, info, &mut barriers);
         }
         // Threads have other numbers in a role than in the block, and hold other elements.
         for &o in &func.blocks[func.body].ops {

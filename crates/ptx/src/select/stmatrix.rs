@@ -69,10 +69,17 @@ impl Select<'_> {
         if !asked.insert(v) {
             return true;
         }
-        func.walk().iter().map(|&id| &func.ops[id]).filter(|op| op.operands.contains(&v)).all(
-            |op| match op.code {
+        func.walk()
+            .iter()
+            .map(|&id| (id, &func.ops[id]))
+            .filter(|of| of.1.operands.contains(&v))
+            .all(|(id, op)| match op.code {
                 StagedOp::FragStore | StagedOp::MmaIssue => true,
                 StagedOp::Tile(TileOp::Mma) => op.operands[2] != v,
+                StagedOp::Tile(TileOp::Select) => {
+                    self.chooses_words(id, v) && self.packed_uses(op.result(), asked)
+                }
+                StagedOp::Tile(TileOp::Cast) => self.seldom_reads_words(id),
                 StagedOp::ConvertLayout | StagedOp::FragPart => {
                     self.packed_uses(op.result(), asked)
                 }
@@ -108,8 +115,7 @@ impl Select<'_> {
                     })
                 }
                 _ => false,
-            },
-        )
+            })
     }
 
     /// The words of a tile whose registers move within a thread, where pairs stay together.

@@ -235,12 +235,15 @@ impl Select<'_> {
     }
 
     pub fn select_op(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        if self.choose_words(id) {
+            return Ok(());
+        }
         let dtype = self.dtype(self.func.ops[id].result());
         self.each(id, |me, args| Ok(me.scalars().select(dtype, args[0], args[1], args[2])))
     }
 
     pub fn cast(&mut self, id: OpId) -> Result<(), Diagnostics> {
-        if self.cast_to_words(id) {
+        if self.multiply_words(id) || self.cast_to_words(id) {
             return Ok(());
         }
         let op = &self.func.ops[id];

@@ -261,7 +261,9 @@ impl Select<'_> {
             return Ok(());
         };
         let p = if opened { self.pending(acc) } else { self.open(id, acc) };
+        self.maybe_wait_for_turn(id);
         let p = self.multiply(id, &plan, p);
+        self.maybe_hand_on(id);
         self.set(result, Repr::Pending(p));
         // Copies of later turns begin while the engine is at work.
         self.issue_copies(usize::MAX);

@@ -350,7 +350,7 @@ fn warps(out: &mut Vec<Inst>) {
 fn blocks(out: &mut Vec<Inst>) {
     out.push(Inst::BarSync { id: 0.into(), count: None });
     out.push(Inst::BarSync { id: 15.into(), count: Some(64) });
-    out.push(Inst::BarArrive { id: 1, count: 64 });
+    out.push(Inst::BarArrive { id: 1.into(), count: 64 });
     let (d, p) = (reg(Class::Pred, 0), reg(Class::Pred, 1));
     out.push(Inst::BarRedOr { id: 0, d, p });
     for bytes in [1, 2, 4, 8, 16, 32] {

@@ -1,9 +1,10 @@
-//! Repairs that the first turn of a loop always makes.
+//! Repairs that the first turn of a loop always makes, or never.
 //!
 //! A loop may begin with numbers that no weight fits: everything less -inf, or less something as low, is
 //! +inf, or NaN. Then the condition of a repair holds wherever there is a weight at all, and what it would
 //! repair need not be computed: it is taken to hold everywhere, which `tile.repair` allows. Nor is it scaled:
-//! what the loop begins with is 0, and stays so.
+//! what the loop begins with is 0, and stays so. A repair that is for weights that are numbers is known to
+//! hold nowhere.
 
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Value};
 use tessera_numerics::ScalarFn;
@@ -39,11 +40,27 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
                 } else if let Some(zero) = vanished(rw, inner) {
                     rw.set(old.ops[inner].result(), zero);
                 } else {
-                    rw.copy_op(inner, into);
+                    copy(rw, inner, into);
                 }
             }
             // Others may ask for the same condition.
             rw.set(was, bad);
+        }
+        // And one that is never made as what it begins with.
+        Some((_, bad))
+            if op.code == StagedOp::Tile(TileOp::Repair) && fails(&rw.new, bad, DEPTH) =>
+        {
+            for (&result, &v) in op.results.iter().zip(op.group("init")) {
+                let value = rw.get(v);
+                rw.set(result, value);
+            }
+        }
+        // What is chosen where such a condition does not hold is not needed.
+        Some((_, cond))
+            if op.code == StagedOp::Tile(TileOp::Select) && is_true(&rw.new, cond, DEPTH) =>
+        {
+            let value = rw.get(op.operands[1]);
+            rw.set(op.result(), value);
         }
         _ => {
             rw.copy_op(id, into);
@@ -118,6 +135,9 @@ fn fails(func: &StagedFunc, v: Value, depth: u32) -> bool {
             let most = number(func, op.operands[1], depth);
             most.is_some_and(|n| n < f64::INFINITY) && is_above_all(func, op.operands[0], depth)
         }
+        StagedOp::Tile(TileOp::Ew(ScalarFn::And)) => {
+            op.operands.iter().any(|&v| fails(func, v, depth))
+        }
         _ => false,
     }
 }
@@ -151,7 +171,10 @@ fn is_above_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
             TileOp::Ew(ScalarFn::Fma) => above(2),
             TileOp::Ew(ScalarFn::Sub) => below(1) || above(0),
             TileOp::Ew(ScalarFn::Add) => above(0) || above(1),
-            TileOp::Reduce => op.attr("op").and_then(Attr::as_word) == Some("sum") && above(0),
+            TileOp::Reduce => {
+                let kind = op.attr("op").and_then(Attr::as_word);
+                matches!(kind, Some("sum" | "max")) && above(0)
+            }
             _ => false,
         },
         StagedOp::ConvertLayout => above(0),

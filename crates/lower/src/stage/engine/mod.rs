@@ -217,7 +217,8 @@ fn built(
     if !tiles::is_alone(&func.attrs) {
         // Tiles are handed out by a role to one block; clusters and teams in turn go by numbers.
         let free = cluster.is_none() && !pingpong::is_asked(&func.attrs);
-        order::choose(&mut now, free && runs(Step::Roles) && runs(Step::Order));
+        let free = free && runs(Step::Roles) && runs(Step::Order);
+        order::choose(&mut now, free, staging.caps.cache_bytes);
         now = sound(now);
     }
     if runs(Step::Rotate) {

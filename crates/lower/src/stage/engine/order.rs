@@ -17,13 +17,12 @@ use tessera_tile::TileOp;
 
 /// Places of the other axes in a section, at most. More end more evenly, and read more at once.
 const SECTION: i64 = 16;
-/// Bytes that the groups of a section may read, so that what one has read others find in the cache.
-const CACHE: f64 = (32 << 20) as f64;
 /// Ops that are looked through.
 const FUEL: u32 = 64;
 
-/// `free`: a role can hand out groups.
-pub fn choose(func: &mut StagedFunc, free: bool) {
+/// `free`: a role can hand out groups. `cache`: bytes that the groups of a section may read, so that what
+/// one has read others find there.
+pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
     let all = func.walk();
     let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
         return;
@@ -67,7 +66,7 @@ pub fn choose(func: &mut StagedFunc, free: bool) {
         match pinned.filter(|&n| n > 0 && n != SECTION) {
             Some(width) => func.ops[tiles].attrs.set("raster", Attr::word(format!("s{width}"))),
             None => {
-                let most = tiles_in_cache(func, &all, args[axis]);
+                let most = tiles_in_cache(func, &all, args[axis], cache);
                 let attrs = &mut func.ops[tiles].attrs;
                 attrs.set("raster", Attr::word(format!("s{SECTION}")));
                 attrs.set("section", Attr::Int(most));
@@ -82,7 +81,7 @@ pub fn choose(func: &mut StagedFunc, free: bool) {
 /// Groups along an axis that lengths grow or shrink along, of all places together, which read as much as
 /// the cache holds. The longest group of a place reads what all of its groups do: as many turns as there
 /// are groups along the axis, times those that one more group has more.
-fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value) -> i64 {
+fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u32) -> i64 {
     let loops = all.iter().filter(|&&id| func.ops[id].code == StagedOp::Tile(TileOp::For));
     let bytes = loops.map(|&id| {
         let op = &func.ops[id];
@@ -101,7 +100,7 @@ fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value) -> i64 {
         bytes * lo.max(hi) / step
     });
     let each = bytes.fold(1.0, f64::max);
-    (CACHE / each).clamp(1.0, f64::from(1 << 30)) as i64
+    (f64::from(cache) / each).clamp(1.0, f64::from(1 << 30)) as i64
 }
 
 /// By how much a number changes with another, about.

@@ -184,7 +184,7 @@ fn named_barriers_bring_some_warps_together() {
         asm.when(first, true, |asm| {
             asm.st(Space::Shared, Ty::U32, &[42.into()], Addr::name(&word, 0), Cache::Usual);
         });
-        asm.emit(Inst::BarArrive { id: 3, count: 64 });
+        asm.emit(Inst::BarArrive { id: 3.into(), count: 64 });
         asm.bra(end);
         asm.place(consumer);
         asm.emit(Inst::BarSync { id: 3.into(), count: Some(64) });
