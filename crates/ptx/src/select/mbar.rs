@@ -3,13 +3,12 @@
 //!
 //! Each slot has two barriers. `full` ends a phase when all who fill the slot have arrived and all
 //! bytes that copy engines were to bring are there; `empty` when all who read it have. Counter `i` is
-//! slot `i mod n`; a phase has the parity of `i div n`. A crew takes the counters of a ring one after
-//! another from 0 on, so that the next one is kept in registers and nothing is divided; crews that
-//! take tiles in turn skip counters, and find slot and phase from the counter.
+//! slot `i mod n`; a phase has the parity of `i div n`. See `counters` for how a crew finds them.
 //!
 //! Who acquires waits for the phase before the one that the readers end: on a fresh barrier that is
 //! over, so that the first round needs no case of its own.
 
+use super::counters::Counters;
 use super::ring::{Ring, Slot};
 use super::sync::Region;
 use super::wgmma_plan::IN_GROUP;
@@ -40,8 +39,8 @@ pub struct Mbars {
 /// What one crew keeps in registers.
 #[derive(Clone, Default)]
 pub struct Own {
-    /// The next counter of a ring that is filled, or read.
-    next: BTreeMap<(Value, bool), Next>,
+    /// The next counters of rings.
+    pub next: Counters,
     /// The place of the barriers of what was acquired, and of what was waited for.
     acquired: BTreeMap<(Value, Value), Acquired>,
     waited: BTreeMap<(Value, Value), Reg>,
@@ -49,16 +48,6 @@ pub struct Own {
     turns: BTreeMap<Value, Reg>,
     /// What each speaker of a cluster knows.
     pub afar: BTreeMap<Speaker, super::cluster::Afar>,
-}
-
-#[derive(Copy, Clone)]
-enum Next {
-    /// The counter, where slots are a power of two.
-    Counter(Reg),
-    Slot {
-        slot: Reg,
-        parity: Reg,
-    },
 }
 
 #[derive(Copy, Clone)]
@@ -88,12 +77,6 @@ impl Speaker {
             Speaker::Warp => warps,
         }
     }
-}
-
-/// A counter's slot.
-struct Found {
-    slot: Reg,
-    parity: Reg,
 }
 
 impl Select<'_> {
@@ -245,95 +228,6 @@ impl Select<'_> {
         self.asm.maybe(p, |asm| asm.emit(Inst::MbarArrive { space, addr, count: None }));
     }
 
-    // Counters.
-
-    /// Slot and parity of a counter, from its number: `later` phases are asked for.
-    fn counter_slot(&mut self, slots: u32, i: Reg, later: u32) -> Found {
-        let i = if i.class == Class::B64 { self.asm.cvt(Ty::U32, Ty::U64, None, i) } else { i };
-        let n = Opnd::Int(slots.into());
-        let (slot, round) = if slots.is_power_of_two() {
-            let slot = self.asm.int(Alu::And, Ty::B32, &[i.into(), Opnd::Int((slots - 1).into())]);
-            let by = Opnd::Int(slots.trailing_zeros().into());
-            (slot, self.asm.int(Alu::Shr, Ty::U32, &[i.into(), by]))
-        } else {
-            // Exact below 2^31: the factor is off by less than one in 2^31 of it.
-            let bits = 32 - (slots - 1).leading_zeros();
-            let factor = (1u64 << (31 + bits)).div_ceil(slots.into());
-            let q = self.asm.int(Alu::MulHi, Ty::U32, &[i.into(), Opnd::Int(factor as i64)]);
-            let q = match bits {
-                1 => q,
-                _ => self.asm.int(Alu::Shr, Ty::U32, &[q.into(), Opnd::Int((bits - 1).into())]),
-            };
-            let whole = self.asm.int(Alu::MulLo, Ty::U32, &[q.into(), n]);
-            (self.asm.int(Alu::Sub, Ty::U32, &[i.into(), whole.into()]), q)
-        };
-        let round = match later {
-            0 => round,
-            n => self.asm.int(Alu::Add, Ty::U32, &[round.into(), Opnd::Int(n.into())]),
-        };
-        let parity = self.asm.int(Alu::And, Ty::B32, &[round.into(), Opnd::Int(1)]);
-        Found { slot, parity }
-    }
-
-    /// The next counter of a ring, which is also what an op says it is.
-    fn next_counter(&mut self, value: Value, ring: &Ring, fills: bool, i: Option<Reg>) -> Found {
-        let later = u32::from(fills);
-        let n = ring.slots;
-        if let Some(i) = i.filter(|_| self.crew.by_tiles) {
-            return self.counter_slot(n, i, later);
-        }
-        let next = match self.mbars.own.next.get(&(value, fills)) {
-            Some(&next) => next,
-            None => {
-                let next = self.head(|me| {
-                    let mut number = |x: u32| me.asm.mov(Ty::B32, Opnd::Int(x.into()));
-                    match n.is_power_of_two() {
-                        true => Next::Counter(number(later * n)),
-                        false => Next::Slot { slot: number(0), parity: number(later) },
-                    }
-                });
-                self.mbars.own.next.insert((value, fills), next);
-                next
-            }
-        };
-        match next {
-            Next::Counter(c) => {
-                let found = self.counter_slot(n, c, 0);
-                let more = self.asm.int(Alu::Add, Ty::U32, &[c.into(), Opnd::Int(1)]);
-                self.asm.mov_to(Ty::B32, c, more);
-                found
-            }
-            Next::Slot { slot, parity } => {
-                let [own, phase] = [slot, parity].map(|r| self.asm.mov(Ty::B32, r));
-                let more = self.asm.int(Alu::Add, Ty::U32, &[own.into(), Opnd::Int(1)]);
-                let around = self.asm.setp(Cmp::Eq, Ty::U32, more, Opnd::Int(n.into()));
-                let more = self.asm.selp(Ty::B32, around, Opnd::Int(0), more);
-                self.asm.mov_to(Ty::B32, slot, more);
-                let other = self.asm.int(Alu::Xor, Ty::B32, &[phase.into(), Opnd::Int(1)]);
-                let other = self.asm.selp(Ty::B32, around, other, phase);
-                self.asm.mov_to(Ty::B32, parity, other);
-                Found { slot: own, parity: phase }
-            }
-        }
-    }
-
-    /// What to add the place of a ring's barriers to, for a slot.
-    fn barriers_of(&mut self, slot: Reg) -> Reg {
-        let base = self.region(Region::Fixed);
-        let bytes = Opnd::Int(BYTES.into());
-        self.asm.int(Alu::MadLo, Ty::U32, &[slot.into(), bytes, base.into()])
-    }
-
-    fn know(&mut self, id: OpId, ring: &Arc<Ring>, slot: Reg) {
-        let stride = Opnd::Int(ring.stride.into());
-        let moving = self.asm.int(Alu::MulLo, Ty::U32, &[slot.into(), stride]);
-        let base = self.region(Region::Fixed);
-        let address = self.asm.int(Alu::Add, Ty::U32, &[base.into(), moving.into()]);
-        self.know_slot([moving, address]);
-        let result = self.func.ops[id].result();
-        self.set(result, Repr::Slot(Slot { ring: ring.clone(), moving }));
-    }
-
     fn counter(&self, id: OpId) -> (Value, Value, Arc<Ring>, Reg) {
         let op = &self.func.ops[id];
         let [ring, i] = [op.operands[0], op.operands[1]];
@@ -344,7 +238,7 @@ impl Select<'_> {
 
     pub fn mbar_acquire(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let (value, i, ring, counter) = self.counter(id);
-        let found = self.next_counter(value, &ring, true, Some(counter));
+        let found = self.next_filled(value, &ring, Some(counter));
         let bar = self.barriers_of(found.slot);
         self.phase(ring.empty(bar), found.parity);
         let bytes = self.filled_at_once(id);
@@ -418,11 +312,22 @@ impl Select<'_> {
 
     pub fn mbar_wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let (value, i, ring, counter) = self.counter(id);
-        let found = self.next_counter(value, &ring, false, Some(counter));
-        let bar = self.barriers_of(found.slot);
-        self.phase(ring.full(bar), found.parity);
-        self.mbars.own.waited.insert((value, i), bar);
-        self.know(id, &ring, found.slot);
+        if self.crew.by_tiles {
+            let found = self.counter_slot(ring.slots, counter, 0);
+            let bar = self.barriers_of(found.slot);
+            self.phase(ring.full(bar), found.parity);
+            self.mbars.own.waited.insert((value, i), bar);
+            self.know(id, &ring, found.slot);
+            return Ok(());
+        }
+        let ready = self.ready_slot(value, &ring);
+        self.phase(ring.full(ready.bar), ready.parity);
+        self.mbars.own.waited.insert((value, i), ready.bar);
+        self.know_slot([ready.moving, ready.address]);
+        self.set(
+            self.func.ops[id].result(),
+            Repr::Slot(Slot { ring: ring.clone(), moving: ready.moving }),
+        );
         Ok(())
     }
 
@@ -475,7 +380,7 @@ impl Select<'_> {
         }
         let ring = self.ring(value);
         for _ in 0..ring.slots {
-            let found = self.next_counter(value, &ring, true, None);
+            let found = self.next_filled(value, &ring, None);
             let bar = self.barriers_of(found.slot);
             let addr = if alone { ring.full(bar) } else { ring.empty(bar) };
             self.phase(addr, found.parity);

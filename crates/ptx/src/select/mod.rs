@@ -10,6 +10,7 @@ mod cluster;
 mod control;
 mod convert;
 mod convert_pieces;
+mod counters;
 mod descriptors;
 mod exchange;
 mod fill;
@@ -415,6 +416,7 @@ impl<'a> Select<'a> {
                 if !self.may_hold(op) {
                     self.issue_copies(usize::MAX);
                 }
+                self.find_next_slots_before(op);
                 self.current = Some(op);
                 self.maybe_take_turn(op);
                 self.op(op)?;
@@ -422,6 +424,7 @@ impl<'a> Select<'a> {
             }
         }
         self.issue_copies(usize::MAX);
+        self.find_next_slots();
         Ok(())
     }
 
