@@ -197,6 +197,7 @@ fn interference(kernel: &Kernel, all: &Candidates) -> Vec<Bits> {
         }
     }
     let mut apart = vec![Bits::new(n); n];
+    under_way(kernel, &blocks, &next, all, &mut apart);
     for i in 0..blocks.len() {
         let mut now = Bits::new(n);
         next[i].iter().filter_map(|&to| live.get(to)).for_each(|bits| now.add(bits));
@@ -211,6 +212,46 @@ fn interference(kernel: &Kernel, all: &Candidates) -> Vec<Bits> {
         });
     }
     apart
+}
+
+/// The engine writes accumulators until they are waited for, also those that nobody reads any more: what is
+/// written meanwhile lies elsewhere. A wait that leaves some under way is taken to leave all.
+fn under_way(
+    kernel: &Kernel,
+    blocks: &[Block],
+    next: &[Vec<usize>],
+    all: &Candidates,
+    apart: &mut [Bits],
+) {
+    let mut begins = vec![Bits::new(all.regs.len()); blocks.len()];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (i, block) in blocks.iter().enumerate() {
+            let mut now = begins[i].clone();
+            for stmt in &kernel.body[block.from..block.to] {
+                let Stmt::Inst { inst, .. } = stmt else { continue };
+                let written: Vec<usize> =
+                    inst.writes().iter().filter_map(|r| all.number.get(r).copied()).collect();
+                for &d in &written {
+                    for other in now.each().filter(|&o| o != d) {
+                        apart[d].set(other);
+                        apart[other].set(d);
+                    }
+                }
+                match inst {
+                    Inst::Wgmma { .. } => written.iter().for_each(|&d| now.set(d)),
+                    Inst::WgmmaWait { groups: 0 } => now = Bits::new(all.regs.len()),
+                    _ => {}
+                }
+            }
+            for &to in next[i].iter().filter(|&&to| to < blocks.len()) {
+                let before = begins[to].clone();
+                begins[to].add(&now);
+                changed |= begins[to] != before;
+            }
+        }
+    }
 }
 
 /// Blocks that may run after one.
@@ -409,6 +450,31 @@ mod tests {
         product(&mut asm, &next, Some([words[0], words[1], words[2], words[3]]), 0);
         store(&mut asm, &next);
         assert_eq!(left(asm), 4);
+    }
+
+    /// The first product is under way where the sums that it is handed on as are made anew, and read by nobody there.
+    #[test]
+    fn sums_that_the_engine_still_writes_are_not_written_over() {
+        for waited in [true, false] {
+            let mut asm = Asm::new(Kernel::new("case", 128));
+            let [first, last] = [four(&mut asm), four(&mut asm)];
+            let [none, done] = [asm.label(), asm.label()];
+            let any = asm.mov(Ty::Pred, Opnd::Int(1));
+            product(&mut asm, &first, None, 0);
+            if !waited {
+                asm.kernel.body.pop();
+            }
+            asm.when(any, false, |asm| asm.emit(Inst::Bra { to: none, uniform: true }));
+            asm.emit(Inst::WgmmaWait { groups: 0 });
+            moves(&last, &first, &mut asm);
+            asm.emit(Inst::Bra { to: done, uniform: true });
+            asm.place(none);
+            last.iter().for_each(|&r| asm.mov_to(Ty::B32, r, Opnd::Int(0)));
+            asm.place(done);
+            product(&mut asm, &last, None, 1);
+            store(&mut asm, &last);
+            assert_eq!(left(asm), if waited { 0 } else { 4 });
+        }
     }
 
     #[test]

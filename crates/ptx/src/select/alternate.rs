@@ -7,6 +7,9 @@
 //! So each begins its products when the one before it has begun its own, in a ring: one that is late goes on
 //! as it is, and two that are side by side are moved apart within a turn.
 //!
+//! That costs a turn some two parts in a hundred, and is done where tiles are dealt out beforehand: all wait for
+//! the slowest. Where whoever is free takes the next, a slow tile costs no more than its own time.
+//!
 //! All warpgroups of a role take the same turns of the same loops, so that none waits for ever.
 
 use super::Select;
@@ -18,6 +21,7 @@ use tessera_ir::{BlockId, OpId};
 use tessera_lower::stage::{Off, Step};
 use tessera_staged::StagedOp;
 use tessera_staged::ops::roles::RoleInfo;
+use tessera_staged::ops::tiles::order_of;
 use tessera_tile::TileOp;
 
 /// Threads of two warpgroups, of which one waits for the other.
@@ -49,6 +53,10 @@ impl Select<'_> {
             return;
         }
         let func = self.func;
+        let tiles = func.walk().into_iter().find(|&id| func.ops[id].code == StagedOp::Tiles);
+        if tiles.is_none_or(|id| order_of(func, id).is_ok_and(|order| order.dynamic)) {
+            return;
+        }
         let ring = Ring { barrier: *next, groups };
         let mut found = Vec::new();
         func.walk_block(func.ops[role].regions[0], &mut |id| {
