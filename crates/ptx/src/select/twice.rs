@@ -10,6 +10,7 @@ use super::stamps::Stamping;
 use super::{Repr, Select};
 use crate::inst::*;
 use crate::module::Stmt;
+use std::collections::BTreeSet;
 use tessera_diag::Diagnostics;
 use tessera_ir::{BlockId, OpId, Value, ValueDef};
 use tessera_lower::stage::{Off, Step};
@@ -17,7 +18,7 @@ use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
 /// Instructions that a turn computes for each register that would be moved, beside which that counts.
-const SHORT: usize = 14;
+const SHORT: usize = 12;
 
 /// The registers of a loop's index, and its bounds.
 pub struct Turns {
@@ -120,7 +121,10 @@ impl Select<'_> {
             .collect();
         args.iter().zip(left).for_each(|(&arg, repr)| self.set(arg, repr));
         // What was asked in the first turn is asked anew.
-        self.votes.retain(|_, (_, at)| *at != body);
+        let mut blocks = BTreeSet::from([body]);
+        let func = self.func;
+        func.walk_block(body, &mut |id| blocks.extend(&func.ops[id].regions));
+        self.votes.retain(|_, (_, at)| !blocks.contains(at));
         self.stamp_turn(stamping);
         self.block(body)?;
         Ok(Odd { label, moves })
