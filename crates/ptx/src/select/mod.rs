@@ -478,10 +478,7 @@ impl<'a> Select<'a> {
             StagedOp::Field => self.field(id),
             StagedOp::Release => self.release(id),
             StagedOp::Drain => self.drain(id),
-            StagedOp::SmemView => {
-                let before = self.crew.number_of.is_some() && self.stays(op.result());
-                self.before_loop(before, |me| me.smem_view(id))
-            }
+            StagedOp::SmemView => self.smem_view(id),
             StagedOp::BulkStore | StagedOp::BulkReduce => self.bulk(id),
             StagedOp::BulkWait => self.bulk_wait(id),
             StagedOp::TurnCreate => self.turn_create(id),

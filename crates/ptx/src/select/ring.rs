@@ -370,16 +370,6 @@ impl Select<'_> {
         !self.func.block_within(home, body)
     }
 
-    /// Whether memory lies where it does in all turns of the innermost loop, and where that is can be found before it.
-    pub fn stays(&self, v: Value) -> bool {
-        self.is_outside(v)
-            || self.func.def(v).is_some_and(|op| match op.code {
-                StagedOp::SmemView => op.operands.iter().all(|&o| self.stays(o)),
-                StagedOp::Tile(TileOp::Const) => !self.rings.loops.is_empty(),
-                _ => false,
-            })
-    }
-
     // Addresses in shared memory.
 
     /// The whole address of memory, without its constant offset.

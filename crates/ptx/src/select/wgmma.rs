@@ -277,12 +277,12 @@ impl Select<'_> {
         let left = match &plan.a {
             Some(matrix) => {
                 let m = self.smem(a);
-                Left::Shared(self.descriptors(a, &m, matrix, &parts, 0))
+                Left::Shared(self.descriptors(&m, matrix, &parts, 0))
             }
             None => Left::Words(self.left_words(a, plan.row.k)),
         };
         let m = self.smem(b);
-        let right = self.descriptors(b, &m, &plan.b, &parts, 1);
+        let right = self.descriptors(&m, &plan.b, &parts, 1);
         match plan.promote {
             None => {
                 let steps = 0..plan.steps;
@@ -391,34 +391,19 @@ impl Select<'_> {
     }
 
     /// Where the descriptors of an operand begin: `dim` is that of the accumulator which it goes along.
-    ///
-    /// Those of memory that no turn of a loop moves are found before it, where one code serves several warpgroups: each has
-    /// its own part, and to find it anew in every turn is a chain that products wait for. Code of one place has no such
-    /// chain, and uses the registers better.
-    fn descriptors(
-        &mut self,
-        v: Value,
-        m: &Smem,
-        matrix: &Matrix,
-        acc: &Layout,
-        dim: usize,
-    ) -> Descriptors {
-        let fixed = self.crew.number_of.is_some() && self.stays(v);
-        let own = self.warpgroup_bytes(acc, dim, matrix);
+    fn descriptors(&mut self, m: &Smem, matrix: &Matrix, acc: &Layout, dim: usize) -> Descriptors {
+        let mut start = self.smem_address(m);
+        if let Some(own) = self.warpgroup_bytes(acc, dim, matrix) {
+            start = self.asm.int(Alu::Add, Ty::U32, &[start.into(), own.into()]);
+        }
+        // Addresses in a cluster say whose memory they are in; descriptors do not.
+        if self.asm.kernel.cluster > 1 {
+            start = self.asm.int(Alu::And, Ty::B32, &[start.into(), Opnd::Int(0x3_FFFF)]);
+        }
+        let low = self.asm.int(Alu::Shr, Ty::U32, &[start.into(), Opnd::Int(4)]);
         let [leading, high] = matrix.words();
-        let [low, high] = self.before_loop(fixed, |me| {
-            let mut start = me.smem_address(m);
-            if let Some(own) = own {
-                start = me.asm.int(Alu::Add, Ty::U32, &[start.into(), own.into()]);
-            }
-            // Addresses in a cluster say whose memory they are in; descriptors do not.
-            if me.asm.kernel.cluster > 1 {
-                start = me.asm.int(Alu::And, Ty::B32, &[start.into(), Opnd::Int(0x3_FFFF)]);
-            }
-            let low = me.asm.int(Alu::Shr, Ty::U32, &[start.into(), Opnd::Int(4)]);
-            [low, me.asm.mov(Ty::B32, Opnd::Int(high.into()))]
-        });
-        Descriptors { low, high, more: leading + (m.offset >> 4), fixed }
+        let high = self.asm.mov(Ty::B32, Opnd::Int(high.into()));
+        Descriptors { low, high, more: leading + (m.offset >> 4) }
     }
 
     fn descriptor(&mut self, from: &Descriptors, at: u32, known: &mut BTreeMap<u32, Reg>) -> Reg {
@@ -426,10 +411,8 @@ impl Select<'_> {
             return r;
         }
         let more = Opnd::Int((from.more + (at >> 4)).into());
-        let r = self.before_loop(from.fixed, |me| {
-            let low = me.asm.int(Alu::Add, Ty::U32, &[from.low.into(), more]);
-            me.asm.pack(Class::B64, &[low, from.high])
-        });
+        let low = self.asm.int(Alu::Add, Ty::U32, &[from.low.into(), more]);
+        let r = self.asm.pack(Class::B64, &[low, from.high]);
         known.insert(at, r);
         r
     }
@@ -478,8 +461,6 @@ struct Descriptors {
     low: Reg,
     high: Reg,
     more: u32,
-    /// They stand before the loop.
-    fixed: bool,
 }
 
 /// One instruction.
