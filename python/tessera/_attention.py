@@ -115,14 +115,14 @@ def _sizes(x: Tracer) -> int:
 
 def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
     """Heads with zeros behind them, as wide as matrix units of a device take them, forward and backward."""
-    from .kernels.attention import widths
+    from .kernels.attention import unit
 
-    D, DV = widths(q.shape[-1], v.shape[-1], _sizes(q), int(_on_device()))
+    by = unit(q.shape[-1], v.shape[-1], _sizes(q), int(_on_device()))
 
-    def wide(x: Tracer, width: int) -> Tracer:
-        return p.pad(x, [0] * 4, [0, 0, 0, width - x.shape[-1]]) if width else x
+    def wide(x: Tracer) -> Tracer:
+        return p.pad(x, [0] * 4, [0, 0, 0, -x.shape[-1] % by]) if by and x.shape[-1] % by else x
 
-    return wide(q, D), wide(k, D), wide(v, DV)
+    return wide(q), wide(k), wide(v)
 
 
 def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:

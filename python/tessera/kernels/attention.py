@@ -55,6 +55,12 @@ def sees(s, b, h, q, k, mask, Z, W, count):
 
 
 @ts.func
+def padded(n, by):
+    """How wide a tile for heads of ``n`` is where it is wider: the next multiple of ``by``; else 0."""
+    return (n + by - 1) // by * by if by and n % by else 0
+
+
+@ts.func
 def rows_of(T, b, h, at, count, wide):
     """Rows of a head, with zeros behind them where their width is given."""
     if wide:
@@ -189,14 +195,13 @@ def forward(
     num_warps: int = 0,
     num_stages: int = 0,
     free_reference: bool = True,
-    DP: int = 0,
-    DVP: int = 0,
+    by: int = 0,
     checked: bool = False,
 ):
-    """``DP`` and ``DVP`` are how wide tiles of heads are, where they are wider than those: zeros stand behind them."""
+    """Tiles of heads are multiples of ``by`` wide: zeros stand behind those that are not."""
     attended(
         Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN,
-        (DP, DVP, Q.shape[2] if checked else None), ts.f32,
+        (padded(D, by), padded(DV, by), Q.shape[2] if checked else None), ts.f32,
     )  # fmt: skip
 
 
@@ -406,14 +411,13 @@ def in_order() -> bool:
     return current_profile() == PROFILES.index("strict")
 
 
-def widths(D: int, DV: int, itemsize: int, generation: int) -> tuple[int, int]:
-    """How wide tiles of heads are, where they are not as wide as those: matrix units of GPUs take elements of two bytes and one
-    by sixteen, those of eight by eight, and what is behind the last element of a head reads as zeros."""
+def unit(D: int, DV: int, itemsize: int, generation: int) -> int:
+    """What tiles of heads are multiples of, where heads are not: matrix units of GPUs take elements of two bytes and one by
+    sixteen, those of eight by eight, and what is behind the last element of a head reads as zeros."""
     if not generation or itemsize == 4 or in_order():
-        return 0, 0
+        return 0
     by = 16 if itemsize <= 2 else 8
-    whole = [-(-n // by) * by for n in (D, DV)]
-    return tuple(w if w != n else 0 for n, w in zip((D, DV), whole))  # type: ignore[return-value]
+    return by if D % by or DV % by else 0
 
 
 @dataclass(frozen=True)
@@ -446,8 +450,8 @@ class Shaped:
     def widths(self) -> tuple[int, ...]:
         """The last arguments of kernels; none where heads are as wide as their tiles, and launches are not checked."""
         _, _, _, _, D, DV = self.extents
-        found = widths(D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q))
-        return (*found, True) if checks.checked() else found if any(found) else ()
+        by = unit(D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q))
+        return (by, True) if checks.checked() else (by,) if by else ()
 
 
 def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
@@ -547,7 +551,7 @@ def attend(
         elif measured:
             from . import tuned
 
-            tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths[:2])
+            tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths[:1])
         elif kept_in == ts.f64:
             from . import attention_f64
 

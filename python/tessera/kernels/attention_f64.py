@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tessera as ts
 
-from .attention import any_score, attended
+from .attention import any_score, attended, padded
 
 
 @ts.kernel
@@ -31,11 +31,10 @@ def forward(
     positive: bool = False,
     BM: int = 64,
     BN: int = 32,
-    DP: int = 0,
-    DVP: int = 0,
+    by: int = 0,
     checked: bool = False,
 ):
     attended(
         Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN,
-        (DP, DVP, Q.shape[2] if checked else None), ts.f64,
+        (padded(D, by), padded(DV, by), Q.shape[2] if checked else None), ts.f64,
     )  # fmt: skip

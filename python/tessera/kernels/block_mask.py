@@ -18,7 +18,7 @@ import tessera as ts
 from .. import _core
 from .._func import Func
 from . import arrays, checks
-from .attention import SMALLEST, BlockMask, any_score, bound, rows_of, sees, shaped, sight, step
+from .attention import SMALLEST, BlockMask, any_score, bound, padded, rows_of, sees, shaped, sight, step
 
 
 @ts.func
@@ -165,8 +165,7 @@ def forward(
     num_warps: int = 0,
     num_stages: int = 0,
     free_reference: bool = True,
-    DP: int = 0,
-    DVP: int = 0,
+    by: int = 0,
     checked: bool = False,
 ):
     """As `attention.forward`, over the blocks of a table. With ``ragged`` the last block of keys reaches beyond the last key."""
@@ -176,8 +175,9 @@ def forward(
     hk = h // (H // HK)
     if positive:
         scale = ts.tile.maximum(scale, SMALLEST)
-    sides = (DP, DVP, Q.shape[2] if checked else None)
-    q = rows_of(Q, b, h, q0, BM, DP)
+    DVP = padded(DV, by)
+    sides = (padded(D, by), DVP, Q.shape[2] if checked else None)
+    q = rows_of(Q, b, h, q0, BM, sides[0])
     acc = ts.tile.zeros((BM, DVP if DVP else DV), ts.f32)
     m = ts.tile.full((BM,), -math.inf, ts.f32)
     l = ts.tile.zeros((BM,), ts.f32)

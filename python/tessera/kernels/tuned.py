@@ -11,7 +11,7 @@ import functools
 import tessera as ts
 
 from .._kernel import KernelFn
-from .attention import any_score, attended
+from .attention import any_score, attended, padded
 from .gemm import finished, summed
 
 #: All of a first search, compiling included.
@@ -96,12 +96,11 @@ def attention(
     high: bool = False,
     keep: bool = False,
     positive: bool = False,
-    DP: int = 0,
-    DVP: int = 0,
+    by: int = 0,
 ):
     t = ts.tile.context()
     attended(
-        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, t.BM, t.BN, (DP, DVP, None), ts.f32
+        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, t.BM, t.BN, (padded(D, by), padded(DV, by), None), ts.f32
     )  # fmt: skip
 
 
