@@ -2,21 +2,20 @@
 
 import functools
 
+import numpy as np
 import torch
 
 import tessera as ts
 
+from . import draws
 from .kernels import same_document
 
 
 @functools.lru_cache(maxsize=None)
 def places(length, count):
-    """The document of each token; their lengths are drawn."""
-    made = torch.Generator().manual_seed(count)
-    cuts = torch.randperm(length - 1, generator=made)[: count - 1] + 1
-    marks = torch.zeros(length, dtype=torch.int32)
-    marks[cuts] = 1
-    return marks.cumsum(0).to(torch.int32).cuda()
+    """The document of each token: those of the ledger."""
+    drawn = draws.values(np.arange(length, dtype=np.int64), 1, "documents", f"documents {count} {length}")
+    return torch.from_numpy(drawn.astype(np.int32)).cuda()
 
 
 def pairs(documents):

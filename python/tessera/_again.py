@@ -9,6 +9,7 @@ and nothing else. Only calls on PyTorch's tensors on a GPU are written down, who
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from typing import Any, Callable
@@ -87,7 +88,7 @@ def again(operation: Callable) -> Callable:
         key = _key(torch.Tensor, (args, kwargs), arrays, [])
         if key is None or not arrays:
             return operation(*args, **kwargs)
-        key = (profile_now(), key)
+        key = (profile_now(), os.environ.get("TESSERA_CHECK"), key)  # launches that are checked are others
         run = kept.get(key)
         if run is not None:
             return run(arrays)

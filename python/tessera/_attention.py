@@ -136,7 +136,7 @@ def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
     made = call(
         kernels.forward, (), {
             "Q": q, "K": k, "V": v, **asked.given(arrays), "changes": max(asked.changes, 0), "keep": True,
-            "positive": asked.scale > 0, "BM": BM, "BN": BN, "free_reference": asked.free,
+            "positive": asked.scale >= kernels.SMALLEST, "BM": BM, "BN": BN, "free_reference": asked.free,
         }, None, {"O": ((B, H, Sq, DV), q._dtype), "LSE": ((B, H, Sq), "f32")},
     )  # fmt: skip
     return list(made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import textwrap
 from typing import Any, Callable
 
 from . import _core
@@ -35,8 +36,13 @@ class Func:
     @property
     def parameters(self) -> list[str]:
         """Their names, of the source: one that was pickled has nothing else."""
-        found = next(node for node in ast.walk(ast.parse(self.source.text)) if isinstance(node, ast.FunctionDef))
-        return [a.arg for a in (*found.args.posonlyargs, *found.args.args)]
+        found = self.parsed().args
+        return [a.arg for a in (*found.posonlyargs, *found.args)]
+
+    def parsed(self) -> ast.FunctionDef:
+        """The definition. One inside of a function is indented."""
+        tree = ast.parse(textwrap.dedent(self.source.text))
+        return next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
     @property
     def handle(self) -> Any:

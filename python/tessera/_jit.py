@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
@@ -15,7 +16,7 @@ from ._declared import annotations_of, extents, types_of
 from ._dims import Sizes, bare
 from ._errors import TesseraError, TesseraWarning
 from ._execute import Runner, compiles, device_of, on_device, ordinal_of
-from ._profile import PROFILES, current as profile_now
+from ._profile import PROFILES, Profile, current as profile_now
 from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, tracing
 
 #: So many traces of one function are probably not wanted.
@@ -45,7 +46,8 @@ class Traced:
                 else:
                     given.append(leaf)
             args, kwargs = _tree.unflatten(form, given)
-            result = _called(fn, args, kwargs)
+            with contextlib.nullcontext() if profile is None else Profile(PROFILES[profile]):
+                result = _called(fn, args, kwargs)
             out, self.form = _tree.flatten(result)
             if any(isinstance(v, Tracer) for v in _tree.fixed_in(self.form)):
                 raise fail(
@@ -172,7 +174,7 @@ class Jitted:
         fixed = (tuple((i, _tree.told_apart(v)) for i, v in sorted(fixed_args.items())),
                  tuple((k, _tree.told_apart(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
         try:
-            key = (form, tuple(map(_signature, leaves)), fixed, for_device(leaves, self._options["target"]))
+            key = (form, tuple(map(_signature, leaves)), fixed, _where(leaves, self._options["target"], self._fixed_profile))
             hash(key)
         except TesseraError:
             raise
@@ -248,7 +250,8 @@ class Jitted:
         elif last[2] != key[2]:
             why = "a static argument changed"
         else:
-            why = f"arrays are {'on a device' if key[3] else 'on the host'} now"
+            moved = last[3][0] != key[3][0]
+            why = f"arrays are {'on a device' if key[3][0] else 'on the host'} now" if moved else "the numeric profile changed"
         self._why.append(why)
         if sum(map(len, self._forms.values())) == _MANY:
             warnings.warn(
@@ -346,6 +349,12 @@ class Jitted:
         self._forms.clear()
         self._recorded.clear()
         self._calls.clear()
+
+
+def _where(leaves: list, target: str | None, fixed: int | None) -> tuple[bool, bool]:
+    """Whether a function runs on a device, and there in order: the tiles of attention depend on it."""
+    device = for_device(leaves, target)
+    return device, device and (profile_now() if fixed is None else fixed) == PROFILES.index("strict")
 
 
 def _called(fn: Callable, args: Any, kwargs: Any) -> Any:
@@ -513,7 +522,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else _tree.told_apart(v) for v, a in zip(leaves, arrays, strict=True)), for_device(leaves, None))
+            key = (form, tuple(aval(v) if a else _tree.told_apart(v) for v, a in zip(leaves, arrays, strict=True)), _where(leaves, None, None))
             found = cache.get(key)
         except TypeError:
             key, found = None, None

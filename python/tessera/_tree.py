@@ -94,8 +94,15 @@ def told_apart(value: Any) -> Any:
     if type(value) is tuple:
         return tuple, tuple([told_apart(v) for v in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        # Beside what the class itself says of equality.
-        return type(value), value, tuple([told_apart(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare])
+        # Beside what the class itself says of equality, and only of what it looks at for it.
+        looked_at = [f for f in dataclasses.fields(value) if (f.compare if f.hash is None else f.hash)]
+        own = not type(value).__dataclass_params__.eq  # by identity
+        parts = () if own else tuple([told_apart(getattr(value, f.name)) for f in looked_at])
+        try:
+            hash(parts)
+        except TypeError:  # the class hashes otherwise
+            parts = ()
+        return type(value), value, parts
     return type(value), value
 
 

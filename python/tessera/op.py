@@ -159,8 +159,8 @@ def flash_attention(
     Inside of ``ts.jit`` it and its gradient are kernels too, where those can be and are better than the composition of products
     and a softmax that it stands for; ``.explain()`` says which, and why (``docs/library.md``). Tiles are chosen there.
 
-    A row that sees nothing gives zeros. With ``return_lse`` the logarithm of each row's sum of exponentials comes too, in f32:
-    ``-inf`` where nothing is seen.
+    A row that sees nothing gives zeros. With ``return_lse`` the logarithm of each row's sum of exponentials comes too, in f32
+    (f64 for f64 arrays): ``-inf`` where nothing is seen.
 
     ``free_reference=False`` keeps the running maximum of each row as the reference of its exponentials, where compilers for
     matrix engines take the first block's and repair rows that outgrow it: the same sums, faster but for scores that move by

@@ -403,6 +403,7 @@ def test_functions_are_right_in_checked_mode(monkeypatch):
     expected = ts.op.flash_attention(q, k, v, causal=True, **options)
     monkeypatch.setenv("TESSERA_CHECK", "1")
     close(ts.op.flash_attention(q, k, v, causal=True, **options), wide(expected), 1e-6)
+    close(ts.op.flash_attention(q, k, v, causal=True, tile="tune", **options), wide(expected), 1e-6)
     blocks = ts.op.block_mask(options["mask_mod"], q, k, v, causal=True)
     close(ts.op.flash_attention(q, k, v, score_mod=options["score_mod"], mask_mod=blocks), wide(expected), 1e-6)
     wider = [x.astype(np.float64) for x in (q, k, v)]
@@ -411,3 +412,32 @@ def test_functions_are_right_in_checked_mode(monkeypatch):
         with pytest.raises(ts.TesseraError) as caught:
             ts.op.flash_attention(q, k, v, **short)
         assert caught.value.code == "E_OOB" and caught.value.file == __file__
+
+
+def test_functions_inside_of_functions_are_bound_and_made_into_blocks():
+    @ts.func
+    def same(b, h, q, k, of):
+        return of[q] == of[k]
+
+    of = np.array([0, 0, 1, 1, 1], np.int32)
+    q, k, v = (np.random.default_rng(i).standard_normal((1, 1, 5, 16)).astype(np.float32) for i in range(3))
+    mask = ts.bind(same, of=of)
+    found = ts.op.flash_attention(q, k, v, mask_mod=ts.op.block_mask(mask, q, k, v))
+    np.testing.assert_array_equal(found, ts.op.flash_attention(q, k, v, mask_mod=mask))
+
+
+@pytest.mark.parametrize(("dtype", "size", "scale"), [("float32", 4e18, 2.0**-130), ("float64", 4e19, 2.0**-137)])
+def test_small_scales_are_taken_as_they_are(dtype, size, scale):
+    """Also those that f32 has only in part."""
+    q = np.full((1, 1, 1, 16), size, dtype)
+    k = np.concatenate([np.full((1, 1, 1, 16), s * size, dtype) for s in (1, -1)], axis=2)
+    v = np.array([1.0, 0.0], dtype).reshape(1, 1, 2, 1) * np.ones((1, 1, 1, 16), dtype)
+    score = 16 * size * size * scale
+    right = 1 / (1 + np.exp(-2 * score))
+    np.testing.assert_allclose(ts.op.flash_attention(q, k, v, scale=scale), right, rtol=1e-5)
+
+
+def test_values_of_no_width_are_refused():
+    q = np.ones((1, 1, 2, 16), np.float32)
+    with pytest.raises(ts.TesseraError, match="heads of v of at least one element"):
+        ts.op.flash_attention(q, q, q[..., :0], return_lse=True)

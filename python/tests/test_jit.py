@@ -316,3 +316,17 @@ def test_elements_of_numpys_arrays_are_not_assigned():
     with pytest.raises(ts.TesseraError, match="known while tracing") as caught:
         ts.jit(f)(X)
     assert caught.value.line == f.__code__.co_firstlineno + 2
+
+
+def test_static_arguments_that_are_compared_by_identity():
+    """What is inside of them need not be hashable."""
+
+    @dataclasses.dataclass(eq=False)
+    class Sizes:
+        of: list
+
+    f = ts.jit(lambda x, sizes: x * sizes.of[0], static_argnums=1)
+    two, three = Sizes([2.0]), Sizes([3.0])
+    x = np.ones(3, np.float32)
+    np.testing.assert_array_equal(np.asarray(f(x, two)), 2 * x)
+    np.testing.assert_array_equal(np.asarray(f(x, three)), 3 * x)

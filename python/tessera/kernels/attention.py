@@ -483,7 +483,7 @@ def of_one_dtype(kinds: Sequence[Any]) -> tuple[str, str, str]:
 
 def unfit(q: Sequence[int], k: Sequence[int], v: Sequence[int], shapes: str) -> tuple[str, str] | None:
     """What is wrong with shapes ``(B, H, S, D)``, which came as ``shapes``, and what to do."""
-    (B, H, _, D), (KB, HK, Sk, KD), (VB, VH, VS, _) = q, k, v
+    (B, H, _, D), (KB, HK, Sk, KD), (VB, VH, VS, DV) = q, k, v
     got = f"the shapes of q, k and v are {shapes}"
     if KB != B or VB != B:
         return f"expected q, k and v of one batch, got {B}, {KB} and {VB}", got
@@ -493,8 +493,8 @@ def unfit(q: Sequence[int], k: Sequence[int], v: Sequence[int], shapes: str) -> 
         return f"expected q and k of one head dim, got {D} and {KD}", got
     if H % HK if HK else H:
         return f"expected heads of q in multiples of {HK}, the heads of k, got {H}", f"each head of k and v serves as many of q; {got}"
-    if not D:
-        return "expected heads of q and k of at least one element, got none", got
+    if not D or not DV:
+        return f"expected heads of {'v' if D else 'q and k'} of at least one element, got none", got
     return None
 
 
@@ -544,11 +544,11 @@ def attend(
         rest = (
             *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
             len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse,
-            wanted > 0,
+            wanted >= SMALLEST,
         )  # fmt: skip
         if blocks is not None:
             blocks.forward(q, k, v, o, lse, *rest, Sk % BN != 0, BM, BN, 0, 0, free is not False, *given.widths)
-        elif measured:
+        elif measured and not checks.checked():  # in checked mode it is not speed that counts
             from . import tuned
 
             tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths[:1])

@@ -217,9 +217,8 @@ def forward(
 
 def depends(function: Func) -> tuple[bool, bool]:
     """Whether a mask may be another one for each batch and for each head: whether it names them at all."""
-    found = next(node for node in ast.walk(ast.parse(function.source.text)) if isinstance(node, ast.FunctionDef))
-    names = [a.arg for a in (*found.args.posonlyargs, *found.args.args)]
-    used = {node.id for node in ast.walk(found) if isinstance(node, ast.Name)}
+    names = function.parameters
+    used = {node.id for node in ast.walk(function.parsed()) if isinstance(node, ast.Name)}
     return len(names) < 1 or names[0] in used, len(names) < 2 or names[1] in used
 
 
