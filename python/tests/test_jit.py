@@ -330,3 +330,18 @@ def test_static_arguments_that_are_compared_by_identity():
     x = np.ones(3, np.float32)
     np.testing.assert_array_equal(np.asarray(f(x, two)), 2 * x)
     np.testing.assert_array_equal(np.asarray(f(x, three)), 3 * x)
+
+
+def test_the_profile_of_a_function_holds_while_it_is_traced():
+    """What is chosen while tracing, as the tiles of attention are, may depend on it."""
+    seen = []
+
+    def f(x):
+        seen.append(str(ts.numerics.profile()))
+        return x * 2.0
+
+    x = np.ones(3, np.float32)
+    ts.jit(f, numerics="strict")(x)
+    with ts.numerics.profile("deterministic"):
+        ts.jit(f)(x)
+    assert seen == ["strict", "deterministic"]
