@@ -142,8 +142,10 @@ fn is_reached(func: &TileFunc, block: BlockId, end: Value, n: i64) -> bool {
         op.is_some_and(|op| op.operands[0] == end && by(op))
     };
     func.ancestors(block).iter().map(|&id| &func.ops[id]).any(|op| {
-        let counts = op.code == TileOp::For
-            && interval_of(func, op.operands[0]).lo.is_some_and(|lo| lo >= 0);
+        if op.code != TileOp::For {
+            return false;
+        }
+        let counts = interval_of(func, op.operands[0]).lo.is_some_and(|lo| lo >= 0);
         let least = func.def(op.operands[1]).filter(|o| o.code == TileOp::Ew(ScalarFn::Minimum));
         counts
             && (says(op.operands[1])

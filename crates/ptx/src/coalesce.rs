@@ -346,7 +346,10 @@ fn rename(inst: &mut Inst, new: &impl Fn(Reg) -> Reg) {
             reg(d);
             [a, b, c, mask].into_iter().for_each(opnd);
         }
-        Inst::Pack { parts, .. } => parts.iter_mut().for_each(reg),
+        Inst::Pack { d, parts } => {
+            reg(d);
+            parts.iter_mut().for_each(reg);
+        }
         // Registers of an address are never candidates.
         Inst::St { a, .. } => a.iter_mut().for_each(opnd),
         Inst::Stmatrix { a, .. } => a.iter_mut().for_each(reg),

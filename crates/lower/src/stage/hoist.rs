@@ -168,6 +168,8 @@ fn before(
         let constant = old.def(v).is_some_and(|d| d.code == StagedOp::Tile(TileOp::Const));
         if checked || !constant { "checked" } else { "inside" }
     });
+    // What was said of turns is not said of a loop without any.
+    spec.attrs.remove("inbounds");
     spec.attrs.set("bounds", Attr::words(bounds));
     let result = op.result();
     let spec = spec.result(old.ty(result).clone());

@@ -245,7 +245,7 @@ impl Select<'_> {
         let start = self.asm.kernel.body.len();
         self.block(body)?;
         let turns = Turns { at: i, end: hi, step };
-        let odd = match self.runs_twice(id, &carried, start) {
+        let odd = match self.runs_twice(id, &carried, start, i) {
             true => Some(self.second_turn(body, &carried, &turns, stamping.as_ref())?),
             false => None,
         };

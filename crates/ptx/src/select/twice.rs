@@ -36,7 +36,7 @@ pub struct Odd {
 impl Select<'_> {
     /// Whether the engine reads registers that a loop carries from turn to turn, and a turn is so short that
     /// their moves count; the code of its first one begins at `start`.
-    pub fn runs_twice(&self, id: OpId, carried: &[Carried], start: usize) -> bool {
+    pub fn runs_twice(&self, id: OpId, carried: &[Carried], start: usize, index: Reg) -> bool {
         let func = self.func;
         let body = func.ops[id].regions[0];
         let mut inner = false;
@@ -48,6 +48,9 @@ impl Select<'_> {
             return false;
         }
         let next = self.yielded(body);
+        if !self.stand_by_themselves(&next, body, index) {
+            return false;
+        }
         let mut moved = 0;
         for &o in &func.blocks[body].ops {
             let op = &func.ops[o];
@@ -73,6 +76,19 @@ impl Select<'_> {
         let computed = self.asm.kernel.body.iter().skip(start).filter(computes).count();
         let pending = carried.iter().any(|c| matches!(c, Carried::Pending { .. }));
         moved > 0 && !pending && computed <= SHORT * moved
+    }
+
+    /// Whether what a turn leaves can be what the next begins with, where it is: not the index, which counts on,
+    /// and of tiles each has registers of its own, which are the loop's.
+    fn stand_by_themselves(&self, next: &[Value], body: BlockId, index: Reg) -> bool {
+        let mut tiles = BTreeSet::new();
+        next.iter().zip(&self.func.blocks[body].args[1..]).all(|(&v, &arg)| match self.repr(v) {
+            Repr::Scalar(r) | Repr::Splat(r) => *r != index,
+            Repr::Tile(regs) | Repr::Packed(regs) => {
+                (v == arg || self.is_made_in(v, body)) && regs.iter().all(|&r| tiles.insert(r))
+            }
+            _ => true,
+        })
     }
 
     /// Which of the values that a loop carries a tile is, in whatever layout.

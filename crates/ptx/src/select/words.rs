@@ -8,9 +8,10 @@ use crate::caps::Feature;
 use crate::inst::*;
 use std::collections::BTreeMap;
 use tessera_ir::{OpId, Value};
-use tessera_numerics::{DType, ScalarFn};
+use tessera_numerics::{DType, Rounding, ScalarFn};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
+use tessera_tile::attrs::cast_mode;
 
 impl Select<'_> {
     /// Whether a choice takes a tile as words, and gives words.
@@ -61,6 +62,12 @@ impl Select<'_> {
             DType::F16 => Ty::F16x2,
             _ => return false,
         };
+        // Words are rounded to the nearest, and what is too large for them is infinite.
+        let (round, saturate) = cast_mode(&func.ops[id], dtype);
+        let wide = func.ty(func.ops[id].operands[0]).dtype() == DType::F32;
+        if !wide || round != Rounding::Rne || saturate {
+            return false;
+        }
         let product = func.def(func.ops[id].operands[0]);
         let Some(product) =
             product.filter(|op| op.code == StagedOp::Tile(TileOp::Ew(ScalarFn::Mul)))
