@@ -234,6 +234,12 @@ fn case(seed: u64) -> Outcome {
     }
 }
 
+/// A store after a `while` whose body read the same array: slower warps were still reading.
+#[test]
+fn kernels_that_were_wrong_once_are_right() {
+    assert!(matches!(case(1794833663356461750), Outcome::Ran(Some(Ok(())))));
+}
+
 #[test]
 fn random_kernels_compute_the_same_before_and_after_the_passes() {
     let budget = Budget::new();

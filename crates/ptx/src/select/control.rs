@@ -310,7 +310,9 @@ impl Select<'_> {
         self.end_turns();
         self.asm.place(done);
         self.leave_loop();
-        self.swap_sync_state(left);
+        // What the latest turn did to memory may be all that was done since.
+        let turned = self.swap_sync_state(left);
+        self.join_sync_state(turned);
         for (&v, carried) in op.results.iter().zip(&carried) {
             self.bind_carried(v, carried);
         }
