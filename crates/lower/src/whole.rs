@@ -249,7 +249,11 @@ mod tests {
   tile.return
 }}"
         );
-        let func = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        first_comparison_holds(&text)
+    }
+
+    fn first_comparison_holds(text: &str) -> bool {
+        let func = tessera_tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let mut lt =
             func.walk().into_iter().filter(|&o| func.ops[o].code == TileOp::Ew(ScalarFn::Lt));
         always(&func, func.ops[lt.next().unwrap()].result())
@@ -287,10 +291,7 @@ mod tests {
   tile.return
 }}"
         );
-        let func = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        let mut lt =
-            func.walk().into_iter().filter(|&o| func.ops[o].code == TileOp::Ew(ScalarFn::Lt));
-        always(&func, func.ops[lt.next().unwrap()].result())
+        first_comparison_holds(&text)
     }
 
     #[test]

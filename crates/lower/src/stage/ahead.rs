@@ -97,17 +97,18 @@ fn words(func: &StagedFunc, id: OpId) -> u64 {
 /// Registers of a thread that all such loads of a loop of products may take together.
 const FEW_WORDS: u64 = 8;
 
+/// The body of a loop that has products.
+fn body_with_products(func: &StagedFunc, loop_op: OpId) -> Option<BlockId> {
+    let op = &func.ops[loop_op];
+    let body = *op.regions.first().filter(|_| op.code == StagedOp::Tile(TileOp::For))?;
+    let issues = |&id: &OpId| func.ops[id].code == StagedOp::MmaIssue;
+    func.blocks[body].ops.iter().any(issues).then_some(body)
+}
+
 /// The loads of a loop of products that are no operands, and small.
 fn takes_beside(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
-    let op = &func.ops[loop_op];
-    if op.code != StagedOp::Tile(TileOp::For) {
-        return Vec::new();
-    }
-    let body = op.regions[0];
+    let Some(body) = body_with_products(func, loop_op) else { return Vec::new() };
     let ops = &func.blocks[body].ops;
-    if !ops.iter().any(|&id| func.ops[id].code == StagedOp::MmaIssue) {
-        return Vec::new();
-    }
     let small = |&id: &OpId| {
         func.ops[id].results.first().is_some_and(|&v| func.ty(v).rank() < 2)
             && moves_evenly(func, body, id)
@@ -120,15 +121,8 @@ fn takes_beside(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
 
 /// Numbers by which a loop of products knows where to read, once its copies are others' work.
 fn takes_numbers(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
-    let op = &func.ops[loop_op];
-    if op.code != StagedOp::Tile(TileOp::For) {
-        return Vec::new();
-    }
-    let body = op.regions[0];
+    let Some(body) = body_with_products(func, loop_op) else { return Vec::new() };
     let ops = &func.blocks[body].ops;
-    if !ops.iter().any(|&id| func.ops[id].code == StagedOp::MmaIssue) {
-        return Vec::new();
-    }
     let number = |&id: &OpId| {
         let one = |&v: &Value| matches!(func.ty(v), Type::Scalar(_));
         func.ops[id].results.first().is_some_and(one)

@@ -8,8 +8,8 @@ use crate::inst::*;
 use crate::stamps::{BYTES, FIRST, Stamp};
 use tessera_ir::{BlockId, OpId};
 use tessera_lower::stage::{Off, Step};
-use tessera_staged::StagedOp;
 use tessera_staged::ops::roles::role_info;
+use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame;
 use tessera_tile::TileOp;
 
@@ -23,17 +23,22 @@ pub struct Stamping {
     turns: Reg,
 }
 
+/// Whether there are loops inside of a block.
+pub fn has_loops(func: &StagedFunc, body: BlockId) -> bool {
+    let mut found = false;
+    func.walk_block(body, &mut |id| {
+        let code = func.ops[id].code;
+        found |= matches!(code, StagedOp::Tile(TileOp::For | TileOp::While) | StagedOp::Tiles);
+    });
+    found
+}
+
 impl Select<'_> {
     /// Reads the clock before the first turn of a loop.
     pub fn begin_stamp(&mut self, id: OpId) -> Option<Stamping> {
         let func = self.func;
         let body = func.ops[id].regions[0];
-        let mut inner = false;
-        func.walk_block(body, &mut |o| {
-            let code = func.ops[o].code;
-            inner |= matches!(code, StagedOp::Tile(TileOp::For | TileOp::While) | StagedOp::Tiles);
-        });
-        if inner || !Off::of(func).has(Step::Bare) {
+        if has_loops(func, body) || !Off::of(func).has(Step::Bare) {
             return None;
         }
         let role = self.crew.role.map_or("all".to_string(), |role| role_info(func, role).name);

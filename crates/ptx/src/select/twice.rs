@@ -6,7 +6,7 @@
 //! began. Only a loop that ends after a first turn moves.
 
 use super::control::Carried;
-use super::stamps::Stamping;
+use super::stamps::{Stamping, has_loops};
 use super::{Repr, Select};
 use crate::inst::*;
 use crate::module::Stmt;
@@ -15,7 +15,6 @@ use tessera_diag::Diagnostics;
 use tessera_ir::{BlockId, OpId, Value, ValueDef};
 use tessera_lower::stage::{Off, Step};
 use tessera_staged::StagedOp;
-use tessera_tile::TileOp;
 
 /// Instructions that a turn computes for each register that would be moved, beside which that counts.
 const SHORT: usize = 12;
@@ -39,12 +38,7 @@ impl Select<'_> {
     pub fn runs_twice(&self, id: OpId, carried: &[Carried], start: usize, index: Reg) -> bool {
         let func = self.func;
         let body = func.ops[id].regions[0];
-        let mut inner = false;
-        func.walk_block(body, &mut |o| {
-            let code = func.ops[o].code;
-            inner |= matches!(code, StagedOp::Tile(TileOp::For | TileOp::While) | StagedOp::Tiles);
-        });
-        if inner || !self.has_roles() || Off::of(func).has(Step::Twice) {
+        if has_loops(func, body) || !self.has_roles() || Off::of(func).has(Step::Twice) {
             return false;
         }
         let next = self.yielded(body);
