@@ -57,7 +57,12 @@ pub enum Purpose {
 
 impl Ask {
     fn mode(&self) -> Result<Mode, Diagnostics> {
-        let form = if self.purpose == Purpose::Watch { Form::Source } else { Form::Lowered };
+        let form = match self.purpose {
+            Purpose::Watch => Form::Source,
+            Purpose::Check => Form::Checked,
+            Purpose::Run if knobs::CHECK.is_on() => Form::Checked,
+            Purpose::Run => Form::Lowered,
+        };
         let (grid, off) = (GridFrom::caller(self.grid.as_deref()), knobs::off()?);
         Ok(Mode { profile: self.profile, grid, form, off })
     }

@@ -44,10 +44,12 @@ pub enum Form {
     Lowered,
     /// Only what running it needs: every name and line of the source is still there.
     Source,
+    /// Without what runs more than the program says, and so could be found fault with.
+    Checked,
 }
 
 /// Passes that make code better and leave its meaning; they also lose names.
-const OPTIMISING: [&str; 2] = ["tile-bounds", "tile-canonicalise"];
+const OPTIMISING: [&str; 3] = ["tile-if-convert", "tile-bounds", "tile-canonicalise"];
 
 impl Mode {
     pub fn pipeline(&self, options: PassOptions) -> PassManager<Tile> {
@@ -61,6 +63,7 @@ impl Mode {
                     manager.with(CallerGrid(several))
                 }
                 _ if self.form == Form::Source && OPTIMISING.contains(name) => manager,
+                ("tile-if-convert", _) if self.form == Form::Checked => manager,
                 _ => manager.with(Boxed(make())),
             };
         }
@@ -127,7 +130,7 @@ mod tests {
         let mut tags = BTreeSet::new();
         let grids = [None, Some(&[1i64][..]), Some(&[2]), Some(&[1, 2]), Some(&[2, 2, 2])];
         for &profile in Profile::ALL {
-            for form in [Form::Lowered, Form::Source] {
+            for form in [Form::Lowered, Form::Source, Form::Checked] {
                 for grid in grids {
                     for off in [&[][..], &["epilogue"], &["epilogue", "roles"]] {
                         let off = Off::named(off.iter().copied(), "off").unwrap();

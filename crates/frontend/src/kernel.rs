@@ -244,6 +244,10 @@ fn elaborate(
         views: BTreeMap::new(),
         loop_depth: 0,
         open_values: BTreeSet::new(),
+        weak: BTreeMap::new(),
+        widened: BTreeSet::new(),
+        weak_used: BTreeSet::new(),
+        breaks: Vec::new(),
         found: 0,
     };
     let params = parameters(&mut elab, parsed);

@@ -3,6 +3,7 @@
 use crate::parsed::Parsed;
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
 use ruff_python_ast::{Expr, Stmt};
+use ruff_text_size::{Ranged, TextRange};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, SourceFile};
@@ -91,6 +92,76 @@ impl<'a> Visitor<'a> for Assigned {
     }
 }
 
+/// The names that `:=` binds in an expression.
+pub fn named(expr: &Expr) -> BTreeSet<String> {
+    let mut finder = Assigned { names: BTreeSet::new() };
+    finder.visit_expr(expr);
+    finder.names
+}
+
+pub fn has_named(expr: &Expr) -> bool {
+    !named(expr).is_empty()
+}
+
+/// The variables of the loops in a body, at any depth.
+pub fn loop_targets(body: &[Stmt]) -> BTreeSet<String> {
+    let mut finder = Targets { names: BTreeSet::new() };
+    finder.visit_body(body);
+    finder.names
+}
+
+struct Targets {
+    names: BTreeSet<String>,
+}
+
+impl<'a> Visitor<'a> for Targets {
+    fn visit_stmt(&mut self, stmt: &'a Stmt) {
+        if let Stmt::For(s) = stmt
+            && let Expr::Name(n) = &*s.target
+        {
+            self.names.insert(n.id.to_string());
+        }
+        walk_stmt(self, stmt);
+    }
+}
+
+/// Whether a name is read anywhere outside a range of the source.
+pub fn read_outside(body: &[Stmt], name: &str, range: TextRange) -> bool {
+    let mut finder = Reads { name, range, found: false };
+    finder.visit_body(body);
+    finder.found
+}
+
+struct Reads<'n> {
+    name: &'n str,
+    range: TextRange,
+    found: bool,
+}
+
+impl<'a> Visitor<'a> for Reads<'_> {
+    fn visit_expr(&mut self, expr: &'a Expr) {
+        if let Expr::Name(n) = expr {
+            let outside = !self.range.contains_range(n.range());
+            self.found |= n.ctx.is_load() && n.id.as_str() == self.name && outside;
+        }
+        walk_expr(self, expr);
+    }
+}
+
+/// Whether a loop's body holds a `break` of this loop.
+pub fn breaks_loop(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match stmt {
+        Stmt::Break(_) => true,
+        Stmt::If(s) => {
+            breaks_loop(&s.body) || s.elif_else_clauses.iter().any(|c| breaks_loop(&c.body))
+        }
+        // The `else` of an inner loop stands in this one.
+        Stmt::For(s) => breaks_loop(&s.orelse),
+        Stmt::While(s) => breaks_loop(&s.orelse),
+        _ => false,
+    })
+}
+
 /// Whether a loop's body can leave the loop: by `break` of this loop, or by `return`.
 pub fn leaves_loop(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match stmt {
@@ -99,8 +170,8 @@ pub fn leaves_loop(body: &[Stmt]) -> bool {
             leaves_loop(&s.body) || s.elif_else_clauses.iter().any(|c| leaves_loop(&c.body))
         }
         // A `break` in an inner loop is that loop's; a `return` is not.
-        Stmt::For(s) => returns(&s.body),
-        Stmt::While(s) => returns(&s.body),
+        Stmt::For(s) => returns(&s.body) || leaves_loop(&s.orelse),
+        Stmt::While(s) => returns(&s.body) || leaves_loop(&s.orelse),
         _ => false,
     })
 }
@@ -109,8 +180,8 @@ fn returns(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match stmt {
         Stmt::Return(_) => true,
         Stmt::If(s) => returns(&s.body) || s.elif_else_clauses.iter().any(|c| returns(&c.body)),
-        Stmt::For(s) => returns(&s.body),
-        Stmt::While(s) => returns(&s.body),
+        Stmt::For(s) => returns(&s.body) || returns(&s.orelse),
+        Stmt::While(s) => returns(&s.body) || returns(&s.orelse),
         _ => false,
     })
 }

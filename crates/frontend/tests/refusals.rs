@@ -374,7 +374,7 @@ fn reduction_parameters_take_their_own_operator_only() {
         refused("x[0] *= 2.0", "x: n f32 reduce_prod"),
         ["E_PRIVILEGE 2:5", "E_PRIVILEGE 2:5"]
     );
-    assert_eq!(refused("x[0] += x[1]", "x: n f32 reduce_sum"), ["E_PRIVILEGE 2:5"]);
+    assert_eq!(refused("x[0] += x[1]", "x: n f32 reduce_sum"), ["E_PRIVILEGE 2:13"]);
 }
 
 #[test]

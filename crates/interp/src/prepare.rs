@@ -43,6 +43,7 @@ fn empty(func: &TileFunc) -> Program {
         sites: 0,
         dims: Vec::new(),
         consts: Vec::new(),
+        unset: Vec::new(),
     }
 }
 
@@ -300,6 +301,9 @@ impl Preparer<'_> {
             Some(Attr::Float(v)) => cast(Scalar::F64(*v), DType::F64, ty.dtype()),
             _ => return Err(broken("a constant without a number", &op.loc)),
         };
+        if op.attr("unset").is_some() {
+            self.program.unset.push(self.program.consts.len());
+        }
         self.program.consts.push((value, elements(ty)));
         Ok(Action::Const(self.program.consts.len() - 1))
     }

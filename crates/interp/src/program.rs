@@ -21,6 +21,8 @@ pub(crate) struct Program {
     pub dims: Vec<String>,
     /// The constants and how many elements each has (one for each lane in a lane kernel).
     pub consts: Vec<(Scalar, usize)>,
+    /// The constants, by number, that stand for variables without a value.
+    pub unset: Vec<usize>,
 }
 
 #[derive(Debug)]

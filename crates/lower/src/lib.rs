@@ -23,6 +23,7 @@ mod facts;
 mod free_reference;
 mod geometry;
 pub mod graph;
+mod if_convert;
 mod interval;
 mod lift;
 mod lift_plan;
@@ -41,6 +42,7 @@ pub use check::{Check, races};
 pub use expand_math::{ExpandMath, expanded_functions};
 pub use free_reference::free_reference;
 pub use geometry::{Geometry, geometry_error};
+pub use if_convert::IfConvert;
 pub use lift::Lift;
 pub use normalise::Normalise;
 pub use ragged::Ragged;
@@ -58,6 +60,7 @@ pub const TILE_PASSES: &[(&str, MakePass)] = &[
     ("tile-geometry", || Box::new(Geometry)),
     ("tile-ragged", || Box::new(Ragged)),
     ("tile-check", || Box::new(Check)),
+    ("tile-if-convert", || Box::new(IfConvert)),
     ("tile-bounds", || Box::new(Bounds)),
     ("tile-canonicalise", || Box::new(Canonicalise)),
 ];

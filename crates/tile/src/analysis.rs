@@ -11,7 +11,7 @@ use tessera_numerics::{DType, ScalarFn};
 const FUEL: usize = 1000;
 
 /// Whether every number of one integer type is one of the other.
-fn keeps(from: DType, to: DType) -> bool {
+pub(crate) fn keeps(from: DType, to: DType) -> bool {
     match (from.is_signed_int(), to.is_signed_int()) {
         (true, true) => from.bits() <= to.bits(),
         (false, true) => from.is_unsigned_int() && from.bits() < to.bits(),

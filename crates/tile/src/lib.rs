@@ -12,6 +12,7 @@
 //! ```
 
 mod analysis;
+mod distance;
 pub mod attrs;
 mod build;
 mod inline;
@@ -20,6 +21,7 @@ pub mod ops;
 mod table;
 
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
+pub use distance::distance;
 pub use build::TileBuild;
 pub use inline::without_repairs;
 pub use level::{KernelKind, Tile, is_collective, kind_of};

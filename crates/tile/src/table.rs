@@ -31,10 +31,11 @@ define_ops! {
         results: None, effects: Control, infer: None, verify: Some(control::verify_for),
         example: "%s = tile.for %lo, %hi, %step init(%x) : f32 do (%i: i64, %acc: f32) {\n  %n = tile.add %acc, %x : f32\n  tile.yield %n\n}",
     }
-    /// Runs one of its two regions; both yield values of the result types.
+    /// Runs one of its two regions; both yield values of the result types. `select` marks a
+    /// conditional expression: where its regions only compute, targets may run both and select.
     If = 0x02 "if" since "0.1" {
         operands: [cond: Bool],
-        groups: [], attrs: [], regions: [then, otherwise],
+        groups: [], attrs: [select: Bool optional], regions: [then, otherwise],
         results: None, effects: Control, infer: None, verify: Some(control::verify_if),
         example: "%r = tile.if %c : f32 do {\n  tile.yield %x\n} do {\n  tile.yield %y\n}",
     }
@@ -121,9 +122,10 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_origin),
         example: "%m = tile.origin {name = tile_m, dim = [n], step = 64} : i64",
     }
-    /// A constant; of a tile type, every element is the value.
+    /// A constant; of a tile type, every element is the value. `unset` marks the zero that stands for
+    /// a variable that no iteration of its loop gave a value: checked mode reports it.
     Const = 0x20 "const" since "0.1" {
-        operands: [], groups: [], attrs: [value: Number required], regions: [],
+        operands: [], groups: [], attrs: [value: Number required, unset: Bool optional], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(value::verify_const),
         example: "%z = tile.const {value = 0.0} : tile<64x64xf32>",
     }

@@ -55,12 +55,9 @@ fn filled(e: &mut Elab<'_>, args: &Args, value: &Val) -> Val {
     let Some(shape) = shape_of(e, &args.get("shape")) else { return Val::Poison };
     let Some(dtype) = dtype_of(e, args, "dtype", DType::F32) else { return Val::Poison };
     match value {
-        Val::Const(c) => match Elab::const_attr(c, dtype) {
+        Val::Const(c) => match e.literal(c, dtype) {
             Some(attr) => Val::Rt(e.b().constant(Type::value(shape, dtype), attr)),
-            None => {
-                let what = e.describe(value);
-                e.error(Code::E_TYPE, format!("expected a value of dtype {dtype}, got {what}"))
-            }
+            None => Val::Poison,
         },
         other => match e.convert(other, dtype, &shape) {
             Some(v) => Val::Rt(v),

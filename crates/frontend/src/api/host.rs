@@ -44,10 +44,8 @@ fn assert(e: &mut Elab<'_>, args: &mut Args) -> Val {
 }
 
 fn identity(e: &mut Elab<'_>, args: &mut Args) -> Val {
-    match args.get("x") {
-        Val::Block(block) => e.load_block(&block).map_or(Val::Poison, Val::Rt),
-        v => v,
-    }
+    let _ = e;
+    args.get("x")
 }
 
 impl Elab<'_> {

@@ -301,7 +301,7 @@ fn load(e: &mut Elab<'_>, args: &mut Args) -> Val {
             let fill = match other {
                 Some(v) => v,
                 None => {
-                    let zero = Elab::const_attr(&Const::Int(0), dtype).unwrap_or(Attr::Bool(false));
+                    let zero = Elab::zero(dtype);
                     e.b().constant(Type::Scalar(dtype), zero)
                 }
             };

@@ -114,7 +114,7 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
         }
         None => {
             let zero =
-                Elab::const_attr(&Const::Int(0), default).unwrap_or(tessera_ir::Attr::Float(0.0));
+                Elab::zero(default);
             e.b().constant(Type::Tile { shape: vec![m, n], dtype: default }, zero)
         }
     };
@@ -224,7 +224,7 @@ pub(super) fn product(e: &mut Elab<'_>, a: Value, b: Value) -> Val {
             format!("expected a dtype that products are made of, got {}", tb.dtype()),
         );
     };
-    let zero = Elab::const_attr(&Const::Int(0), dtype).unwrap_or(tessera_ir::Attr::Float(0.0));
+    let zero = Elab::zero(dtype);
     let ty = Type::Tile { shape: vec![ta.shape()[0].clone(), tb.shape()[1].clone()], dtype };
     let acc = e.b().constant(ty.clone(), zero);
     match e.b().value(OpSpec::new(TileOp::Mma, &[a, b, acc]).result(ty)) {

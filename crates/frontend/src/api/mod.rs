@@ -57,6 +57,18 @@ impl std::fmt::Debug for ApiRow {
     }
 }
 
+impl ApiRow {
+    /// The parameters, the first ones, that name a place in memory (LANGUAGE 20).
+    pub fn places(&self) -> &'static [&'static str] {
+        match self.name {
+            "tile.store" | "tile.accumulate" | "tile.load" => &["t"],
+            "tile.cp_async" => &["dst", "src"],
+            name if name.starts_with("tile.atomic_") => &["ref"],
+            _ => &[],
+        }
+    }
+}
+
 impl PartialEq for ApiRow {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name

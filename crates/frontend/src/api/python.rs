@@ -54,7 +54,7 @@ fn as_float(v: &Val) -> Option<f64> {
 fn one(e: &mut Elab<'_>, args: &mut Args, f: ScalarFn, eval: fn(f64) -> f64) -> Val {
     let x = args.get("x");
     if let (Val::Const(Const::Int(i)), ScalarFn::Abs) = (&x, f) {
-        return Val::int(i.wrapping_abs());
+        return Val::Const(Const::Int(i.saturating_abs()));
     }
     match &x {
         Val::Open(_) => Val::Open(OpenKind::Float),
@@ -78,7 +78,7 @@ fn whole(e: &mut Elab<'_>, args: &mut Args, eval: fn(f64) -> f64) -> Val {
         Val::Open(_) => Val::Open(OpenKind::Int),
         Val::Dim(_) => x,
         v => match as_float(v) {
-            Some(v) => Val::int(eval(v) as i64),
+            Some(v) => Val::Const(Const::Int(eval(v) as i128)),
             None => e.error_help(
                 Code::E_TYPE,
                 "expected a compile-time number",
@@ -110,7 +110,7 @@ fn int(e: &mut Elab<'_>, args: &mut Args) -> Val {
         v @ (Val::Dim(_) | Val::Const(Const::Int(_))) => v,
         Val::Open(_) => Val::Open(OpenKind::Int),
         v => match as_float(&v) {
-            Some(x) => Val::int(x as i64),
+            Some(x) => Val::Const(Const::Int(x as i128)),
             None => match e.runtime(&v) {
                 Some(x) => Val::Rt(e.b().cast(x, DType::I64)),
                 None => Val::Poison,

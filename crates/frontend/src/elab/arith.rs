@@ -1,20 +1,12 @@
 //! Arithmetic: which dtype and shape two operands meet in (LANGUAGE 9), and the op that results.
 
+use super::literal::{Weight, join};
 use super::val::{Const, OpenKind, Val};
 use super::{Elab, Mode, describe_type, show_shape};
 use tessera_diag::{Code, Diagnostic};
 use tessera_ir::{Dim, DimExpr, DimOp, Shape, Type, Value};
 use tessera_numerics::{DType, FnClass, ScalarFn};
 use tessera_tile::TileBuild;
-
-/// An operand's part in choosing the dtype: strong operands decide, literals give way.
-#[derive(Copy, Clone, PartialEq)]
-enum Weight {
-    Strong(DType),
-    WeakBool,
-    WeakInt,
-    WeakFloat,
-}
 
 impl Elab<'_> {
     /// `a op b` for Python's operators.
@@ -49,10 +41,12 @@ impl Elab<'_> {
     pub fn unary(&mut self, f: ScalarFn, x: Val) -> Val {
         match (&x, f) {
             (Val::Poison, _) => Val::Poison,
-            (Val::Const(Const::Int(v)), ScalarFn::Neg) => Val::int(v.wrapping_neg()),
+            (Val::Const(Const::Int(v)), ScalarFn::Neg) => {
+                Val::Const(Const::Int(v.saturating_neg()))
+            }
             (Val::Const(Const::Float(v)), ScalarFn::Neg) => Val::Const(Const::Float(-v)),
             (Val::Const(Const::Bool(v)), ScalarFn::Neg) => Val::int(-i64::from(*v)),
-            (Val::Const(Const::Int(v)), ScalarFn::Not) => Val::int(!v),
+            (Val::Const(Const::Int(v)), ScalarFn::Not) => Val::Const(Const::Int(!v)),
             (Val::Dim(e), ScalarFn::Neg) => {
                 Val::Dim(DimExpr::bin(DimOp::Sub, DimExpr::Const(0), e.clone()))
             }
@@ -78,7 +72,12 @@ impl Elab<'_> {
                 ),
             );
         }
-        Val::Rt(self.b().ew(f, &values))
+        let result = self.b().ew(f, &values);
+        self.note_widening(f, operands, result);
+        if let Some(weak) = self.weak_result(f, operands) {
+            self.weak.insert(result, weak);
+        }
+        Val::Rt(result)
     }
 
     /// Brings operands to one compute dtype and one shape. `f` says what they are for: division and
@@ -87,34 +86,29 @@ impl Elab<'_> {
         let loaded: Vec<Val> = operands
             .iter()
             .map(|v| match v {
-                Val::Const(_) | Val::Open(_) => Some(v.clone()),
+                Val::Const(_) | Val::Open(_) | Val::Rt(_) => Some(v.clone()),
                 other => self.runtime(other).map(Val::Rt),
             })
             .collect::<Option<_>>()?;
+        let (dtype, shape) = self.common_type(&loaded, f)?;
+        loaded.iter().map(|v| self.convert(v, dtype, &shape)).collect()
+    }
+
+    /// The dtype and shape that operands meet in; nothing is emitted.
+    pub fn common_type(&mut self, operands: &[Val], f: Option<ScalarFn>) -> Option<(DType, Shape)> {
         let mut weight: Option<Weight> = None;
-        for v in &loaded {
+        for v in operands {
             let w = self.weight(v)?;
             weight = Some(match weight {
                 None => w,
                 Some(before) => match join(before, w) {
                     Some(w) => w,
-                    None => {
-                        let (a, b) = (self.describe(&loaded[0]), self.describe(v));
-                        self.error_help(
-                            Code::E_TYPE,
-                            format!("expected operands of one signedness, got {a} and {b}"),
-                            "cast one of them: ts.tile.cast(x, ts.i64)",
-                        );
-                        return None;
-                    }
+                    None => return self.no_common_type(operands, v),
                 },
             });
         }
-        let mut dtype = match weight? {
-            Weight::Strong(d) => d,
-            Weight::WeakBool => DType::Bool,
-            Weight::WeakInt => DType::I64,
-            Weight::WeakFloat => DType::F32,
+        let Some(mut dtype) = weight?.dtype() else {
+            return self.no_common_type(operands, &operands[0]);
         };
         let class = f.map(ScalarFn::class);
         if dtype == DType::Bool && matches!(class, Some(FnClass::Arith | FnClass::Shift)) {
@@ -123,43 +117,55 @@ impl Elab<'_> {
         if matches!(class, Some(FnClass::Float | FnClass::Predicate)) && !dtype.is_float() {
             dtype = if matches!(dtype, DType::I64 | DType::U64) { DType::F64 } else { DType::F32 };
         }
-        let shape = self.join_shapes(&loaded)?;
-        loaded.iter().map(|v| self.convert(v, dtype, &shape)).collect()
+        Some((dtype, self.join_shapes(operands)?))
     }
 
     fn weight(&mut self, v: &Val) -> Option<Weight> {
-        Some(match v {
-            Val::Const(Const::Bool(_)) | Val::Open(OpenKind::Bool) => Weight::WeakBool,
-            Val::Const(Const::Int(_)) | Val::Open(OpenKind::Int | OpenKind::Other) => {
-                Weight::WeakInt
-            }
-            Val::Const(Const::Float(_)) | Val::Open(OpenKind::Float) => Weight::WeakFloat,
-            Val::Rt(value) => Weight::Strong(match self.ty(*value).dtype() {
-                DType::Bool => DType::Bool,
-                d => d.compute(),
-            }),
-            other => {
-                let what = self.describe(other);
-                self.error(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
-                return None;
-            }
-        })
+        let weight = self.weight_of(v);
+        if weight.is_none() {
+            let what = self.describe(v);
+            self.error(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
+        }
+        weight
+    }
+
+    /// Reports that no dtype holds the values of all operands.
+    fn no_common_type<T>(&mut self, operands: &[Val], last: &Val) -> Option<T> {
+        let literal = |v: &&Val| matches!(v, Val::Const(Const::Int(_)));
+        let (a, b) = (self.describe(&operands[0]), self.describe(last));
+        if operands.len() == 1 || operands.iter().all(|v| literal(&v)) {
+            self.error_help(
+                Code::E_TYPE,
+                format!("expected an integer that 64 bits hold, got {b}"),
+                "constant expressions of integers are exact; their result must fit i64 or u64 where it is used",
+            );
+        } else if operands.iter().any(|v| literal(&v)) {
+            self.error_help(
+                Code::E_TYPE,
+                format!("expected operands that one integer type holds, got {a} and {b}"),
+                "cast the value to a float or to the type that is meant: ts.tile.cast(x, ts.i64)",
+            );
+        } else {
+            self.error_help(
+                Code::E_TYPE,
+                format!("expected operands of one signedness, got {a} and {b}"),
+                "cast one of them: ts.tile.cast(x, ts.i64)",
+            );
+        }
+        None
     }
 
     /// One operand as a value of the dtype and shape.
     pub fn convert(&mut self, v: &Val, dtype: DType, shape: &[Dim]) -> Option<Value> {
         let value = match v {
-            Val::Const(c) => match Self::const_attr(c, dtype) {
-                Some(attr) => self.b().constant(Type::Scalar(dtype), attr),
-                None => {
-                    let what = self.describe(v);
-                    self.error(
-                        Code::E_TYPE,
-                        format!("expected a value of dtype {dtype}, got {what}"),
-                    );
-                    return None;
+            Val::Const(c) => self.scalar(c, dtype)?,
+            // A weak value is held in a dtype that keeps all of it.
+            Val::Rt(value) => {
+                if self.weak.contains_key(value) && self.ty(*value).dtype() != dtype {
+                    self.weak_used.insert(*value);
                 }
-            },
+                self.b().cast(*value, dtype)
+            }
             other => {
                 let value = self.runtime(other)?;
                 self.b().cast(value, dtype)
@@ -256,8 +262,7 @@ impl Elab<'_> {
         let Some(ty) = best else { return Val::Poison };
         let dtype =
             f.result(if ty.dtype() == DType::Bool { DType::Bool } else { ty.dtype().compute() });
-        let Some(attr) = Self::const_attr(&Const::Int(0), dtype) else { return Val::Poison };
-        Val::Rt(self.b().constant(ty.with_dtype(dtype), attr))
+        Val::Rt(self.b().constant(ty.with_dtype(dtype), Self::zero(dtype)))
     }
 
     /// Compile-time arithmetic, as Python does it; `None` where it is left to run time.
@@ -282,19 +287,26 @@ impl Elab<'_> {
             && f != F::Div
         {
             let both_bool = matches!((a, b), (Const::Bool(_), Const::Bool(_)));
-            let whole = |v: Option<i64>| v.map(Val::int);
+            let whole = |v: Option<i128>| v.map(|v| Val::Const(Const::Int(v)));
             let truth = |v: bool| Some(Val::Const(Const::Bool(v)));
+            if matches!(f, F::FloorDiv | F::Mod) && y == 0 {
+                return Some(self.error_help(
+                    Code::E_DIV_ZERO,
+                    format!("expected a divisor other than 0, got {x} divided by 0"),
+                    "this is a constant expression: Python would raise ZeroDivisionError",
+                ));
+            }
             let out = match f {
                 F::Add => whole(x.checked_add(y)),
                 F::Sub => whole(x.checked_sub(y)),
                 F::Mul => whole(x.checked_mul(y)),
-                F::FloorDiv => whole(DimOp::FloorDiv.eval(x, y)),
-                F::Mod => whole(DimOp::Mod.eval(x, y)),
+                F::FloorDiv => whole(floor_div(x, y)),
+                F::Mod => whole(floor_div(x, y).map(|q| x - q * y)),
                 F::Pow if y >= 0 => whole(u32::try_from(y).ok().and_then(|y| x.checked_pow(y))),
                 F::Shl => whole(
-                    u32::try_from(y).ok().filter(|s| *s < 63).and_then(|s| x.checked_mul(1 << s)),
+                    u32::try_from(y).ok().filter(|s| *s < 127).and_then(|s| x.checked_mul(1 << s)),
                 ),
-                F::Shr => whole(u32::try_from(y).ok().map(|s| x >> s.min(63))),
+                F::Shr => whole(u32::try_from(y).ok().map(|s| x >> s.min(127))),
                 F::And if both_bool => truth(x & y != 0),
                 F::Or if both_bool => truth(x | y != 0),
                 F::And => whole(Some(x & y)),
@@ -311,9 +323,10 @@ impl Elab<'_> {
                 _ => return self.fold_floats(f, x as f64, y as f64),
             };
             if out.is_none() {
-                return Some(self.error(
+                return Some(self.error_help(
                     Code::E_TYPE,
-                    format!("expected a constant of 64 bits from {x} and {y}"),
+                    format!("expected a constant of at most 128 bits, got `{}` of {x} and {y}", f.name()),
+                    "constant expressions of integers are exact, up to 128 bits",
                 ));
             }
             return out;
@@ -331,8 +344,8 @@ impl Elab<'_> {
             F::Sub => number(x - y),
             F::Mul => number(x * y),
             F::Div => number(x / y),
-            F::FloorDiv => number((x / y).floor()),
-            F::Mod => number(x - (x / y).floor() * y),
+            F::FloorDiv => number(python_divmod(x, y).0),
+            F::Mod => number(python_divmod(x, y).1),
             F::Pow => number(x.powf(y)),
             F::Minimum => number(if x < y { x } else { y }),
             F::Maximum => number(if x > y { x } else { y }),
@@ -351,7 +364,7 @@ impl Elab<'_> {
     fn fold_dims(&mut self, f: ScalarFn, a: &Val, b: &Val) -> Option<Val> {
         let expr = |v: &Val| match v {
             Val::Dim(e) => Some(e.clone()),
-            Val::Const(Const::Int(i)) => Some(DimExpr::Const(*i)),
+            Val::Const(Const::Int(i)) => i64::try_from(*i).ok().map(DimExpr::Const),
             _ => None,
         };
         let (x, y) = (expr(a)?, expr(b)?);
@@ -383,10 +396,10 @@ impl Elab<'_> {
     }
 }
 
-fn as_int(c: &Const) -> Option<i64> {
+fn as_int(c: &Const) -> Option<i128> {
     match c {
         Const::Int(v) => Some(*v),
-        Const::Bool(b) => Some(i64::from(*b)),
+        Const::Bool(b) => Some(i128::from(*b)),
         Const::Float(_) | Const::Str(_) | Const::DType(_) => None,
     }
 }
@@ -399,7 +412,7 @@ fn as_float(c: &Const) -> Option<f64> {
 }
 
 /// What kind of compile-time number this is; `None` for run-time values.
-fn open_kind(v: &Val) -> Option<OpenKind> {
+pub fn open_kind(v: &Val) -> Option<OpenKind> {
     match v {
         Val::Open(k) => Some(*k),
         Val::Const(Const::Bool(_)) => Some(OpenKind::Bool),
@@ -417,19 +430,30 @@ fn join_open(f: ScalarFn, a: OpenKind, b: OpenKind) -> OpenKind {
     }
 }
 
-/// The weight of two operands together; `None` for signed with unsigned of one width.
-fn join(a: Weight, b: Weight) -> Option<Weight> {
-    use Weight::*;
-    Some(match (a, b) {
-        (Strong(x), Strong(y)) => Strong(DType::join(x, y)?),
-        (Strong(d), WeakBool) | (WeakBool, Strong(d)) => Strong(d),
-        (Strong(DType::Bool), WeakInt) | (WeakInt, Strong(DType::Bool)) => Strong(DType::I32),
-        (Strong(d), WeakInt) | (WeakInt, Strong(d)) => Strong(d),
-        (Strong(d), WeakFloat) | (WeakFloat, Strong(d)) => {
-            Strong(if d.is_float() { d } else { DType::F32 })
+/// The quotient towards minus infinity; `None` where it has more than 128 bits.
+fn floor_div(x: i128, y: i128) -> Option<i128> {
+    let q = x.checked_div(y)?;
+    Some(if x % y != 0 && (x < 0) != (y < 0) { q - 1 } else { q })
+}
+
+/// `x // y` and `x % y` of floats as Python has them: the remainder is exact and has the sign of
+/// the divisor, and the quotient goes with it.
+fn python_divmod(x: f64, y: f64) -> (f64, f64) {
+    let mut rest = x % y;
+    let mut quotient = (x - rest) / y;
+    if rest != 0.0 {
+        if (y < 0.0) != (rest < 0.0) {
+            rest += y;
+            quotient -= 1.0;
         }
-        (WeakFloat, _) | (_, WeakFloat) => WeakFloat,
-        (WeakInt, _) | (_, WeakInt) => WeakInt,
-        (WeakBool, WeakBool) => WeakBool,
-    })
+    } else {
+        rest = 0.0f64.copysign(y);
+    }
+    let whole = if quotient != 0.0 {
+        let floor = quotient.floor();
+        if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+    } else {
+        0.0f64.copysign(x / y)
+    };
+    (whole, rest)
 }

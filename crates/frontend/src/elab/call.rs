@@ -25,7 +25,11 @@ impl Elab<'_> {
     pub fn call(&mut self, c: &ExprCall) -> Val {
         let target = self.expr(&c.func);
         let loc = self.place(c.range());
-        let Some(given) = self.arguments(c) else { return Val::Poison };
+        let places = match &target {
+            Val::Api(row) => row.places(),
+            _ => &[],
+        };
+        let Some(given) = self.arguments(c, places) else { return Val::Poison };
         self.loc = loc;
         match target {
             Val::Api(row) => self.call_api(row, given),
@@ -107,28 +111,31 @@ impl Elab<'_> {
         }
     }
 
-    fn arguments(&mut self, c: &ExprCall) -> Option<Vec<Given>> {
+    /// The arguments from left to right. `places` names those, by their position, that name a place
+    /// in memory and read nothing.
+    fn arguments(&mut self, c: &ExprCall, places: &[&str]) -> Option<Vec<Given>> {
         let mut out = Vec::new();
-        for arg in &c.arguments.args {
+        for (position, arg) in c.arguments.args.iter().enumerate() {
             if let Expr::Starred(s) = arg {
                 self.loc = self.place(s.range());
                 self.error(Code::E_SYNTAX, "`*` arguments are not part of the kernel language");
                 return None;
             }
-            out.push(self.given(None, arg));
+            out.push(self.given(None, arg, position < places.len()));
         }
         for kw in &c.arguments.keywords {
             let Some(name) = &kw.arg else {
                 self.error(Code::E_SYNTAX, "`**` arguments are not part of the kernel language");
                 return None;
             };
-            out.push(self.given(Some(name.to_string()), &kw.value));
+            let place = places.contains(&name.as_str());
+            out.push(self.given(Some(name.to_string()), &kw.value, place));
         }
         Some(out)
     }
 
-    fn given(&mut self, name: Option<String>, e: &Expr) -> Given {
-        let value = self.expr(e);
+    fn given(&mut self, name: Option<String>, e: &Expr, place: bool) -> Given {
+        let value = if place { self.place_expr(e) } else { self.expr(e) };
         Given {
             name,
             value,
@@ -158,13 +165,9 @@ impl Elab<'_> {
                 Some(n) => names.iter().position(|p| p == n),
                 None => Some(place).filter(|p| *p < names.len()),
             };
-            let value = match g.value {
-                Val::Block(block) => self.load_block(&block).map_or(Val::Poison, Val::Rt),
-                v => v,
-            };
             match slot {
                 Some(slot) if !env.contains_key(&names[slot]) => {
-                    env.insert(names[slot].clone(), value);
+                    env.insert(names[slot].clone(), g.value);
                 }
                 _ => {
                     let d = Diagnostic::new(
@@ -274,7 +277,7 @@ impl Elab<'_> {
             }
             return None;
         }
-        let given = self.arguments(c)?;
+        let given = self.arguments(c, &[])?;
         self.loc = self.place(iter.range());
         let mut bounds: Vec<Val> = Vec::new();
         let mut step = None;

@@ -2,10 +2,9 @@
 
 use super::Elab;
 use super::val::{Const, OpenKind, Val};
-use ruff_python_ast::{BoolOp, CmpOp, Expr, Number, Operator, UnaryOp};
+use ruff_python_ast::{Expr, Int, Number, Operator, UnaryOp};
 use ruff_text_size::Ranged;
 use tessera_diag::Code;
-use tessera_ir::Type;
 use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::TileBuild;
 
@@ -24,9 +23,13 @@ impl Elab<'_> {
             Expr::Name(n) => self.name(n.id.as_str()),
             Expr::Attribute(a) => self.attribute(a),
             Expr::NumberLiteral(n) => match &n.value {
-                Number::Int(i) => match i.as_i64() {
-                    Some(v) => Val::int(v),
-                    None => self.error(Code::E_TYPE, "expected an integer of 64 bits"),
+                Number::Int(i) => match integer(i) {
+                    Some(v) => Val::Const(Const::Int(v)),
+                    None => self.error_help(
+                        Code::E_TYPE,
+                        format!("expected an integer of at most 127 bits, got {i}"),
+                        "the widest integers of kernels have 64 bits",
+                    ),
                 },
                 Number::Float(f) => Val::Const(Const::Float(*f)),
                 Number::Complex { .. } => {
@@ -46,7 +49,11 @@ impl Elab<'_> {
             Expr::BoolOp(e) => self.bool_op(e.op, &e.values),
             Expr::Compare(e) => self.compare(&e.left, &e.ops, &e.comparators),
             Expr::If(e) => self.conditional(&e.test, &e.body, &e.orelse),
-            Expr::Subscript(s) => self.subscript(s),
+            // A subscript is a value, read here; places are asked for by `place_expr`.
+            Expr::Subscript(s) => match self.subscript(s) {
+                Val::Block(block) => self.load_block(&block).map_or(Val::Poison, Val::Rt),
+                other => other,
+            },
             Expr::Call(c) => self.call(c),
             Expr::Named(n) => {
                 let value = self.expr(&n.value);
@@ -72,6 +79,17 @@ impl Elab<'_> {
                 )
             }
         }
+    }
+
+    /// An expression in a position that names a place in memory and reads nothing: the target of an
+    /// assignment, and what functions that write take first. What is no subscript is a value.
+    pub fn place_expr(&mut self, expr: &Expr) -> Val {
+        let Expr::Subscript(s) = expr else { return self.expr(expr) };
+        let here = self.place(expr.range());
+        let outer = std::mem::replace(&mut self.loc, here);
+        let out = self.subscript(s);
+        self.loc = outer;
+        out
     }
 
     /// Python's binary operators.
@@ -101,7 +119,7 @@ impl Elab<'_> {
     }
 
     /// Like [`binary`](Self::binary), but a rank mismatch still gives a value of the larger shape.
-    fn binary_recovering(&mut self, f: ScalarFn, a: Val, b: Val) -> Val {
+    pub fn binary_recovering(&mut self, f: ScalarFn, a: Val, b: Val) -> Val {
         if let (Some(x), Some(y)) = (self.tile_rank(&a), self.tile_rank(&b))
             && x != y
             && x > 0
@@ -126,17 +144,20 @@ impl Elab<'_> {
     }
 
     fn unary_op(&mut self, op: UnaryOp, operand: &Expr) -> Val {
+        if op == UnaryOp::Not {
+            return match self.condition(operand) {
+                Some(Truth::Known(b)) => Val::Const(Const::Bool(!b)),
+                Some(Truth::Open) => Val::Open(OpenKind::Bool),
+                Some(Truth::Run(v)) => Val::Rt(self.b().ew(ScalarFn::Not, &[v])),
+                None => Val::Poison,
+            };
+        }
         let x = self.expr(operand);
         match op {
             UnaryOp::USub => self.unary(ScalarFn::Neg, x),
             UnaryOp::UAdd => x,
             UnaryOp::Invert => self.unary(ScalarFn::Not, x),
-            UnaryOp::Not => match self.truth(&x) {
-                Some(Truth::Known(b)) => Val::Const(Const::Bool(!b)),
-                Some(Truth::Open) => Val::Open(OpenKind::Bool),
-                Some(Truth::Run(v)) => Val::Rt(self.b().ew(ScalarFn::Not, &[v])),
-                None => Val::Poison,
-            },
+            UnaryOp::Not => Val::Poison,
         }
     }
 
@@ -167,79 +188,13 @@ impl Elab<'_> {
                 if ty.dtype() == DType::Bool {
                     return Some(Truth::Run(value));
                 }
-                let zero = self.convert(&Val::int(0), ty.dtype().compute(), &[])?;
-                let value = self.b().cast(value, ty.dtype().compute());
-                Some(Truth::Run(self.b().ew(ScalarFn::Ne, &[value, zero])))
+                self.not_zero(value, ty.dtype()).map(Truth::Run)
             }
         }
-    }
-
-    fn bool_op(&mut self, op: BoolOp, values: &[Expr]) -> Val {
-        let mut open = false;
-        let mut run: Option<tessera_ir::Value> = None;
-        for expr in values {
-            let v = self.expr(expr);
-            match self.truth(&v) {
-                None => return Val::Poison,
-                Some(Truth::Open) => open = true,
-                // A known operand either decides or drops out.
-                Some(Truth::Known(b)) if b == (op == BoolOp::Or) && run.is_none() && !open => {
-                    return Val::Const(Const::Bool(b));
-                }
-                Some(Truth::Known(b)) if b == (op == BoolOp::Or) => {
-                    let c = self.b().constant(Type::BOOL, tessera_ir::Attr::Bool(b));
-                    run = Some(c);
-                }
-                Some(Truth::Known(_)) => {}
-                Some(Truth::Run(v)) => {
-                    let f = if op == BoolOp::And { ScalarFn::And } else { ScalarFn::Or };
-                    run = Some(match run {
-                        Some(before) => self.b().ew(f, &[before, v]),
-                        None => v,
-                    });
-                }
-            }
-        }
-        match run {
-            Some(v) => Val::Rt(v),
-            None if open => Val::Open(OpenKind::Bool),
-            None => Val::Const(Const::Bool(op == BoolOp::And)),
-        }
-    }
-
-    fn compare(&mut self, left: &Expr, ops: &[CmpOp], rest: &[Expr]) -> Val {
-        let mut out: Option<Val> = None;
-        let mut a = self.expr(left);
-        for (op, right) in ops.iter().zip(rest) {
-            let b = self.expr(right);
-            let one = match op {
-                CmpOp::Is | CmpOp::IsNot => self.identity(&a, &b, *op == CmpOp::Is),
-                CmpOp::In | CmpOp::NotIn => {
-                    self.error(Code::E_SYNTAX, "`in` is not part of the kernel language")
-                }
-                _ => {
-                    let f = match op {
-                        CmpOp::Eq => ScalarFn::Eq,
-                        CmpOp::NotEq => ScalarFn::Ne,
-                        CmpOp::Lt => ScalarFn::Lt,
-                        CmpOp::LtE => ScalarFn::Le,
-                        CmpOp::Gt => ScalarFn::Gt,
-                        _ => ScalarFn::Ge,
-                    };
-                    self.binary_recovering(f, a.clone(), b.clone())
-                }
-            };
-            out = Some(match out {
-                None => one,
-                Some(before) => self.binary(ScalarFn::And, before, one),
-            });
-            a = b;
-        }
-        out.unwrap_or(Val::Poison)
     }
 
     /// `x is None` and the like, on compile-time values.
-    fn identity(&mut self, a: &Val, b: &Val, same: bool) -> Val {
+    pub fn identity(&mut self, a: &Val, b: &Val, same: bool) -> Val {
         if *a == Val::Poison || *b == Val::Poison {
             return Val::Poison;
         }
@@ -247,39 +202,6 @@ impl Elab<'_> {
             return Val::Open(OpenKind::Bool);
         }
         Val::Const(Const::Bool((a == b) == same))
-    }
-
-    /// `x if c else y`.
-    fn conditional(&mut self, test: &Expr, body: &Expr, orelse: &Expr) -> Val {
-        let c = self.expr(test);
-        match self.truth(&c) {
-            None => Val::Poison,
-            Some(Truth::Known(true)) => self.expr(body),
-            Some(Truth::Known(false)) => self.expr(orelse),
-            Some(Truth::Open) => {
-                let (a, b) = (self.expr(body), self.expr(orelse));
-                if a == b { a } else { self.open_join(a, b) }
-            }
-            Some(Truth::Run(c)) => {
-                let (a, b) = (self.expr(body), self.expr(orelse));
-                self.select(c, a, b)
-            }
-        }
-    }
-
-    /// Either of two values, while which one is not known: a value of their common type.
-    fn open_join(&mut self, a: Val, b: Val) -> Val {
-        match (&a, &b) {
-            (Val::Poison, _) | (_, Val::Poison) => Val::Poison,
-            (
-                Val::Const(_) | Val::Dim(_) | Val::Open(_),
-                Val::Const(_) | Val::Dim(_) | Val::Open(_),
-            ) => self.binary(ScalarFn::Add, Val::Open(OpenKind::Int), a),
-            _ => match self.unify(&[a, b], None) {
-                Some(values) => Val::Rt(values[0]),
-                None => Val::Poison,
-            },
-        }
     }
 
     /// Takes `a` where the scalar or tile condition holds.
@@ -347,6 +269,21 @@ impl Elab<'_> {
             }
         }
         Some(values.iter().map(|&v| self.b().broadcast(v, shape.clone())).collect())
+    }
+}
+
+/// An integer literal; ruff keeps those beyond 64 bits as text.
+fn integer(i: &Int) -> Option<i128> {
+    if let Some(v) = i.as_u64() {
+        return Some(v.into());
+    }
+    let text = i.to_string().replace('_', "");
+    let digits = |radix| i128::from_str_radix(&text[2..], radix).ok();
+    match text.get(..2).unwrap_or_default() {
+        "0x" | "0X" => digits(16),
+        "0o" | "0O" => digits(8),
+        "0b" | "0B" => digits(2),
+        _ => text.parse().ok(),
     }
 }
 

@@ -7,7 +7,7 @@ use ruff_text_size::Ranged;
 use tessera_diag::{Code, Diagnostic};
 use tessera_ir::{Attr, Dim, DimExpr, DimOp, OpSpec, Shape, Type, Value};
 use tessera_numerics::{Accum, DType, ScalarFn};
-use tessera_tile::{Atom, KernelKind, TileBuild, TileOp, linear_of};
+use tessera_tile::{KernelKind, TileBuild, TileOp, distance};
 
 impl Elab<'_> {
     pub fn subscript(&mut self, s: &ExprSubscript) -> Val {
@@ -251,7 +251,7 @@ impl Elab<'_> {
             // A constant below zero counts from the end.
             Val::Const(Const::Int(i)) if *i < 0 => {
                 let size = super::names::dim_val(dim);
-                let at = self.binary(ScalarFn::Add, size, Val::int(*i));
+                let at = self.binary(ScalarFn::Add, size, Val::Const(Const::Int(*i)));
                 Some((self.index_value(&at)?, Reach::Point))
             }
             Val::None => {
@@ -369,7 +369,7 @@ impl Elab<'_> {
         let run_time = |v: &Val| matches!(v, Val::Rt(_) | Val::Block(_));
         if !run_time(lower) && !run_time(upper) {
             return match self.binary(ScalarFn::Sub, upper.clone(), lower.clone()) {
-                Val::Const(Const::Int(v)) => Some(Dim::Static(v)),
+                Val::Const(Const::Int(v)) if i64::try_from(v).is_ok() => Some(Dim::Static(v as i64)),
                 Val::Dim(e) => self.static_dim(&e),
                 Val::Open(_) => Some(Dim::Any),
                 Val::Poison => None,
@@ -384,24 +384,12 @@ impl Elab<'_> {
             };
         }
         let (start, stop) = (self.index_value(lower)?, self.index_value(upper)?);
-        let form = linear_of(&self.func, stop).minus(&linear_of(&self.func, start));
-        if let Some(form) = form {
-            let mut expr = Some(DimExpr::Const(form.constant));
-            for (atom, factor) in &form.terms {
-                expr = match (expr, atom) {
-                    (Some(e), Atom::Dim(name)) => {
-                        let term =
-                            DimExpr::bin(DimOp::Mul, DimExpr::sym(name), DimExpr::Const(*factor));
-                        Some(DimExpr::bin(DimOp::Add, e, term))
-                    }
-                    _ => None,
-                };
+        match distance(&self.func, start, stop, &self.open_values) {
+            Some(DimExpr::Const(v)) => return Some(Dim::Static(v)),
+            Some(e) if !self.depends_on_open(start) && !self.depends_on_open(stop) => {
+                return self.static_dim(&e);
             }
-            match expr {
-                Some(DimExpr::Const(v)) => return Some(Dim::Static(v)),
-                Some(e) => return self.static_dim(&e),
-                None => {}
-            }
+            _ => {}
         }
         // While checking, a value that stands for an open constant has no meaning of its own.
         if self.depends_on_open(start) || self.depends_on_open(stop) {
@@ -634,10 +622,15 @@ impl Elab<'_> {
         let mem = self.ty(block.mem).clone();
         let target = dtype.unwrap_or(mem.dtype());
         let value = match value {
-            Val::Const(c) => match Self::const_attr(c, target) {
-                Some(attr) => self.b().constant(Type::Scalar(target), attr),
-                None => self.runtime(value)?,
-            },
+            // A float stored into integers is truncated, as a run-time one is.
+            Val::Const(Const::Float(_)) if !target.is_float() => self.runtime(value)?,
+            Val::Const(c @ (Const::Bool(_) | Const::Int(_) | Const::Float(_))) => {
+                self.scalar(c, target)?
+            }
+            Val::Rt(v) => {
+                self.check_widened(*v, target);
+                *v
+            }
             other => self.runtime(other)?,
         };
         let ty = self.ty(value).clone();

@@ -4,9 +4,12 @@
 
 pub mod arith;
 pub mod call;
+pub mod choose;
 pub mod expr;
 pub mod flow;
 pub mod index;
+pub mod literal;
+pub mod loops;
 pub mod names;
 pub mod stmt;
 pub mod val;
@@ -47,6 +50,7 @@ pub struct Frame {
 }
 
 /// What is known of an implicit origin.
+#[derive(Clone)]
 pub struct Origin {
     pub value: Value,
     pub step: i64,
@@ -76,6 +80,14 @@ pub struct Elab<'k> {
     pub loop_depth: usize,
     /// Values that stand for compile-time numbers that are not known while checking.
     pub open_values: BTreeSet<Value>,
+    /// Values that were chosen between literals, and give way as those do.
+    pub weak: BTreeMap<Value, literal::Weak>,
+    /// Integers that a literal made wider than the values it met.
+    pub widened: BTreeSet<Value>,
+    /// Weak values that met something of another type.
+    pub weak_used: BTreeSet<Value>,
+    /// The variables at each `break` of the loop that is being elaborated.
+    pub breaks: Vec<Env>,
     /// How often something was found wrong, which `diags` tells once for all calls of a function.
     pub found: usize,
 }
@@ -165,25 +177,11 @@ impl Elab<'_> {
         }
     }
 
-    /// A constant of a given dtype; `None` where the dtype cannot hold the kind of value.
-    pub fn const_attr(c: &Const, dtype: DType) -> Option<Attr> {
-        Some(match c {
-            Const::Bool(v) if dtype == DType::Bool => Attr::Bool(*v),
-            Const::Bool(v) if dtype.is_float() => Attr::Float(f64::from(u8::from(*v))),
-            Const::Bool(v) => Attr::Int(i64::from(*v)),
-            Const::Int(v) if dtype.is_float() => Attr::Float(*v as f64),
-            Const::Int(v) if dtype == DType::Bool => Attr::Bool(*v != 0),
-            Const::Int(v) => Attr::Int(*v),
-            Const::Float(v) if dtype.is_float() => Attr::Float(*v),
-            Const::Float(_) | Const::Str(_) | Const::DType(_) => return None,
-        })
-    }
-
     /// The dtype a compile-time number takes when nothing it meets says otherwise.
     pub fn default_dtype(c: &Const) -> Option<DType> {
         match c {
             Const::Bool(_) => Some(DType::Bool),
-            Const::Int(_) => Some(DType::I64),
+            Const::Int(v) => literal::default_int(*v, *v),
             Const::Float(_) => Some(DType::F32),
             Const::Str(_) | Const::DType(_) => None,
         }
@@ -192,12 +190,18 @@ impl Elab<'_> {
     /// A scalar or tile in the function for anything that is a number; `None` (reported) else.
     pub fn runtime(&mut self, v: &Val) -> Option<Value> {
         match v {
-            Val::Rt(value) => Some(*value),
+            Val::Rt(value) => Some(self.settled(*value)),
             Val::Dim(e) => Some(self.materialise_dim(e)),
             Val::Const(c) => match Self::default_dtype(c) {
-                Some(dtype) => {
-                    let attr = Self::const_attr(c, dtype)?;
-                    Some(self.b().constant(Type::Scalar(dtype), attr))
+                Some(dtype) => self.scalar(c, dtype),
+                None if matches!(c, Const::Int(_)) => {
+                    let what = self.describe(v);
+                    self.error_help(
+                        Code::E_TYPE,
+                        format!("expected an integer that 64 bits hold, got {what}"),
+                        "constant expressions of integers are exact; their result must fit i64 or u64 where it is used",
+                    );
+                    None
                 }
                 None => {
                     let what = self.describe(v);
@@ -207,6 +211,10 @@ impl Elab<'_> {
             },
             Val::Open(kind) => Some(self.open_constant(*kind)),
             Val::Block(block) => self.load_block(block),
+            Val::After(_) => match self.read_after(v, true) {
+                Val::Rt(v) => Some(v),
+                _ => None,
+            },
             Val::Buf { buf, transposed } => Some(self.load_buf(*buf, *transposed)),
             Val::Poison => None,
             Val::Origin(name) => {
@@ -275,7 +283,9 @@ impl Elab<'_> {
     /// remembered as ones a configuration must give.
     pub fn extent(&mut self, v: &Val, what: &str) -> Option<Dim> {
         match v {
-            Val::Const(Const::Int(n)) if *n > 0 => Some(Dim::Static(*n)),
+            Val::Const(Const::Int(n)) if *n > 0 && i64::try_from(*n).is_ok() => {
+                Some(Dim::Static(*n as i64))
+            }
             Val::Const(Const::Int(n)) => {
                 self.error(
                     Code::E_SHAPE_MISMATCH,
@@ -371,7 +381,9 @@ impl Elab<'_> {
             Val::Func(f) => format!("the function `{}`", f.name),
             Val::Origin(n) => format!("the tile origin `{n}`"),
             Val::Opaque(name) => format!("a Python object of type `{name}`"),
-            Val::Unset(_) => "a variable without a value".into(),
+            Val::Unset(_) | Val::Maybe(..) => "a variable without a value".into(),
+            Val::Clash(both) => format!("{} or {}", both.0, both.1),
+            Val::After(_) => "a scalar of dtype i64".into(),
         }
     }
 }

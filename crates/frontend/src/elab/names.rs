@@ -5,7 +5,7 @@ use super::Elab;
 use super::val::{Const, Val};
 use crate::api;
 use ruff_python_ast::{Expr, ExprAttribute};
-use tessera_diag::{Code, Diagnostic};
+use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::DimExpr;
 
 /// Python's built-in functions that kernels may call, by the row that does the work.
@@ -35,16 +35,25 @@ const PYTHONS_OWN: [&str; 16] = [
 impl Elab<'_> {
     pub fn name(&mut self, id: &str) -> Val {
         match self.frame().env.get(id) {
-            Some(Val::Unset(loc)) => {
+            Some(Val::Unset(loc) | Val::Maybe(_, loc)) => {
                 let loc = loc.clone();
-                return self.report(
-                    Diagnostic::new(
-                        Code::E_NAME,
-                        format!("`{id}` is assigned on some paths only and may have no value here"),
-                    )
-                    .label(loc, "assigned here")
-                    .help(format!("assign `{id}` before the branch or loop")),
+                return self.name_unset(id, loc);
+            }
+            Some(Val::Clash(both)) => {
+                let both = both.clone();
+                return self.error_help(
+                    Code::E_TYPE,
+                    format!(
+                        "expected `{id}` to have one type on both paths, got {} and {}",
+                        both.0, both.1
+                    ),
+                    "cast one of them, or use two names",
                 );
+            }
+            Some(v @ Val::After(_)) => {
+                let v = v.clone();
+                let out = self.read_after(&v, true);
+                return out;
             }
             Some(v) => return v.clone(),
             None => {}
@@ -97,6 +106,17 @@ impl Elab<'_> {
             ),
         };
         self.report(d)
+    }
+
+    pub fn name_unset(&mut self, id: &str, assigned: Loc) -> Val {
+        self.report(
+            Diagnostic::new(
+                Code::E_NAME,
+                format!("`{id}` is assigned on some paths only and may have no value here"),
+            )
+            .label(assigned, "assigned here")
+            .help(format!("assign `{id}` before the branch or loop")),
+        )
     }
 
     /// A dimension symbol: an integer in scope (LANGUAGE 10).

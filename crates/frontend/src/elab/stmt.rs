@@ -1,12 +1,13 @@
 //! Statements.
 
 use super::Elab;
+use super::expr::Truth;
 use super::flow::Exits;
-use super::val::{Reach, Val};
+use super::val::{Const, OpenKind, Reach, Val};
 use ruff_python_ast::{Expr, Operator, Stmt, StmtReturn};
 use ruff_text_size::Ranged;
 use tessera_diag::{Code, Diagnostic};
-use tessera_ir::Type;
+use tessera_ir::{Effects, Opcode, Type};
 
 impl Elab<'_> {
     /// A run of statements. After one that may leave (return, break, continue), the rest runs only
@@ -22,7 +23,7 @@ impl Elab<'_> {
                 if rest.is_empty() {
                     return exits;
                 }
-                let later = self.branch(left, |_| Exits::none(), |this| this.stmts(rest));
+                let later = self.rest(left, &exits, rest);
                 return self.either(exits, later);
             }
         }
@@ -55,13 +56,26 @@ impl Elab<'_> {
             Stmt::For(s) => return self.for_stmt(s),
             Stmt::While(s) => return self.while_stmt(s),
             Stmt::Return(s) => return self.return_stmt(s),
-            Stmt::Break(_) if self.loop_depth > 0 => return Exits::broken(),
+            Stmt::Break(_) if self.loop_depth > 0 => {
+                let env = self.env().clone();
+                self.breaks.push(env);
+                return Exits::broken();
+            }
             Stmt::Continue(_) if self.loop_depth > 0 => return Exits::continued(),
             Stmt::Break(_) | Stmt::Continue(_) => {
-                self.error(Code::E_SYNTAX, "expected `break` and `continue` inside a loop");
+                self.error_help(
+                    Code::E_SYNTAX,
+                    "expected `break` and `continue` inside a loop",
+                    "to end the kernel for this group or lane write `return`",
+                );
             }
             Stmt::Assert(s) => {
-                let cond = self.expr(&s.test);
+                let cond = match self.condition(&s.test) {
+                    Some(Truth::Known(b)) => Val::Const(Const::Bool(b)),
+                    Some(Truth::Open) => Val::Open(OpenKind::Bool),
+                    Some(Truth::Run(c)) => Val::Rt(c),
+                    None => Val::Poison,
+                };
                 let text = s.msg.as_ref().map_or(Val::None, |m| self.expr(m));
                 self.assertion(&cond, &text);
             }
@@ -94,15 +108,11 @@ impl Elab<'_> {
         Exits::none()
     }
 
-    /// Binds or stores. A slice bound to a name becomes a tile then and there.
+    /// Binds or stores.
     pub fn assign(&mut self, target: &Expr, value: Val) {
         match target {
             Expr::Name(n) => {
                 let value = match value {
-                    Val::Block(block) => match self.load_block(&block) {
-                        Some(v) => Val::Rt(v),
-                        None => Val::Poison,
-                    },
                     Val::Origin(name) => {
                         self.error(Code::E_NAME, format!("`{name}` is not defined here"))
                     }
@@ -141,7 +151,8 @@ impl Elab<'_> {
                         self.error_help(
                             Code::E_TYPE,
                             format!("expected a tensor or shared buffer to store into, got {what}"),
-                            "tiles are values: build a new one with ts.tile.where, or store into a parameter",
+                            "tiles and elements are values: build a new one with ts.tile.where, or store into a \
+                             parameter; a helper that changes an array takes the array and the index",
                         );
                     }
                 }
@@ -185,25 +196,47 @@ impl Elab<'_> {
                 let stmt = self.loc.clone();
                 self.loc = self.place(s.range());
                 let place = self.subscript(s);
-                let value = self.expr(value);
-                self.loc = stmt;
                 let Val::Block(block) = place else {
                     if place != Val::Poison {
                         let what = self.describe(&place);
-                        self.error(
+                        self.error_help(
                             Code::E_TYPE,
                             format!("expected a tensor or shared buffer to store into, got {what}"),
+                            "tiles and elements are values: assign a new one to a name, or store into a \
+                             parameter; a helper that changes an array takes the array and the index",
                         );
                     }
+                    self.expr(value);
                     return;
                 };
-                let is_view = matches!(self.ty(block.mem), Type::View { .. });
-                if op == Operator::Add && (is_view || block.reach.contains(&Reach::Gather)) {
+                self.loc = stmt.clone();
+                let ty = self.ty(block.mem).clone();
+                let folds = match &ty {
+                    Type::View { privilege, .. } => privilege.reduces(),
+                    _ => false,
+                };
+                // Every contribution at an index tile counts, and folds are one step: both read
+                // what is there when they write.
+                if op == Operator::Add && (folds || block.reach.contains(&Reach::Gather)) {
+                    let value = self.expr(value);
+                    self.loc = stmt;
                     self.accumulate_block(&block, &value, "sum");
                     return;
                 }
+                // The old contents are read first; where nothing in between writes there, reading
+                // and adding is one op.
+                let mark = self.func.blocks[self.block].ops.len();
                 let Some(old) = self.load_block(&block) else { return };
-                let new = self.operator(op, Val::Rt(old), value);
+                let read = self.func.blocks[self.block].ops.len();
+                let new = self.expr(value);
+                self.loc = stmt;
+                let is_view = matches!(ty, Type::View { .. });
+                if op == Operator::Add && is_view && !self.writes_after(read, block.mem) {
+                    self.func.blocks[self.block].ops.drain(mark..read);
+                    self.accumulate_block(&block, &new, "sum");
+                    return;
+                }
+                let new = self.operator(op, Val::Rt(old), new);
                 if new != Val::Poison {
                     self.store_block(&block, &new, None);
                 }
@@ -215,13 +248,28 @@ impl Elab<'_> {
         }
     }
 
+    /// Whether an op of the current block from a place on may write an array.
+    fn writes_after(&self, from: usize, mem: tessera_ir::Value) -> bool {
+        let mut found = false;
+        for &id in &self.func.blocks[self.block].ops[from..] {
+            let mut visit = |op: &tessera_ir::Op<tessera_tile::Tile>| {
+                let writes = matches!(
+                    op.code.info().effects,
+                    Effects::Write | Effects::ReadWrite | Effects::Sync
+                );
+                found |= writes && op.operands.first().is_none_or(|&m| m == mem);
+            };
+            visit(&self.func.ops[id]);
+            for &region in &self.func.ops[id].regions {
+                self.func.walk_block(region, &mut |inner| visit(&self.func.ops[inner]));
+            }
+        }
+        found
+    }
+
     fn return_stmt(&mut self, s: &StmtReturn) -> Exits {
         if !self.frame().is_kernel {
             let value = s.value.as_ref().map_or(Val::None, |e| self.expr(e));
-            let value = match value {
-                Val::Block(block) => self.load_block(&block).map_or(Val::Poison, Val::Rt),
-                other => other,
-            };
             if let Some(frame) = self.frames.last_mut() {
                 frame.result = Some(value);
             }

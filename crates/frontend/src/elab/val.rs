@@ -11,7 +11,8 @@ use tessera_numerics::NumType;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Const {
     Bool(bool),
-    Int(i64),
+    /// Exact, as Python's are: what it becomes is decided where it meets a typed value.
+    Int(i128),
     Float(f64),
     Str(String),
     DType(NumType),
@@ -108,16 +109,43 @@ pub enum Val {
     Opaque(String),
     /// A variable that some path leaves unassigned; where it is assigned on others.
     Unset(Loc),
+    /// A variable of a loop's body whose value counts only where the loop was left by `break`.
+    Maybe(Value, Loc),
+    /// A variable that has two types on two paths, in words: an error where it is read.
+    Clash(Box<(String, String)>),
+    /// The variable of a finished `for` loop; its value is computed where it is read.
+    After(Box<AfterLoop>),
+}
+
+/// What a loop left in its variable: the last position of the range, or what it was before a loop
+/// without an iteration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AfterLoop {
+    pub lo: Value,
+    pub hi: Value,
+    /// The value after the last iteration.
+    pub last: Last,
+    /// What the name meant before the loop.
+    pub before: Option<Val>,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Last {
+    /// The last position of the range with this step: no iteration changed or cut it short.
+    Position(Value),
+    /// A result of the loop.
+    Carried(Value),
 }
 
 impl Val {
     pub fn int(v: i64) -> Val {
-        Val::Const(Const::Int(v))
+        Val::Const(Const::Int(v.into()))
     }
 
     pub fn as_const_int(&self) -> Option<i64> {
         match self {
-            Val::Const(Const::Int(v)) => Some(*v),
+            Val::Const(Const::Int(v)) => i64::try_from(*v).ok(),
             Val::Dim(DimExpr::Const(v)) => Some(*v),
             _ => None,
         }
@@ -127,7 +155,7 @@ impl Val {
         match c {
             Capture::None => Val::None,
             Capture::Bool(v) => Val::Const(Const::Bool(*v)),
-            Capture::Int(v) => Val::Const(Const::Int(*v)),
+            Capture::Int(v) => Val::int(*v),
             Capture::Float(v) => Val::Const(Const::Float(*v)),
             Capture::Str(s) => Val::Const(Const::Str(s.clone())),
             Capture::DType(t) => Val::Const(Const::DType(*t)),

@@ -77,6 +77,9 @@ impl Checker {
             return seen;
         }
         let plan = self.plan.clone();
+        if plan.sites[inst.site].unset {
+            self.unset(m, inst);
+        }
         let list = accesses(inst, plan.kind, &plan.memory);
         if list.is_empty() {
             seen.operands = (0..inst.args.len()).map(|i| m.value(inst, i).ok().cloned()).collect();

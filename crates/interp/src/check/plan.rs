@@ -36,6 +36,8 @@ pub(crate) struct Site {
     /// A read that is followed by nothing but a selection: where its condition says otherwise, the
     /// read is as good as not made. The front end writes `load(…, mask=m)` so.
     pub guard: Option<Guard>,
+    /// The zero of a variable that no iteration of its loop gave a value.
+    pub unset: bool,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -91,6 +93,7 @@ impl Plan {
             let site = &mut plan.sites[inst.site];
             (site.loc, site.name) = (inst.loc.clone(), name_of(&inst.action));
             site.result = inst.results.first().copied();
+            site.unset = matches!(&inst.action, Action::Const(n) if program.unset.contains(n));
             for access in accesses(inst, program.kind, &plan.memory) {
                 let place = inst.args.get(access.memory).and_then(|a| plan.memory[a.slot].as_mut());
                 if let Some(place) = place.filter(|_| access.touch != Touch::Read) {
@@ -141,7 +144,14 @@ impl Plan {
 
 impl Site {
     fn nowhere() -> Self {
-        Self { loc: Loc::unknown(), name: "", result: None, writes: Touch::Write, guard: None }
+        Self {
+            loc: Loc::unknown(),
+            name: "",
+            result: None,
+            writes: Touch::Write,
+            guard: None,
+            unset: false,
+        }
     }
 }
 

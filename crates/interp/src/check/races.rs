@@ -66,6 +66,26 @@ impl Checker {
         });
     }
 
+    /// A variable is read that no iteration of its loop gave a value.
+    pub(super) fn unset(&mut self, m: &Machine<'_>, inst: &Inst) {
+        let first = match self.by_lane() {
+            true => match m.mask.lanes().iter().position(|&on| on) {
+                Some(first) => Some(first),
+                None => return,
+            },
+            false => None,
+        };
+        let who = self.who(self.number, first);
+        self.findings.report((Code::E_UNINIT, inst.site, &inst.loc), 1, || {
+            Diagnostic::new(
+                Code::E_UNINIT,
+                "a loop's variable is read, and the loop had no iteration".to_string(),
+            )
+            .note(format!("{who} reads it; it is taken as zero"))
+            .help("give it a value before the loop")
+        });
+    }
+
     pub(super) fn between_groups<'v>(
         &mut self,
         inst: &Inst,

@@ -8,6 +8,10 @@ use tessera_tile::{Tile, TileFunc, TileOp};
 /// The value of a scalar constant, in the carrier of its dtype.
 pub(super) fn constant(func: &TileFunc, value: Value) -> Option<Scalar> {
     let op = func.def(value).filter(|op| op.code == TileOp::Const)?;
+    // Checked mode must see it read.
+    if op.attr("unset").is_some() {
+        return None;
+    }
     let Type::Scalar(dtype) = *func.ty(value) else { return None };
     let held = match op.attr("value")? {
         Attr::Bool(v) => Scalar::Bool(*v),

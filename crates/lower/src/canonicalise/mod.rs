@@ -109,7 +109,7 @@ impl Canon<'_> {
         if let Some(&value) = self.seen.iter().find_map(|scope| scope.get(&key)) {
             return value;
         }
-        let hoisted = at_top(spec.code);
+        let hoisted = at_top(spec.code) && spec.attrs.get("unset").is_none();
         let body = self.rw.new.body;
         let (block, place) = if hoisted {
             self.top += 1;

@@ -1,0 +1,694 @@
+//! Loops over the variables that their bodies change. A counted loop that nothing leaves early is
+//! `tile.for`; every other one is `tile.while`, with a flag for each way it may be left.
+
+use super::expr::Truth;
+use super::flow::{Exits, Flag};
+use super::literal::{Weak, Weight, join};
+use super::val::{AfterLoop, Const, Last, Val};
+use super::{Elab, Env, Mode};
+use crate::names::{
+    assigned, breaks_loop, has_named, leaves_loop, loop_targets, named, read_outside,
+};
+use ruff_python_ast::{Expr, Stmt, StmtFor, StmtWhile};
+use ruff_text_size::Ranged;
+use std::collections::BTreeSet;
+use tessera_diag::{Code, Diagnostic, Loc};
+use tessera_ir::{Attr, BlockId, OpSpec, Type, Value};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::{TileBuild, TileOp};
+
+/// A variable that a loop hands from one iteration to the next.
+struct Carried {
+    name: String,
+    init: Value,
+    /// What it was before the loop, where that gives way to what it is joined with.
+    weak: Option<Val>,
+    /// It has no value before the loop: only a `break` may give it one.
+    hollow: bool,
+}
+
+enum Head<'a> {
+    Range { name: String, lo: Value, hi: Value, step: Value },
+    While { test: &'a Expr },
+}
+
+impl Head<'_> {
+    fn variable(&self) -> Option<&str> {
+        match self {
+            Head::Range { name, .. } => Some(name),
+            Head::While { .. } => None,
+        }
+    }
+}
+
+/// The pieces of a loop statement.
+struct Loop<'a> {
+    head: Head<'a>,
+    body: &'a [Stmt],
+    orelse: &'a [Stmt],
+}
+
+impl Loop<'_> {
+    /// Names that the test of a `while` binds must reach the body: the test then stands in it.
+    fn tests_inside(&self) -> bool {
+        matches!(&self.head, Head::While { test } if has_named(test))
+    }
+
+    /// The names that one iteration may bind.
+    fn changed(&self) -> BTreeSet<String> {
+        let mut names = assigned(self.body);
+        if let Head::While { test } = &self.head {
+            names.extend(named(test));
+        }
+        if self.tests_inside() {
+            names.extend(assigned(self.orelse));
+        }
+        names
+    }
+}
+
+/// Another try with a variable carried in a certain type.
+struct Again {
+    name: String,
+    ty: Type,
+}
+
+/// What a try may have changed.
+struct Saved {
+    func: tessera_tile::TileFunc,
+    diags: tessera_diag::Diagnostics,
+    env: Env,
+    block: BlockId,
+    found: usize,
+    weak: std::collections::BTreeMap<Value, Weak>,
+    widened: BTreeSet<Value>,
+    weak_used: BTreeSet<Value>,
+    open_values: BTreeSet<Value>,
+    origins: std::collections::BTreeMap<String, super::Origin>,
+}
+
+impl Elab<'_> {
+    pub fn for_stmt(&mut self, s: &StmtFor) -> Exits {
+        let loc = self.loc.clone();
+        let Some((lo, hi, step)) = self.range_of(&s.iter) else {
+            self.poison_assigned(&s.body, &s.target);
+            return Exits::none();
+        };
+        let Expr::Name(target) = &*s.target else {
+            self.loc = self.place(s.target.range());
+            self.error_help(
+                Code::E_SYNTAX,
+                "expected one loop variable",
+                "a loop counts: `for i in range(n):`",
+            );
+            return Exits::none();
+        };
+        self.loc = loc;
+        let at = self.place(target.range());
+        if let Some(frame) = self.frames.last_mut() {
+            frame.assigned.insert(target.id.to_string(), at);
+        }
+        let head = Head::Range { name: target.id.to_string(), lo, hi, step };
+        self.repeat(&Loop { head, body: &s.body, orelse: &s.orelse })
+    }
+
+    pub fn while_stmt(&mut self, s: &StmtWhile) -> Exits {
+        self.repeat(&Loop { head: Head::While { test: &s.test }, body: &s.body, orelse: &s.orelse })
+    }
+
+    /// After an error in a loop's head: its variables mean nothing, and its body is not read.
+    fn poison_assigned(&mut self, body: &[Stmt], target: &Expr) {
+        let mut names = assigned(body);
+        if let Expr::Name(n) = target {
+            names.insert(n.id.to_string());
+        }
+        for name in names {
+            self.env().insert(name, Val::Poison);
+        }
+    }
+
+    fn save(&mut self) -> Saved {
+        Saved {
+            func: self.func.clone(),
+            diags: self.diags.clone(),
+            env: self.env().clone(),
+            block: self.block,
+            found: self.found,
+            weak: self.weak.clone(),
+            widened: self.widened.clone(),
+            weak_used: self.weak_used.clone(),
+            open_values: self.open_values.clone(),
+            origins: self.origins.clone(),
+        }
+    }
+
+    fn restore(&mut self, saved: Saved) {
+        self.func = saved.func;
+        self.diags = saved.diags;
+        *self.env() = saved.env;
+        self.block = saved.block;
+        self.found = saved.found;
+        self.weak = saved.weak;
+        self.widened = saved.widened;
+        self.weak_used = saved.weak_used;
+        self.open_values = saved.open_values;
+        self.origins = saved.origins;
+    }
+
+    /// Emits a loop. A variable that begins as a literal takes the type it is joined with: while
+    /// that is not known it gives way as literals do, and the body is elaborated again once it is.
+    fn repeat(&mut self, l: &Loop<'_>) -> Exits {
+        let mut wanted: Vec<(String, Type)> = Vec::new();
+        let tries = 2 * l.changed().len() + 2;
+        for _ in 0..tries {
+            let saved = self.save();
+            match self.try_repeat(l, &wanted) {
+                Ok(exits) => return self.after_loop(l, exits),
+                Err(again) => {
+                    self.restore(saved);
+                    wanted.retain(|(n, _)| *n != again.name);
+                    wanted.push((again.name, again.ty));
+                }
+            }
+        }
+        self.error_help(
+            Code::E_TYPE,
+            "expected the variables of the loop to keep their types",
+            "begin each with the type it ends with: ts.tile.cast(0, ts.f32)",
+        );
+        Exits::none()
+    }
+
+    /// `else` runs where the loop was not left by `break`.
+    fn after_loop(&mut self, l: &Loop<'_>, exits: Exits) -> Exits {
+        let out = Exits { ret: exits.ret.clone(), ..Exits::none() };
+        if l.orelse.is_empty() || l.tests_inside() {
+            return out;
+        }
+        let Some(left) = self.left(&exits) else {
+            let later = self.stmts(l.orelse);
+            return self.either(out, later);
+        };
+        // What only a `break` gave a value has it where the loop was left by one.
+        let before = self.env().clone();
+        let later = self.branch(
+            left,
+            |this| {
+                for value in this.env().values_mut() {
+                    if let Val::Maybe(v, _) = value {
+                        *value = Val::Rt(*v);
+                    }
+                }
+                Exits::none()
+            },
+            |this| {
+                for (name, value) in &before {
+                    if let Val::Maybe(_, l) = value {
+                        this.env().insert(name.clone(), Val::Unset(l.clone()));
+                    }
+                }
+                this.stmts(l.orelse)
+            },
+        );
+        self.either(out, later)
+    }
+
+    /// The variables that the loop carries, with their values before it.
+    fn carried(&mut self, l: &Loop<'_>, before: &Env, wanted: &[(String, Type)]) -> Vec<Carried> {
+        let mut out = Vec::new();
+        for name in l.changed() {
+            let ty = wanted.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone());
+            // The loop's own variable has a value in every iteration; see `Last::Carried`.
+            if l.head.variable() == Some(&name) {
+                continue;
+            }
+            let Some(v) = before.get(&name).cloned() else {
+                // An inner loop's variable keeps its last value; it is 0 before the first.
+                let inner = loop_targets(l.body).contains(&name) && self.is_read_outside(&name, l);
+                if let Some(ty) = ty.or(inner.then_some(Type::INDEX)) {
+                    let hollow = !inner;
+                    let init = self.b().constant(ty.clone(), Self::zero(ty.dtype()));
+                    out.push(Carried { name, init, weak: None, hollow });
+                }
+                continue;
+            };
+            let v = self.read_after(&v, false);
+            let gives_way = match &v {
+                Val::Rt(x) => self.weak.contains_key(x),
+                Val::Const(Const::Str(_) | Const::DType(_)) => continue,
+                Val::Const(_) | Val::Dim(_) | Val::Open(_) => true,
+                _ => continue,
+            };
+            let init = match (&v, ty) {
+                (_, Some(ty)) if gives_way => self.convert(&v, ty.dtype(), ty.shape()),
+                (Val::Rt(x), _) => Some(*x),
+                _ => self.runtime(&v),
+            };
+            let Some(init) = init else { continue };
+            out.push(Carried { name, init, weak: gives_way.then_some(v), hollow: false });
+        }
+        out
+    }
+
+    fn is_read_outside(&self, name: &str, l: &Loop<'_>) -> bool {
+        let Some((first, last)) = l.body.first().zip(l.body.last()) else { return false };
+        let range = ruff_text_size::TextRange::new(first.range().start(), last.range().end());
+        read_outside(&self.frame().parsed.def.body, name, range)
+    }
+
+    /// `Err` names a variable that should have been carried with another type.
+    fn try_repeat(&mut self, l: &Loop<'_>, wanted: &[(String, Type)]) -> Result<Exits, Again> {
+        let loc = self.loc.clone();
+        let before = self.env().clone();
+        let carried = self.carried(l, &before, wanted);
+        let (lo, hi, step) = match &l.head {
+            Head::Range { lo, hi, step, .. } => (Some(*lo), Some(*hi), Some(*step)),
+            Head::While { .. } => (None, None, None),
+        };
+        let inside = l.tests_inside();
+        let leaves = inside || leaves_loop(l.body);
+        let plain = lo.is_some() && !leaves;
+        // The loop's variable after an iteration that changes it, or that ends the loop early.
+        let variable = l.head.variable().filter(|n| leaves || l.changed().contains(*n));
+        let variable = variable.map(str::to_string);
+        let mut init: Vec<Value> = Vec::new();
+        if !plain {
+            init.extend(lo);
+        }
+        init.extend(carried.iter().map(|c| c.init));
+        if variable.is_some() {
+            init.push(self.b().index(0));
+        }
+        if leaves {
+            // One flag for `break`, one for `return`.
+            for _ in 0..2 {
+                init.push(self.b().constant(Type::BOOL, Attr::Bool(false)));
+            }
+        }
+        let types: Vec<Type> = init.iter().map(|&v| self.ty(v).clone()).collect();
+        let spec = if plain {
+            let bounds = [lo, hi, step].map(|v| v.expect("a range has bounds"));
+            OpSpec::new(TileOp::For, &bounds)
+        } else {
+            OpSpec::new(TileOp::While, &[])
+        };
+        let Ok(op) = self.b().op(spec.group("init", &init).results(types.clone())) else {
+            return Ok(Exits::none());
+        };
+        let regions = self.func.ops[op].regions.clone();
+        let outer = self.block;
+        let mut weak_args: Vec<(usize, Value)> = Vec::new();
+        let mut loop_env = |this: &mut Self, region: BlockId| -> Vec<Value> {
+            let mut args = Vec::new();
+            if plain {
+                args.push(this.func.add_arg(region, Type::INDEX, l.head.variable()));
+            }
+            for (i, ty) in types.iter().enumerate() {
+                let offset = usize::from(!plain && lo.is_some());
+                let name = match i.checked_sub(offset) {
+                    None => l.head.variable(),
+                    Some(at) => carried.get(at).map(|c| c.name.as_str()),
+                };
+                args.push(this.func.add_arg(region, ty.clone(), name));
+            }
+            let counted = usize::from(lo.is_some());
+            *this.env() = before.clone();
+            if let Some(name) = l.head.variable() {
+                this.env().insert(name.to_string(), Val::Rt(args[0]));
+            }
+            for (place, (c, &arg)) in carried.iter().zip(&args[counted..]).enumerate() {
+                let value = if c.hollow {
+                    let at = this.assigned_at(&c.name);
+                    Val::Maybe(arg, at)
+                } else {
+                    Val::Rt(arg)
+                };
+                this.env().insert(c.name.clone(), value);
+                let settled = wanted.iter().any(|(n, _)| *n == c.name);
+                if let Some(v) = c.weak.as_ref().filter(|_| !settled) {
+                    let weak = match this.weight_of(v) {
+                        Some(Weight::WeakInt(lo, hi)) => Some(Weak::Int(lo, hi)),
+                        Some(Weight::WeakFloat) => Some(Weak::Float),
+                        _ => None,
+                    };
+                    if let Some(weak) = weak {
+                        this.weak.insert(arg, weak);
+                        weak_args.push((place, arg));
+                    }
+                }
+            }
+            args
+        };
+        if !plain {
+            self.block = regions[0];
+            let args = loop_env(self, regions[0]);
+            let go_on = self.goes_on(&l.head, hi, &args, leaves, inside);
+            self.b().yield_(&[go_on]);
+        }
+        let body_region = regions[regions.len() - 1];
+        self.block = body_region;
+        let args = loop_env(self, body_region);
+        self.loop_depth += 1;
+        let outer_breaks = std::mem::take(&mut self.breaks);
+        let exits = match &l.head {
+            Head::While { test } if inside => self.tested_body(test, l),
+            _ => self.stmts(l.body),
+        };
+        let breaks = std::mem::replace(&mut self.breaks, outer_breaks);
+        self.loop_depth -= 1;
+        self.loc = loc.clone();
+        let mut yields = Vec::new();
+        if !plain && let (Some(step), Some(_)) = (step, lo) {
+            let next = self.b().ew(ScalarFn::Add, &[args[0], step]);
+            yields.push(next);
+        }
+        for c in &carried {
+            let end = self.env().get(&c.name).cloned().unwrap_or(Val::Poison);
+            yields.push(self.carry(c, &end, &loc)?);
+        }
+        self.settle_weak(&carried, &weak_args)?;
+        if let Some(name) = &variable {
+            let end = self.env().get(name).cloned().unwrap_or(Val::Poison);
+            let end = match end {
+                Val::Rt(v) if *self.ty(v) == Type::INDEX => v,
+                Val::Const(_) | Val::Dim(_) => {
+                    self.convert(&end, DType::I64, &[]).unwrap_or(args[0])
+                }
+                _ => {
+                    self.loop_variable_type(name, &end);
+                    args[0]
+                }
+            };
+            yields.push(end);
+        }
+        if leaves {
+            for flag in [&exits.brk, &exits.ret] {
+                let value = match flag {
+                    Flag::Maybe(v) => *v,
+                    known => self.b().constant(Type::BOOL, Attr::Bool(*known == Flag::Always)),
+                };
+                yields.push(value);
+            }
+        }
+        self.b().yield_(&yields);
+        self.check_uncarried(&before, &carried, &l.changed());
+        self.block = outer;
+        let results = self.func.ops[op].results.clone();
+        let offset = usize::from(!plain && lo.is_some());
+        *self.env() = before.clone();
+        for (c, &result) in carried.iter().zip(&results[offset..]) {
+            self.func.set_name(result, &c.name);
+            let value = if c.hollow {
+                Val::Maybe(result, self.assigned_at(&c.name))
+            } else {
+                Val::Rt(result)
+            };
+            self.env().insert(c.name.clone(), value);
+        }
+        for name in l.changed() {
+            if !before.contains_key(&name) && !carried.iter().any(|c| c.name == name) {
+                let at = self.assigned_at(&name);
+                self.env().insert(name, Val::Unset(at));
+            }
+        }
+        if let (Some(name), Some(lo), Some(hi), Some(step)) = (l.head.variable(), lo, hi, step) {
+            let last = match &variable {
+                Some(_) => Last::Carried(results[offset + carried.len()]),
+                None => Last::Position(step),
+            };
+            let was = before.get(name).cloned();
+            let after = AfterLoop { lo, hi, last, before: was, name: name.to_string() };
+            self.env().insert(name.to_string(), Val::After(Box::new(after)));
+        }
+        self.hollow_types(l, &carried, &before, &breaks)?;
+        let flag = |exit: &Flag, result: usize| match exit {
+            Flag::Maybe(_) | Flag::Always if leaves => Flag::Maybe(results[results.len() - result]),
+            _ => Flag::Never,
+        };
+        let brk = if inside && !breaks_loop(l.body) { &Flag::Never } else { &exits.brk };
+        Ok(Exits { ret: flag(&exits.ret, 1), brk: flag(brk, 2), cont: Flag::Never })
+    }
+
+    /// A body whose `while` test binds names: where it fails, `else` runs and the loop ends.
+    fn tested_body(&mut self, test: &Expr, l: &Loop<'_>) -> Exits {
+        let last = |this: &mut Self| {
+            let exits = this.stmts(l.orelse);
+            if exits.always() {
+                return exits;
+            }
+            this.either(exits, Exits::broken())
+        };
+        match self.condition(test) {
+            Some(Truth::Known(true)) => self.stmts(l.body),
+            Some(Truth::Known(false)) => last(self),
+            Some(Truth::Run(c)) => self.branch(c, |this| this.stmts(l.body), last),
+            Some(Truth::Open) | None => {
+                let c = self.b().constant(Type::BOOL, Attr::Bool(true));
+                self.branch(c, |this| this.stmts(l.body), last)
+            }
+        }
+    }
+
+    /// The condition of a loop in its condition region.
+    fn goes_on(
+        &mut self,
+        head: &Head<'_>,
+        hi: Option<Value>,
+        args: &[Value],
+        leaves: bool,
+        inside: bool,
+    ) -> Value {
+        let stays = leaves.then(|| {
+            let flags = &args[args.len() - 2..];
+            let left = self.b().ew(ScalarFn::Or, flags);
+            self.b().ew(ScalarFn::Not, &[left])
+        });
+        let goes = match head {
+            Head::Range { .. } => {
+                let hi = hi.expect("a range has bounds");
+                self.b().ew(ScalarFn::Lt, &[args[0], hi])
+            }
+            Head::While { .. } if inside => self.b().constant(Type::BOOL, Attr::Bool(true)),
+            Head::While { test } => {
+                // A loop that was left does not evaluate its test again.
+                let tested = |this: &mut Self| match this.condition(test) {
+                    Some(Truth::Run(c)) => Val::Rt(c),
+                    Some(Truth::Known(b)) => Val::Const(Const::Bool(b)),
+                    Some(Truth::Open) | None => Val::Const(Const::Bool(false)),
+                };
+                let goes = match stays {
+                    Some(stays) => {
+                        self.choose(stays, tested, |_| Val::Const(Const::Bool(false)))
+                    }
+                    None => tested(self),
+                };
+                return match self.convert(&goes, DType::Bool, &[]) {
+                    Some(v) => v,
+                    None => self.b().constant(Type::BOOL, Attr::Bool(false)),
+                };
+            }
+        };
+        match stays {
+            Some(stays) => self.b().ew(ScalarFn::And, &[goes, stays]),
+            None => goes,
+        }
+    }
+
+    /// The value of a carried variable at the end of the body, in the type it is carried with.
+    fn carry(&mut self, c: &Carried, end: &Val, loc: &Loc) -> Result<Value, Again> {
+        let ty = self.ty(c.init).clone();
+        let end = &self.read_after(end, false);
+        match end {
+            Val::Maybe(v, _) if *self.ty(*v) == ty => Ok(*v),
+            Val::Rt(v) if *self.ty(*v) == ty => Ok(*v),
+            Val::Rt(v) if c.weak.is_some() => {
+                let got = self.ty(*v).clone();
+                let shape = if got.rank() > ty.rank() { got.shape() } else { ty.shape() };
+                let weight = c.weak.as_ref().and_then(|w| self.weight_of(w));
+                // A stored type that holds the literal is kept; else the two meet as operands do.
+                let dtype = match weight {
+                    Some(Weight::WeakInt(lo, hi)) if got.dtype().is_int() => {
+                        if super::literal::holds(got.dtype(), lo, hi) {
+                            Some(got.dtype())
+                        } else {
+                            join(Weight::Strong(got.dtype()), Weight::WeakInt(lo, hi))
+                                .and_then(Weight::dtype)
+                        }
+                    }
+                    Some(_) if got.dtype().is_float() => Some(got.dtype()),
+                    Some(Weight::WeakBool) => Some(got.dtype()),
+                    Some(w) => join(Weight::Strong(got.dtype()), w).and_then(Weight::dtype),
+                    None => None,
+                };
+                let dtype = dtype.unwrap_or(got.dtype());
+                let joined = Type::value(shape.to_vec(), dtype);
+                if joined != ty {
+                    return Err(Again { name: c.name.clone(), ty: joined });
+                }
+                Ok(self.convert(end, dtype, &shape.to_vec()).unwrap_or(c.init))
+            }
+            Val::Rt(v) => {
+                let got = self.ty(*v).clone();
+                let same_rank = got.rank() == ty.rank() && got.dtype() == ty.dtype();
+                let open = got.static_shape().is_none() || ty.static_shape().is_none();
+                if !(self.mode == Mode::Check && same_rank && open) {
+                    let (a, b) = (super::describe_type(&ty), super::describe_type(&got));
+                    self.changed_type(&c.name, &a, &b, loc);
+                }
+                Ok(c.init)
+            }
+            Val::Const(_) | Val::Dim(_) | Val::Open(_) => {
+                Ok(self.convert(end, ty.dtype(), ty.shape()).unwrap_or(c.init))
+            }
+            Val::Clash(both) => {
+                let both = both.clone();
+                self.changed_type(&c.name, &both.0, &both.1, loc);
+                Ok(c.init)
+            }
+            Val::Unset(_) if !c.hollow => {
+                let at = self.assigned_at(&c.name);
+                self.name_unset(&c.name, at);
+                Ok(c.init)
+            }
+            _ => Ok(c.init),
+        }
+    }
+
+    fn changed_type(&mut self, name: &str, a: &str, b: &str, loc: &Loc) {
+        self.report(
+            Diagnostic::new(
+                Code::E_TYPE,
+                format!("expected `{name}` to keep its type in the loop, got {a} before it and {b} after its body"),
+            )
+            .at(loc.clone())
+            .help(format!("begin with the type it ends with, or cast: ts.tile.cast({name}, …)")),
+        );
+    }
+
+    fn loop_variable_type(&mut self, name: &str, end: &Val) {
+        if *end == Val::Poison {
+            return;
+        }
+        let what = self.describe(end);
+        self.error_help(
+            Code::E_TYPE,
+            format!("expected the loop variable `{name}` to stay an integer of 64 bits, got {what}"),
+            "use another name in the body",
+        );
+    }
+
+    /// A variable that gave way to something in the body although the loop never gave it a type is
+    /// an integer of 64 bits or an f32, and the body means that.
+    fn settle_weak(&mut self, carried: &[Carried], args: &[(usize, Value)]) -> Result<(), Again> {
+        for (place, arg) in args {
+            let c = &carried[*place];
+            if self.weak_used.contains(arg) {
+                let ty = self.ty(c.init).clone();
+                return Err(Again { name: c.name.clone(), ty });
+            }
+            self.weak.remove(arg);
+        }
+        Ok(())
+    }
+
+    /// Names that `else` and a body that breaks both bind have a value after the loop: they are
+    /// carried, with the type they have where the loop is left.
+    fn hollow_types(
+        &mut self,
+        l: &Loop<'_>,
+        carried: &[Carried],
+        before: &Env,
+        breaks: &[Env],
+    ) -> Result<(), Again> {
+        if l.orelse.is_empty() || breaks.is_empty() || l.tests_inside() {
+            return Ok(());
+        }
+        let wanted = assigned(l.orelse);
+        for name in assigned(l.body).intersection(&wanted) {
+            if before.contains_key(name) || carried.iter().any(|c| c.name == *name) {
+                continue;
+            }
+            let mut met: Option<Type> = None;
+            let mut all = true;
+            for env in breaks {
+                let ty = match env.get(name) {
+                    Some(Val::Rt(v)) => Some(self.ty(*v).clone()),
+                    Some(Val::Const(c)) => Self::default_dtype(c).map(Type::Scalar),
+                    Some(Val::Dim(_) | Val::After(_)) => Some(Type::INDEX),
+                    _ => None,
+                };
+                all &= ty.is_some() && (met.is_none() || met == ty);
+                met = met.or(ty);
+            }
+            if let Some(ty) = met.filter(|_| all) {
+                return Err(Again { name: name.clone(), ty });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is no number may not change in a loop: which buffer a name means must be known.
+    fn check_uncarried(&mut self, before: &Env, carried: &[Carried], changed: &BTreeSet<String>) {
+        for name in changed {
+            let (Some(old), Some(new)) = (before.get(name), self.env().get(name).cloned()) else {
+                continue;
+            };
+            let poisoned = *old == Val::Poison || new == Val::Poison;
+            // A name that an earlier loop or branch may have left without a value is the body's own.
+            let unset = matches!(old, Val::Unset(_) | Val::Clash(_) | Val::After(_));
+            if !poisoned && !unset && !carried.iter().any(|c| c.name == *name) && *old != new {
+                self.error_help(
+                    Code::E_UNSUPPORTED,
+                    format!("expected `{name}` to mean the same in every iteration of the loop"),
+                    "numbers and tiles may change in a loop; which array, function or tuple a name means may not",
+                );
+            }
+        }
+    }
+
+    /// The variable of a loop after it: the last position, or what it was before a loop without an
+    /// iteration. `read`: the program reads it here, so that checked mode reports where it has none.
+    pub fn read_after(&mut self, v: &Val, read: bool) -> Val {
+        let Val::After(after) = v else { return v.clone() };
+        let after = after.clone();
+        let ran = self.b().ew(ScalarFn::Lt, &[after.lo, after.hi]);
+        let before = after.before.clone();
+        let out = self.choose(
+            ran,
+            |this| match after.last {
+                Last::Carried(v) => Val::Rt(v),
+                Last::Position(step) => {
+                    let one = this.b().index(1);
+                    let span = this.b().ew(ScalarFn::Sub, &[after.hi, after.lo]);
+                    let span = this.b().ew(ScalarFn::Sub, &[span, one]);
+                    let turns = this.b().ew(ScalarFn::FloorDiv, &[span, step]);
+                    let far = this.b().ew(ScalarFn::Mul, &[turns, step]);
+                    Val::Rt(this.b().ew(ScalarFn::Add, &[after.lo, far]))
+                }
+            },
+            |this| match before {
+                Some(v @ (Val::Rt(_) | Val::Const(_) | Val::Dim(_) | Val::After(_))) => {
+                    let v = this.read_after(&v, read);
+                    this.convert(&v, DType::I64, &[]).map_or(Val::Poison, Val::Rt)
+                }
+                _ => Val::Rt(this.unset(read)),
+            },
+        );
+        if let Val::Rt(v) = out
+            && self.func.name_of(v).is_none()
+        {
+            self.func.set_name(v, &after.name);
+        }
+        out
+    }
+
+    /// Zero in place of a variable without a value.
+    fn unset(&mut self, read: bool) -> Value {
+        let mut spec =
+            OpSpec::new(TileOp::Const, &[]).attr("value", Attr::Int(0)).result(Type::INDEX);
+        if read {
+            spec = spec.attr("unset", Attr::Bool(true));
+        }
+        self.b().value(spec).expect("the result type is given")
+    }
+}
