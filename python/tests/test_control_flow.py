@@ -91,8 +91,8 @@ def test_break_under_a_uniform_condition_is_allowed_in_lane_kernels():
     np.testing.assert_array_equal(lanes_break(X, np.zeros_like(X)), 3 * X)
 
 
-def test_break_under_a_lane_dependent_condition_is_refused():
-    with pytest.raises(ts.UnsupportedError, match="same for all lanes"):
+def test_lanes_that_left_a_loop_reach_no_barrier_in_it():
+    with pytest.raises(ts.TesseraError) as caught:
 
         @ts.kernel
         def k(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
@@ -100,7 +100,10 @@ def test_break_under_a_lane_dependent_condition_is_refused():
             for j in range(8):
                 if x[i] > j:
                     break
+                ts.tile.barrier()
                 y[i] = 1.0
+
+    assert caught.value.code == "E_DIVERGENT_BARRIER"
 
 
 def test_mean_of_a_ragged_slice_is_refused():

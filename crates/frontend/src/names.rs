@@ -3,7 +3,6 @@
 use crate::parsed::Parsed;
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
 use ruff_python_ast::{Expr, Stmt};
-use ruff_text_size::{Ranged, TextRange};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, SourceFile};
@@ -125,24 +124,37 @@ impl<'a> Visitor<'a> for Targets {
     }
 }
 
-/// Whether a name is read anywhere outside a range of the source.
-pub fn read_outside(body: &[Stmt], name: &str, range: TextRange) -> bool {
-    let mut finder = Reads { name, range, found: false };
+/// Whether a name is read anywhere but in the bodies of loops that bind it.
+pub fn read_outside_loops(body: &[Stmt], name: &str) -> bool {
+    let mut finder = Reads { name, found: false };
     finder.visit_body(body);
     finder.found
 }
 
 struct Reads<'n> {
     name: &'n str,
-    range: TextRange,
     found: bool,
 }
 
 impl<'a> Visitor<'a> for Reads<'_> {
+    fn visit_stmt(&mut self, stmt: &'a Stmt) {
+        match stmt {
+            Stmt::For(s) if matches!(&*s.target, Expr::Name(n) if n.id.as_str() == self.name) => {
+                self.visit_expr(&s.iter);
+                self.visit_body(&s.orelse);
+            }
+            // `i += 1` reads it.
+            Stmt::AugAssign(s) if matches!(&*s.target, Expr::Name(n) if n.id.as_str() == self.name) =>
+            {
+                self.found = true;
+            }
+            _ => walk_stmt(self, stmt),
+        }
+    }
+
     fn visit_expr(&mut self, expr: &'a Expr) {
         if let Expr::Name(n) = expr {
-            let outside = !self.range.contains_range(n.range());
-            self.found |= n.ctx.is_load() && n.id.as_str() == self.name && outside;
+            self.found |= n.ctx.is_load() && n.id.as_str() == self.name;
         }
         walk_expr(self, expr);
     }

@@ -73,7 +73,8 @@ fn may_run(func: &TileFunc, id: OpId) -> bool {
 fn flatten(func: &mut TileFunc, id: OpId) {
     let op = func.ops[id].clone();
     let (condition, outer) = (op.operands[0], op.block);
-    let place = func.blocks[outer].ops.iter().position(|&o| o == id).expect("an op is in its block");
+    let place =
+        func.blocks[outer].ops.iter().position(|&o| o == id).expect("an op is in its block");
     func.blocks[outer].ops.remove(place);
     let mut at = place;
     let mut sides: Vec<Vec<Value>> = Vec::new();

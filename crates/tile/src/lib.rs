@@ -12,17 +12,17 @@
 //! ```
 
 mod analysis;
-mod distance;
 pub mod attrs;
 mod build;
+mod distance;
 mod inline;
 mod level;
 pub mod ops;
 mod table;
 
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
-pub use distance::distance;
 pub use build::TileBuild;
+pub use distance::distance;
 pub use inline::without_repairs;
 pub use level::{KernelKind, Tile, is_collective, kind_of};
 pub use table::TileOp;

@@ -113,8 +113,7 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
             v
         }
         None => {
-            let zero =
-                Elab::zero(default);
+            let zero = Elab::zero(default);
             e.b().constant(Type::Tile { shape: vec![m, n], dtype: default }, zero)
         }
     };

@@ -26,8 +26,8 @@ fn cast(e: &mut Elab<'_>, args: &mut Args) -> Val {
         Val::Const(Const::DType(t)) => Some(t),
         _ => None,
     };
-    let Some(v) = e.runtime(&args.get("x")) else { return Val::Poison };
-    if e.ty(v).dtype() == dtype {
+    let Some(v) = e.cast_source(&args.get("x"), dtype) else { return Val::Poison };
+    if e.ty(v).dtype() == dtype && !e.weak.contains_key(&v) {
         return Val::Rt(v);
     }
     let ty = e.ty(v).with_dtype(dtype);

@@ -325,7 +325,10 @@ impl Elab<'_> {
             if out.is_none() {
                 return Some(self.error_help(
                     Code::E_TYPE,
-                    format!("expected a constant of at most 128 bits, got `{}` of {x} and {y}", f.name()),
+                    format!(
+                        "expected a constant of at most 128 bits, got `{}` of {x} and {y}",
+                        f.name()
+                    ),
                     "constant expressions of integers are exact, up to 128 bits",
                 ));
             }

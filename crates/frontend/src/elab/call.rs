@@ -10,8 +10,8 @@ use ruff_text_size::Ranged;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Loc};
-use tessera_ir::Value;
-use tessera_tile::{KernelKind, TileBuild};
+use tessera_ir::{OpSpec, Value};
+use tessera_tile::{KernelKind, TileOp};
 
 /// An argument as given.
 pub struct Given {
@@ -35,8 +35,12 @@ impl Elab<'_> {
             Val::Api(row) => self.call_api(row, given),
             Val::Func(f) => self.inline(&f, given),
             Val::Const(Const::DType(t)) => match given.first() {
-                Some(g) => match self.runtime(&g.value) {
-                    Some(v) => Val::Rt(self.b().cast(v, t.storage)),
+                Some(g) => match self.cast_source(&g.value, t.storage) {
+                    Some(v) => {
+                        let ty = self.ty(v).with_dtype(t.storage);
+                        let spec = OpSpec::new(TileOp::Cast, &[v]).result(ty);
+                        self.b().value(spec).map_or(Val::Poison, Val::Rt)
+                    }
                     None => Val::Poison,
                 },
                 None => self.error(Code::E_ARGUMENT, format!("expected a value to convert to {t}")),

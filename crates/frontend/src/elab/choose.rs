@@ -211,7 +211,11 @@ impl Elab<'_> {
             ) => {
                 let kinds = [super::arith::open_kind(&a), super::arith::open_kind(&b)];
                 let known = kinds.into_iter().flatten();
-                Val::Open(known.reduce(|a, b| if a == b { a } else { OpenKind::Other }).unwrap_or(OpenKind::Other))
+                Val::Open(
+                    known
+                        .reduce(|a, b| if a == b { a } else { OpenKind::Other })
+                        .unwrap_or(OpenKind::Other),
+                )
             }
             _ => match self.unify(&[a, b], None) {
                 Some(values) => Val::Rt(values[0]),

@@ -50,10 +50,16 @@ impl Elab<'_> {
             Expr::Compare(e) => self.compare(&e.left, &e.ops, &e.comparators),
             Expr::If(e) => self.conditional(&e.test, &e.body, &e.orelse),
             // A subscript is a value, read here; places are asked for by `place_expr`.
-            Expr::Subscript(s) => match self.subscript(s) {
-                Val::Block(block) => self.load_block(&block).map_or(Val::Poison, Val::Rt),
-                other => other,
-            },
+            Expr::Subscript(s) => {
+                let here = self.loc.clone();
+                match self.subscript(s) {
+                    Val::Block(block) => {
+                        self.loc = here;
+                        self.load_block(&block).map_or(Val::Poison, Val::Rt)
+                    }
+                    other => other,
+                }
+            }
             Expr::Call(c) => self.call(c),
             Expr::Named(n) => {
                 let value = self.expr(&n.value);

@@ -7,7 +7,9 @@ use super::{Elab, Env, Mode};
 use ruff_python_ast::{Expr, Stmt, StmtIf};
 use ruff_text_size::Ranged;
 use std::collections::BTreeSet;
-use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Shape, Type, Value, ValueData, ValueDef};
+use tessera_ir::{
+    Attr, BlockId, Effects, OpId, OpSpec, Opcode, Shape, Type, Value, ValueData, ValueDef,
+};
 use tessera_numerics::{DType, FnClass, ScalarFn};
 use tessera_tile::{TileBuild, TileOp};
 
@@ -119,11 +121,8 @@ impl Elab<'_> {
     /// may have left: where they did, what the rest would have assigned is not asked for.
     pub fn rest(&mut self, left: Value, exits: &Exits, rest: &[Stmt]) -> Exits {
         let gone = |flag: &Flag| *flag != Flag::Never;
-        let dead = if gone(&exits.brk) || gone(&exits.cont) {
-            Exits::broken()
-        } else {
-            Exits::returned()
-        };
+        let dead =
+            if gone(&exits.brk) || gone(&exits.cont) { Exits::broken() } else { Exits::returned() };
         self.branch_after(left, &dead, |_| Exits::none(), |this| this.stmts(rest))
     }
 
@@ -249,7 +248,8 @@ impl Elab<'_> {
                 | TileOp::Reshape
                 | TileOp::Transpose => op.attr("unset").is_none(),
                 TileOp::Cast => {
-                    let (from, to) = (self.ty(op.operands[0]).dtype(), self.ty(op.result()).dtype());
+                    let (from, to) =
+                        (self.ty(op.operands[0]).dtype(), self.ty(op.result()).dtype());
                     let one_kind = from.is_float() == to.is_float();
                     !one_kind || from.bits() <= to.bits()
                 }
@@ -461,7 +461,13 @@ impl Elab<'_> {
     }
 
     /// The numbers of two sides in the type they meet in; `None` where they meet in none.
-    fn merge_numbers(&mut self, join: &mut Join, name: Option<&str>, a: &Val, b: &Val) -> Option<Val> {
+    fn merge_numbers(
+        &mut self,
+        join: &mut Join,
+        name: Option<&str>,
+        a: &Val,
+        b: &Val,
+    ) -> Option<Val> {
         let (dtype, shape) = self.meeting_type(a, b)?;
         let weak = self.weak_join(a, b);
         let mut side = |block: BlockId, v: &Val| {
@@ -490,7 +496,9 @@ impl Elab<'_> {
         if let (Val::Tuple(x), Val::Tuple(y)) = (a, b)
             && x.len() == y.len()
         {
-            return Val::Tuple(x.iter().zip(y).map(|(a, b)| self.merge_choice(join, a, b)).collect());
+            return Val::Tuple(
+                x.iter().zip(y).map(|(a, b)| self.merge_choice(join, a, b)).collect(),
+            );
         }
         // Two values of one storage dtype are chosen between without conversion.
         if let (Val::Rt(x), Val::Rt(y)) = (a, b)

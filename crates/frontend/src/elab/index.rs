@@ -5,13 +5,18 @@ use super::{Elab, Mode, Origin, show_shape};
 use ruff_python_ast::{Expr, ExprSubscript, Operator};
 use ruff_text_size::Ranged;
 use tessera_diag::{Code, Diagnostic};
-use tessera_ir::{Attr, Dim, DimExpr, DimOp, OpSpec, Shape, Type, Value};
+use tessera_ir::{Attr, Dim, DimExpr, OpSpec, Shape, Type, Value};
 use tessera_numerics::{Accum, DType, ScalarFn};
 use tessera_tile::{KernelKind, TileBuild, TileOp, distance};
 
 impl Elab<'_> {
     pub fn subscript(&mut self, s: &ExprSubscript) -> Val {
         let base = self.expr(&s.value);
+        self.subscript_of(base, s)
+    }
+
+    /// The same of a base that was evaluated before.
+    pub fn subscript_of(&mut self, base: Val, s: &ExprSubscript) -> Val {
         let items: Vec<&Expr> = match &*s.slice {
             Expr::Tuple(t) => t.elts.iter().collect(),
             one => vec![one],
@@ -369,7 +374,9 @@ impl Elab<'_> {
         let run_time = |v: &Val| matches!(v, Val::Rt(_) | Val::Block(_));
         if !run_time(lower) && !run_time(upper) {
             return match self.binary(ScalarFn::Sub, upper.clone(), lower.clone()) {
-                Val::Const(Const::Int(v)) if i64::try_from(v).is_ok() => Some(Dim::Static(v as i64)),
+                Val::Const(Const::Int(v)) if i64::try_from(v).is_ok() => {
+                    Some(Dim::Static(v as i64))
+                }
                 Val::Dim(e) => self.static_dim(&e),
                 Val::Open(_) => Some(Dim::Any),
                 Val::Poison => None,
@@ -386,7 +393,14 @@ impl Elab<'_> {
         let (start, stop) = (self.index_value(lower)?, self.index_value(upper)?);
         match distance(&self.func, start, stop, &self.open_values) {
             Some(DimExpr::Const(v)) => return Some(Dim::Static(v)),
-            Some(e) if !self.depends_on_open(start) && !self.depends_on_open(stop) => {
+            // A run-time parameter is no dimension that a configuration could fix.
+            Some(e)
+                if !self.depends_on_open(start)
+                    && !self.depends_on_open(stop)
+                    && e.symbols()
+                        .iter()
+                        .all(|s| self.symbols.contains(&**s) || self.factors.contains(&**s)) =>
+            {
                 return self.static_dim(&e);
             }
             _ => {}

@@ -249,8 +249,7 @@ impl Elab<'_> {
         if !dtype.is_int() || matches!(f.class(), FnClass::Compare | FnClass::Predicate) {
             return;
         }
-        let inherits =
-            operands.iter().any(|v| matches!(v, Val::Rt(x) if self.widened.contains(x)));
+        let inherits = operands.iter().any(|v| matches!(v, Val::Rt(x) if self.widened.contains(x)));
         let strong = operands
             .iter()
             .filter_map(|v| match self.weight_of(v) {
@@ -275,10 +274,31 @@ impl Elab<'_> {
             self.report(
                 Diagnostic::new(
                     Code::E_OVERFLOW,
-                    format!("expected a value that {target} holds, got one that a literal made {dtype}"),
+                    format!(
+                        "expected a value that {target} holds, got one that a literal made {dtype}"
+                    ),
                 )
                 .help(format!("cast it where it should wrap: ts.tile.cast(…, ts.{target})")),
             );
+        }
+    }
+
+    /// What an explicit conversion begins with: literals keep all their digits, and wrap.
+    pub fn cast_source(&mut self, v: &Val, dtype: DType) -> Option<Value> {
+        use tessera_tile::TileBuild;
+        match v {
+            Val::Rt(value) => Some(*value),
+            Val::Const(Const::Float(x)) => {
+                Some(self.b().constant(Type::Scalar(DType::F64), Attr::Float(*x)))
+            }
+            Val::Const(Const::Int(i)) if default_int(*i, *i).is_none() => {
+                Some(if dtype.is_float() {
+                    self.b().constant(Type::Scalar(DType::F64), Attr::Float(*i as f64))
+                } else {
+                    self.b().constant(Type::INDEX, Attr::Int(*i as i64))
+                })
+            }
+            other => self.runtime(other),
         }
     }
 

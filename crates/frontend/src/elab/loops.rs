@@ -7,7 +7,7 @@ use super::literal::{Weak, Weight, join};
 use super::val::{AfterLoop, Const, Last, Val};
 use super::{Elab, Env, Mode};
 use crate::names::{
-    assigned, breaks_loop, has_named, leaves_loop, loop_targets, named, read_outside,
+    assigned, breaks_loop, has_named, leaves_loop, loop_targets, named, read_outside_loops,
 };
 use ruff_python_ast::{Expr, Stmt, StmtFor, StmtWhile};
 use ruff_text_size::Ranged;
@@ -224,7 +224,7 @@ impl Elab<'_> {
             }
             let Some(v) = before.get(&name).cloned() else {
                 // An inner loop's variable keeps its last value; it is 0 before the first.
-                let inner = loop_targets(l.body).contains(&name) && self.is_read_outside(&name, l);
+                let inner = loop_targets(l.body).contains(&name) && self.is_read_after(&name);
                 if let Some(ty) = ty.or(inner.then_some(Type::INDEX)) {
                     let hollow = !inner;
                     let init = self.b().constant(ty.clone(), Self::zero(ty.dtype()));
@@ -250,10 +250,9 @@ impl Elab<'_> {
         out
     }
 
-    fn is_read_outside(&self, name: &str, l: &Loop<'_>) -> bool {
-        let Some((first, last)) = l.body.first().zip(l.body.last()) else { return false };
-        let range = ruff_text_size::TextRange::new(first.range().start(), last.range().end());
-        read_outside(&self.frame().parsed.def.body, name, range)
+    /// Whether the variable of a loop is read anywhere outside of the loops that bind it.
+    fn is_read_after(&self, name: &str) -> bool {
+        read_outside_loops(&self.frame().parsed.def.body, name)
     }
 
     /// `Err` names a variable that should have been carried with another type.
@@ -269,7 +268,8 @@ impl Elab<'_> {
         let leaves = inside || leaves_loop(l.body);
         let plain = lo.is_some() && !leaves;
         // The loop's variable after an iteration that changes it, or that ends the loop early.
-        let variable = l.head.variable().filter(|n| leaves || l.changed().contains(*n));
+        let kept = |n: &&str| (leaves || l.changed().contains(*n)) && self.is_read_after(n);
+        let variable = l.head.variable().filter(kept);
         let variable = variable.map(str::to_string);
         let mut init: Vec<Value> = Vec::new();
         if !plain {
@@ -477,9 +477,7 @@ impl Elab<'_> {
                     Some(Truth::Open) | None => Val::Const(Const::Bool(false)),
                 };
                 let goes = match stays {
-                    Some(stays) => {
-                        self.choose(stays, tested, |_| Val::Const(Const::Bool(false)))
-                    }
+                    Some(stays) => self.choose(stays, tested, |_| Val::Const(Const::Bool(false))),
                     None => tested(self),
                 };
                 return match self.convert(&goes, DType::Bool, &[]) {
@@ -572,7 +570,9 @@ impl Elab<'_> {
         let what = self.describe(end);
         self.error_help(
             Code::E_TYPE,
-            format!("expected the loop variable `{name}` to stay an integer of 64 bits, got {what}"),
+            format!(
+                "expected the loop variable `{name}` to stay an integer of 64 bits, got {what}"
+            ),
             "use another name in the body",
         );
     }

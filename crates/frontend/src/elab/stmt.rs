@@ -3,11 +3,11 @@
 use super::Elab;
 use super::expr::Truth;
 use super::flow::Exits;
-use super::val::{Const, OpenKind, Reach, Val};
-use ruff_python_ast::{Expr, Operator, Stmt, StmtReturn};
+use super::val::{BlockRef, Const, OpenKind, Reach, Val};
+use ruff_python_ast::{Expr, ExprSubscript, Operator, Stmt, StmtReturn};
 use ruff_text_size::Ranged;
 use tessera_diag::{Code, Diagnostic};
-use tessera_ir::{Effects, Opcode, Type};
+use tessera_ir::{Effects, OpId, Opcode, Type};
 
 impl Elab<'_> {
     /// A run of statements. After one that may leave (return, break, continue), the rest runs only
@@ -139,29 +139,39 @@ impl Elab<'_> {
             Expr::Subscript(s) => {
                 let here = self.place(s.range());
                 let outer = std::mem::replace(&mut self.loc, here);
-                match self.subscript(s) {
-                    Val::Block(block) => {
-                        self.loc = outer;
-                        self.store_block(&block, &value, None);
-                        return;
-                    }
-                    Val::Poison => {}
-                    other => {
-                        let what = self.describe(&other);
-                        self.error_help(
-                            Code::E_TYPE,
-                            format!("expected a tensor or shared buffer to store into, got {what}"),
-                            "tiles and elements are values: build a new one with ts.tile.where, or store into a \
-                             parameter; a helper that changes an array takes the array and the index",
-                        );
-                    }
-                }
+                let place = self.target(s);
                 self.loc = outer;
+                if let Some(block) = place {
+                    self.store_block(&block, &value, None);
+                }
             }
             other => {
                 self.loc = self.place(other.range());
                 self.error(Code::E_SYNTAX, "expected a name or a subscript to assign to");
             }
+        }
+    }
+
+    /// The place that a subscript names as the target of an assignment; `None` where it is none.
+    fn target(&mut self, s: &ExprSubscript) -> Option<Box<BlockRef>> {
+        let base = self.expr(&s.value);
+        let memory = matches!(
+            base,
+            Val::View(_) | Val::ViewT(_) | Val::Buf { transposed: false, .. } | Val::Poison
+        );
+        if !memory {
+            let what = self.describe(&base);
+            self.error_help(
+                Code::E_TYPE,
+                format!("expected a tensor or shared buffer to store into, got {what}"),
+                "tiles and elements are values: build a new one with ts.tile.where, or store into a \
+                 parameter; a helper that changes an array takes the array and the index",
+            );
+            return None;
+        }
+        match self.subscript_of(base, s) {
+            Val::Block(block) => Some(block),
+            _ => None,
         }
     }
 
@@ -195,17 +205,7 @@ impl Elab<'_> {
             Expr::Subscript(s) => {
                 let stmt = self.loc.clone();
                 self.loc = self.place(s.range());
-                let place = self.subscript(s);
-                let Val::Block(block) = place else {
-                    if place != Val::Poison {
-                        let what = self.describe(&place);
-                        self.error_help(
-                            Code::E_TYPE,
-                            format!("expected a tensor or shared buffer to store into, got {what}"),
-                            "tiles and elements are values: assign a new one to a name, or store into a \
-                             parameter; a helper that changes an array takes the array and the index",
-                        );
-                    }
+                let Some(block) = self.target(s) else {
                     self.expr(value);
                     return;
                 };
@@ -227,12 +227,13 @@ impl Elab<'_> {
                 // and adding is one op.
                 let mark = self.func.blocks[self.block].ops.len();
                 let Some(old) = self.load_block(&block) else { return };
-                let read = self.func.blocks[self.block].ops.len();
+                // By their ids: origins are put at the top of the function.
+                let read: Vec<OpId> = self.func.blocks[self.block].ops[mark..].to_vec();
                 let new = self.expr(value);
                 self.loc = stmt;
                 let is_view = matches!(ty, Type::View { .. });
-                if op == Operator::Add && is_view && !self.writes_after(read, block.mem) {
-                    self.func.blocks[self.block].ops.drain(mark..read);
+                if op == Operator::Add && is_view && !self.writes_after(&read, block.mem) {
+                    self.func.blocks[self.block].ops.retain(|op| !read.contains(op));
                     self.accumulate_block(&block, &new, "sum");
                     return;
                 }
@@ -248,10 +249,12 @@ impl Elab<'_> {
         }
     }
 
-    /// Whether an op of the current block from a place on may write an array.
-    fn writes_after(&self, from: usize, mem: tessera_ir::Value) -> bool {
+    /// Whether an op of the current block behind these may write an array.
+    fn writes_after(&self, before: &[OpId], mem: tessera_ir::Value) -> bool {
         let mut found = false;
-        for &id in &self.func.blocks[self.block].ops[from..] {
+        let ops = &self.func.blocks[self.block].ops;
+        let from = ops.iter().rposition(|op| before.contains(op)).map_or(0, |at| at + 1);
+        for &id in &ops[from..] {
             let mut visit = |op: &tessera_ir::Op<tessera_tile::Tile>| {
                 let writes = matches!(
                     op.code.info().effects,
