@@ -375,6 +375,17 @@ impl Elab<'_> {
                     other => other,
                 };
             }
+            // What these are made of may stand in the side.
+            Val::After(_) => {
+                self.block = join.regions[side];
+                let v = self.read_after(live, false);
+                return self.one_side(join, name, &v, dead, side);
+            }
+            Val::Tuple(ref parts) => {
+                let parts = parts.clone();
+                let parts = parts.iter().map(|v| self.one_side(join, name, v, &Val::None, side));
+                return Val::Tuple(parts.collect());
+            }
             _ => return live.clone(),
         };
         if !self.func.block_within(self.def_block(v), join.regions[side]) {

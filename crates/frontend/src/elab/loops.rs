@@ -391,7 +391,9 @@ impl Elab<'_> {
             }
         }
         self.b().yield_(&yields);
-        self.check_uncarried(&before, &carried, &l.changed());
+        let mut others = l.changed();
+        others.retain(|n| l.head.variable() != Some(n));
+        self.check_uncarried(&before, &carried, &others);
         self.block = outer;
         let results = self.func.ops[op].results.clone();
         let offset = usize::from(!plain && lo.is_some());
