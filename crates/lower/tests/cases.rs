@@ -126,6 +126,7 @@ fn pipeline_has_the_passes_of_the_table_in_order() {
             "tile-geometry",
             "tile-ragged",
             "tile-check",
+            "tile-if-convert",
             "tile-bounds",
             "tile-canonicalise"
         ]
