@@ -293,13 +293,17 @@ def loop_variables(y: ts.Tensor["n", ts.i64], m: ts.i64):
         for b in range(a):
             y[3] += 1
     y[4] = a * 100 + b
+    v = y[0]
+    for v in range(m):
+        v = y[1]
+    y[5] = v
     return y
 
 
 def test_a_loops_variable_keeps_its_last_value():
-    assert loop_variables(np.zeros(5, np.int64), 9).tolist() == [8, 8, 80, 36, 807]
-    assert loop_variables(np.zeros(5, np.int64), 3).tolist() == [2, 2, 20, 3, 201]
-    assert loop_variables(np.zeros(5, np.int64), 0).tolist() == [0, 0, 0, 0, 0]
+    assert loop_variables(np.zeros(6, np.int64), 9).tolist() == [8, 8, 80, 36, 807, 8]
+    assert loop_variables(np.zeros(6, np.int64), 3).tolist() == [2, 2, 20, 3, 201, 2]
+    assert loop_variables(np.zeros(6, np.int64), 0).tolist() == [0, 0, 0, 0, 0, 0]
 
 
 def test_checked_mode_reports_a_loop_variable_without_a_value():
@@ -493,6 +497,20 @@ def test_variables_begun_with_a_literal_take_the_type_they_are_joined_with():
     y = weak_sums(w, i32(2**31 - 1, 2, 3), np.array([1.5, -1, 0], np.float32), np.zeros(1, np.uint64), z, g)
     assert y[0] == 2**63 + 12
     assert z.tolist() == [(-(2**31) + 4) // 2, 2**31 - 1] and g[0] == 1.5
+
+
+@ts.kernel
+def counted(x: ts.Tensor["n", ts.u32], y: ts.Tensor["n", ts.i64]):
+    ts.tile.grid(1)
+    c = 0
+    while c < 4:
+        c += 1
+        y[0] = x[0] - c
+    return y
+
+
+def test_a_counter_is_an_integer_of_64_bits():
+    assert counted(np.array([1], np.uint32), np.zeros(1, np.int64))[0] == -3
 
 
 @ts.kernel

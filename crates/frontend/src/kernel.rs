@@ -246,6 +246,7 @@ fn elaborate(
         open_values: BTreeSet::new(),
         weak: BTreeMap::new(),
         widened: BTreeSet::new(),
+        weak_roots: BTreeMap::new(),
         weak_used: BTreeSet::new(),
         breaks: Vec::new(),
         found: 0,

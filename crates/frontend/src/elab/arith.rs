@@ -75,7 +75,7 @@ impl Elab<'_> {
         let result = self.b().ew(f, &values);
         self.note_widening(f, operands, result);
         if let Some(weak) = self.weak_result(f, operands) {
-            self.weak.insert(result, weak);
+            self.note_weak(result, weak, operands);
         }
         Val::Rt(result)
     }
@@ -162,7 +162,7 @@ impl Elab<'_> {
             // A weak value is held in a dtype that keeps all of it.
             Val::Rt(value) => {
                 if self.weak.contains_key(value) && self.ty(*value).dtype() != dtype {
-                    self.weak_used.insert(*value);
+                    self.weak_used.extend(self.weak_roots.get(value).into_iter().flatten());
                 }
                 self.b().cast(*value, dtype)
             }

@@ -400,7 +400,7 @@ impl Elab<'_> {
         let (x, y) = if side == 0 { (v, other) } else { (other, v) };
         let out = self.add_result(join, x, y, Some(name));
         if let Some(weak) = self.weak.get(&v).copied() {
-            self.weak.insert(out, weak);
+            self.note_weak(out, weak, &[Val::Rt(v)]);
         }
         Val::Rt(out)
     }
@@ -491,7 +491,7 @@ impl Elab<'_> {
         };
         let out = self.add_result(join, x, y, name);
         if let Some(weak) = weak {
-            self.weak.insert(out, weak);
+            self.note_weak(out, weak, &[a.clone(), b.clone()]);
         }
         Some(Val::Rt(out))
     }
@@ -547,7 +547,7 @@ impl Elab<'_> {
         };
         let out = self.add_result(join, x, y, None);
         if let Some(weak) = weak {
-            self.weak.insert(out, weak);
+            self.note_weak(out, weak, &[a.clone(), b.clone()]);
         }
         Val::Rt(out)
     }

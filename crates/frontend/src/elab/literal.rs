@@ -4,6 +4,7 @@
 
 use super::Elab;
 use super::val::{Const, OpenKind, Val};
+use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic};
 use tessera_ir::{Attr, Type, Value};
 use tessera_numerics::{DType, FnClass, ScalarFn};
@@ -129,6 +130,18 @@ impl Elab<'_> {
             Weak::Int(lo, hi) => default_int(lo, hi).unwrap_or(DType::I64),
             Weak::Float => DType::F64,
         }
+    }
+
+    /// Remembers that a value gives way as literals do, and what it was computed from.
+    pub fn note_weak(&mut self, value: Value, weak: Weak, from: &[Val]) {
+        self.weak.insert(value, weak);
+        let mut roots = BTreeSet::new();
+        for v in from {
+            if let Val::Rt(v) = v {
+                roots.extend(self.weak_roots.get(v).into_iter().flatten().copied());
+            }
+        }
+        self.weak_roots.insert(value, roots);
     }
 
     /// A weak float is an f32 where nothing it meets says otherwise.

@@ -82,6 +82,7 @@ struct Saved {
     found: usize,
     weak: std::collections::BTreeMap<Value, Weak>,
     widened: BTreeSet<Value>,
+    weak_roots: std::collections::BTreeMap<Value, BTreeSet<Value>>,
     weak_used: BTreeSet<Value>,
     open_values: BTreeSet<Value>,
     origins: std::collections::BTreeMap<String, super::Origin>,
@@ -136,6 +137,7 @@ impl Elab<'_> {
             found: self.found,
             weak: self.weak.clone(),
             widened: self.widened.clone(),
+            weak_roots: self.weak_roots.clone(),
             weak_used: self.weak_used.clone(),
             open_values: self.open_values.clone(),
             origins: self.origins.clone(),
@@ -150,6 +152,7 @@ impl Elab<'_> {
         self.found = saved.found;
         self.weak = saved.weak;
         self.widened = saved.widened;
+        self.weak_roots = saved.weak_roots;
         self.weak_used = saved.weak_used;
         self.open_values = saved.open_values;
         self.origins = saved.origins;
@@ -333,6 +336,7 @@ impl Elab<'_> {
                     };
                     if let Some(weak) = weak {
                         this.weak.insert(arg, weak);
+                        this.weak_roots.insert(arg, [arg].into());
                         weak_args.push((place, arg));
                     }
                 }

@@ -84,7 +84,9 @@ pub struct Elab<'k> {
     pub weak: BTreeMap<Value, literal::Weak>,
     /// Integers that a literal made wider than the values it met.
     pub widened: BTreeSet<Value>,
-    /// Weak values that met something of another type.
+    /// The variables of loops, not settled yet, that a weak value was computed from.
+    pub weak_roots: BTreeMap<Value, BTreeSet<Value>>,
+    /// Variables of loops that gave way to something of another type.
     pub weak_used: BTreeSet<Value>,
     /// The variables at each `break` of the loop that is being elaborated.
     pub breaks: Vec<Env>,
