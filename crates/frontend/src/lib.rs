@@ -8,6 +8,7 @@
 
 mod api;
 mod elab;
+mod foreign;
 mod kernel;
 mod names;
 mod parsed;
@@ -20,6 +21,16 @@ pub use names::free_paths;
 pub use source::{
     ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables,
 };
+
+/// What to write for a name that people know from another library and that `ts` or `ts.tile` does not have.
+pub fn instead_of(name: &str) -> Option<String> {
+    foreign::path(name)
+}
+
+/// The known name nearest to a misspelt one, if any is near.
+pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    foreign::closest(name, known)
+}
 
 /// Every function of the tile language, for stubs and documentation.
 pub fn api() -> &'static [ApiRow] {

@@ -53,6 +53,7 @@ fn word(
             Code::E_ARGUMENT,
             format!("expected `{name}` among {}, got {given:?}", list.join(" ")),
         )
+        .help(format!("write for example {}", list[0]))
         .at(args.loc(name)),
     );
     None
@@ -119,9 +120,10 @@ impl Elab<'_> {
         if let Some(f) = combine(op)
             && !f.accepts(dtype)
         {
-            return self.error(
+            return self.error_help(
                 Code::E_TYPE,
                 format!("expected elements that an atomic {op} combines, got {}", mem.dtype()),
+                "declare the array with an integer dtype, such as ts.i32",
             );
         }
         let Some(value) = self.fit_block(block, value, Some(dtype)) else { return Val::Poison };

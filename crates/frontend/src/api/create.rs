@@ -35,7 +35,11 @@ pub fn dtype_of(e: &mut Elab<'_>, args: &Args, name: &str, default: DType) -> Op
         Val::Const(Const::Str(s)) => match DType::parse(&s) {
             Some(d) => Some(d),
             None => {
-                e.error(Code::E_UNSUPPORTED_DTYPE, format!("expected a dtype, got {s:?}"));
+                e.error_help(
+                    Code::E_UNSUPPORTED_DTYPE,
+                    format!("expected a dtype, got {s:?}"),
+                    "write a dtype such as ts.f32, ts.bf16 or ts.i32",
+                );
                 None
             }
         },

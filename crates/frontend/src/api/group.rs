@@ -69,7 +69,11 @@ fn take(e: &mut Elab<'_>, args: &mut Args, code: TileOp) -> Val {
     if let Some(i) = args.get("src").as_const_int()
         && i < 0
     {
-        return e.error(Code::E_ARGUMENT, format!("expected a lane of 0 or more, got {i}"));
+        return e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected a lane of 0 or more, got {i}"),
+            "lanes count from 0 to ts.tile.group.size - 1",
+        );
     }
     let ty = e.ty(v).clone();
     e.b().value(OpSpec::new(code, &[v, src]).result(ty)).map_or(Val::Poison, Val::Rt)

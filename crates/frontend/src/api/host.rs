@@ -56,7 +56,11 @@ impl Elab<'_> {
             Val::Poison => return,
             other => {
                 let what = self.describe(other);
-                self.error(Code::E_TYPE, format!("expected a string to tell, got {what}"));
+                self.error_help(
+                    Code::E_TYPE,
+                    format!("expected a string to tell, got {what}"),
+                    "write the text in quotes: assert condition, \"text\"",
+                );
                 return;
             }
         };

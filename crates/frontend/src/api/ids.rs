@@ -83,7 +83,11 @@ fn axis(e: &mut Elab<'_>, args: &Args) -> Option<i64> {
     let axis = args.get("axis").as_const_int().filter(|a| (0..3).contains(a));
     if axis.is_none() {
         let what = e.describe(&args.get("axis"));
-        e.error(Code::E_ARGUMENT, format!("expected a grid axis of 0, 1 or 2, got {what}"));
+        e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected a grid axis of 0, 1 or 2, got {what}"),
+            "write a compile-time integer: ts.tile.program_id(0)",
+        );
     }
     axis
 }
@@ -101,11 +105,18 @@ fn num_programs(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn grid(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let given: Vec<Val> = args.rest.iter().map(|g| g.value.clone()).collect();
     if given.is_empty() || given.len() > 3 {
-        return e
-            .error(Code::E_ARGUMENT, format!("expected 1 to 3 grid extents, got {}", given.len()));
+        return e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected 1 to 3 grid extents, got {}", given.len()),
+            "a grid has up to three axes: fold more into one and take it apart with // and %",
+        );
     }
     if e.func.attrs.get("grid").is_some() {
-        return e.error(Code::E_LAUNCH_GEOMETRY, "expected one call of ts.tile.grid, got a second");
+        return e.error_help(
+            Code::E_LAUNCH_GEOMETRY,
+            "expected one call of ts.tile.grid, got a second",
+            "name every axis in one call: pm, pn = ts.tile.grid(ts.cdiv(M, 16), ts.cdiv(N, 16))",
+        );
     }
     let mut extents = Vec::new();
     for v in &given {

@@ -25,9 +25,10 @@ fn operands(e: &mut Elab<'_>, args: &Args, name: &str) -> Option<(Value, Val)> {
     let value = match args.get("value") {
         Val::None if dtype.is_float() => Val::Const(Const::Float(f64::NEG_INFINITY)),
         Val::None => {
-            e.error(
+            e.error_help(
                 Code::E_ARGUMENT,
                 format!("expected `value` for a tile of dtype {dtype}, which has no infinity"),
+                "say what the masked elements become: value=0",
             );
             return None;
         }
@@ -58,10 +59,9 @@ fn bounds_mask(e: &mut Elab<'_>, args: &mut Args) -> Val {
             continue;
         }
         let Some(axis) = rank.checked_sub(from_end) else {
-            return e.error(
+            return e.error_help(
                 Code::E_SHAPE_MISMATCH,
-                format!("expected a tile of rank {from_end} or more for `{name}`"),
-            );
+                format!("expected a tile of rank {from_end} or more for `{name}`"), "`cols` bounds the last axis and `rows` the one before it: a rank-1 tile has `cols` alone");
         };
         let Some(at) = positions(e, x, axis) else { return Val::Poison };
         let inside = e.binary(ScalarFn::Lt, at, args.get(name));
@@ -71,7 +71,11 @@ fn bounds_mask(e: &mut Elab<'_>, args: &mut Args) -> Val {
         });
     }
     match keep {
-        None => e.error(Code::E_ARGUMENT, "expected `rows=` or `cols=`"),
+        None => e.error_help(
+            Code::E_ARGUMENT,
+            "expected `rows=` or `cols=`",
+            "for a tile at k0 of a dimension S write cols=S - k0",
+        ),
         Some(Val::Rt(c)) => e.select(c, Val::Rt(x), value),
         Some(_) => Val::Poison,
     }
@@ -81,7 +85,11 @@ fn causal_mask(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some((x, value)) = operands(e, args, "scores") else { return Val::Poison };
     if e.ty(x).rank() != 2 {
         let what = e.describe(&Val::Rt(x));
-        return e.error(Code::E_SHAPE_MISMATCH, format!("expected scores of rank 2, got {what}"));
+        return e.error_help(
+            Code::E_SHAPE_MISMATCH,
+            format!("expected scores of rank 2, got {what}"),
+            "scores have a row for each query and a column for each key",
+        );
     }
     let (Some(rows), Some(cols)) = (positions(e, x, 0), positions(e, x, 1)) else {
         return Val::Poison;

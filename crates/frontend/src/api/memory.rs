@@ -41,15 +41,19 @@ fn alloc_shared(e: &mut Elab<'_>, args: &mut Args) -> Val {
         }
         other => {
             let what = e.describe(&other);
-            return e
-                .error(Code::E_ARGUMENT, format!("expected swizzle=\"xor\" or None, got {what}"));
+            return e.error_help(
+                Code::E_ARGUMENT,
+                format!("expected swizzle=\"xor\" or None, got {what}"),
+                "leave it out: the compiler chooses the layout of the buffer",
+            );
         }
     }
     if let Some(a) = args.get("alignment").as_const_int() {
         if a <= 0 || a.count_ones() != 1 {
-            return e.error(
+            return e.error_help(
                 Code::E_ARGUMENT,
                 format!("expected an alignment that is a power of two, got {a}"),
+                "write `alignment=16`, or leave it out",
             );
         }
         spec = spec.attr("alignment", Attr::Int(a));
@@ -85,12 +89,17 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
                     Code::E_TYPE,
                     format!("expected a slice of a parameter to copy from, got {what}"),
                 )
+                .help("write ts.tile.cp_async(buffer, x[start:start + 16])")
                 .at(args.loc("src")),
             );
         }
     };
     if block.reach.contains(&Reach::Gather) {
-        return e.error(Code::E_UNSUPPORTED, "expected a slice to copy from, got index tiles");
+        return e.error_help(
+            Code::E_UNSUPPORTED,
+            "expected a slice to copy from, got index tiles",
+            "read it into a tile and store that: buffer[:] = x[index]",
+        );
     }
     let Some(block) = matching_block(e, args, buf, block) else { return Val::Poison };
     let plain = block.is_plain();
@@ -202,9 +211,10 @@ fn wait(e: &mut Elab<'_>, args: &mut Args, name: &'static str) -> Val {
     };
     let Some(value) = value else {
         let what = e.describe(&args.get(name));
-        return e.error(
+        return e.error_help(
             Code::E_ARGUMENT,
             format!("expected `{name}` to be a compile-time integer of 0 or more, got {what}"),
+            "write a number: how many groups of copies may be in flight",
         );
     };
     let _ = e.b().op(OpSpec::new(TileOp::CopyWait, &[]).attr(name, Attr::Int(value)));
@@ -225,14 +235,18 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
         Val::Buf { buf, transposed: false } => buf,
         other => {
             let what = e.describe(&other);
-            e.error(Code::E_TYPE, format!("expected a parameter or shared buffer, got {what}"));
+            e.error_help(
+                Code::E_TYPE,
+                format!("expected a parameter or shared buffer, got {what}"),
+                "write the array first and the index after it: ts.tile.load(x, (i, j))",
+            );
             return None;
         }
     };
     let items = match args.get("index") {
         Val::Tuple(items) => items,
         Val::None => {
-            e.error(Code::E_ARGUMENT, "expected an index");
+            e.error_help(Code::E_ARGUMENT, "expected an index", "give a position for each axis, ts.tile.load(x, (i, j)), or a slice of the array, ts.tile.load(x[i:i + 16])");
             return None;
         }
         one => vec![one],
@@ -242,7 +256,7 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
         dims.reverse();
     }
     if items.len() != dims.len() {
-        e.error(
+        e.error_help(
             Code::E_SHAPE_MISMATCH,
             format!(
                 "expected {} indices for a tensor of shape {}, got {}",
@@ -250,6 +264,7 @@ fn place(e: &mut Elab<'_>, args: &Args) -> Option<BlockRef> {
                 show_shape(&dims),
                 items.len()
             ),
+            "give one scalar or tile of integers for each axis, as a tuple",
         );
         return None;
     }
@@ -274,7 +289,11 @@ fn mask_of(e: &mut Elab<'_>, args: &Args) -> Option<Option<Value>> {
     let mask = e.runtime(&args.get("mask"))?;
     if e.ty(mask).dtype() != DType::Bool {
         let what = e.describe(&Val::Rt(mask));
-        e.error(Code::E_TYPE, format!("expected a mask of dtype bool, got {what}"));
+        e.error_help(
+            Code::E_TYPE,
+            format!("expected a mask of dtype bool, got {what}"),
+            "compare something: mask=i < n",
+        );
         return None;
     }
     Some(Some(mask))
@@ -316,7 +335,11 @@ fn store(e: &mut Elab<'_>, args: &mut Args) -> Val {
         _ => args.get("value"),
     };
     if value == Val::None {
-        return e.error(Code::E_ARGUMENT, "expected a value to store");
+        return e.error_help(
+            Code::E_ARGUMENT,
+            "expected a value to store",
+            "write ts.tile.store(y, index, value) or ts.tile.store(y[i:i + 16], value)",
+        );
     }
     let (Some(mut block), Some(unique)) = (place(e, args), flag(e, args, "unique")) else {
         return Val::Poison;
@@ -331,14 +354,13 @@ fn store(e: &mut Elab<'_>, args: &mut Args) -> Val {
         let fits = given.len() == shape.len()
             && given.iter().zip(&shape).all(|(a, b)| a.is_one() || a.may_equal(b));
         if !fits {
-            return e.error(
+            return e.error_help(
                 Code::E_SHAPE_MISMATCH,
                 format!(
                     "expected a mask of the slice's shape {}, got shape {}",
                     show_shape(&shape),
                     show_shape(&given)
-                ),
-            );
+                ), "broadcast the condition: compare tiles of the slice's shape, such as ts.tile.arange(16)[:, None] < rows");
         }
         mask = Some(e.b().broadcast(m, shape));
     }
@@ -349,7 +371,11 @@ fn store(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn accumulate(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Val::Block(block) = args.get("t") else {
         let what = e.describe(&args.get("t"));
-        return e.error(Code::E_TYPE, format!("expected a slice of a parameter, got {what}"));
+        return e.error_help(
+            Code::E_TYPE,
+            format!("expected a slice of a parameter, got {what}"),
+            "write the place first: ts.tile.accumulate(C[i:i + 16], v)",
+        );
     };
     let op = match e.ty(block.mem) {
         Type::View { privilege: Privilege::ReduceMax, .. } => "max",

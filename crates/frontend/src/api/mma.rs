@@ -25,7 +25,7 @@ fn operand(e: &mut Elab<'_>, args: &Args, name: &str, transpose: &str) -> Option
             Diagnostic::new(
                 Code::E_SHAPE_MISMATCH,
                 format!("expected a tile of rank 2 for `{name}`, got {what}"),
-            )
+            ).help("index with a slice for each of two axes; `x[None, :]` makes a row of a rank-1 tile, `x[:, None]` a column")
             .at(args.loc(name)),
         );
         return None;
@@ -48,10 +48,9 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let (k, kb) = (e.ty(a).shape()[1].clone(), e.ty(b).shape()[0].clone());
     if !k.may_equal(&kb) {
         let (sa, sb) = (show_shape(e.ty(a).shape()), show_shape(e.ty(b).shape()));
-        return e.error(
+        return e.error_help(
             Code::E_SHAPE_MISMATCH,
-            format!("expected shapes (M, K) and (K, N), got {sa} and {sb}: {k} is not {kb}"),
-        );
+            format!("expected shapes (M, K) and (K, N), got {sa} and {sb}: {k} is not {kb}"), "the columns of the first operand are the rows of the second: take slices of one extent, or transpose one with `transpose_b=True`");
     }
     let Some(mode) = math_mode(e, args) else { return Val::Poison };
     let (a, b) = match mode {
@@ -98,9 +97,10 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
             let fits = ty.rank() == 2 && ty.shape()[0].may_equal(&m) && ty.shape()[1].may_equal(&n);
             if !fits {
                 let what = e.describe(&Val::Rt(v));
-                return e.error(
+                return e.error_help(
                     Code::E_SHAPE_MISMATCH,
                     format!("expected an accumulator of shape ({m}, {n}), got {what}"),
+                    format!("make it with ts.tile.zeros(({m}, {n}), ts.f32)"),
                 );
             }
             if ty.dtype() != default {
@@ -156,7 +156,7 @@ fn math_mode(e: &mut Elab<'_>, args: &Args) -> Option<Mode> {
                 Diagnostic::new(
                     Code::E_TYPE,
                     format!("expected a precision of \"default\", \"f32\", \"tf32\" or \"fast\", got {what}"),
-                )
+                ).help("leave it out for IEEE f32, or write \"tf32\" for operands rounded to ten fraction bits")
                 .at(args.loc("precision")),
             );
             None
@@ -212,15 +212,15 @@ pub(super) fn product(e: &mut Elab<'_>, a: Value, b: Value) -> Val {
     let (k, kb) = (&ta.shape()[1], &tb.shape()[0]);
     if !k.may_equal(kb) {
         let (sa, sb) = (show_shape(ta.shape()), show_shape(tb.shape()));
-        return e.error(
+        return e.error_help(
             Code::E_SHAPE_MISMATCH,
-            format!("expected shapes (M, K) and (K, N), got {sa} and {sb}: {k} is not {kb}"),
-        );
+            format!("expected shapes (M, K) and (K, N), got {sa} and {sb}: {k} is not {kb}"), "the columns of the first operand are the rows of the second: take slices of one extent, or transpose one with `transpose_b=True`");
     }
     let Some(dtype) = accumulator(ta.dtype(), tb.dtype()) else {
-        return e.error(
+        return e.error_help(
             Code::E_TYPE,
             format!("expected a dtype that products are made of, got {}", tb.dtype()),
+            "cast it: ts.tile.cast(x, ts.bf16)",
         );
     };
     let zero = Elab::zero(dtype);

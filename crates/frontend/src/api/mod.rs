@@ -147,6 +147,53 @@ pub fn find(name: &str) -> Option<&'static ApiRow> {
     BY_NAME.get_or_init(|| all().iter().map(|r| (r.name, r)).collect()).get(name).copied()
 }
 
+/// A parameter of a signature; `*name` is none.
+pub struct Parameter {
+    pub name: &'static str,
+    pub is_required: bool,
+}
+
+impl ApiRow {
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let inner = self.signature.trim_matches(|c| c == '(' || c == ')');
+        let named = split_params(inner).into_iter().filter(|p| !p.starts_with('*'));
+        named
+            .map(|p| Parameter {
+                name: p.split('=').next().unwrap_or("").trim(),
+                is_required: !p.contains('='),
+            })
+            .collect()
+    }
+}
+
+/// The error for an argument that a function has no parameter for, or has a value for already.
+pub fn superfluous(function: &str, signature: &str, params: &[&str], g: &Given) -> Diagnostic {
+    let (message, help) = match &g.name {
+        Some(name) if params.contains(&name.as_str()) => {
+            (format!("`{function}` gets `{name}` twice"), "leave out one of them".to_string())
+        }
+        Some(name) => {
+            let help = match crate::foreign::closest(name, params.iter().copied()) {
+                Some(near) => format!("did you mean `{near}=`?"),
+                None => format!("leave out `{name}=`"),
+            };
+            (format!("`{function}` has no parameter `{name}`"), help)
+        }
+        None => {
+            let most = match params.len() {
+                1 => "1 argument".to_string(),
+                n => format!("{n} arguments"),
+            };
+            let message = format!("`{function}` takes at most {most}, got one more: `{}`", g.text);
+            (message, "leave it out".to_string())
+        }
+    };
+    Diagnostic::new(Code::E_ARGUMENT, message)
+        .at(g.loc.clone())
+        .note(format!("its parameters are `{function}{signature}`"))
+        .help(help)
+}
+
 /// Arguments by the names of the signature.
 pub struct Args {
     names: Vec<String>,
@@ -158,50 +205,42 @@ pub struct Args {
 impl Args {
     /// Matches arguments to a signature; reports what does not fit.
     pub fn bind(elab: &mut Elab<'_>, row: &ApiRow, given: Vec<Given>) -> Option<Args> {
-        let inner = row.signature.trim_matches(|c| c == '(' || c == ')');
-        let params: Vec<&str> = split_params(inner);
-        let names: Vec<String> = params
-            .iter()
-            .filter(|p| !p.starts_with('*'))
-            .map(|p| p.split('=').next().unwrap_or("").trim().to_string())
-            .collect();
-        let mut args = Args { names: names.clone(), values: BTreeMap::new(), rest: Vec::new() };
-        let variadic = params.iter().any(|p| p.starts_with('*'));
+        let params = row.parameters();
+        let names: Vec<String> = params.iter().map(|p| p.name.to_string()).collect();
+        let mut args = Args { names, values: BTreeMap::new(), rest: Vec::new() };
+        let variadic = row.signature.contains('*');
         for (place, g) in given.into_iter().enumerate() {
             let name = match &g.name {
-                Some(n) => names.iter().find(|p| *p == n).cloned(),
+                Some(n) => args.names.iter().find(|p| *p == n).cloned(),
                 None if variadic => {
                     args.rest.push(g);
                     continue;
                 }
-                None => names.get(place).cloned(),
+                None => args.names.get(place).cloned(),
             };
             match name {
                 Some(n) if !args.values.contains_key(&n) => {
                     args.values.insert(n, g);
                 }
                 _ => {
-                    let what = g.name.clone().unwrap_or(g.text.clone());
-                    elab.report(
-                        Diagnostic::new(
-                            Code::E_ARGUMENT,
-                            format!(
-                                "expected arguments of `{}{}`, got `{what}` beside them",
-                                shown(row),
-                                row.signature
-                            ),
-                        )
-                        .at(g.loc),
-                    );
+                    let known: Vec<&str> = params.iter().map(|p| p.name).collect();
+                    let d = superfluous(&shown(row), row.signature, &known, &g);
+                    let foreign =
+                        g.name.as_deref().and_then(|k| crate::foreign::keyword(row.name, k));
+                    elab.report(match foreign {
+                        Some(write) => d.help(write),
+                        None => d,
+                    });
                     return None;
                 }
             }
         }
-        for p in params.iter().filter(|p| !p.contains('=') && !p.starts_with('*')) {
-            if !args.values.contains_key(*p) {
-                elab.error(
+        for p in params.iter().filter(|p| p.is_required) {
+            if !args.values.contains_key(p.name) {
+                elab.error_help(
                     Code::E_ARGUMENT,
-                    format!("expected a value for `{p}` of `{}{}`", shown(row), row.signature),
+                    format!("`{}` needs a value for `{}`", shown(row), p.name),
+                    format!("call it as `{}{}`", shown(row), row.signature),
                 );
                 return None;
             }
@@ -234,7 +273,7 @@ impl Args {
 }
 
 /// Splits at commas outside brackets: defaults may hold tuples.
-fn split_params(text: &str) -> Vec<&str> {
+fn split_params(text: &'static str) -> Vec<&'static str> {
     let mut out = Vec::new();
     let (mut depth, mut start) = (0, 0);
     for (i, c) in text.char_indices() {

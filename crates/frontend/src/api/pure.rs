@@ -57,7 +57,11 @@ fn slope(e: &mut Elab<'_>, args: &mut Args) -> Val {
     };
     let Some(by) = by.filter(|&v| e.ty(v).dtype().is_float()) else {
         let what = given.get(1).map_or("nothing".into(), |g| e.describe(&g.value));
-        return e.error(Code::E_TYPE, format!("expected a float tile to derive by, got {what}"));
+        return e.error_help(
+            Code::E_TYPE,
+            format!("expected a float tile to derive by, got {what}"),
+            "cast it: ts.tile.cast(x, ts.f32)",
+        );
     };
     given[1].value = Val::Rt(by);
     let called = match call(e, given) {
@@ -104,7 +108,11 @@ fn call(e: &mut Elab<'_>, given: Vec<Given>) -> Result<Called, Val> {
         other => {
             let what = other.map_or("nothing".into(), |v| e.describe(&v));
             let why = format!("expected a function to call, got {what}");
-            return Err(e.error(Code::E_TYPE, why));
+            return Err(e.error_help(
+                Code::E_TYPE,
+                why,
+                "annotate a parameter `f: ts.Fn` and give it a @ts.func",
+            ));
         }
     };
     let result = match result {

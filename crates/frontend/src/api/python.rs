@@ -34,7 +34,11 @@ pub const ROWS: Rows = rows! {
 };
 
 fn range(e: &mut Elab<'_>, _: &mut Args) -> Val {
-    e.error(Code::E_SYNTAX, "expected `range` at the head of a `for` loop only")
+    e.error_help(
+        Code::E_SYNTAX,
+        "expected `range` at the head of a `for` loop only",
+        "write `for i in range(n):`; ts.tile.arange(n) is the tile 0 … n - 1",
+    )
 }
 
 fn two(e: &mut Elab<'_>, args: &mut Args, f: ScalarFn) -> Val {
@@ -92,7 +96,11 @@ fn float(e: &mut Elab<'_>, args: &mut Args) -> Val {
     match args.get("x") {
         Val::Const(Const::Str(s)) => match s.trim().to_ascii_lowercase().parse::<f64>() {
             Ok(v) => Val::Const(Const::Float(v)),
-            Err(_) => e.error(Code::E_TYPE, format!("expected a number, got the string {s:?}")),
+            Err(_) => e.error_help(
+                Code::E_TYPE,
+                format!("expected a number, got the string {s:?}"),
+                "write float(\"inf\"), or the number itself",
+            ),
         },
         Val::Open(_) => Val::Open(OpenKind::Float),
         v => match as_float(&v) {
@@ -138,7 +146,11 @@ fn len(e: &mut Elab<'_>, args: &mut Args) -> Val {
         }
         other => {
             let what = e.describe(&other);
-            e.error(Code::E_TYPE, format!("expected a tuple or a parameter, got {what}"))
+            e.error_help(
+                Code::E_TYPE,
+                format!("expected a tuple or a parameter, got {what}"),
+                "the extents of a tile are `x.shape`",
+            )
         }
     }
 }

@@ -29,7 +29,11 @@ fn operands(e: &mut Elab<'_>, args: &Args) -> Option<(Value, Value)> {
     let counter = e.runtime(&args.get("counter"))?;
     if !e.ty(counter).dtype().is_int() {
         let what = e.describe(&args.get("counter"));
-        e.error(Code::E_TYPE, format!("expected a counter of integers, got {what}"));
+        e.error_help(
+            Code::E_TYPE,
+            format!("expected a counter of integers, got {what}"),
+            "count elements: ts.tile.philox(seed, start + ts.tile.arange(16))",
+        );
         return None;
     }
     Some((seed, e.b().cast(counter, DType::I64)))
@@ -56,12 +60,13 @@ fn per_axis(e: &mut Elab<'_>, args: &Args, name: &str, rank: usize) -> Option<Ve
         one => vec![one],
     };
     if items.len() != rank {
-        e.error(
+        e.error_help(
             Code::E_ARGUMENT,
             format!(
                 "expected `{name}` to give {rank} integers, one for each axis of the tile, got {}",
                 items.len()
             ),
+            "write a tuple: at=(m0, n0), shape=(M, N)",
         );
         return None;
     }
@@ -125,7 +130,11 @@ fn dropout(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let dtype = e.ty(x).dtype().compute();
     let what = e.describe(&Val::Rt(x));
     if e.ty(x).rank() == 0 || !dtype.is_float() {
-        return e.error(Code::E_TYPE, format!("expected a tile of floats, got {what}"));
+        return e.error_help(
+            Code::E_TYPE,
+            format!("expected a tile of floats, got {what}"),
+            "cast it: ts.tile.cast(x, ts.f32)",
+        );
     }
     let x = e.b().cast(x, dtype);
     let (Some(seed), Some(Val::Rt(at))) =
@@ -142,9 +151,10 @@ fn dropout(e: &mut Elab<'_>, args: &mut Args) -> Val {
                 _ => f64::NAN,
             };
             let Some(rule) = Dropout::new(p) else {
-                return e.error(
+                return e.error_help(
                     Code::E_ARGUMENT,
                     format!("expected a probability from 0 to 1, got {p:?}"),
+                    "it is the probability that an element becomes zero: 0.1",
                 );
             };
             (Val::int(rule.threshold as i64), Val::Const(Const::Float(rule.scale.into())))

@@ -38,17 +38,18 @@ fn axes(e: &mut Elab<'_>, args: &Args, rank: usize) -> Option<Vec<usize>> {
     let rank = rank as i64;
     match args.get("axis") {
         Val::None => Some((0..rank as usize).rev().collect()),
-        v => match v.as_const_int().filter(|a| (-rank..rank).contains(a)) {
-            Some(a) => Some(vec![a.rem_euclid(rank) as usize]),
-            None => {
-                let what = e.describe(&v);
-                e.error(
+        v => {
+            match v.as_const_int().filter(|a| (-rank..rank).contains(a)) {
+                Some(a) => Some(vec![a.rem_euclid(rank) as usize]),
+                None => {
+                    let what = e.describe(&v);
+                    e.error_help(
                     Code::E_SHAPE_MISMATCH,
-                    format!("expected an axis below {rank}, got {what}"),
-                );
-                None
+                    format!("expected an axis below {rank}, got {what}"), format!("axes count from 0, or from -1 at the end: `axis=-1` is the last of {rank}"));
+                    None
+                }
             }
-        },
+        }
     }
 }
 
@@ -57,7 +58,11 @@ fn operand(e: &mut Elab<'_>, args: &Args, op: ReduceOp) -> Option<Value> {
     let v = e.runtime(&args.get("x"))?;
     if e.ty(v).rank() == 0 {
         let what = e.describe(&Val::Rt(v));
-        e.error(Code::E_TYPE, format!("expected a tile to reduce, got {what}"));
+        e.error_help(
+            Code::E_TYPE,
+            format!("expected a tile to reduce, got {what}"),
+            "a slice is a tile: ts.tile.sum(x[start:start + 16])",
+        );
         return None;
     }
     let dtype = e.ty(v).dtype();
@@ -101,7 +106,11 @@ pub fn operator(e: &mut Elab<'_>, args: &Args) -> Option<ReduceOp> {
     if op.is_none() {
         let what = e.describe(&args.get("op"));
         let names: Vec<String> = ReduceOp::ALL.iter().map(|r| format!("{:?}", r.name())).collect();
-        e.error(Code::E_ARGUMENT, format!("expected one of {}, got {what}", names.join(" ")));
+        e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected one of {}, got {what}", names.join(" ")),
+            "combine by one of these names; a mean is ts.tile.mean",
+        );
     }
     op
 }
@@ -113,7 +122,13 @@ pub fn flag(e: &mut Elab<'_>, args: &Args, name: &str) -> Option<bool> {
         Val::Const(Const::Bool(b)) => Some(b),
         other => {
             let what = e.describe(&other);
-            e.error(Code::E_ARGUMENT, format!("expected `{name}` to be True or False, got {what}"));
+            e.error_help(
+                Code::E_ARGUMENT,
+                format!("expected `{name}` to be True or False, got {what}"),
+                format!(
+                    "write `{name}=True` or leave it out; a value of run time cannot decide it"
+                ),
+            );
             None
         }
     }
@@ -124,10 +139,9 @@ pub fn combines(e: &mut Elab<'_>, op: ReduceOp, v: Value) -> bool {
     let dtype = e.ty(v).dtype();
     let takes = op.combine().accepts(dtype);
     if !takes {
-        e.error(
+        e.error_help(
             Code::E_TYPE,
-            format!("expected a dtype that \"{}\" combines, got {dtype}", op.name()),
-        );
+            format!("expected a dtype that \"{}\" combines, got {dtype}", op.name()), "cast it first: ts.tile.cast(x, ts.i32) for \"and\", \"or\" and \"xor\", a number for the others");
     }
     takes
 }

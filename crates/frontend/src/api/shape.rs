@@ -53,13 +53,14 @@ fn bitcast(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(v) = e.runtime(&args.get("x")) else { return Val::Poison };
     let from = e.ty(v).dtype();
     if from.bits() != dtype.bits() {
-        return e.error(
+        return e.error_help(
             Code::E_TYPE,
             format!(
                 "expected a dtype of {} bits, got {dtype} of {} bits",
                 from.bits(),
                 dtype.bits()
             ),
+            "ts.tile.cast converts the value to a dtype of another width",
         );
     }
     let ty = e.ty(v).with_dtype(dtype);
@@ -106,9 +107,10 @@ fn reshape(e: &mut Elab<'_>, args: &mut Args) -> Val {
     if let (Some(a), Some(b)) = (count(ty.shape()), count(&shape))
         && a != b
     {
-        return e.error(
+        return e.error_help(
             Code::E_SHAPE_MISMATCH,
             format!("expected a shape of {a} elements, got {} of {b}", show_shape(&shape)),
+            "a reshape keeps the elements: the product of the extents must stay the same",
         );
     }
     finish(e, OpSpec::new(TileOp::Reshape, &[v]).result(Type::value(shape, ty.dtype())))
@@ -122,13 +124,14 @@ fn broadcast(e: &mut Elab<'_>, args: &mut Args) -> Val {
         || (from.len() == shape.len()
             && from.iter().zip(&shape).all(|(a, b)| a.is_one() || a.may_equal(b)));
     if !fits {
-        return e.error(
+        return e.error_help(
             Code::E_SHAPE_MISMATCH,
             format!(
                 "expected a scalar or extents of 1 or the shape's, got {} to {}",
                 show_shape(&from),
                 show_shape(&shape)
             ),
+            "put in axes of extent 1 first: x[:, None] or x[None, :]",
         );
     }
     Val::Rt(e.b().broadcast(v, shape))
@@ -139,9 +142,11 @@ fn expand_dims(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let rank = e.ty(v).rank() as i64;
     match args.get("axis").as_const_int().filter(|a| (-rank - 1..=rank).contains(a)) {
         Some(a) if rank > 0 => Val::Rt(e.b().expand(v, a.rem_euclid(rank + 1) as usize)),
-        _ => {
-            e.error(Code::E_SHAPE_MISMATCH, format!("expected an axis from 0 to {rank} of a tile"))
-        }
+        _ => e.error_help(
+            Code::E_SHAPE_MISMATCH,
+            format!("expected an axis from 0 to {rank} of a tile"),
+            "write a compile-time integer, or x[:, None] and x[None, :]",
+        ),
     }
 }
 

@@ -24,9 +24,10 @@ fn tile(e: &mut Elab<'_>, args: &Args, name: &str, rank: usize) -> Option<Val> {
     let v = e.runtime(&args.get(name))?;
     if e.ty(v).rank() != rank {
         let what = e.describe(&Val::Rt(v));
-        e.error(
+        e.error_help(
             Code::E_SHAPE_MISMATCH,
             format!("expected `{name}` to be a tile of rank {rank}, got {what}"),
+            "scores are (rows, columns); the running maximum and sum have one element for each row",
         );
         return None;
     }

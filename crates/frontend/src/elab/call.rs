@@ -58,13 +58,13 @@ impl Elab<'_> {
             ),
             other => {
                 let what = self.describe(&other);
-                let last = crate::names::dotted_path(&c.func)
-                    .and_then(|p| p.rsplit('.').next().map(str::to_string))
-                    .unwrap_or_default();
-                let help = match crate::api::find(&format!("tile.{last}")) {
-                    Some(_) => format!("write ts.tile.{last}"),
-                    None => "decorate helpers with @ts.func; other Python functions cannot run inside a kernel".into(),
-                };
+                // A module's function is what it is called there; a bare name may be anybody's.
+                let path = crate::names::dotted_path(&c.func).unwrap_or_default();
+                let known = crate::foreign::path(&path)
+                    .filter(|_| path.contains('.') || crate::foreign::name(&path).is_some());
+                let help = known.unwrap_or_else(|| {
+                    "decorate helpers with @ts.func; other Python functions cannot run inside a kernel".into()
+                });
                 self.error_help(
                     Code::E_TYPE,
                     format!("expected a function of the tile language or a @ts.func, got {what}"),
@@ -174,16 +174,11 @@ impl Elab<'_> {
                     env.insert(names[slot].clone(), g.value);
                 }
                 _ => {
-                    let d = Diagnostic::new(
-                        Code::E_ARGUMENT,
-                        format!(
-                            "expected arguments for `{}({})`, got `{}` beside them",
-                            source.name,
-                            names.join(", "),
-                            g.text
-                        ),
-                    );
-                    return self.report(d.at(g.loc));
+                    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+                    let g = Given { value: Val::Poison, ..g };
+                    let signature = format!("({})", names.join(", "));
+                    let d = crate::api::superfluous(&source.name, &signature, &known, &g);
+                    return self.report(d);
                 }
             }
         }

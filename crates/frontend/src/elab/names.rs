@@ -3,7 +3,7 @@
 
 use super::Elab;
 use super::val::{Const, Val};
-use crate::api;
+use crate::{api, foreign};
 use ruff_python_ast::{Expr, ExprAttribute};
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::DimExpr;
@@ -31,6 +31,14 @@ const PYTHONS_OWN: [&str; 16] = [
     "type",
     "open",
 ];
+
+/// Repairs for what no table knows.
+const ALL_FUNCTIONS: &str = "docs/functions.md lists the functions that kernels have";
+const FOREIGN_MODULE: &str =
+    "kernels are written with the functions of ts.tile: docs/functions.md lists them";
+const FOREIGN_OBJECT: &str = "Python objects do not exist inside a kernel: make what it needs a parameter, or a number outside of it";
+const MEMBERS: &str =
+    "tiles and arrays have `shape`, `dtype` and `T`; everything else is a function of ts.tile";
 
 impl Elab<'_> {
     pub fn name(&mut self, id: &str) -> Val {
@@ -98,9 +106,12 @@ impl Elab<'_> {
         known.extend(self.symbols.iter().cloned());
         known.extend(self.frame().source.captures.keys().filter(|k| !k.contains('.')).cloned());
         let d = Diagnostic::new(Code::E_NAME, format!("`{id}` is not defined here"));
-        let d = match closest(id, &known) {
-            Some(near) => d.help(format!("did you mean `{near}`?")),
-            None => d.help(
+        let near = foreign::closest(id, known.iter().map(String::as_str));
+        let d = match (near, foreign::path(id)) {
+            (Some(near), _) => d.help(format!("did you mean `{near}`?")),
+            (None, Some(write)) => d.help(write),
+            (None, None) if foreign::module(id).is_some() => d.help(FOREIGN_MODULE),
+            (None, None) => d.help(
                 "names in a kernel are its variables, the dimension symbols of its annotations, and Python \
                  globals that hold numbers, dtypes, modules or @ts.func functions",
             ),
@@ -142,12 +153,35 @@ impl Elab<'_> {
                 return Val::from_capture(c);
             }
         }
+        if let Some(v) = self.foreign_path(a) {
+            return v;
+        }
         let base = self.expr(&a.value);
         let loc = self.loc.clone();
         self.loc = self.place(a.range);
         let out = self.member(base, a.attr.as_str());
         self.loc = loc;
         out
+    }
+
+    /// `tl.dot`, `threadIdx.x`: a path of another library whose first name nothing binds.
+    fn foreign_path(&mut self, a: &ExprAttribute) -> Option<Val> {
+        let path = crate::names::dotted_path(&Expr::Attribute(a.clone()))?;
+        let root = path.split('.').next()?;
+        let frame = self.frame();
+        let bound = frame.env.contains_key(root) || frame.source.captures.contains_key(root);
+        if bound || self.symbols.contains(root) || root == "math" {
+            return None;
+        }
+        let whose = foreign::module(root);
+        if whose.is_none() && foreign::name(root).is_none() {
+            return None;
+        }
+        let whose = whose.map(|w| format!(" is {w} and")).unwrap_or_default();
+        let help = foreign::path(&path).unwrap_or_else(|| FOREIGN_MODULE.to_string());
+        let loc = self.place(a.range);
+        let message = format!("`{path}`{whose} is not part of the kernel language");
+        Some(self.report(Diagnostic::new(Code::E_NAME, message).at(loc).help(help)))
     }
 
     fn member(&mut self, base: Val, attr: &str) -> Val {
@@ -181,13 +215,14 @@ impl Elab<'_> {
             other => {
                 let what = self.describe(&other);
                 let d = Diagnostic::new(Code::E_NAME, format!("{what} has no attribute `{attr}`"));
-                let d = match api::find(&format!("tile.{attr}")) {
-                    Some(_) => {
-                        d.help(format!("tiles have functions, not methods: ts.tile.{attr}(x)"))
+                self.report(d.help(match (api::find(&format!("tile.{attr}")), &other) {
+                    (Some(_), Val::View(_) | Val::ViewT(_)) => {
+                        format!("functions take tiles, and a slice is one: ts.tile.{attr}(x[:])")
                     }
-                    None => d,
-                };
-                self.report(d)
+                    (Some(_), _) => format!("tiles have functions, not methods: ts.tile.{attr}(x)"),
+                    (None, Val::Opaque(_)) => FOREIGN_OBJECT.to_string(),
+                    (None, _) => foreign::method(attr).unwrap_or(MEMBERS).to_string(),
+                }))
             }
         }
     }
@@ -213,8 +248,16 @@ impl Elab<'_> {
                 _ => {
                     return match api::find(&format!("math.{attr}")) {
                         Some(row) => Val::Api(row),
-                        None => self
-                            .error(Code::E_NAME, format!("`math.{attr}` is not known in a kernel")),
+                        None => {
+                            let names =
+                                api::all().iter().filter_map(|r| r.name.strip_prefix("math."));
+                            let help = match foreign::closest(attr, names) {
+                                Some(near) => format!("did you mean `math.{near}`?"),
+                                None => foreign::path(attr).unwrap_or_else(|| ALL_FUNCTIONS.into()),
+                            };
+                            let message = format!("`math.{attr}` is not known in a kernel");
+                            self.error_help(Code::E_NAME, message, help)
+                        }
                     };
                 }
             };
@@ -238,21 +281,25 @@ impl Elab<'_> {
         {
             return Val::Const(Const::DType(dtype.into()));
         }
-        let names: Vec<String> = api::all()
-            .iter()
-            .filter_map(|r| {
-                r.name
-                    .strip_prefix(&format!("{below}."))
-                    .or(Some(r.name).filter(|_| below.is_empty()))
-            })
-            .map(str::to_string)
-            .collect();
-        let d = Diagnostic::new(Code::E_NAME, format!("`ts.{path}` is not known in a kernel"));
-        let d = match closest(attr, &names) {
-            Some(near) => d.help(format!("did you mean `{near}`?")),
-            None => d,
+        self.unknown_function(below, attr, &path)
+    }
+
+    /// `ts.tile.expp`, `ts.popcount`: what is near, where else it stands, or what to write instead.
+    fn unknown_function(&mut self, below: &str, attr: &str, path: &str) -> Val {
+        let prefix = if below.is_empty() { String::new() } else { format!("{below}.") };
+        let siblings = api::all().iter().filter_map(|r| r.name.strip_prefix(prefix.as_str()));
+        let elsewhere = ["tile.", "tile.group.", ""]
+            .into_iter()
+            .find(|space| *space != prefix && api::find(&format!("{space}{attr}")).is_some());
+        let is_dtype = tessera_numerics::DType::parse(attr).is_some();
+        let help = match (elsewhere, foreign::closest(attr, siblings), foreign::path(attr)) {
+            (Some(space), ..) => format!("write `ts.{space}{attr}`"),
+            _ if is_dtype => format!("write `ts.{attr}`"),
+            (None, _, Some(write)) => write,
+            (None, Some(near), None) => format!("did you mean `ts.{prefix}{near}`?"),
+            (None, None, None) => ALL_FUNCTIONS.to_string(),
         };
-        self.report(d)
+        self.error_help(Code::E_NAME, format!("`ts.{path}` is not known in a kernel"), help)
     }
 
     /// `ctx.NAME`: tunables, bound dims, and a few facts of the launch.
@@ -280,28 +327,4 @@ pub fn dim_val(d: &tessera_ir::Dim) -> Val {
         tessera_ir::Dim::Expr(e) => Val::Dim(e.clone()),
         tessera_ir::Dim::Any => Val::Open(super::val::OpenKind::Int),
     }
-}
-
-/// The known name nearest to a misspelt one, if any is near.
-pub fn closest(name: &str, known: &[String]) -> Option<String> {
-    let distance = |a: &str, b: &str| {
-        let b: Vec<char> = b.chars().collect();
-        let mut row: Vec<usize> = (0..=b.len()).collect();
-        for (i, x) in a.chars().enumerate() {
-            let mut diagonal = row[0];
-            row[0] = i + 1;
-            for (j, y) in b.iter().enumerate() {
-                let keep = diagonal + usize::from(x != *y);
-                diagonal = row[j + 1];
-                row[j + 1] = keep.min(row[j] + 1).min(row[j + 1] + 1);
-            }
-        }
-        row[b.len()]
-    };
-    known
-        .iter()
-        .map(|k| (distance(name, k), k))
-        .filter(|(d, _)| *d * 2 <= name.chars().count())
-        .min_by_key(|(d, _)| *d)
-        .map(|(_, k)| k.clone())
 }

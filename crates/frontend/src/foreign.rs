@@ -1,0 +1,649 @@
+//! Names that people bring from Triton, CUDA, NumPy, JAX and PyTorch, and what to write here.
+//!
+//! One table answers for unknown attributes of `ts` and `ts.tile`, for functions of modules such as
+//! `tl` and `np`, for bare names such as `__syncthreads`, for methods of tiles and arrays, and for
+//! keyword arguments. A name that the language has stands in none of the tables: a test says so, and
+//! that every function which a repair names exists.
+
+/// How modules of other libraries are called in source, and whose they are.
+const MODULES: &[(&str, &str)] = &[
+    ("tl", "Triton's"),
+    ("triton", "Triton's"),
+    ("tlx", "Triton's"),
+    ("libdevice", "Triton's"),
+    ("gl", "Gluon's"),
+    ("cuda", "Numba's"),
+    ("numba", "Numba's"),
+    ("np", "NumPy's"),
+    ("numpy", "NumPy's"),
+    ("cp", "CuPy's"),
+    ("cupy", "CuPy's"),
+    ("jnp", "JAX's"),
+    ("jax", "JAX's"),
+    ("lax", "JAX's"),
+    ("pl", "Pallas's"),
+    ("pltpu", "Pallas's"),
+    ("plgpu", "Pallas's"),
+    ("torch", "PyTorch's"),
+    ("F", "PyTorch's"),
+    ("wp", "Warp's"),
+    ("ct", "cuTile's"),
+    ("T", "TileLang's"),
+];
+
+/// Names, several to a row, and what to write for them.
+const NAMES: &[(&str, &str)] = &[
+    // Compile-time values and loops.
+    (
+        "constexpr",
+        "annotate the parameter with `int`, `float`, `bool` or `str`: those are compile-time values",
+    ),
+    (
+        "static_range",
+        "write `range(n)` or `ts.tile.range(n)`: whether a loop is unrolled is the compiler's choice",
+    ),
+    (
+        "static_assert device_assert",
+        "write `assert condition, \"text\"`; `ts.require(…)` checks sizes when a kernel is called",
+    ),
+    ("static_print device_print", "write `print(…)` or `ts.tile.print(…)`"),
+    (
+        "fori_loop while_loop",
+        "write a Python loop: `for i in range(lo, hi):` or `while condition:`",
+    ),
+    (
+        "cond switch",
+        "write a Python `if` on a scalar, or `ts.tile.where(c, a, b)` for each element",
+    ),
+    (
+        "jit autotune Config heuristics",
+        "decorate the kernel with `@ts.kernel` or `@ts.kernel.autotune(space=dict(BM=[64, 128]))`",
+    ),
+    // The launch.
+    (
+        "threadIdx grid_dim threads_per_block",
+        "write `ts.tile.local_id()`, or `ts.tile.linear_id()` for the index over the whole launch",
+    ),
+    (
+        "blockIdx block_idx",
+        "write `ts.tile.program_id(0)`, or `ts.tile.linear_id()` for `blockIdx.x * blockDim.x + threadIdx.x`",
+    ),
+    ("blockDim", "write `ts.tile.group_size()`; `@ts.kernel(lanes=256)` sets it"),
+    ("gridDim gridsize", "write `ts.tile.num_programs(0)`"),
+    (
+        "warpSize warp_size laneid",
+        "write `ts.tile.lane_id()` for the lane's index in its warp; its width depends on the target",
+    ),
+    ("bid", "write `ts.tile.program_id(axis)`"),
+    ("num_blocks", "write `ts.tile.num_programs(axis)`"),
+    // Synchronisation and shared memory.
+    (
+        "__syncthreads syncthreads debug_barrier sync_threads syncwarp __syncwarp",
+        "write `ts.tile.barrier()`",
+    ),
+    ("__shared__ shared smem", "write `ts.tile.alloc_shared((n,), ts.f32)`"),
+    (
+        "local",
+        "lanes keep scalars in variables; what they share goes into `ts.tile.alloc_shared((n,), ts.f32)`",
+    ),
+    (
+        "__threadfence __threadfence_block __threadfence_system threadfence",
+        "use the order of an atomic: `ts.tile.atomic_add(x[i], v, order=\"release\")`",
+    ),
+    (
+        "__shfl_sync __shfl_up_sync __shfl_down_sync __shfl_xor_sync shfl_sync shfl_up_sync shfl_down_sync shfl_xor_sync",
+        "write `ts.tile.group.shuffle(x, lane)`, which gives the value of that lane of the group",
+    ),
+    (
+        "__ballot_sync ballot_sync __any_sync __all_sync any_sync all_sync ballot __match_any_sync match_any_sync",
+        "write `ts.tile.group.reduce(x, \"or\")` or `\"and\"`, or a sum of 0 and 1 to count lanes",
+    ),
+    ("__reduce_add_sync reduce_add_sync", "write `ts.tile.group.reduce(x, \"sum\")`"),
+    (
+        "cooperative_groups this_thread_block tiled_partition this_grid",
+        "write `ts.tile.group`, the lanes of one group",
+    ),
+    (
+        "cp_async_bulk async_copy memcpy_async make_async_copy",
+        "write `ts.tile.cp_async(buffer, x[start:start + T])`",
+    ),
+    (
+        "cp_async_wait_all wait_all",
+        "write `ts.tile.cp_wait_group(0)`; without explicit groups a read waits by itself",
+    ),
+    (
+        "wmma wgmma tcgen05 mma_sync load_matrix_sync",
+        "write `ts.tile.mma(a, b, accumulator=acc)`: the compiler chooses the instruction",
+    ),
+    // Memory.
+    ("__ldg ldg __ldcs __ldca __ldcg", "write `x[i]`: the compiler chooses the load instruction"),
+    ("__stcs __stcg __stwt", "write `x[i] = v`: the compiler chooses the store instruction"),
+    (
+        "make_block_ptr make_tensor_descriptor advance load_tensor_descriptor",
+        "slice the array: `x[m:m + BM, k:k + BK]`; a slice that leaves the array reads zeros and writes nothing there",
+    ),
+    (
+        "multiple_of max_contiguous max_constancy assume",
+        "leave it out: sizes, strides and alignment are taken from the arguments",
+    ),
+    ("pointer_type", "annotate the parameter as an array: `x: ts.Tensor[\"n\", ts.f32]`"),
+    ("atomic_xchg atomicExch exch", "write `ts.tile.atomic_exchange(x[i], v)`"),
+    ("atomicAdd", "write `ts.tile.atomic_add(x[i], v)`"),
+    ("atomicSub", "write `ts.tile.atomic_sub(x[i], v)`"),
+    ("atomicMax", "write `ts.tile.atomic_max(x[i], v)`"),
+    ("atomicMin", "write `ts.tile.atomic_min(x[i], v)`"),
+    ("atomicCAS compare_and_swap", "write `ts.tile.atomic_cas(x[i], expected, v)`"),
+    ("atomicAnd", "write `ts.tile.atomic_and(x[i], v)`"),
+    ("atomicOr", "write `ts.tile.atomic_or(x[i], v)`"),
+    ("atomicXor", "write `ts.tile.atomic_xor(x[i], v)`"),
+    ("gather take take_along_axis", "index with a tile of integers: `x[index]`"),
+    (
+        "scatter put index_add scatter_add",
+        "store at a tile of integers: `y[index] = v`, or `y[index] += v` to add",
+    ),
+    ("printf", "write `print(…)` or `ts.tile.print(…)`"),
+    ("dynamic_slice", "write `x[start:start + T]` with a compile-time `T`"),
+    ("dynamic_update_slice", "write `x[start:start + T] = v` with a compile-time `T`"),
+    // Arithmetic.
+    (
+        "matmul einsum bmm mm inner tensordot dot_general vdot dot_scaled wgmma_gemm gemm",
+        "write `ts.tile.mma(a, b, accumulator=acc)`",
+    ),
+    ("cdiv ceil_div", "write `ts.cdiv(a, b)`"),
+    ("next_power_of_2", "tile shapes need not be powers of two: use the size itself"),
+    ("fdiv div_rn true_divide divide", "write `a / b`"),
+    ("floor_divide floordiv", "write `a // b`"),
+    ("mod remainder fmod", "write `a % b`, which rounds down as in Python"),
+    ("multiply", "write `a * b`"),
+    ("subtract", "write `a - b`"),
+    ("negative", "write `-x`"),
+    ("square", "write `x * x`"),
+    ("absolute fabs fabsf", "write `ts.tile.abs(x)` or `abs(x)`"),
+    ("power", "write `ts.tile.pow(a, b)` or `a ** b`"),
+    ("logical_and bitwise_and", "write `a & b`"),
+    ("logical_or bitwise_or", "write `a | b`"),
+    ("logical_not bitwise_not invert", "write `~a`"),
+    ("logical_xor bitwise_xor", "write `a ^ b`"),
+    ("left_shift", "write `a << b`"),
+    ("right_shift", "write `a >> b`"),
+    ("fmax fmaxf", "write `ts.tile.maximum(a, b)`, which gives NaN where an operand is NaN"),
+    ("fmin fminf", "write `ts.tile.minimum(a, b)`, which gives NaN where an operand is NaN"),
+    ("clip", "write `ts.tile.clamp(x, low, high)`"),
+    ("sqrt_rn sqrtf __fsqrt_rn", "write `ts.tile.sqrt(x)`"),
+    ("rsqrtf __frsqrt_rn", "write `ts.tile.rsqrt(x)`"),
+    ("expf __expf fast_expf", "write `ts.tile.exp(x)`"),
+    ("logf __logf", "write `ts.tile.log(x)`"),
+    ("sinf __sinf", "write `ts.tile.sin(x)`"),
+    ("cosf __cosf", "write `ts.tile.cos(x)`"),
+    ("tanhf fast_tanh", "write `ts.tile.tanh(x)`"),
+    ("powf __powf", "write `ts.tile.pow(a, b)`"),
+    ("fmaf __fmaf_rn", "write `ts.tile.fma(a, b, c)`"),
+    ("arctan", "write `ts.tile.atan(x)`"),
+    ("arctan2", "write `ts.tile.atan2(y, x)`"),
+    ("arcsin", "write `ts.tile.asin(x)`"),
+    ("arccos", "write `ts.tile.acos(x)`"),
+    ("log10", "write `ts.tile.log2(x) * 0.30102999566398120`"),
+    ("erfc", "write `1.0 - ts.tile.erf(x)`"),
+    ("relu", "write `ts.tile.maximum(x, 0.0)`"),
+    ("silu swish", "write `x * ts.tile.sigmoid(x)`"),
+    ("gelu", "write `0.5 * x * (1.0 + ts.tile.erf(x * 0.7071067811865476))`"),
+    ("softplus", "write `ts.tile.log1p(ts.tile.exp(x))`"),
+    (
+        "softmax",
+        "subtract `ts.tile.max(x, axis=1)[:, None]`, take `ts.tile.exp`, divide by its `ts.tile.sum`; over blocks use ts.tile.softmax_online",
+    ),
+    (
+        "log_softmax logsumexp",
+        "write `m + ts.tile.log(ts.tile.sum(ts.tile.exp(x - m)))` with `m = ts.tile.max(x)`",
+    ),
+    (
+        "layer_norm rms_norm batch_norm",
+        "write it with `ts.tile.mean` and `ts.tile.rsqrt`; whole arrays have ts.op.layernorm and ts.op.rmsnorm",
+    ),
+    (
+        "abs_ maximum_ minimum_",
+        "leave out the underscore: tiles are values and are not changed in place",
+    ),
+    (
+        "popc popcount __popc popcll __popcll bitwise_count population_count",
+        "count by halves with shifts and masks; there is no instruction for it in the language yet",
+    ),
+    (
+        "clz __clz ffs __ffs ctz brev __brev",
+        "shift and compare; there is no instruction for it in the language yet",
+    ),
+    (
+        "umulhi __umulhi mulhi __mulhi",
+        "cast the operands to ts.i64, multiply and shift right by 32",
+    ),
+    (
+        "__float_as_int __int_as_float float_as_int int_as_float view bitcast_convert_type __float_as_uint __uint_as_float",
+        "write `ts.tile.bitcast(x, ts.i32)`",
+    ),
+    (
+        "__float2half __half2float __float2bfloat16 __float2int_rz __int2float_rn",
+        "write `ts.tile.cast(x, dtype)`",
+    ),
+    // Shapes.
+    ("zeros_like", "write `ts.tile.fill(x, 0.0)`"),
+    ("ones_like", "write `ts.tile.fill(x, 1.0)`"),
+    ("full_like", "write `ts.tile.fill(x, value)`"),
+    ("empty", "write `ts.tile.zeros(shape, dtype)`: tiles are always initialised"),
+    (
+        "array asarray tensor",
+        "tiles come of slices, `ts.tile.full`, `ts.tile.zeros` and `ts.tile.arange`",
+    ),
+    ("linspace", "write `start + step * ts.tile.arange(n)`"),
+    (
+        "iota broadcasted_iota program_ids",
+        "write `ts.tile.arange(n)`, with `[:, None]` or `[None, :]` for two axes",
+    ),
+    ("broadcast_to expand broadcast_in_dim", "write `ts.tile.broadcast(x, shape)`"),
+    (
+        "trans permute swapaxes moveaxis permute_dims matrix_transpose",
+        "write `ts.tile.transpose(x)` or `x.T`, which reverse the axes",
+    ),
+    ("unsqueeze newaxis", "write `x[:, None]` or `ts.tile.expand_dims(x, axis)`"),
+    ("squeeze", "write `ts.tile.reshape(x, shape)`"),
+    ("flatten ravel", "write `ts.tile.reshape(x, (n,))`"),
+    (
+        "cat concat concatenate stack hstack vstack join interleave",
+        "store the parts into slices of a shared buffer or of the result, one after another",
+    ),
+    (
+        "split hsplit vsplit",
+        "slice the array where it is loaded: `x[m:m + 16]` and `x[m + 16:m + 32]`",
+    ),
+    ("flip roll", "read the array at the positions that you want: `x[n - 1 - ts.tile.arange(16)]`"),
+    (
+        "tile repeat",
+        "index with a tile: `x[ts.tile.arange(n) % 16]`, or broadcast with `x[:, None]`",
+    ),
+    (
+        "pad",
+        "slices that leave their array read zeros; `ts.tile.load(x, index, other=v)` reads another value",
+    ),
+    ("tril", "write `ts.tile.causal_mask(x, 0, 0, value=0.0)`"),
+    (
+        "triu",
+        "compare positions: `ts.tile.where(ts.tile.arange(16)[:, None] <= ts.tile.arange(16)[None, :], x, 0.0)`",
+    ),
+    (
+        "meshgrid ogrid indices",
+        "write `ts.tile.arange(16)[:, None]` and `ts.tile.arange(16)[None, :]`",
+    ),
+    // Reductions and random numbers.
+    ("amax nanmax", "write `ts.tile.max(x, axis=…)`"),
+    ("amin nanmin", "write `ts.tile.min(x, axis=…)`"),
+    ("std var", "write `ts.tile.mean((x - m) * (x - m))` with `m = ts.tile.mean(x)`"),
+    ("norm", "write `ts.tile.sqrt(ts.tile.sum(x * x))`"),
+    (
+        "nonzero argwhere count_nonzero",
+        "reduce or scan the condition: `ts.tile.cumsum(ts.tile.cast(c, ts.i32))` numbers the elements that hold",
+    ),
+    ("xor_sum", "write `ts.tile.reduce(x, \"xor\")`"),
+    (
+        "associative_scan",
+        "write `ts.tile.scan(x, \"sum\", axis=0)`, `ts.tile.cumsum` or `ts.tile.cumprod`; other operators are not there yet",
+    ),
+    (
+        "sort argsort topk",
+        "not there yet: sort on the host, or write the network with `ts.tile.minimum` and `ts.tile.maximum`",
+    ),
+    (
+        "histogram bincount unique",
+        "add at a tile of positions: `h[index] += 1` with `h: ts.Region[ts.reduce_sum, ts.Tensor[\"m\", ts.i32]]`",
+    ),
+    (
+        "rand randn uniform normal random randint rand4x randint4x philox_impl",
+        "write `ts.tile.philox(seed, counter)`, which gives a random uint32 for each counter",
+    ),
+    // Scheduling that kernels do not say.
+    (
+        "num_warps num_stages num_ctas",
+        "name it in `@ts.kernel.autotune(space=dict(num_warps=[4, 8]))` or pin it with `@ts.kernel.schedule(warps=8, stages=3)`",
+    ),
+    (
+        "inline_asm_elementwise inline_ptx asm",
+        "write it with functions of ts.tile: text of a target cannot stand in a kernel",
+    ),
+    ("pallas_call BlockSpec", "decorate a function with `@ts.kernel` and slice its parameters"),
+    ("launch_bounds __launch_bounds__", "write `@ts.kernel(lanes=256)`"),
+    ("stop_gradient detach", "derivatives are taken outside of kernels: see ts.custom_vjp"),
+    ("block_until_ready synchronize", "call it outside of the kernel"),
+];
+
+/// Names that the language has too, where a module of another library means something else by them.
+const ELSEWHERE: &[(&str, &str)] = &[
+    (
+        "load",
+        "slice the array, `x[m:m + 16]`, or write `ts.tile.load(x, index, mask=…, other=…)`: arrays take the place of pointers",
+    ),
+    (
+        "store",
+        "assign to a slice, `y[m:m + 16] = v`, or write `ts.tile.store(y, index, v, mask=…)`: arrays take the place of pointers",
+    ),
+    ("dot", "write `ts.tile.mma(a, b, accumulator=acc)`"),
+    ("range", "write `range(n)` or `ts.tile.range(lo, hi, step)`"),
+    ("sum", "write `ts.tile.sum(x, axis=…)`"),
+    ("max", "write `ts.tile.max(x, axis=…)`, or `ts.tile.maximum(a, b)` for each element"),
+    ("min", "write `ts.tile.min(x, axis=…)`, or `ts.tile.minimum(a, b)` for each element"),
+    ("grid", "write `ts.tile.linear_id()`; `ts.tile.grid(…)` sets the extents of the launch"),
+];
+
+/// Attributes and methods of tiles and arrays.
+const METHODS: &[(&str, &str)] = &[
+    ("astype to type type_as half bfloat16 convert_element_type", "write `ts.tile.cast(x, dtype)`"),
+    ("float double", "write `ts.tile.cast(x, ts.f32)`"),
+    ("int long", "write `ts.tile.cast(x, ts.i64)`"),
+    ("ndim rank dim", "write `len(x.shape)`"),
+    ("size numel nbytes", "multiply the entries of `x.shape`"),
+    (
+        "item tolist",
+        "index it: `x[0]`; tiles become scalars by a reduction such as `ts.tile.sum(x)`",
+    ),
+    ("copy clone contiguous", "leave it out: tiles are values, and arrays may have any strides"),
+    ("at", "write `y[i] = v` or `y[i] += v`; `ts.tile.atomic_add(y[i], v)` where groups meet"),
+    ("set add", "write `y[i] = v` or `y[i] += v`"),
+    ("view bitcast", "write `ts.tile.bitcast(x, dtype)`"),
+    ("mT transpose t swapaxes permute", "write `x.T` or `ts.tile.transpose(x)`"),
+    ("strides stride data_ptr ctypes", "index the array: strides and addresses are the compiler's"),
+    (
+        "device cuda cpu",
+        "a kernel runs where its arrays are; `ts.runtime.select_backend(name)` says otherwise",
+    ),
+    ("fill fill_", "write `x[:] = value`, or `ts.tile.fill(x, value)` for a tile"),
+    ("dot matmul __matmul__ mm", "write `ts.tile.mma(a, b)`"),
+    ("flatten ravel squeeze unsqueeze", "write `ts.tile.reshape(x, shape)`"),
+    ("masked_fill", "write `ts.tile.where(c, value, x)`"),
+    ("real imag conj", "there are no complex numbers: give both parts as arrays of their own"),
+    ("backward grad requires_grad", "derivatives are taken outside of kernels: see ts.grad"),
+    ("handle", "there are no pointers: index the array"),
+];
+
+/// Keyword arguments: of which functions (a prefix, empty for all), the names, and what to write.
+const KEYWORDS: &[(&str, &str, &str)] = &[
+    ("", "keepdims keep_dims keepdim", "index the result: `[:, None]` puts the axis back"),
+    ("", "dim axes", "write `axis=`"),
+    ("tile.reshape", "newshape new_shape", "write `shape=`"),
+    ("tile.full", "fill_value", "write `value=`"),
+    (
+        "tile.load",
+        "cache_modifier eviction_policy volatile is_volatile evict cache",
+        "leave it out: the compiler chooses how lines are cached",
+    ),
+    (
+        "tile.store",
+        "cache_modifier eviction_policy evict cache",
+        "leave it out: the compiler chooses how lines are cached",
+    ),
+    (
+        "tile.load",
+        "boundary_check padding_option",
+        "leave it out: a slice that leaves its array reads zeros there; `other=` says what else",
+    ),
+    (
+        "tile.store",
+        "boundary_check",
+        "leave it out: a slice that leaves its array writes nothing there",
+    ),
+    (
+        "tile.atomic",
+        "sem",
+        "write `order=`: \"relaxed\", \"acquire\", \"release\", \"acq_rel\" or \"seq_cst\"",
+    ),
+    (
+        "tile.atomic",
+        "mask",
+        "put the atomic under `if`, or give an index of -1 where nothing is to happen",
+    ),
+    (
+        "tile.atomic",
+        "val value",
+        "write `v=`, or give it by place: `ts.tile.atomic_add(x[i], value)`",
+    ),
+    ("tile.mma", "acc c out", "write `accumulator=`"),
+    ("tile.dot", "acc c out", "write `accumulator=`"),
+    (
+        "tile.mma",
+        "allow_tf32 input_precision max_num_imprecise_acc",
+        "write `precision=\"tf32\"`; without it f32 operands keep all bits",
+    ),
+    (
+        "tile.dot",
+        "allow_tf32 input_precision max_num_imprecise_acc",
+        "write `precision=\"tf32\"`; without it f32 operands keep all bits",
+    ),
+    (
+        "tile.mma",
+        "out_dtype dtype preferred_element_type",
+        "write `accumulator=ts.f32`, and `ts.tile.cast` the result",
+    ),
+    (
+        "tile.dot",
+        "out_dtype dtype preferred_element_type",
+        "write `accumulator=ts.f32`, and `ts.tile.cast` the result",
+    ),
+    ("tile.mma", "trans_a transA", "write `transpose_a=True`"),
+    ("tile.mma", "trans_b transB", "write `transpose_b=True`"),
+    (
+        "tile.range",
+        "num_stages loop_unroll_factor unroll warp_specialize flatten disallow_acc_multi_buffer",
+        "leave it out, or pin it for the kernel: `@ts.kernel.schedule(stages=3)`",
+    ),
+    ("tile.cast", "fp_downcast_rounding rounding", "casts round to nearest even"),
+    ("tile.cast", "bitcast", "write `ts.tile.bitcast(x, dtype)`"),
+    (
+        "tile.cum",
+        "reverse dtype",
+        "the scan goes up: subtract it from the sum for the other direction",
+    ),
+    (
+        "tile.scan",
+        "reverse combine_fn",
+        "the scan goes up, with an operator by name: \"sum\", \"max\", \"min\" or \"prod\"",
+    ),
+    (
+        "tile.reduce",
+        "combine_fn",
+        "name the operator: \"sum\", \"max\", \"min\", \"prod\", \"and\", \"or\" or \"xor\"",
+    ),
+    (
+        "tile.max",
+        "return_indices propagate_nan initial where",
+        "write `ts.tile.argmax(x, axis=…)` for the index; NaN always propagates",
+    ),
+    (
+        "tile.min",
+        "return_indices propagate_nan initial where",
+        "write `ts.tile.argmin(x, axis=…)` for the index; NaN always propagates",
+    ),
+    ("tile.maximum", "propagate_nan", "leave it out: NaN propagates"),
+    ("tile.minimum", "propagate_nan", "leave it out: NaN propagates"),
+    (
+        "tile.arg",
+        "tie_break_left return_indices",
+        "leave it out: of equal elements the first is taken",
+    ),
+    ("tile", "dtype", "cast the result: `ts.tile.cast(x, dtype)`"),
+    (
+        "tile",
+        "out where initial",
+        "leave it out: the result is a value; choose elements with `ts.tile.where(c, x, 0.0)`",
+    ),
+    ("tile.alloc_shared", "size n", "write `shape=`"),
+];
+
+fn find(table: &[(&'static str, &'static str)], name: &str) -> Option<&'static str> {
+    table.iter().find(|(names, _)| names.split(' ').any(|n| n == name)).map(|(_, write)| *write)
+}
+
+/// Whose module a name usually stands for: `tl` is Triton's.
+pub fn module(name: &str) -> Option<&'static str> {
+    MODULES.iter().find(|(n, _)| *n == name).map(|(_, whose)| *whose)
+}
+
+/// What to write for a name that the language does not have.
+pub fn name(name: &str) -> Option<&'static str> {
+    find(NAMES, name)
+}
+
+/// What to write for a dotted path of another library: `np.dot`, `tl.math.exp`, `cuda.threadIdx.x`.
+/// The last part decides; where it says nothing, as in `threadIdx.x`, the one before it does.
+pub fn path(path: &str) -> Option<String> {
+    for (place, part) in path.split('.').rev().enumerate() {
+        if let Some(write) = find(ELSEWHERE, part).or_else(|| name(part)) {
+            return Some(write.to_string());
+        }
+        if place == 0 {
+            if let Some(row) = crate::api::find(&format!("tile.{part}")) {
+                return Some(format!("write `ts.{}{}`", row.name, row.signature));
+            }
+            if tessera_numerics::DType::parse(part).is_some() {
+                return Some(format!("write `ts.{part}`"));
+            }
+        }
+    }
+    None
+}
+
+/// What to write for an attribute or method of a tile or an array.
+pub fn method(attr: &str) -> Option<&'static str> {
+    find(METHODS, attr).or_else(|| name(attr))
+}
+
+/// What to write for a keyword argument of a function, by the function's name below `tessera.`.
+pub fn keyword(function: &str, keyword: &str) -> Option<&'static str> {
+    let fits = |names: &str| names.split(' ').any(|n| n == keyword);
+    KEYWORDS
+        .iter()
+        .filter(|(of, names, _)| function.starts_with(of) && fits(names))
+        .max_by_key(|(of, ..)| of.len())
+        .map(|(.., write)| *write)
+}
+
+/// The known name nearest to a misspelt one, if any is near. A transposition counts as one slip.
+pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let most = match name.chars().count() {
+        // Short names are near to everything.
+        0..=2 => 0,
+        n => n.div_ceil(3),
+    };
+    known
+        .into_iter()
+        .filter(|k| *k != name)
+        .map(|k| (distance(name, k), k))
+        .filter(|(d, _)| *d <= most)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, k)| k)
+}
+
+/// How many letters must be put in, taken out, replaced or swapped with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) =
+        (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = match (i, j) {
+                (0, n) | (n, 0) => n,
+                _ => {
+                    let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                    let best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                    let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                    if swapped { best.min(rows[i - 2][j - 2] + 1) } else { best }
+                }
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repairs() -> impl Iterator<Item = (String, &'static str)> {
+        let names = NAMES.iter().chain(ELSEWHERE).chain(METHODS).map(|(n, w)| (n.to_string(), *w));
+        names.chain(KEYWORDS.iter().map(|(of, n, w)| (format!("{of} {n}"), *w)))
+    }
+
+    #[test]
+    fn every_function_that_a_repair_names_exists() {
+        for (names, write) in repairs() {
+            for piece in write.split("ts.").skip(1) {
+                let path: String = piece
+                    .chars()
+                    .take_while(|c| c.is_alphanumeric() || "_.".contains(*c))
+                    .collect();
+                let path = path.trim_end_matches('.');
+                if let Some(function) = path.strip_prefix("tile.") {
+                    let row = crate::api::find(&format!("tile.{function}"));
+                    let is_there =
+                        row.is_some_and(|r| !matches!(r.handler, crate::api::Handler::Reserved(_)));
+                    assert!(
+                        is_there || function == "group",
+                        "`{names}`: `ts.{path}` is no function"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_language_has_is_not_foreign() {
+        for (names, _) in NAMES {
+            for name in names.split(' ') {
+                assert!(
+                    crate::api::find(&format!("tile.{name}")).is_none(),
+                    "`{name}` is a function of ts.tile"
+                );
+            }
+        }
+        for (names, _) in ELSEWHERE {
+            for name in names.split(' ') {
+                assert!(
+                    crate::api::find(&format!("tile.{name}")).is_some(),
+                    "`{name}` belongs to NAMES"
+                );
+            }
+        }
+        for (of, names, _) in KEYWORDS.iter().filter(|(of, ..)| of.contains('.')) {
+            for row in crate::api::all().iter().filter(|r| r.name.starts_with(of)) {
+                for name in names.split(' ') {
+                    let has = row.parameters().iter().any(|p| p.name == name);
+                    assert!(!has, "`{}` has a parameter `{name}`", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_name_stands_twice() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (names, _) in NAMES {
+            for name in names.split(' ') {
+                assert!(seen.insert(name), "`{name}` stands twice");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_are_answered_by_their_last_telling_part() {
+        assert!(path("np.dot").is_some_and(|w| w.contains("ts.tile.mma")));
+        assert!(path("cuda.threadIdx.x").is_some_and(|w| w.contains("local_id")));
+        assert!(path("tl.math.exp").is_some_and(|w| w == "write `ts.tile.exp(x)`"));
+        assert!(path("np.float32").is_some_and(|w| w == "write `ts.float32`"));
+        assert_eq!(path("np.quux"), None);
+    }
+
+    #[test]
+    fn typos_are_near_and_other_words_are_not() {
+        assert_eq!(closest("vlaue", ["value", "v"]), Some("value"));
+        assert_eq!(closest("expp", ["exp", "exp2", "expm1"]), Some("exp"));
+        assert_eq!(closest("axsi", ["x", "axis"]), Some("axis"));
+        assert_eq!(closest("j", ["x", "i"]), None);
+        assert_eq!(closest("m", ["M", "x"]), Some("M"));
+        assert_eq!(closest("program", ["transpose"]), None);
+    }
+}
