@@ -21,8 +21,10 @@ from . import _core
 from ._again import again
 
 __all__ = [
-    "argmax", "argmin", "bias_activation", "block_mask", "cross_entropy", "cross_entropy_backward", "elementwise", "flash_attention", "gelu",
-    "gelu_safe", "gemm", "grouped_gemm", "layernorm", "layernorm_backward", "layernorm_safe", "log_softmax", "log_softmax_backward", "logsumexp_safe", "max",
+    "argmax", "argmin", "bias_activation", "block_mask", "cross_entropy", "cross_entropy_backward", "elementwise", "flash_attention",
+    "gelu",
+    "gelu_safe", "gemm", "grouped_gemm", "layernorm", "layernorm_backward", "layernorm_safe", "log_softmax", "log_softmax_backward", "logsumexp_safe",
+    "max",
     "matmul", "mean", "min", "prod", "rmsnorm", "rmsnorm_backward", "rmsnorm_safe", "saxpy", "softmax", "softmax_backward",
     "softmax_safe", "sum", "transpose",
 ]  # fmt: skip
@@ -151,9 +153,10 @@ def flash_attention(
     ``1 / sqrt(D)``.
 
     ``causal``: a query sees the keys up to its own place, counted from the ends of both (``"top_left"``: from the begins).
-    ``window`` is ``(left, right)``: how many keys to each side it sees; an int w means the last w keys when causal, else those
-    less than w away. ``score_mod(score, b, h, q, k)`` is a ``@ts.func`` on tiles of scores and of absolute positions, and
-    ``mask_mod(b, h, q, k)`` one that says which keys are seen; ``ts.bind(f, bias=array)`` hands them arrays. A mask visits all
+    ``window`` is ``(left, right)``: how many keys to each side it sees, ``-1`` or ``None`` where there is no bound; an int w means
+    the last w keys when causal, else those less than w away. ``score_mod(score, b, h, q, k)`` is a ``@ts.func`` on tiles of scores
+    and of absolute positions, and ``mask_mod(b, h, q, k)`` one that says which keys are seen; ``ts.bind(f, bias=array)`` hands
+    them arrays. A mask visits all
     blocks of keys that the other options leave; what `block_mask` makes of one visits only those in which something is seen.
 
     Inside of ``ts.jit`` it and its gradient are kernels too, where those can be and are better than the composition of products

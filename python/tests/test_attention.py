@@ -27,6 +27,7 @@ def reference(q, k, v, causal=False, scale=None, window=None, score=None, mask=N
         seen &= j <= at
     if window is not None:
         left, right = window if isinstance(window, tuple) else (window - 1, None if causal else window - 1)
+        left, right = (None if side == -1 else side for side in (left, right))
         seen = seen if left is None else seen & (j >= at - left)
         seen = seen if right is None else seen & (j <= at + right)
     if mask is not None:
@@ -192,6 +193,7 @@ X = np.zeros((1, 2, 8, 16), np.float32)
         (lambda: ts.op.flash_attention(X, X, X, causal="left"), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, window=-1), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, window=(1, 2, 3)), "E_ARGUMENT"),
+        (lambda: ts.op.flash_attention(X, X, X, window=(5, -2)), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, layout="sbhd"), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, score_mod=lambda s, b, h, q, k: s), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, score_mod=wrong_shape), "E_SHAPE_MISMATCH"),
@@ -273,6 +275,10 @@ def test_numbers_of_numpy_are_numbers():
         ({"window": (np.int32(3), 2)}, {"window": (3, 2)}),
         ({"window": 2**70}, {}),
         ({"window": (2**63 - 1, 4)}, {"window": (None, 4)}),
+        ({"window": (5, -1)}, {"window": (5, None)}),
+        ({"window": (-1, 3)}, {"window": (None, 3)}),
+        ({"window": (np.int64(-1), -1)}, {}),
+        ({"causal": True, "window": (5, -1)}, {"causal": True, "window": (5, 0)}),
         ({"causal": np.True_}, {"causal": True}),
         ({"tile": (np.int64(32), 32)}, {"tile": (32, 32)}),
     ):

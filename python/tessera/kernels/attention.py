@@ -274,11 +274,12 @@ def sight(causal: Any, window: Any, Sq: int, Sk: int) -> Sight:
     right: int | None = 0 if causal else None
     if window is not None:
         pair = isinstance(window, (tuple, list)) and len(window) == 2
-        given = list(window) if pair else [window, window]
+        # A side of -1 is unbounded, as in FlashAttention.
+        given = [None if checks.whole(side) == -1 else side for side in window] if pair else [window, window]
         sides = [None if side is None else checks.whole(side) for side in given]
         wrong = any(found is None or found < 0 for side, found in zip(given, sides) if side is not None)
         if wrong or (not pair and not sides[0]):
-            help = "an int w are the last w keys, or those less than w away; a pair is (left, right)"
+            help = "an int w are the last w keys, or those less than w away; a pair is (left, right), -1 or None for no bound"
             raise _core.error("E_ARGUMENT", f"`window`: expected a positive int or a pair of ints, got {checks.said(window)}", help)
         # Beyond all queries and keys there is nothing to see.
         left, reach = (None if side is None else min(side - (not pair), Sq + Sk) for side in sides)
@@ -321,7 +322,11 @@ class BlockMask:
         B, H, Sq, Sk, _, _ = given.extents
         if causal is not False or window is not None or tile is not None:
             help = "`ts.op.block_mask` takes them, and attention takes them from it"
-            raise _core.error("E_ARGUMENT", "expected a block mask without `causal`, `window` and `tile` beside it, got one of them", help)
+            raise _core.error(
+                "E_ARGUMENT",
+                "expected a block mask without `causal`, `window` and `tile` beside it, got one of them",
+                help,
+            )
         heads = [(made, n) for made, n in zip(self.runs.shape, (B, H)) if made not in (1, n)]
         if self.lengths != (Sq, Sk) or heads:
             got = f"{Sq} queries and {Sk} keys of {B}x{H} heads"
