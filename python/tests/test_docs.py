@@ -14,11 +14,18 @@ DEBUGGING = ROOT / "docs" / "debugging.md"
 TUNING = ROOT / "docs" / "tuning.md"
 SCHEDULES = ROOT / "docs" / "schedules.md"
 FUNCTIONS = ROOT / "docs" / "functions.md"
+TRITON = ROOT / "docs" / "coming-from-triton.md"
+CUDA = ROOT / "docs" / "coming-from-cuda.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("block", [*python_blocks(LANGUAGE), *python_blocks(DEBUGGING), *python_blocks(TUNING)], ids=lambda b: b.id)
+#: Pages whose blocks run each by itself.
+BLOCKS = [b for page in (LANGUAGE, DEBUGGING, TUNING, TRITON, CUDA) for b in python_blocks(page)]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.id)
 def test_block(block: Block) -> None:
     check_text(block, run(block))
 
@@ -40,6 +47,43 @@ def test_every_rule_of_the_language_has_an_example_and_a_refusal() -> None:
         bodies = re.findall(r"^```python\n(.*?)^```", section, re.M | re.S)
         refused = [b for b in bodies if "# refused:" in b]
         assert refused and len(refused) < len(bodies), f"the rule {title!r} lacks an example or a refusal"
+
+
+@pytest.mark.parametrize(("page", "theirs"), [(TRITON, "py"), (CUDA, "cuda")], ids=["triton", "cuda"])
+def test_six_kernels_stand_beside_their_originals(page, theirs) -> None:
+    kernels = page.read_text(encoding="utf-8").partition("## Six kernels")[2]
+    sections = re.split(r"^### ", kernels, flags=re.M)[1:]
+    assert len(sections) >= 6
+    for section in sections:
+        title = section.partition("\n")[0]
+        assert re.findall(r"^```(\w+)$", section, re.M)[:2] == [theirs, "python"], f"{title!r}: the original, then ours"
+
+
+@pytest.mark.parametrize("page", [TRITON, CUDA], ids=["triton", "cuda"])
+def test_tables_of_names_are_what_the_compiler_says(page) -> None:
+    """Functions on the right exist; names on the left have a repair that an error tells."""
+    rows = [line.split("|")[1:4] for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert len(rows) > 25
+    for theirs, ours, more in rows:
+        for path in re.findall(r"ts\.((?:\w+\.)*\w+)", ours + more):
+            found = ts
+            for part in path.split("."):
+                found = getattr(found, part)
+        for name in re.findall(r"`(tl\.[\w.]+|__\w+|atomic[A-Z]\w+|threadIdx|blockIdx|blockDim|gridDim|printf|\w+f)\b", theirs):
+            known = name in UNANSWERED or ts._core.instead_of(name) is not None
+            assert known, f"{page.name}: an error for `{name}` would not say what to write"
+
+
+#: Names of the tables that cannot stand in a Python kernel, so that no error can be about them.
+UNANSWERED = {"__global__", "__device__", "__restrict__"}
+
+
+def test_retired_words_have_their_successors_in_the_glossary() -> None:
+    text = GLOSSARY.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", text.partition("## Retired words")[2], re.M)[2:]
+    assert len(rows) > 25 and all(old and new for old, new in rows)
+    defined = re.findall(r"^\*\*(.+?)\.\*\*", text, re.M)
+    assert len(defined) == len(set(defined)) and len(defined) > 50, "each term is defined once"
 
 
 def test_readme_blocks_run_in_order() -> None:
