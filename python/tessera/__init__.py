@@ -178,8 +178,4 @@ __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("bo
 def __getattr__(name: str):
     if name.startswith("_"):
         raise AttributeError(name)
-    import difflib
-
-    near = difflib.get_close_matches(name, __all__, n=3)
-    hint = f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
-    raise AttributeError(f"module 'tessera' has no attribute '{name}'{hint}")
+    raise AttributeError(f"module 'tessera' has no attribute '{name}'{_api.hint(name, __all__)}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _core
 from ._dtypes import DType, dtype
+from ._place import here
 
 #: A word like this in the last place is meant as a dtype, even if it names none.
 _LIKE_A_DTYPE = re.compile(r"(?:fp|bf|tf|float|bfloat|int|uint|mxfp|nvfp)\d\w*|[fiu](?:4|8|16|32|64|128)|[^@]*@.*")
@@ -64,7 +65,8 @@ def _dim(item: object) -> str:
         return "?"
     if isinstance(item, int) and not isinstance(item, bool):
         if item < 0:
-            raise _core.error("E_SHAPE_MISMATCH", f"expected a dimension of at least 0, got {item}")
+            help = 'write a name, such as "M", where the size varies'
+            raise _core.error("E_SHAPE_MISMATCH", f"expected a dimension of at least 0, got {item}", help, place=here())
         return str(item)
     if isinstance(item, str):
         text = item.strip()
@@ -74,7 +76,8 @@ def _dim(item: object) -> str:
     raise _core.error(
         "E_TYPE",
         f"expected a dimension, got {item!r}",
-        'a dimension is a name such as "M", an integer, "?", or a product such as "B*H"',
+        'a dimension is a name such as "M", an integer, "?", or a product such as "B*H"; a dtype comes last',
+        place=here(),
     )
 
 
@@ -111,7 +114,7 @@ class Out:
         tensor = _tensor(items, out=True)
         if tensor.dtype is None or not tensor.dims or "?" in tensor.dims:
             raise _core.error(
-                "E_TYPE", "expected `Out[...]` to give every dimension and the dtype", 'write `Out["M", "N", ts.f32]`'
+                "E_TYPE", "expected `Out[...]` to give every dimension and the dtype", 'write `Out["M", "N", ts.f32]`', place=here()
             )
         return TensorType(tensor.dims, tensor.dtype, write, True)
 
@@ -123,7 +126,10 @@ class Region:
         mode, *rest = items if isinstance(items, tuple) else (items,)
         privilege = mode if isinstance(mode, Privilege) else _PRIVILEGES.get(mode) if isinstance(mode, str) else None
         if privilege is None:
-            raise ValueError(f"expected a privilege (one of {', '.join(_PRIVILEGES)}), got {mode!r}")
+            near = _core.closest(mode, list(_PRIVILEGES)) if isinstance(mode, str) else None
+            help = f"did you mean `ts.{near}`?" if near else 'write `ts.Region[ts.read, ts.Tensor["n", ts.f32]]`'
+            said = f"expected a privilege (one of {', '.join(_PRIVILEGES)}), got {mode!r}"
+            raise _core.error("E_ARGUMENT", said, help, place=here())
         if not rest:
             return TensorType(privilege=privilege)
         if len(rest) == 1 and isinstance(rest[0], TensorType):

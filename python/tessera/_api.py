@@ -104,8 +104,15 @@ for _name in FUNCTIONS:
 
 def unknown(namespace: str, name: str) -> NoReturn:
     """``ts.tile.foo``: an AttributeError that names what is near."""
+    raise AttributeError(f"`tessera.{namespace}` has no function `{name}`{hint(name, list(members(namespace)))}")
+
+
+def hint(name: str, known: list[str]) -> str:
+    """What an unknown name may stand for: one of another library's, or a misspelt one of ours."""
     import difflib
 
-    near = difflib.get_close_matches(name, members(namespace), n=3)
-    hint = f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
-    raise AttributeError(f"`tessera.{namespace}` has no function `{name}`{hint}")
+    instead = _core.instead_of(name)
+    if instead is not None:
+        return f"; {instead}"
+    near = difflib.get_close_matches(name, known, n=3)
+    return f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""

@@ -91,12 +91,17 @@ def _into(found: dict, like: Any, path: str) -> Any:
     out = []
     for name, leaf in zip(names, leaves, strict=True):
         if name not in found:
-            raise fail("E_NAME", f"expected an array `{name}` in {path}, got {', '.join(sorted(found)[:8])}")
+            raise fail(
+                "E_NAME",
+                f"expected an array `{name}` in {path}, got {', '.join(sorted(found)[:8])}",
+                "load into a tree of the names that were saved",
+            )
         wanted, got = to_numpy(leaf), found[name]
         if wanted.shape != got.shape or wanted.dtype != got.dtype:
             raise fail(
                 "E_SHAPE_MISMATCH",
                 f"expected `{name}` in {path} to be {wanted.dtype} of shape {list(wanted.shape)}, got {got.dtype} of shape {list(got.shape)}",
+                "load into arrays of the shapes and dtypes that were saved",
             )
         out.append(got)
     return _tree.unflatten(form, out)

@@ -44,7 +44,11 @@ def _flat_result(tree: Any, form: Any, types: list, what: str) -> list[Tracer]:
     """Leaves of a carried value, in the types they began with."""
     leaves, got = _tree.flatten(tree)
     if form is not None and got != form:
-        raise fail("E_ARGUMENT", f"{what}: expected a value of the form {form}, got {got}")
+        raise fail(
+            "E_ARGUMENT",
+            f"{what}: expected a value of the form {form}, got {got}",
+            "return a tree of the same containers, keys and lengths as the initial value",
+        )
     out = []
     for leaf, (shape, dtype, _), path in zip(leaves, types, _tree.paths(tree), strict=True):
         have = aval(leaf)
@@ -52,6 +56,7 @@ def _flat_result(tree: Any, form: Any, types: list, what: str) -> list[Tracer]:
             raise fail(
                 "E_SHAPE_MISMATCH",
                 f"{what}: expected value{path} to stay {dtype} of shape {list(shape)}, got {have[1]} of shape {list(have[0])}",
+                "cast or reshape what the body returns: a carried value keeps its dtype and shape",
             )
         out.append(p.cast(leaf, dtype))
     return out
@@ -119,7 +124,11 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
         x = _tree.unflatten(steps_form, inner[1 + len(start) :])
         got = f(carry, x)
         if not isinstance(got, tuple) or len(got) != 2:
-            raise fail("E_ARGUMENT", f"scan: expected the function to give (carry, y), got {type(got).__name__}")
+            raise fail(
+                "E_ARGUMENT",
+                f"scan: expected the function to give (carry, y), got {type(got).__name__}",
+                "end the function with `return carry, y`",
+            )
         out = _flat_result(got[0], form, types, "scan")
         ys, ys_form = _tree.flatten(got[1])
         yields = _values(frame, [*out, *ys])

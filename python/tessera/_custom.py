@@ -34,7 +34,11 @@ class custom_vjp:
 
     def __call__(self, *args: Any) -> Any:
         if self._fwd is None or self._bwd is None:
-            raise fail("E_ARGUMENT", f"expected `{_name(self._fn)}.defvjp(fwd, bwd)` before it is called")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected `{_name(self._fn)}.defvjp(fwd, bwd)` before it is called",
+                "define both rules first: `f.defvjp(fwd, bwd)`",
+            )
         if current() is None:
             return _outside(self.__call__, args, {}, _name(self._fn))
         if self._in_rule:
@@ -199,7 +203,11 @@ class custom_jvp:
 
     def __call__(self, *args: Any) -> Any:
         if self._rule is None:
-            raise fail("E_ARGUMENT", f"expected `{_name(self._fn)}.defjvp(rule)` before it is called")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected `{_name(self._fn)}.defjvp(rule)` before it is called",
+                "define the rule first: `f.defjvp(rule)`",
+            )
         if current() is None:
             return _outside(self.__call__, args, {}, _name(self._fn))
         inner = _closed(Inner(self._fn, args, {}), "custom_jvp")

@@ -81,16 +81,25 @@ def extents(types: list[TensorType | None], avals: list, paths: list[str], fixed
             shapes.append(shape)
             continue
         if len(said.dims) != len(shape):
-            raise fail("E_SHAPE_MISMATCH", f"expected `{path}` to be {said}, got {list(shape)}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected `{path}` to be {said}, got {list(shape)}",
+                "pass an array of this rank, or change the annotation",
+            )
         for axis, (dim, extent) in enumerate(zip(said.dims, shape, strict=True)):
             if dim.isidentifier() and sizes.setdefault(dim, extent) != extent:
                 raise fail("E_SHAPE_MISMATCH", f"expected `{dim}` to be {sizes[dim]}, as in {first[dim]}, "
-                           f"got {extent} in axis {axis} of `{path}`")  # fmt: skip
+                           f"got {extent} in axis {axis} of `{path}`",
+                           "a name stands for one size: pass arrays that agree, or use two names")  # fmt: skip
             first.setdefault(dim, f"axis {axis} of `{path}`")
         shapes.append(said.dims)
     for name, value in fixed.items():
         if sizes.get(name, value) != value:
-            raise fail("E_SHAPE_MISMATCH", f"expected `{name}` to be {value}, as `bindings` says, got {sizes[name]} in {first[name]}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected `{name}` to be {value}, as `bindings` says, got {sizes[name]} in {first[name]}",
+                "pass arrays of this size, or leave the name out of `bindings`",
+            )
     for at, (said, known, path) in enumerate(zip(types, avals, paths, strict=True)):
         if said is not None and said.dims is not None and known is not None:
             pairs = enumerate(zip(said.dims, known[0], strict=True))
@@ -109,6 +118,7 @@ def _extent(dim: str, extent: int, sizes: dict[str, int], fixed: dict[str, int],
     wanted = math.prod(int(f) if f.isdigit() else sizes[f] for f in factors)
     if wanted != extent:
         raise fail("E_SHAPE_MISMATCH", f"expected {dim} = {wanted} in {where}, got {extent}" if not dim.isdigit() else
-                   f"expected {dim} in {where}, as its annotation says, got {extent}")  # fmt: skip
+                   f"expected {dim} in {where}, as its annotation says, got {extent}",
+                   "pass an array of this extent, or name the extent in the annotation")  # fmt: skip
     open_ = [f for f in factors if not f.isdigit() and f not in fixed]
     return functools.reduce(lambda a, b: f"({a} * {b})", [str(fixed.get(f, f)) for f in factors]) if open_ else extent

@@ -14,4 +14,8 @@ def ordinal(device: Any) -> int | None:
         return None
     if name in ("cuda", "gpu") and (not number or number.isdigit()):
         return int(number or 0)
-    raise _core.error("E_ARGUMENT", f'expected a device such as "cuda:0" or "cpu", got {device!r}')
+    raise _core.error(
+        "E_ARGUMENT",
+        f'expected a device such as "cuda:0" or "cpu", got {device!r}',
+        "`tessera doctor` lists the devices",
+    )

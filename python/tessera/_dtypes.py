@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from . import _core
 from ._core import DType, PolicyItem
+from ._errors import TesseraError
+from ._place import here
 
 _PLAIN: dict[str, DType] = {}
 
@@ -17,7 +19,10 @@ def dtype(spec: str | DType | type | object) -> DType:
         return spec
     if not isinstance(spec, str):
         spec = _numpy_name(spec)
-    parsed = _core.dtype(spec)
+    try:
+        parsed = _core.dtype(spec)
+    except TesseraError as error:
+        raise _core.error(error.code, error.message, error.help, place=here()) from None
     # One object for each plain dtype, so that `is` works across spellings.
     return _PLAIN.setdefault(str(parsed), parsed) if parsed.is_plain else parsed
 
@@ -29,7 +34,7 @@ def _numpy_name(spec: object) -> str:
         return numpy.dtype(spec).name  # type: ignore[call-overload]
     except TypeError:
         raise _core.error(
-            "E_UNSUPPORTED_DTYPE", f"expected a dtype, got {spec!r}", 'write for example `ts.f32` or "bf16"'
+            "E_UNSUPPORTED_DTYPE", f"expected a dtype, got {spec!r}", 'write for example `ts.f32` or "bf16"', place=here()
         ) from None
 
 

@@ -176,6 +176,7 @@ def _parameter(w: Any, x: Tracer, name: str) -> Tracer:
         raise fail(
             "E_SHAPE_MISMATCH",
             f"expected `{name}` of the shape of the last axis of {p.show(x.shape)}, got {p.show(w.shape)}",
+            "weights have one element for each position of the last axis",
         )
     return w
 
@@ -185,9 +186,13 @@ def groupnorm(x: Any, groups: int, scale: Any = None, shift: Any = None, eps: fl
     """Normalised over groups of channels of [batch, channels, …]."""
     x, dtype = _up(x)
     if isinstance(groups, int) and groups < 1:
-        raise fail("E_ARGUMENT", f"expected `groups` above 0, got {groups}")
+        raise fail("E_ARGUMENT", f"expected `groups` above 0, got {groups}", "write `groups=1` for one group")
     if x.ndim < 2 or x.shape[1] % groups:
-        raise fail("E_SHAPE_MISMATCH", f"expected {groups} groups to divide the channels of {p.show(x.shape)}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected {groups} groups to divide the channels of {p.show(x.shape)}",
+            "choose a divisor of the number of channels",
+        )
     parts = p.reshape(x, [x.shape[0], groups, -1])
     far = parts - xp.mean(parts, -1, keepdims=True)
     out = p.reshape(far * xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps), x.shape)
@@ -204,7 +209,11 @@ def instancenorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5
     """Each channel of each element of [batch, channels, …] normalised by itself."""
     x = as_tracer(x)
     if x.ndim < 2:
-        raise fail("E_SHAPE_MISMATCH", f"expected [batch, channels, …], got {p.show(x.shape)}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected [batch, channels, …], got {p.show(x.shape)}",
+            "put the channels second: `xp.moveaxis(x, -1, 1)`",
+        )
     return groupnorm(x, x.shape[1] or 1, scale, shift, eps)
 
 
@@ -214,9 +223,17 @@ def batchnorm(x: Any, scale: Any = None, shift: Any = None, mean: Any = None, va
     else by those of ``x`` itself."""
     x, dtype = _up(x)
     if x.ndim < 2:
-        raise fail("E_SHAPE_MISMATCH", f"expected [batch, channels, …], got {p.show(x.shape)}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected [batch, channels, …], got {p.show(x.shape)}",
+            "put the channels second: `xp.moveaxis(x, -1, 1)`",
+        )
     if (mean is None) != (var is None):
-        raise fail("E_ARGUMENT", "expected `mean` and `var` together, got one of them")
+        raise fail(
+            "E_ARGUMENT",
+            "expected `mean` and `var` together, got one of them",
+            "give both for inference, or neither for training",
+        )
     column = [1, x.shape[1]] + [1] * (x.ndim - 2)
     others = tuple(i for i in range(x.ndim) if i != 1)
     far = x - (xp.mean(x, others, keepdims=True) if mean is None else p.reshape(mean, column))
@@ -234,7 +251,7 @@ def weightnorm(v: Any, g: Any) -> Any:
     """g * v / |v|, with one length ``g`` for each position along the first axis."""
     x, dtype = _up(v)
     if x.ndim < 1:
-        raise fail("E_SHAPE_MISMATCH", f"expected one axis or more, got {p.show(x.shape)}")
+        raise fail("E_SHAPE_MISMATCH", f"expected one axis or more, got {p.show(x.shape)}", "reshape it: `x.reshape(1)`")
     length = xp.sqrt(xp.sum(x * x, tuple(range(1, x.ndim)), keepdims=True))
     return _down(x * (p.reshape(g, [x.shape[0]] + [1] * (x.ndim - 1)) / length), dtype)
 
@@ -252,7 +269,11 @@ def _reduced(x: Tracer, reduction: str) -> Tracer:
     if reduction == "none":
         return x
     if reduction not in ("mean", "sum"):
-        raise fail("E_ARGUMENT", f'expected `reduction` to be "mean", "sum" or "none", got {reduction!r}')
+        raise fail(
+            "E_ARGUMENT",
+            f'expected `reduction` to be "mean", "sum" or "none", got {reduction!r}',
+            'leave it out for "mean"',
+        )
     return xp.mean(x) if reduction == "mean" else xp.sum(x)
 
 
@@ -269,7 +290,7 @@ def cross_entropy(logits: Any, labels: Any, *, ignore_index: int = -100, reducti
             "logits are [..., classes] and labels [...], as integers",
         )
     if is_float(labels._dtype):
-        raise fail("E_TYPE", f"expected labels to be integers, got {labels._dtype}")
+        raise fail("E_TYPE", f"expected labels to be integers, got {labels._dtype}", "cast them: `labels.astype(ts.i32)`")
     labels = p.cast(labels, "i64")
     counted = labels != ignore_index
     safe = xp.where(counted, labels, 0)
@@ -354,9 +375,13 @@ def embedding(table: Any, indices: Any) -> Any:
     """The rows of a table at these positions."""
     table, ix = as_tracer(table), as_tracer(indices)
     if table.ndim != 2:
-        raise fail("E_SHAPE_MISMATCH", f"expected a table of rows, got {p.show(table.shape)}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected a table of rows, got {p.show(table.shape)}",
+            "a table has a row for each position: [positions, size]",
+        )
     if is_float(ix._dtype):
-        raise fail("E_TYPE", f"expected positions to be integers, got {ix._dtype}")
+        raise fail("E_TYPE", f"expected positions to be integers, got {ix._dtype}", "cast them: `positions.astype(ts.i32)`")
     return p.gather(table, p.expand_dims(p.cast(ix, "i64"), ix.ndim), [0])
 
 
@@ -381,7 +406,11 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
     q, k, v = (as_tracer(t) for t in (q, k, v))
     shapes = f"{p.show(q.shape)}, {p.show(k.shape)} and {p.show(v.shape)}"
     if q.ndim not in (3, 4) or k.ndim != q.ndim or v.ndim != q.ndim:
-        raise fail("E_SHAPE_MISMATCH", f"attention: expected q, k and v of rank 4, or all of rank 3, got {shapes}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"attention: expected q, k and v of rank 4, or all of rank 3, got {shapes}",
+            "shapes are (batch, heads, length, head dim), or (batch * heads, length, head dim)",
+        )
     turned = layout == "bshd" and q.ndim == 4
     if turned:
         q, k, v = (p.transpose(t, [0, 2, 1, 3]) for t in (q, k, v))
@@ -491,7 +520,11 @@ def _conv(x: Any, w: Any, b: Any, n: int, stride: Any, padding: Any, dilation: A
     x, w = as_tracer(x), as_tracer(w)
     last = layout.endswith("C")
     if x.ndim != n + 2 or w.ndim != n + 2:
-        raise fail("E_SHAPE_MISMATCH", f"conv{n}d: expected arrays of {n + 2} axes, got {p.show(x.shape)} and {p.show(w.shape)}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"conv{n}d: expected arrays of {n + 2} axes, got {p.show(x.shape)} and {p.show(w.shape)}",
+            "shapes are [batch, channels, …] and [out channels, in channels, …]",
+        )
     if last:
         x = p.transpose(x, [0, n + 1, *range(1, n + 1)])
     strides, dilations = _per_axis(stride, n), _per_axis(dilation, n)

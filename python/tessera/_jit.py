@@ -291,7 +291,11 @@ class Jitted:
         if not nums:
             return None
         if bad := [n for n in nums if not -len(args) <= n < len(args)]:
-            raise fail("E_ARGUMENT", f"expected `donate_argnums` to be places of the {len(args)} arguments, got {bad[0]}")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected `donate_argnums` to be places of the {len(args)} arguments, got {bad[0]}",
+                "count arguments from 0",
+            )
         wanted = {n % len(args) for n in nums if args}
         fixed = {n % len(args) for n in self._nums if -len(args) <= n < len(args)}
         out, at = set(), 0
@@ -483,7 +487,11 @@ def jit(
         raise fail("E_ARGUMENT", f"expected `bindings` to be sizes of named extents, got {bindings!r}",
                    'write such as `bindings={"T": 256}`')  # fmt: skip
     if numerics is not None and numerics not in PROFILES:
-        raise fail("E_ARGUMENT", f"expected a profile (one of {', '.join(PROFILES)}), got {numerics!r}")
+        raise fail(
+            "E_ARGUMENT",
+            f"expected a profile (one of {', '.join(PROFILES)}), got {numerics!r}",
+            "leave it out for the profile of the process",
+        )
     if plan is not None and not isinstance(plan, str):
         raise fail("E_ARGUMENT", f"expected `plan` to be the text of a plan, got {type(plan).__name__}",
                    "start from `f.compiled(*args).plan`")  # fmt: skip

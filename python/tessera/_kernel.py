@@ -297,7 +297,7 @@ def make(
     spec = KernelSpec(
         source=found,
         captures=captures_of(fn, found),
-        params=params_of(fn, scope),
+        params=params_of(fn, scope, found),
         candidates=[{k: capture(v) for k, v in c.items()} for c in candidates or ()],
         lanes=lanes,
         target=target,

@@ -20,13 +20,25 @@ from ._trace import Frame, Tracer, as_tracer, current, emit, fail, is_array, one
 def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
     names = [q[0] for q in kernel.spec.params]
     if len(args) > len(names):
-        raise fail("E_ARGUMENT", f"expected at most {len(names)} arguments for `{kernel.name}`, got {len(args)}")
+        raise fail(
+            "E_ARGUMENT",
+            f"expected at most {len(names)} arguments for `{kernel.name}`, got {len(args)}",
+            "leave out those at the end",
+        )
     bound = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name not in names:
-            raise fail("E_ARGUMENT", f"expected a parameter of `{kernel.name}`, got `{name}`")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected a parameter of `{kernel.name}`, got `{name}`",
+                "leave it out, or use the name of a parameter",
+            )
         if name in bound:
-            raise fail("E_ARGUMENT", f"expected `{name}` of `{kernel.name}` once, got it twice")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected `{name}` of `{kernel.name}` once, got it twice",
+                "it is given by place already: leave out the keyword",
+            )
         bound[name] = value
     return bound
 
@@ -45,11 +57,19 @@ def _symbols(dims: list | None, shape: tuple, bound: dict[str, int], name: str, 
     if dims is None or Ellipsis in dims:
         return
     if len(dims) != len(shape):
-        raise fail("E_SHAPE_MISMATCH", f"expected `{name}` of `{kernel.name}` to have {len(dims)} axes, got {p.show(shape)}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected `{name}` of `{kernel.name}` to have {len(dims)} axes, got {p.show(shape)}",
+            "reshape the array, or change the kernel's annotation",
+        )
     for d, extent in zip(dims, shape, strict=True):
         if isinstance(d, int) and d != extent or isinstance(d, str) and bound.get(d, extent) != extent:
             wanted = d if isinstance(d, int) else f"{d} = {bound[d]}"
-            raise fail("E_SHAPE_MISMATCH", f"expected `{name}` of `{kernel.name}` to have the extent {wanted}, got {p.show(shape)}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected `{name}` of `{kernel.name}` to have the extent {wanted}, got {p.show(shape)}",
+                "pass an array of this extent, or name the extent in the annotation",
+            )
         if isinstance(d, str) and d.isidentifier():
             bound[d] = extent
 
@@ -77,7 +97,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
         given = bound.get(name)
         if kind == "tensor" and name not in bound:
             if not info[3]:
-                raise fail("E_ARGUMENT", f"expected an array for `{name}` of `{kernel.name}`")
+                raise fail("E_ARGUMENT", f"expected an array for `{name}` of `{kernel.name}`", "give it by place or by name")
             late.append((name, info))
         elif kind == "tensor":
             x = as_tracer(given)
@@ -97,7 +117,11 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
         elif name in bound:
             fixed[name] = given
         elif not default:
-            raise fail("E_ARGUMENT", f"expected a value for `{name}` of `{kernel.name}`")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected a value for `{name}` of `{kernel.name}`",
+                "give it by place or by name, or give the parameter a default",
+            )
     for name, info in late:
         shape = tuple(_extent(d, dims, kernel) for d in info[0] or ())
         values[name] = splat(_identity(info[2], info[1]), shape, str(info[1]))

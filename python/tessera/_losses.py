@@ -67,9 +67,13 @@ def info_nce_loss(queries: Any, keys: Any, temperature: float = 0.1, *, reductio
     over ``temperature``."""
     q, k = _rows((queries, "queries"), (keys, "keys"))
     if q.ndim != 2:
-        raise fail("E_SHAPE_MISMATCH", f"expected rows of [rows, size], got {p.show(q.shape)}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected rows of [rows, size], got {p.show(q.shape)}",
+            "reshape it: `x.reshape(-1, x.shape[-1])`",
+        )
     if isinstance(temperature, (int, float)) and not temperature > 0:
-        raise fail("E_ARGUMENT", f"expected `temperature` above 0, got {temperature}")
+        raise fail("E_ARGUMENT", f"expected `temperature` above 0, got {temperature}", "write a positive number, such as 0.07")
     q, k = (x * xp.rsqrt(xp.sum(x * x, -1, keepdims=True) + 1e-12) for x in (q, k))
     log_p = log_softmax(q @ k.T * (1.0 / temperature), -1)
     own = p.iota(log_p.shape, 0) == p.iota(log_p.shape, 1)
@@ -87,13 +91,13 @@ def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = 
         raise fail(
             "E_SHAPE_MISMATCH",
             f"ctc_loss: expected log probabilities [batch, steps, classes] and labels [batch, most], got {p.show(x.shape)} and "
-            f"{p.show(labels.shape)}",
+            f"{p.show(labels.shape)}", "add the axis of the batch with `x[None]`",
         )
     if is_float(labels._dtype):
-        raise fail("E_TYPE", f"expected labels to be integers, got {labels._dtype}")
+        raise fail("E_TYPE", f"expected labels to be integers, got {labels._dtype}", "cast them: `labels.astype(ts.i32)`")
     (batch, steps, classes), most = x.shape, labels.shape[1]
     if isinstance(blank, int) and isinstance(classes, int) and not 0 <= blank < classes:
-        raise fail("E_ARGUMENT", f"expected `blank` to be one of {classes} classes, got {blank}")
+        raise fail("E_ARGUMENT", f"expected `blank` to be one of {classes} classes, got {blank}", "classes count from 0")
     labels = p.cast(labels, "i64")
     blanks = xp.full((batch, most), blank, dtype="i64")
     # Blank, label, blank, …, blank.

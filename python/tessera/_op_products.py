@@ -44,7 +44,11 @@ def matmul(
     if block_scales is not None:
         raise fail("E_UNSUPPORTED", "expected no `block_scales` for traced arrays", "multiply the matrices by their scales before")
     if precision not in (None, "f32", "tf32", "fast"):
-        raise fail("E_ARGUMENT", f"expected a precision of f32, tf32 or fast, got {precision!r}")
+        raise fail(
+            "E_ARGUMENT",
+            f"expected a precision of f32, tf32 or fast, got {precision!r}",
+            "leave it out for the precision of the operands' dtype",
+        )
     a, b = as_tracer(a), as_tracer(b)
     y = product(a, b, _wide(a, b))
     if scale is not None:
@@ -64,7 +68,11 @@ def gemm(
     a, b = as_tracer(a), as_tracer(b)
     for name, x in (("a", a), ("b", b)):
         if x.ndim < 2:
-            raise fail("E_SHAPE_MISMATCH", f"gemm: expected `{name}` to be a matrix, got {p.show(x.shape)}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"gemm: expected `{name}` to be a matrix, got {p.show(x.shape)}",
+                "write `a[None, :]` for a row or `a[:, None]` for a column",
+            )
     a, b = (xp.matrix_transpose(x) if turn else x for x, turn in ((a, trans_a), (b, trans_b)))
     y = product(a, b, _wide(a, b))
     if alpha != 1:

@@ -61,7 +61,11 @@ def broadcast_to(x: Any, shape: Sequence) -> Tracer:
         return x
     lead = len(shape) - x.ndim
     if lead < 0 or any(d not in (1, s) for d, s in zip(x.shape, shape[lead:], strict=True)):
-        raise fail("E_SHAPE_MISMATCH", f"expected a shape that stretches to {show(shape)}, got {show(x.shape)}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected a shape that stretches to {show(shape)}, got {show(x.shape)}",
+            "axes must be equal or 1: insert axes with `x[:, None]`",
+        )
     dims = list(range(lead, len(shape)))
     return one("broadcast", [x], {"dims": dims}, results=[(list(shape), x._dtype)], weak=x._weak)
 
@@ -102,7 +106,11 @@ def select(cond: Any, a: Any, b: Any) -> Tracer:
 
 def axis_of(axis: int, rank: int, what: str = "axis") -> int:
     if not -rank <= axis < rank:
-        raise fail("E_SHAPE_MISMATCH", f"expected `{what}` between {-rank} and {rank - 1}, got {axis}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected `{what}` between {-rank} and {rank - 1}, got {axis}",
+            "axes count from 0, or from -1 at the end",
+        )
     return axis % rank
 
 
@@ -113,7 +121,7 @@ def axes_of(axis: Any, rank: int) -> list[int]:
     given = [axis] if isinstance(axis, int) else list(axis)
     out = sorted(axis_of(a, rank) for a in given)
     if len(set(out)) != len(out):
-        raise fail("E_ARGUMENT", f"expected each axis once, got {tuple(given)}")
+        raise fail("E_ARGUMENT", f"expected each axis once, got {tuple(given)}", "leave out the repeated axis")
     return out
 
 
@@ -123,7 +131,11 @@ def reshape(x: Any, shape: Any) -> Tracer:
     if -1 in dims:
         rest = math.prod(d for d in dims if d != -1)
         if dims.count(-1) > 1 or (x.size % rest if rest else x.size):
-            raise fail("E_SHAPE_MISMATCH", f"expected a shape of {x.size} elements, got {show(x.shape)} to {show(dims)}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected a shape of {x.size} elements, got {show(x.shape)} to {show(dims)}",
+                "a reshape keeps the number of elements; `-1` stands for what is left",
+            )
         dims[dims.index(-1)] = x.size // rest if rest else 0
     if tuple(dims) == x.shape:
         return x
@@ -131,6 +143,7 @@ def reshape(x: Any, shape: Any) -> Tracer:
         raise fail(
             "E_SHAPE_MISMATCH",
             f"expected a shape of {x.size} elements, got {show(x.shape)} to {show(dims)} with {math.prod(dims)}",
+            "a reshape keeps the number of elements; `-1` stands for what is left",
         )
     return one("reshape", [x], results=[(dims, x._dtype)], weak=x._weak)
 
@@ -166,7 +179,7 @@ def pad(x: Any, lo: list, hi: list, interior: list | None = None, value: Any = 0
 
 def concat(parts: Sequence[Any], axis: int) -> Tracer:
     if not parts:
-        raise fail("E_ARGUMENT", "expected at least one array")
+        raise fail("E_ARGUMENT", "expected at least one array", "give one or more arrays in a list")
     types = [aval(p) for p in parts]
     dtype, weak = types[0][1], types[0][2]
     for _, d, w in types[1:]:

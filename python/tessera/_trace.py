@@ -266,7 +266,7 @@ def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: 
     frame = current()
     if frame is None:
         x = next((t for t in [*operands, *(v for g in (groups or {}).values() for v in g)]), None)
-        raise leaked(x) if x is not None else fail("E_ARGUMENT", "expected a function that is being traced")
+        raise leaked(x) if x is not None else fail("E_ARGUMENT", "expected a function that is being traced", "call it inside a function under `ts.jit`")
     ids = [frame.lift(x)._value for x in operands]
     lists = {k: [frame.lift(x)._value for x in v] for k, v in groups.items()} if groups else None
     place = here()
@@ -387,7 +387,11 @@ def as_tracer(x: Any, dtype: str | None = None) -> Tracer:
         made = one("dim", [], {"name": x}, results=[([], "i64")], weak=True)
         return made if dtype in (None, "i64") else one("cast", [made], results=[([], dtype)])
     if not is_array(x) and not isinstance(x, (list, tuple)):
-        raise fail("E_TYPE", f"expected an array or a number, got {type(x).__name__}")
+        raise fail(
+            "E_TYPE",
+            f"expected an array or a number, got {type(x).__name__}",
+            "pass arrays and numbers; close over everything else, or name it in `static_argnums`",
+        )
     if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _flat(x)):
         from . import xp
 

@@ -68,7 +68,7 @@ def _unwrap(fn: Callable) -> Callable:
 def _chosen(fn: Callable, args: tuple, argnums: Any, wrt: Any) -> tuple[list[int], bool]:
     """Rule D-13: which arguments, and whether one gradient is given bare."""
     if argnums is not None and wrt is not None:
-        raise fail("E_ARGUMENT", "expected `argnums` or `wrt`, got both")
+        raise fail("E_ARGUMENT", "expected `argnums` or `wrt`, got both", "leave out one of them")
     marked = getattr(fn, "_tessera_wrt", None)
     if argnums is None and wrt is None and marked is not None:
         argnums = marked
@@ -81,18 +81,26 @@ def _chosen(fn: Callable, args: tuple, argnums: Any, wrt: Any) -> tuple[list[int
         for item in items:
             if isinstance(item, str):
                 if item not in names:
-                    raise fail("E_ARGUMENT", f"expected a parameter of `{_name(fn)}`, got `{item}`")
+                    raise fail(
+                        "E_ARGUMENT",
+                        f"expected a parameter of `{_name(fn)}`, got `{item}`",
+                        "use the name of a parameter of the function",
+                    )
                 out.append(names.index(item))
             else:
                 if not -len(args) <= item < len(args):
-                    raise fail("E_ARGUMENT", f"expected an argument below {len(args)}, got {item}")
+                    raise fail("E_ARGUMENT", f"expected an argument below {len(args)}, got {item}", "arguments count from 0")
                 out.append(item % len(args))
         return out, not many
     asking = [i for i, a in enumerate(args) if any(getattr(v, "requires_grad", False) for v in _tree.leaves(a))]
     if asking:
         return asking, len(asking) == 1
     if not args:
-        raise fail("E_ARGUMENT", f"expected an argument of `{_name(fn)}` to differentiate by, got none")
+        raise fail(
+            "E_ARGUMENT",
+            f"expected an argument of `{_name(fn)}` to differentiate by, got none",
+            "give the function an argument that is an array of floats",
+        )
     return [0], True
 
 
@@ -164,7 +172,11 @@ def _value_and_grad(fn: Callable, chosen: list[int], bare: bool, has_aux: bool, 
         out = fn(*a, **k)
         if has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
-                raise fail("E_ARGUMENT", f"expected `{_name(fn)}` to give (value, aux), got {type(out).__name__}")
+                raise fail(
+                    "E_ARGUMENT",
+                    f"expected `{_name(fn)}` to give (value, aux), got {type(out).__name__}",
+                    "return a pair, or leave out `has_aux=True`",
+                )
             return out
         return out, None
 
@@ -259,16 +271,28 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
     def pull(res: list, cotangent: Any) -> Any:
         given, ct_form = _tree.flatten(cotangent)
         if ct_form != y_form:
-            raise fail("E_ARGUMENT", f"expected a cotangent of the form of the result, {y_form}, got {ct_form}")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected a cotangent of the form of the result, {y_form}, got {ct_form}",
+                "give a tree of the same containers, keys and lengths",
+            )
         cts = []
         for (shape, dtype, _), ct, path in zip(y_types, given, _tree.paths(cotangent), strict=True):
             if not is_float(dtype):
                 continue
             got = aval(ct)
             if got[0] != shape and got[0] != ():
-                raise fail("E_SHAPE_MISMATCH", f"expected a cotangent of shape {list(shape)} at result{path}, got {list(got[0])}")
+                raise fail(
+                    "E_SHAPE_MISMATCH",
+                    f"expected a cotangent of shape {list(shape)} at result{path}, got {list(got[0])}",
+                    "a cotangent has the shape of the result: `xp.ones_like(result)`",
+                )
             if not got[2] and got[1] != dtype:
-                raise fail("E_TYPE", f"expected a cotangent of {dtype} at result{path}, got {got[1]}")
+                raise fail(
+                    "E_TYPE",
+                    f"expected a cotangent of {dtype} at result{path}, got {got[1]}",
+                    "cast it to the dtype of the result",
+                )
             from . import _prim as p
 
             cts.append(p.broadcast_to(p.cast(ct, dtype), shape))
@@ -319,7 +343,11 @@ def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
     leaves, form = _tree.flatten(primals)
     moved, moved_form = _tree.flatten(tangents)
     if form != moved_form:
-        raise fail("E_ARGUMENT", f"expected tangents of the form of the arguments, {form}, got {moved_form}")
+        raise fail(
+            "E_ARGUMENT",
+            f"expected tangents of the form of the arguments, {form}, got {moved_form}",
+            "give a tree of the same containers, keys and lengths",
+        )
     inner = Inner(fn, primals, {})
     wrt, given = [], []
     places = iter(range(len(inner.leaves)))
@@ -330,7 +358,11 @@ def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
         shape, dtype, _ = inner.avals[at]
         if is_float(dtype) and tangent is not None:
             if aval(tangent)[0] not in (shape, ()):
-                raise fail("E_SHAPE_MISMATCH", f"expected a tangent of shape {list(shape)}, got {list(aval(tangent)[0])}")
+                raise fail(
+                    "E_SHAPE_MISMATCH",
+                    f"expected a tangent of shape {list(shape)}, got {list(aval(tangent)[0])}",
+                    "a tangent has the shape of its argument: `xp.ones_like(x)`",
+                )
             wrt.append(at)
             given.append(p.broadcast_to(p.cast(tangent, dtype), shape))
     func, has = inner.program.jvp(inner.func, wrt)
@@ -455,7 +487,11 @@ def _spread(axes: Any, tree: Any, what: str) -> list:
         return [v for a, t in zip(axes, tree, strict=True) for v in _spread(a, t, what)]
     if isinstance(axes, dict) and isinstance(tree, dict):
         return [v for k in _tree._sorted_keys(tree) for v in _spread(axes.get(k), tree[k], what)]
-    raise fail("E_ARGUMENT", f"expected `{what}` to be one axis, or one for each argument, got {axes!r}")
+    raise fail(
+        "E_ARGUMENT",
+        f"expected `{what}` to be one axis, or one for each argument, got {axes!r}",
+        "write `in_axes=0`, or a tuple with an entry for each argument and None for those that are not mapped",
+    )
 
 
 def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict) -> Any:
@@ -474,13 +510,21 @@ def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict) 
             inner_types.append((shape, dtype, weak))
             continue
         if not -len(shape) <= axis < len(shape):
-            raise fail("E_SHAPE_MISMATCH", f"vmap: expected an argument with axis {axis}, got shape {list(shape)}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"vmap: expected an argument with axis {axis}, got shape {list(shape)}",
+                "choose an axis that the array has, or None",
+            )
         at = axis % len(shape)
         axes.append(at)
         sizes.add(shape[at])
         inner_types.append((shape[:at] + shape[at + 1 :], dtype, weak))
     if len(sizes) != 1:
-        raise fail("E_SHAPE_MISMATCH", f"vmap: expected mapped axes of one extent, got {sorted(sizes) or 'none'}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"vmap: expected mapped axes of one extent, got {sorted(sizes) or 'none'}",
+            "map axes of one extent; `None` in `in_axes` leaves an argument unmapped",
+        )
     inner = Inner(fn, args, kwargs, avals=inner_types)
     outs = [0 if a is None else a for a in _spread(out_axes, inner.result, "out_axes")]
     outs = [a % (r.ndim + 1) for a, r in zip(outs, inner.results, strict=True)]

@@ -161,7 +161,11 @@ def unflatten(form: TreeDef, leaves: Iterable[Any]) -> Any:
     except StopIteration:
         enough = False
     if not enough:
-        raise _core.error("E_ARGUMENT", f"expected {form.leaf_count} leaves, got {len(given)}")
+        raise _core.error(
+            "E_ARGUMENT",
+            f"expected {form.leaf_count} leaves, got {len(given)}",
+            "give as many values as the tree has leaves",
+        )
     return made
 
 
@@ -197,6 +201,10 @@ def map(fn: Callable, tree: Any, *rest: Any) -> Any:
     for other in rest:
         more, other_form = flatten(other)
         if other_form != form:
-            raise _core.error("E_ARGUMENT", f"expected trees of one form, got {form} and {other_form}")
+            raise _core.error(
+                "E_ARGUMENT",
+                f"expected trees of one form, got {form} and {other_form}",
+                "give trees of the same containers, keys and lengths",
+            )
         others.append(more)
     return unflatten(form, [fn(*items) for items in zip(first, *others, strict=True)])

@@ -27,7 +27,11 @@ class CharTokenizer:
     def encode(self, text: str) -> numpy.ndarray:
         missing = sorted(set(text) - set(self._index))
         if missing:
-            raise fail("E_ARGUMENT", f"expected characters of the vocabulary, got {missing[0]!r}")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected characters of the vocabulary, got {missing[0]!r}",
+                "make the vocabulary from all of the text",
+            )
         return numpy.fromiter((self._index[c] for c in text), numpy.int32, len(text))
 
     def decode(self, tokens: Any) -> str:
@@ -43,7 +47,7 @@ class TokenLoader:
             tokens = numpy.memmap(tokens, dtype=dtype, mode="r")
         self._tokens = tokens
         if len(tokens) < length + 1:
-            raise fail("E_ARGUMENT", f"expected more than {length} tokens, got {len(tokens)}")
+            raise fail("E_ARGUMENT", f"expected more than {length} tokens, got {len(tokens)}", "use a shorter length, or more text")
         self.batch, self.length, self.seed, self.step = batch, length, seed, 0
 
     def at(self, step: int) -> tuple[numpy.ndarray, numpy.ndarray]:

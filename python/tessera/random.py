@@ -81,7 +81,7 @@ def _unit(key: Any, shape: tuple, dtype: str, words: tuple[int, int] = (0, 1)) -
 def _float_name(dtype: Any) -> str:
     name = p.name_of(dtype)
     if not is_float(name):
-        raise fail("E_TYPE", f"expected a float dtype, got {name}")
+        raise fail("E_TYPE", f"expected a float dtype, got {name}", "write `ts.f32`, and cast the result")
     return name
 
 
@@ -134,7 +134,7 @@ def bernoulli(key: Any, probability: Any = 0.5, shape: Any = ()) -> Any:
 def randint(key: Any, shape: Any, low: int, high: int, dtype: Any = "i64") -> Any:
     """Integers from ``low`` up to but not including ``high``."""
     if not 0 < high - low <= 1 << 32:
-        raise fail("E_ARGUMENT", f"expected a range of 1 to 2**32 integers, got {low} to {high}")
+        raise fail("E_ARGUMENT", f"expected a range of 1 to 2**32 integers, got {low} to {high}", "write `low < high`")
     word = p.cast(_word(key, _counter(_shape(shape)), 0), "u64")
     scaled = p.ew("shr", p.ew("mul", word, high - low), 32)
     return p.cast(p.cast(scaled, "i64") + low, dtype)

@@ -72,7 +72,7 @@ def trim(device: Any = "cuda:0") -> int:
 def _cuda(device: Any) -> int:
     number = ordinal(device)
     if number is None:
-        raise _core.error("E_ARGUMENT", f'expected a device such as "cuda:0", got {device!r}')
+        raise _core.error("E_ARGUMENT", f'expected a device such as "cuda:0", got {device!r}', "`tessera doctor` lists the devices")
     return number
 
 
@@ -109,7 +109,11 @@ def _handle(stream: Any) -> int:
         value = getattr(stream, name, None)
         if isinstance(value, int):
             return value
-    raise _core.error("E_ARGUMENT", f"expected a CUDA stream, got {stream!r}")
+    raise _core.error(
+        "E_ARGUMENT",
+        f"expected a CUDA stream, got {stream!r}",
+        "pass a stream of PyTorch or CuPy, or the number of one",
+    )
 
 
 class Graph:
@@ -135,7 +139,11 @@ class Graph:
 
     def _graph(self) -> Any:
         if self._recorded is None:
-            raise _core.error("E_CAPTURE", "expected a graph whose recording is over, got one that has none")
+            raise _core.error(
+                "E_CAPTURE",
+                "expected a graph whose recording is over, got one that has none",
+                "replay it after the `with` block that records it",
+            )
         return self._recorded
 
     def __repr__(self) -> str:

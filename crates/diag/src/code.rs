@@ -114,6 +114,39 @@ codes! {
 }
 
 impl Code {
+    /// What can be said to do about every error of the code; an error's own help says more. `None` where what is
+    /// wrong differs too much: there each error names its repair.
+    pub fn general_help(self) -> Option<&'static str> {
+        Some(match self {
+            Code::E_UNKNOWN => "this is a fault of Tessera: please report it with the kernel",
+            Code::E_TARGET_CODEGEN => {
+                "this is a fault of Tessera, or an assembler that is too old: please report it with the kernel"
+            }
+            Code::E_DRIVER => {
+                "`tessera doctor` says which devices and drivers there are, and what they miss"
+            }
+            Code::E_OOM => "free arrays that are not needed, or work on smaller parts",
+            Code::E_TIMEOUT => "launch smaller parts one after another",
+            Code::E_ILLEGAL_ADDRESS | Code::E_MISALIGNED_ACCESS => {
+                "`k.check(…)` with the same arguments finds the line; if it finds none, please report it"
+            }
+            Code::E_CAPTURE => "do it before the recording begins or after it ends",
+            Code::E_TILE_LOWERING => "use smaller tiles, fewer stages, or a loop over parts",
+            Code::E_UNINIT => {
+                "write each element before it is read; between lanes a barrier() comes first"
+            }
+            Code::E_DIV_ZERO => "test the divisor first: `a // b if b != 0 else 0`",
+            Code::E_NAN_INF => {
+                "keep the operands where the op is defined: mask them with ts.tile.where, or add an epsilon"
+            }
+            Code::E_OOB => {
+                "guard the access with `if`, or mask it; a position outside reads 0 and is not written"
+            }
+            Code::E_OVERFLOW => "compute positions in ts.i64",
+            _ => return None,
+        })
+    }
+
     pub fn severity(self) -> Severity {
         match self.name().as_bytes()[0] {
             b'E' => Severity::Error,

@@ -53,6 +53,11 @@ impl Diagnostic {
         self
     }
 
+    /// Its own help, or what the code says for all its errors.
+    pub fn repair(&self) -> Option<&str> {
+        self.help.as_deref().or_else(|| self.code.general_help())
+    }
+
     pub fn severity(&self) -> Severity {
         self.code.severity()
     }
@@ -104,6 +109,24 @@ impl Diagnostics {
 
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.items.iter()
+    }
+
+    /// The same diagnostics with the first error changed: what concerns all of them is said once.
+    pub fn with_first(mut self, change: impl FnOnce(Diagnostic) -> Diagnostic) -> Self {
+        let first = self.items.iter().position(|d| d.severity() == Severity::Error);
+        if let Some(place) = first {
+            let found = self.items[place].clone();
+            self.items[place] = change(found);
+        }
+        self
+    }
+
+    /// The same diagnostics, with a repair for those that name none.
+    pub fn or_help(mut self, help: &str) -> Self {
+        for d in self.items.iter_mut().filter(|d| d.repair().is_none()) {
+            d.help = Some(help.to_string());
+        }
+        self
     }
 
     /// The same diagnostics, raised as another kind: what a checker found is a check's error,

@@ -19,7 +19,7 @@ impl Diagnostic {
             place(&self.loc),
             labels.join(","),
             notes.join(","),
-            self.help.as_deref().map_or("null".into(), quote),
+            self.repair().map_or("null".into(), quote),
         )
     }
 }

@@ -20,7 +20,7 @@ impl Diagnostic {
         for note in &self.notes {
             bullet(&mut out, "note", note);
         }
-        if let Some(help) = &self.help {
+        if let Some(help) = self.repair() {
             bullet(&mut out, "help", help);
         }
         out.truncate(out.trim_end().len());

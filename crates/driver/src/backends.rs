@@ -232,7 +232,7 @@ impl Backends {
             return Err(Diagnostic::new(
                 Code::E_DRIVER,
                 format!("expected a backend (one of {}), got `{name}`", names.join(", ")),
-            )
+            ).help("`ts.runtime.backends()` lists them with what they miss; `select_backend(None)` returns to the default")
             .note(format!("{asked} asks for it"))
             .into());
         };

@@ -111,17 +111,22 @@ impl<'a> Binder<'a> {
         if given > params.items.len() {
             let wanted = params.items.len();
             let s = if wanted == 1 { "" } else { "s" };
-            self.fail(format!("expected at most {wanted} argument{s}, got {given}"));
+            self.fail(
+                format!("expected at most {wanted} argument{s}, got {given}"),
+                "leave out those at the end".into(),
+            );
         }
         for (name, arg) in call.keyword {
             match params.position(&name) {
-                None => self.fail(format!(
-                    "expected a parameter of `{}`, got `{name}`",
-                    params.signature()
-                )),
-                Some(i) if args[i].is_some() => {
-                    self.fail(format!("expected `{name}` once, got it twice"))
+                None => {
+                    let message = format!("`{}` has no parameter `{name}`", params.kernel);
+                    let help = self.instead_of(&name);
+                    self.fail(message, help);
                 }
+                Some(i) if args[i].is_some() => self.fail(
+                    format!("expected `{name}` once, got it twice"),
+                    "it is given by place already: leave out the keyword".into(),
+                ),
                 Some(i) => args[i] = Some(arg),
             }
         }
@@ -136,17 +141,35 @@ impl<'a> Binder<'a> {
                 self.errors.push(
                     param
                         .error(Code::E_ARGUMENT, format!("missing the argument `{}`", param.name))
-                        .note(format!("the kernel is `{}`", params.signature())),
+                        .note(format!("the kernel is `{}`", params.signature()))
+                        .help(format!("give it by place or as `{}=…`", param.name)),
                 );
             }
         }
         args
     }
 
-    fn fail(&mut self, message: String) {
+    /// What a keyword may have been meant for: a parameter of nearly this name, or something of another library's.
+    fn instead_of(&self, name: &str) -> String {
+        let known = self.params.items.iter().map(|p| p.name.as_str());
+        match (tessera_frontend::closest(name, known), name) {
+            (Some(near), _) => format!("did you mean `{near}`?"),
+            (None, "grid") => "write `k[grid](…)` or `k.launch(…, grid=…)`".into(),
+            (None, "num_warps" | "num_stages" | "num_ctas") => {
+                "pin it: `k.scheduled(warps=8, stages=3)(…)`, or name it in `@ts.kernel.autotune`"
+                    .into()
+            }
+            (None, "stream") => "write `with ts.runtime.stream(s):` around the call".into(),
+            (None, "out") => "pass the array for the parameter that the kernel writes".into(),
+            _ => format!("leave out `{name}=`"),
+        }
+    }
+
+    fn fail(&mut self, message: String, help: String) {
         let error = Diagnostic::new(Code::E_ARGUMENT, message)
             .at(self.params.loc.clone())
-            .note(format!("the kernel is `{}`", self.params.signature()));
+            .note(format!("the kernel is `{}`", self.params.signature()))
+            .help(help);
         self.errors.push(error);
     }
 
@@ -165,7 +188,10 @@ impl<'a> Binder<'a> {
                     }
                     Err(why) => {
                         let message = format!("`{}`: {why}", param.name);
-                        self.errors.push(param.error(Code::E_ARGUMENT, message));
+                        let help = format!(
+                            "it is a compile-time {ty}: pass one of Python's, or annotate it with a dtype for a run-time number"
+                        );
+                        self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
                     }
                 }
                 Slot::Static
@@ -209,7 +235,12 @@ impl<'a> Binder<'a> {
                 Slot::Scalar(value)
             }
             Err(why) => {
-                self.errors.push(param.error(Code::E_ARGUMENT, format!("`{}`: {why}", param.name)));
+                let help = format!(
+                    "pass a number that {dtype} holds, or annotate `{}` with a wider dtype",
+                    param.name
+                );
+                let error = param.error(Code::E_ARGUMENT, format!("`{}`: {why}", param.name));
+                self.errors.push(error.help(help));
                 Slot::Static
             }
         }
@@ -225,9 +256,10 @@ impl<'a> Binder<'a> {
         let array = match arg {
             Arg::Array(array) => array,
             Arg::Unusable(what) => {
-                self.errors.push(
-                    param.error(Code::E_LAUNCH_BAD_LAYOUT, format!("`{}`: {what}", param.name)),
-                );
+                let error =
+                    param.error(Code::E_LAUNCH_BAD_LAYOUT, format!("`{}`: {what}", param.name));
+                let help = format!("convert it: `ts.array({}, \"f32\")`", param.name);
+                self.errors.push(error.help(help));
                 return Slot::Static;
             }
             other => {
@@ -289,7 +321,12 @@ impl<'a> Binder<'a> {
                 param.shape_text(),
                 shape(&array.buffer.dims)
             );
-            self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message));
+            let help = if rank > dims.len() {
+                "index or reshape the array, or give the annotation a name for each axis"
+            } else {
+                "add axes with `x[None]` or reshape the array, or leave out names of the annotation"
+            };
+            self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
             return Slot::Array(array);
         }
         for (axis, dim) in dims.iter().enumerate() {
@@ -316,7 +353,9 @@ impl<'a> Binder<'a> {
                     param.name,
                     shape(&array.buffer.dims)
                 );
-                self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message));
+                let help =
+                    format!("pass an array of {want}, or write a name for the axis: `\"n\"`");
+                self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
             }
             (DimExpr::Const(_), _) => {}
             (_, None) => {
@@ -329,9 +368,10 @@ impl<'a> Binder<'a> {
                     "`{}`: expected `{dim}` to be {known} along axis {axis}, as in `{giver}`, got {got}",
                     param.name
                 );
-                let mut error = param.error(Code::E_LAUNCH_INVALID_SHAPE, message);
-                error =
-                    error.note(format!("`{}` has shape {}", param.name, shape(&array.buffer.dims)));
+                let error = param
+                    .error(Code::E_LAUNCH_INVALID_SHAPE, message)
+                    .note(format!("`{}` has shape {}", param.name, shape(&array.buffer.dims)))
+                    .help("a name stands for one size: pass arrays that agree, or use two names");
                 self.errors.push(error);
             }
             (_, Some(_)) => {}
@@ -367,7 +407,8 @@ impl<'a> Binder<'a> {
                         param.name,
                         show_dim(dim)
                     );
-                    self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message));
+                    let help = "pass arrays whose sizes agree, or use a name of its own";
+                    self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
                 }
             }
         }
@@ -389,7 +430,9 @@ impl<'a> Binder<'a> {
                             "`{}` must be given: its shape is not known, for {why}",
                             param.name
                         );
-                        self.errors.push(param.error(Code::E_ARGUMENT, message));
+                        let help =
+                            format!("pass an array: `{}=ts.empty(shape, dtype)`", param.name);
+                        self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
                     }
                     Err(_) => {}
                 }

@@ -55,7 +55,8 @@ pub fn check(constraints: &[Constraint], sizes: &Sizes, loc: &Loc, errors: &mut 
     for constraint in constraints {
         if let Some(got) = constraint.broken(sizes) {
             let message = format!("the kernel requires {constraint}, got {got}");
-            errors.push(Diagnostic::new(Code::E_SPECIALIZE, message).at(loc.clone()));
+            let help = "pass arrays of such sizes (pad them), or relax `ts.require`";
+            errors.push(Diagnostic::new(Code::E_SPECIALIZE, message).at(loc.clone()).help(help));
         }
     }
 }

@@ -85,7 +85,8 @@ fn add(
             other => {
                 let shown = crate::config::show(other);
                 let message = format!("expected a size of at least 0 for `{name}`, got {shown}");
-                errors.push(Diagnostic::new(Code::E_ARGUMENT, message));
+                let help = format!("write `{name}=1024`");
+                errors.push(Diagnostic::new(Code::E_ARGUMENT, message).help(help));
                 continue;
             }
         };
@@ -95,11 +96,18 @@ fn add(
             known.sort_unstable();
             known.dedup();
             let message = format!("expected a dim (one of {}), got `{name}`", known.join(", "));
-            errors.push(Diagnostic::new(Code::E_ARGUMENT, message));
+            let help = match tessera_frontend::closest(name, known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("leave out `{name}=`"),
+            };
+            errors.push(Diagnostic::new(Code::E_ARGUMENT, message).help(help));
         } else if let Some(fixed) = sizes.known.insert(dim, size).filter(|&fixed| fixed != size) {
             let message =
                 format!("expected {name} = {fixed}, got {size}: the kernel was compiled for it");
-            errors.push(Diagnostic::new(Code::E_SPECIALIZE, message));
+            errors.push(
+                Diagnostic::new(Code::E_SPECIALIZE, message)
+                    .help("compile it for that size: `k.jit(…)`"),
+            );
         }
     }
     errors.into_result().map(|_| ())

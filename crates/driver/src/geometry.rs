@@ -26,31 +26,39 @@ pub fn geometry(
     caller: Option<&[i64]>,
     loc: &Loc,
 ) -> Result<Geometry, Diagnostics> {
-    let fail = |message: String| -> Diagnostics {
-        Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message).at(loc.clone()).into()
+    let fail = |message: String, help: &str| -> Diagnostics {
+        Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message).at(loc.clone()).help(help).into()
     };
     let extents: Vec<i64> = match caller {
         Some(grid) if (1..=3).contains(&grid.len()) => grid.to_vec(),
         Some(grid) => {
-            return Err(fail(format!("expected a grid of 1 to 3 axes, got {}", grid.len())));
+            let message = format!("expected a grid of 1 to 3 axes, got {}", grid.len());
+            return Err(fail(
+                message,
+                "fold the axes into one and take it apart in the kernel with // and %",
+            ));
         }
         None => {
             let exprs = if spec.is_lane() { spec.domain().map(|d| vec![d]) } else { spec.grid() };
             let exprs = exprs
                 .ok_or_else(|| Diagnostics::from(tessera_lower::geometry_error(&spec.func)))?;
-            exprs
-                .iter()
-                .map(|e| sizes.eval(e))
-                .collect::<Result<_, _>>()
-                .map_err(|why| fail(format!("the launch grid cannot be computed: {why}")))?
+            exprs.iter().map(|e| sizes.eval(e)).collect::<Result<_, _>>().map_err(|why| {
+                let message = format!("the launch grid cannot be computed: {why}");
+                fail(message, "say it at the call: `k[grid](…)`")
+            })?
         }
     };
     if let Some(bad) = extents.iter().find(|e| **e < 0) {
-        return Err(fail(format!("expected grid extents of at least 0, got {bad}")));
+        let message = format!("expected grid extents of at least 0, got {bad}");
+        return Err(fail(
+            message,
+            "count groups, or lanes in a lane kernel: `k[ts.cdiv(n, 64)](…)`",
+        ));
     }
     let from_caller = caller.is_some();
     let Some(total) = extents.iter().try_fold(1i64, |a, b| a.checked_mul(*b)) else {
-        return Err(fail(format!("the grid {extents:?} has more than 2^63 places")));
+        let message = format!("the grid {extents:?} has more than 2^63 places");
+        return Err(fail(message, "launch parts of it one after another"));
     };
     let lanes = spec.lanes();
     if spec.is_lane() {

@@ -198,7 +198,7 @@ pub fn cache_bytes() -> Result<u64, Diagnostics> {
         Ok(mib) => Ok(mib.saturating_mul(1 << 20)),
         Err(_) => {
             let message = format!("expected a number of MiB in {}, got {text:?}", CACHE_MB.name);
-            Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).help("unset it for the default").into())
         }
     }
 }
@@ -214,7 +214,7 @@ pub fn interp_warp() -> Result<u32, Diagnostics> {
         Ok(width @ (16 | 32 | 64)) => Ok(width),
         _ => {
             let message = format!("expected 16, 32 or 64 in {}, got {text:?}", INTERP_WARP.name);
-            Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).help("unset it for the default").into())
         }
     }
 }
@@ -238,7 +238,7 @@ fn isa(text: &str, host: tessera_cpu::Isa) -> Result<tessera_cpu::Isa, Diagnosti
             let names: Vec<_> = Isa::ALL.iter().map(|i| i.name()).collect();
             let message =
                 format!("expected one of {} in {}, got {text:?}", names.join(", "), CPU.name);
-            Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).help("unset it for the default").into())
         }
     }
 }
@@ -256,7 +256,7 @@ pub fn threads() -> Result<Option<usize>, Diagnostics> {
         _ => {
             let (least, most) = (THREAD_RANGE.start(), THREAD_RANGE.end());
             let message = format!("expected {least} to {most} in {}, got {text:?}", THREADS.name);
-            Err(Diagnostic::new(Code::E_ARGUMENT, message).into())
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).help("unset it for the default").into())
         }
     }
 }

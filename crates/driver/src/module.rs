@@ -18,9 +18,14 @@ pub enum AnyModule {
 
 const INTERP: &str = "target.interp";
 const FILE: &str = "<ir>";
+const HELP: &str = "`k.inspect_ir(level)` prints text of the right form";
 
 /// The `module` line says the level; text without one is Tile IR.
 pub fn parse(text: &str) -> Result<AnyModule, Diagnostics> {
+    read(text).map_err(|found| found.or_help(HELP))
+}
+
+fn read(text: &str) -> Result<AnyModule, Diagnostics> {
     if text.trim().is_empty() {
         let message = "expected a module or a function, got no text";
         return Err(Diagnostic::new(Code::E_SYNTAX, message).into());

@@ -55,6 +55,7 @@ mod with_backend {
                     let (least, most) = (knobs::THREAD_RANGE.start(), knobs::THREAD_RANGE.end());
                     let message = format!("expected {least} to {most} threads, got {n}");
                     Diagnostic::new(Code::E_ARGUMENT, message)
+                        .help("`set_threads(None)` uses all cores")
                 })?,
         };
         SETTLED.store(true, Ordering::Relaxed);
@@ -92,7 +93,7 @@ mod without_backend {
             Some(n) => Err(Diagnostic::new(
                 Code::E_UNSUPPORTED,
                 format!("expected 1 thread, got {n}: this build has no CPU backend, and the interpreter uses one"),
-            )
+            ).help("leave it at 1, or build with the CPU backend")
             .into()),
         }
     }

@@ -53,8 +53,9 @@ pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, 
             Err(error) => errors.push(error),
         }
     }
-    let mut fail =
-        |code, message: String| errors.push(Diagnostic::new(code, message).at(params.loc.clone()));
+    let mut fail = |code, message: String, help: String| {
+        errors.push(Diagnostic::new(code, message).at(params.loc.clone()).help(help));
+    };
     for (name, value) in &given.values {
         let dim = parse_dim(name).map(|d| d.to_string()).unwrap_or_default();
         let param = params.items.iter().find(|p| p.name == *name);
@@ -63,7 +64,11 @@ pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, 
                 Ok(value) => {
                     out.config.consts.insert(name.clone(), value);
                 }
-                Err(why) => fail(Code::E_ARGUMENT, format!("`{name}`: {why}")),
+                Err(why) => fail(
+                    Code::E_ARGUMENT,
+                    format!("`{name}`: {why}"),
+                    format!("give a value of Python's type {ty}"),
+                ),
             },
             (Some(Kind::Function), Capture::Func(_) | Capture::Builtin(_)) => {
                 out.config.consts.insert(name.clone(), value.clone());
@@ -79,6 +84,7 @@ pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, 
                 fail(
                     Code::E_SPECIALIZE,
                     format!("expected a size of at least 0 for `{name}`, got {shown}"),
+                    format!("write `{name}=1024`"),
                 );
             }
             _ => {
@@ -96,6 +102,10 @@ pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, 
                         "expected a dim, tunable or constant (one of {}), got `{name}`",
                         known.join(", ")
                     ),
+                    match tessera_frontend::closest(name, known.iter().map(String::as_str)) {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => format!("leave out `{name}=`"),
+                    },
                 );
             }
         }
@@ -141,7 +151,7 @@ fn arguments(params: &Params, given: &Given, out: &mut Request) {
 
 /// Constants that were not given take their defaults; what the annotations leave open cannot be
 /// compiled without data.
-fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, String)) {
+fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, String, String)) {
     for param in &params.items {
         match (&param.kind, &param.default) {
             (Kind::Const(_) | Kind::Function, _) if config.consts.contains_key(&param.name) => {}
@@ -152,6 +162,7 @@ fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, St
                 fail(
                     Code::E_SPECIALIZE,
                     format!("the constant `{}` has no value: give `{}=`", param.name, param.name),
+                    format!("write `.jit({}=…)`, or give the parameter a default", param.name),
                 );
             }
             (Kind::Any | Kind::Array { elem: None, .. } | Kind::Array { dims: None, .. }, _)
@@ -163,6 +174,7 @@ fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, St
                         "`{}` has no dtype or shape: annotate it, or call the kernel with data",
                         param.name
                     ),
+                    format!("write `{}: ts.Tensor[\"n\", ts.f32]`", param.name),
                 )
             }
             (Kind::Any | Kind::Array { .. } | Kind::Scalar(_), _) => {}
@@ -171,7 +183,12 @@ fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, St
 }
 
 /// Every given dim is pinned; those that reach a tile shape must be among them.
-fn dims(kernel: &Kernel, params: &Params, out: &mut Request, fail: &mut impl FnMut(Code, String)) {
+fn dims(
+    kernel: &Kernel,
+    params: &Params,
+    out: &mut Request,
+    fail: &mut impl FnMut(Code, String, String),
+) {
     // The factors of a product give the product.
     for dim in params.dims().filter(|d| matches!(d, DimExpr::Bin(..))) {
         if let Ok(value) = out.sizes.eval(dim) {
@@ -193,6 +210,7 @@ fn dims(kernel: &Kernel, params: &Params, out: &mut Request, fail: &mut impl FnM
                 "the shapes of tiles depend on {names}: give {}",
                 if missing.len() == 1 { "its size" } else { "their sizes" }
             ),
+            format!("write `.jit({}=…)`", missing.join("=…, ")),
         );
     }
 }

@@ -207,7 +207,8 @@ pub fn first_legal(
         Code::E_TUNE_SPACE_EMPTY,
         format!("none of the {} candidates of the autotuning space is legal", failures.len()),
     )
-    .at(loc.clone());
+    .at(loc.clone())
+    .help("add a candidate that fits; the notes say why each does not");
     for (candidate, errors) in &failures {
         error = error.note(format!("{candidate}: {}", first_message(errors)));
     }

@@ -47,6 +47,7 @@ impl Parsed {
         let place = Places { file, text: &text, line_starts: &line_starts, moved: &moved };
         let module = ruff_python_parser::parse_module(&text).map_err(|e| {
             Diagnostic::new(Code::E_SYNTAX, format!("the source is not valid Python: {}", e.error))
+                .help("Python's own grammar holds inside a kernel")
                 .at(place.loc(e.location))
         })?;
         let body = module.into_syntax().body;
@@ -64,6 +65,7 @@ impl Parsed {
         };
         if def.is_async {
             return Err(Diagnostic::new(Code::E_SYNTAX, "expected a plain `def`, got `async def`")
+                .help("write `def`: a launch is asynchronous by itself on a GPU")
                 .at(place.loc(def.range())));
         }
         Ok(Self { file: file.clone(), def, text, line_starts, moved })

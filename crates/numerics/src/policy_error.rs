@@ -22,8 +22,43 @@ pub(crate) const ITEM_NAMES: &[&str] =
     &["accum", "compute", "round", "stochastic_round", "saturate", "scale", "loss_scale", "packed"];
 
 impl PolicyError {
+    /// What would be read instead: a text of the right form.
+    pub fn help(&self) -> String {
+        match self {
+            PolicyError::UnknownDType { name, suggestions } => match suggestions.first() {
+                Some(near) => format!("write \"{near}\" or `ts.{near}`"),
+                None if name.contains("complex") => {
+                    "there are no complex numbers: keep both parts in arrays of their own".into()
+                }
+                None => "write a name such as \"f32\", \"bf16\", \"fp8_e4m3\" or \"i32\"".into(),
+            },
+            PolicyError::UnknownItem { suggestion: Some(near), .. } => {
+                format!("write {}", example(near))
+            }
+            PolicyError::UnknownItem { suggestion: None, .. } | PolicyError::Syntax { .. } => {
+                "write a dtype, then policy items: \"bf16 @accum(f32) @saturate\"".into()
+            }
+            PolicyError::Duplicate { .. } => "keep one of them".into(),
+            PolicyError::BadArgument { item, .. } => format!("write {}", example(item)),
+        }
+    }
+
     pub(crate) fn bad(item: &'static str, expected: &str, got: &str) -> PolicyError {
         PolicyError::BadArgument { item, expected: expected.to_owned(), got: clip(got) }
+    }
+}
+
+/// A type with this policy item.
+fn example(item: &str) -> &'static str {
+    match item {
+        "accum" => "\"bf16 @accum(f32)\" or \"fp8_e4m3 @accum(fp32_fast)\"",
+        "compute" => "\"bf16 @compute(f32)\"",
+        "round" => "\"bf16 @round(rne)\"; the modes are rne, rtz, up, down and stochastic",
+        "stochastic_round" => "\"bf16 @stochastic_round\"",
+        "saturate" => "\"i8 @saturate\" or \"fp8_e4m3 @saturate(false)\"",
+        "scale" => "\"fp8_e4m3 @scale(amax_dynamic)\" or \"fp8_e4m3 @scale(delayed)\"",
+        "loss_scale" => "\"f16 @loss_scale(128.0)\"",
+        _ => "\"fp4 @packed\" or \"i4 @packed\"",
     }
 }
 
@@ -66,3 +101,43 @@ impl fmt::Display for PolicyError {
 }
 
 impl std::error::Error for PolicyError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NumType;
+
+    /// What a repair quotes is read.
+    #[test]
+    fn every_text_that_a_repair_quotes_parses() {
+        let wrong = [
+            "fp7",
+            "half",
+            "complex64",
+            "matrix",
+            "bf16 @acum(f32)",
+            "bf16 @zzz",
+            "bf16 @accum",
+            "bf16 @compute(q)",
+            "bf16 @round(odd)",
+            "bf16 @stochastic_round(1)",
+            "bf16 @saturate(3)",
+            "bf16 @scale(x)",
+            "bf16 @loss_scale(x)",
+            "bf16 @packed",
+            "bf16 accum(f32)",
+            "",
+            "bf16 @",
+            "i4 @packed(2)",
+            "bf16 @accum(f32) @accum(f32)",
+        ];
+        for text in wrong {
+            let help = NumType::parse(text).expect_err(text).help();
+            let quoted: Vec<&str> = help.split('"').skip(1).step_by(2).collect();
+            assert!(!help.is_empty());
+            for q in quoted {
+                assert!(NumType::parse(q).is_ok(), "{text}: the repair {help} quotes {q}");
+            }
+        }
+    }
+}

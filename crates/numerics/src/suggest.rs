@@ -24,9 +24,30 @@ impl fmt::Display for UnknownDType {
 
 impl std::error::Error for UnknownDType {}
 
+/// Names of C, CUDA and PyTorch, with ours.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("half", "f16"),
+    ("float", "f32"),
+    ("double", "f64"),
+    ("nv_bfloat16", "bf16"),
+    ("__nv_bfloat16", "bf16"),
+    ("__half", "f16"),
+    ("int", "i32"),
+    ("long", "i64"),
+    ("short", "i16"),
+    ("char", "i8"),
+    ("byte", "u8"),
+    ("unsigned", "u32"),
+    ("uint", "u32"),
+    ("int1", "bool"),
+];
+
 /// The dtype names nearest to `name`, best first, at most four and one for each dtype. Empty when
 /// nothing is near enough to be a likely slip.
 pub fn unknown_dtype_suggestions(name: &str) -> Vec<&'static str> {
+    if let Some((_, ours)) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == name) {
+        return vec![ours];
+    }
     let canonical = DType::ALL.iter().map(|&d| (d.name(), d));
     let mut ranked: Vec<(usize, &'static str, DType)> =
         canonical.chain(ALIASES.iter().copied()).map(|(n, d)| (distance(name, n), n, d)).collect();

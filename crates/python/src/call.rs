@@ -2,7 +2,7 @@
 
 use crate::arrays::{self, argument};
 use crate::device_array::DeviceArray;
-use crate::enter::enter;
+use crate::enter::enter_call;
 use crate::streams::Found;
 use crate::{holding, quick, record};
 use pyo3::prelude::*;
@@ -52,7 +52,7 @@ impl<'py> Given<'_, 'py> {
         let (call, ask) = given.take();
         let stream = ask.streams.on;
         // One way in and out where nothing has to be allocated in between.
-        let first = enter(py, || {
+        let first = enter_call(py, || {
             let prepared = prepare(call, ask)?;
             let (returns, location) = (prepared.returns(), prepared.location());
             if prepared.missing().is_empty() {
@@ -64,7 +64,7 @@ impl<'py> Given<'_, 'py> {
         let (returns, location, left) = first;
         if let Some(mut prepared) = left {
             given.fill(&mut prepared, self.allocate)?;
-            enter(py, || kernel.launch(prepared))?;
+            enter_call(py, || kernel.launch(prepared))?;
         }
         if let Location::Cuda(device) = location {
             given.used(py, Queue { device, stream });
@@ -91,7 +91,7 @@ impl<'py> Given<'_, 'py> {
             call.keyword.push((name, argument(&value, &mut keep, &mut found)?));
         }
         let grid = self.grid.map(extents).transpose()?;
-        let grid = grid.map(|g| enter(py, || grid_of(&g))).transpose()?;
+        let grid = grid.map(|g| enter_call(py, || grid_of(&g))).transpose()?;
         let profile = Profile::ALL.get(self.profile).copied().unwrap_or_default();
         let ask = Ask { grid, profile, purpose: self.purpose, streams: found.settle() };
         record::keep(self.args);

@@ -398,7 +398,8 @@ impl DeviceArray {
         }
         let message =
             format!("expected {} bytes on the host, got {bytes}", packed_bytes(&self.buffer));
-        Err(exception(py, &Diagnostic::new(Code::E_ARGUMENT, message).into()))
+        let help = "copy between arrays of one shape and dtype";
+        Err(exception(py, &Diagnostic::new(Code::E_ARGUMENT, message).help(help).into()))
     }
 }
 

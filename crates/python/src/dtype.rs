@@ -190,7 +190,8 @@ impl PolicyItem {
             (item, None) => Ok(PolicyItem(item)),
             (item, Some(_)) => {
                 let message = format!("expected no argument for `@{}`", item.kind());
-                Err(exception(py, &Diagnostic::new(Code::E_ARGUMENT, message).into()))
+                let help = "leave out the parentheses; only `saturate(False)` has a value";
+                Err(exception(py, &Diagnostic::new(Code::E_ARGUMENT, message).help(help).into()))
             }
         }
     }
@@ -210,7 +211,7 @@ fn policy_error(py: Python<'_>, error: &PolicyError) -> PyErr {
         | PolicyError::Duplicate { .. }
         | PolicyError::BadArgument { .. } => Code::E_TYPE,
     };
-    exception(py, &Diagnostic::new(code, error.to_string()).into())
+    exception(py, &Diagnostic::new(code, error.to_string()).help(error.help()).into())
 }
 
 /// Reads a type with its policy.

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 
 thread_local! {
     /// What a signal handler raised while the compiler ran on this thread.
@@ -29,6 +29,47 @@ pub fn enter<T: Send>(
             Err(exception(py, &error.into()))
         }
     }
+}
+
+/// As `enter`, for work that a call of a kernel asks for: an error names the caller's line too, which
+/// stands in another file or far from the kernel that it is about.
+pub fn enter_call<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Diagnostics> + Send,
+) -> PyResult<T> {
+    let mut failed = None;
+    let done = enter(py, || {
+        work().map_err(|found| {
+            failed = Some(found.clone());
+            found
+        })
+    });
+    match failed {
+        Some(found) if done.is_err() && !tessera_driver::is_interrupt(&found) => {
+            let caller = caller(py).unwrap_or_default();
+            Err(exception(py, &called_from(found, caller)))
+        }
+        _ => done,
+    }
+}
+
+/// The expression of the user's code that is being evaluated.
+fn caller(py: Python<'_>) -> PyResult<Loc> {
+    let here = py.import("tessera._place")?.call_method0("here")?;
+    let place: Option<PyRef<'_, crate::graph::Place>> = here.extract()?;
+    Ok(place.map_or(Loc::unknown(), |p| p.0.clone()))
+}
+
+fn called_from(found: Diagnostics, caller: Loc) -> Diagnostics {
+    found.with_first(|d| {
+        if !caller.is_known() {
+            d
+        } else if !d.loc.is_known() {
+            d.at(caller)
+        } else {
+            d.label(caller, "called here")
+        }
+    })
 }
 
 fn raised(py: Python<'_>, found: &Diagnostics) -> PyErr {
@@ -100,5 +141,5 @@ fn fields<'py>(py: Python<'py>, d: &Diagnostic) -> PyResult<Bound<'py, PyTuple>>
         None => (None, None, None),
     };
     let notes = PyTuple::new(py, &d.notes)?;
-    (d.code.name(), &d.message, file, line, column, notes, &d.help, d.render()).into_pyobject(py)
+    (d.code.name(), &d.message, file, line, column, notes, d.repair(), d.render()).into_pyobject(py)
 }

@@ -2,7 +2,7 @@
 
 use crate::call::{Given, warn};
 use crate::declare::{Spec, declare};
-use crate::enter::{enter, exception};
+use crate::enter::{enter, enter_call, exception};
 use crate::graph::TracedKernel;
 use crate::observe::{self, Report};
 use crate::tuning;
@@ -103,7 +103,7 @@ impl Kernel {
         let layouts = layouts.iter().map(entries).collect::<PyResult<_>>()?;
         let values = captures_of(values)?;
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
-        let inner = enter(py, || {
+        let inner = enter_call(py, || {
             let off = tessera_driver::Off::named(off.iter().map(String::as_str), "`off`")?;
             let given = tessera_driver::Given { values, layouts, off, ..Default::default() };
             tessera_driver::Compiled::new(&self.handle, &BACKENDS, &given, target, profile)

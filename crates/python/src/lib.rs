@@ -66,8 +66,8 @@ mod _core {
     use crate::record::{Graph, record_begin, record_drop, record_end};
     #[pymodule_export]
     use crate::runtime::{
-        api, backends, capabilities, error, forked, free_paths, knob_table, processor, profiles,
-        select_backend, set_threads, threads,
+        api, backends, capabilities, closest, error, forked, free_paths, instead_of, knob_table,
+        processor, profiles, select_backend, set_threads, threads,
     };
     #[pymodule_export]
     use crate::schedule::{pass_names, schedule_fields};

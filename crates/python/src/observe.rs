@@ -1,7 +1,7 @@
 //! Checked and watched runs.
 
 use crate::call::{Given, warn};
-use crate::enter::{enter, hold, row};
+use crate::enter::{enter, enter_call, hold, row};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -16,7 +16,7 @@ pub fn check<'py>(given: Given<'_, 'py>, backends: &Backends) -> PyResult<Report
     let (py, kernel) = (given.args.py(), given.kernel);
     let mut converted = given.convert()?;
     let (call, ask) = converted.take();
-    let mut prepared = enter(py, || kernel.prepare(backends, call, ask))?;
+    let mut prepared = enter_call(py, || kernel.prepare(backends, call, ask))?;
     converted.fill(&mut prepared, given.allocate)?;
     let report = enter(py, || kernel.check(prepared))?;
     warn(py, kernel, 2)?;
@@ -38,7 +38,7 @@ pub fn watch<'py>(
     let (py, kernel) = (given.args.py(), given.kernel);
     let mut converted = given.convert()?;
     let (call, ask) = converted.take();
-    let mut prepared = enter(py, || kernel.prepare(backends, call, ask))?;
+    let mut prepared = enter_call(py, || kernel.prepare(backends, call, ask))?;
     converted.fill(&mut prepared, given.allocate)?;
     let known = PyDict::new(py);
     for (name, size) in prepared.sizes() {

@@ -92,6 +92,18 @@ pub fn api() -> Vec<(&'static str, &'static str, &'static str)> {
     frontend::api().iter().map(|row| (row.name, row.signature, row.doc)).collect()
 }
 
+/// What to write for a name of another library that `ts` or `ts.tile` does not have, if it is known.
+#[pyfunction]
+pub fn instead_of(name: &str) -> Option<String> {
+    frontend::instead_of(name)
+}
+
+/// The known name nearest to a misspelt one, if any is near.
+#[pyfunction]
+pub fn closest(name: &str, known: Vec<String>) -> Option<String> {
+    frontend::closest(name, known.iter().map(String::as_str)).map(str::to_string)
+}
+
 #[pyfunction]
 pub fn free_paths(py: Python<'_>, file: &str, text: &str, line: u32) -> PyResult<Vec<String>> {
     enter(py, || frontend::free_paths(&SourceFile::new(file, text, line)))

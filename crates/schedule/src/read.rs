@@ -18,7 +18,8 @@ pub fn pinned(text: &str, file: &str) -> Result<(String, Attrs), Diagnostics> {
     }
     let [launch] = launches[..] else {
         let message = format!("expected a plan of one launch, got {} of them", launches.len());
-        return Err(Diagnostic::new(Code::E_ARGUMENT, message).into());
+        let help = "`inspect_ir(\"schedule\")` prints the text that can be handed back";
+        return Err(Diagnostic::new(Code::E_ARGUMENT, message).help(help).into());
     };
     let kernel = launch.attr("kernel").and_then(Attr::as_ref_name).unwrap_or_default();
     let mut out = Attrs::new();
@@ -51,7 +52,8 @@ pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
     let [func] = &module.funcs[..] else {
         let message =
             format!("expected a plan of one function, got {} of them", module.funcs.len());
-        return Err(Diagnostic::new(Code::E_ARGUMENT, message).into());
+        let help = "`inspect_ir(\"schedule\")` prints the text that can be handed back";
+        return Err(Diagnostic::new(Code::E_ARGUMENT, message).help(help).into());
     };
     let mut out = Kept::default();
     let mut before = func.clone();

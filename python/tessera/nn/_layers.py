@@ -142,7 +142,11 @@ class Conv2d:
 def dropout(key: Any, x: Any, rate: float) -> Any:
     """Elements become zero with probability ``rate``, the others are scaled up. The same key drops the same ones."""
     if not 0.0 <= rate < 1.0:
-        raise fail("E_ARGUMENT", f"expected a rate from 0 up to 1, got {rate}")
+        raise fail(
+            "E_ARGUMENT",
+            f"expected a rate from 0 up to 1, got {rate}",
+            "it is the probability that an element becomes zero: 0.1",
+        )
     if rate == 0.0:
         return xp.positive(x)
     keep = random.bits(key, aval(x)[0]) >= min(round(rate * 2**32), 2**32 - 1)
@@ -199,7 +203,11 @@ class Attention:
 
     def init(self, key: Any) -> dict:
         if self.size % self.heads:
-            raise fail("E_SHAPE_MISMATCH", f"expected {self.heads} heads to divide {self.size}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected {self.heads} heads to divide {self.size}",
+                "choose a size that is a multiple of the number of heads",
+            )
         keys = random.split(key, 2)
         return {"qkv": self._parts[0].init(keys[0]), "out": self._parts[1].init(keys[1])}
 

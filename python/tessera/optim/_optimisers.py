@@ -70,7 +70,11 @@ def _update(opt: _Optimiser, params: Any, grads: Any, state: dict) -> tuple[Any,
     leaves, form = _tree.flatten(params)
     given, grads_form = _tree.flatten(grads)
     if form != grads_form:
-        raise fail("E_ARGUMENT", f"expected gradients of the form of the parameters, {form}, got {grads_form}")
+        raise fail(
+            "E_ARGUMENT",
+            f"expected gradients of the form of the parameters, {form}, got {grads_form}",
+            "pass what `ts.grad` gives for the same parameters",
+        )
     step = as_tracer(state["step"]) + 1
     lr = _rate(opt.lr, step)
     kept = _tree.leaves(state["master"]) if "master" in state else leaves
@@ -78,7 +82,11 @@ def _update(opt: _Optimiser, params: Any, grads: Any, state: dict) -> tuple[Any,
     new, new_kept, new_moments = [], [], [[] for _ in opt._moments]
     for i, (w, g) in enumerate(zip(leaves, given, strict=True)):
         if aval(w)[0] != aval(g)[0]:
-            raise fail("E_SHAPE_MISMATCH", f"expected a gradient of shape {list(aval(w)[0])}, got {list(aval(g)[0])}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected a gradient of shape {list(aval(w)[0])}, got {list(aval(g)[0])}",
+                "pass what `ts.grad` gives for the same parameters",
+            )
         wide = _wide(aval(kept[i])[1])
         have = p.cast(kept[i], wide)
         w2, changed = opt._rule(have, p.cast(g, wide), _as(lr, wide), _as(step, wide), [m[i] for m in moments])

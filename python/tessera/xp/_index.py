@@ -23,9 +23,13 @@ def _expanded(x: Tracer, index: Any) -> list:
     items = list(index) if isinstance(index, tuple) else [index]
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
     if sum(1 for i in items if i is Ellipsis) > 1:
-        raise fail("E_ARGUMENT", "expected at most one `...` in an index")
+        raise fail("E_ARGUMENT", "expected at most one `...` in an index", "write `:` for the other axes")
     if used > x.ndim:
-        raise fail("E_SHAPE_MISMATCH", f"expected at most {x.ndim} indices for {p.show(x.shape)}, got {used}")
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected at most {x.ndim} indices for {p.show(x.shape)}, got {used}",
+            "give one index or slice for each axis; `None` inserts one",
+        )
     if Ellipsis not in [i for i in items if not _is_index_array(i)]:
         items.append(Ellipsis)
     at = next(k for k, i in enumerate(items) if i is Ellipsis)
@@ -42,7 +46,7 @@ def _positions(i: Any, extent: int) -> Tracer:
         )
     i = as_tracer(i)
     if kind(i._dtype) != 1:
-        raise fail("E_TYPE", f"expected integers as an index, got {i._dtype}")
+        raise fail("E_TYPE", f"expected integers as an index, got {i._dtype}", "cast it: `i.astype(ts.i32)`")
     i = p.cast(i, "i64")
     return p.select(p.ew("lt", i, 0), p.ew("add", i, extent), i)
 
@@ -89,9 +93,17 @@ class _Plan:
                 try:
                     at = item if isinstance(item, Dim) else int(item)
                 except TypeError:
-                    raise fail("E_TYPE", f"expected an integer, a slice or an array as an index, got {item!r}") from None
+                    raise fail(
+                        "E_TYPE",
+                        f"expected an integer, a slice or an array as an index, got {item!r}",
+                        "write an integer, `a:b`, `...`, `None` or an array of integers or bools",
+                    ) from None
                 if not -n <= at < n:
-                    raise fail("E_SHAPE_MISMATCH", f"expected an index between {-n} and {n - 1} for axis {axis}, got {at}")
+                    raise fail(
+                        "E_SHAPE_MISMATCH",
+                        f"expected an index between {-n} and {n - 1} for axis {axis}, got {at}",
+                        "indices count from 0, or from -1 at the end",
+                    )
                 at = at + n if at < 0 else at
                 self._add(at, at + 1, 1)
                 self.layout.append(("drop", axis))

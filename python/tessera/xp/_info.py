@@ -35,7 +35,11 @@ class Info:
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
         wanted = ("bool", "numeric") if kind is None else kind if isinstance(kind, tuple) else (kind,)
         if unknown := [one for one in wanted if one not in _KINDS]:
-            raise fail("E_ARGUMENT", f"expected a kind of dtypes (one of {', '.join(_KINDS)}), got {unknown[0]!r}")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected a kind of dtypes (one of {', '.join(_KINDS)}), got {unknown[0]!r}",
+                "leave it out for all dtypes",
+            )
         return {name: getattr(_types, name) for one in wanted for name in _KINDS[one]}
 
 

@@ -95,7 +95,11 @@ def _letters(spec: str, ranks: list[int]) -> tuple[list[str], str]:
     inputs, arrow, out = spec.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != len(ranks):
-        raise fail("E_ARGUMENT", f"einsum: expected {len(terms)} arrays for `{spec}`, got {len(ranks)}")
+        raise fail(
+            "E_ARGUMENT",
+            f"einsum: expected {len(terms)} arrays for `{spec}`, got {len(ranks)}",
+            "give one array for each part before `->`",
+        )
     spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in spec]
     most = 0
     full = []
@@ -105,7 +109,11 @@ def _letters(spec: str, ranks: list[int]) -> tuple[list[str], str]:
             most = max(most, n)
             term = term.replace("...", "." * n)
         elif len(term) != rank:
-            raise fail("E_SHAPE_MISMATCH", f"einsum: expected {len(term)} axes for `{term}` of `{spec}`, got {rank}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"einsum: expected {len(term)} axes for `{term}` of `{spec}`, got {rank}",
+                "write one letter for each axis",
+            )
         full.append(term)
     dots = "".join(spare[:most])
     full = [_undot(t, dots) for t in full]
@@ -154,6 +162,7 @@ def einsum(spec: str, *arrays: Any) -> Any:
                 raise fail(
                     "E_SHAPE_MISMATCH",
                     f"einsum: expected one extent for `{c}` of `{spec}`, got {extents[c]} and {d}",
+                    "use another letter for an axis of another extent",
                 )
             extents[c] = max(extents[c], d)
     ready = []

@@ -63,7 +63,11 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     axes = [i for i, d in enumerate(x.shape) if d == 1] if axis is None else p.axes_of(axis, x.ndim)
     for a in axes:
         if x.shape[a] != 1:
-            raise fail("E_SHAPE_MISMATCH", f"expected axis {a} to have extent 1, got {p.show(x.shape)}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected axis {a} to have extent 1, got {p.show(x.shape)}",
+                "only axes of extent 1 can be removed: index the others",
+            )
     return p.reshape(x, [d for i, d in enumerate(x.shape) if i not in axes])
 
 
@@ -96,7 +100,7 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
     shapes = {a.shape for a in lists}
     if len(shapes) != 1:
         shown = " and ".join(p.show(s) for s in sorted(shapes))
-        raise fail("E_SHAPE_MISMATCH", f"expected arrays of one shape, got {shown}")
+        raise fail("E_SHAPE_MISMATCH", f"expected arrays of one shape, got {shown}", "broadcast or reshape them first")
     at = p.axis_of(axis, lists[0].ndim + 1)
     return p.concat([p.expand_dims(a, at) for a in lists], at)
 
@@ -117,7 +121,11 @@ def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> list:
     n = x.shape[at]
     if isinstance(parts, int):
         if n % parts:
-            raise fail("E_SHAPE_MISMATCH", f"expected {parts} parts to divide axis {at} of {p.show(x.shape)}")
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected {parts} parts to divide axis {at} of {p.show(x.shape)}",
+                "give the places to split at: `xp.split(x, [3, 5])`",
+            )
         bounds = list(range(0, n + 1, n // parts)) if n else [0] * (parts + 1)
     else:
         bounds = [0, *parts, n]

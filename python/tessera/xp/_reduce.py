@@ -70,7 +70,11 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
     x = _floats(x)
     n = _count(x, axis)
     if isinstance(n, Dim) and correction != int(correction):
-        raise fail("E_UNSUPPORTED", f"expected a whole `correction` for a named extent, got {correction}")
+        raise fail(
+            "E_UNSUPPORTED",
+            f"expected a whole `correction` for a named extent, got {correction}",
+            "write `correction=0` or `correction=1`",
+        )
     n = n - (int(correction) if isinstance(n, Dim) else correction)
     far = p.ew("sub", x, mean(x, axis, keepdims=True))
     return p.ew("div", p.reduce("sum", p.ew("mul", far, far), axis, keepdims), n if isinstance(n, Dim) else float(n) if n > 0 else math.nan)
@@ -129,7 +133,11 @@ def _scanned(op: str, x: Any, axis: int | None, dtype: Any, include_initial: boo
     x = _wide(x, dtype)
     if axis is None:
         if x.ndim > 1:
-            raise fail("E_ARGUMENT", f"expected `axis` for an array of {x.ndim} axes")
+            raise fail(
+                "E_ARGUMENT",
+                f"expected `axis` for an array of {x.ndim} axes",
+                "write `axis=-1`, or flatten it with `x.reshape(-1)`",
+            )
         axis = 0
     at = p.axis_of(axis, x.ndim)
     out = p.scan(op, x, at)
@@ -171,7 +179,7 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple:
     x = as_tracer(x)
     at = p.axis_of(axis, x.ndim)
     if not 0 <= k <= x.shape[at]:
-        raise fail("E_SHAPE_MISMATCH", f"expected `k` up to {x.shape[at]}, got {k}")
+        raise fail("E_SHAPE_MISMATCH", f"expected `k` up to {x.shape[at]}, got {k}", "choose a smaller `k`")
     both = p.sort([x, p.iota(x.shape, at)], at, True)
     limit = [k if i == at else d for i, d in enumerate(x.shape)]
     return tuple(p.slice_(v, [0] * x.ndim, limit, [1] * x.ndim) for v in both)
@@ -183,7 +191,7 @@ def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) ->
     from ._index import take
 
     if side not in ("left", "right"):
-        raise fail("E_ARGUMENT", f'expected `side` to be "left" or "right", got {side!r}')
+        raise fail("E_ARGUMENT", f'expected `side` to be "left" or "right", got {side!r}', 'leave it out for "left"')
     x1 = as_tracer(x1) if sorter is None else take(x1, sorter, 0)
     before = p.ew("lt" if side == "left" else "le", x1, p.expand_dims(x2, as_tracer(x2).ndim))
     return p.reduce("sum", p.cast(before, "i64"), -1)

@@ -48,7 +48,7 @@ class FloatLimits:
 def _of_kind(type: Any, kind: str, name: str) -> Any:
     given = as_dtype(getattr(type, "dtype", type))
     if not isdtype(given, kind):
-        raise fail("E_TYPE", f"expected a dtype of kind {kind!r} for `{name}`, got {given}")
+        raise fail("E_TYPE", f"expected a dtype of kind {kind!r} for `{name}`, got {given}", "cast the argument with `.astype`")
     return given
 
 

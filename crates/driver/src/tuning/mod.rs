@@ -401,7 +401,9 @@ pub(crate) fn check_key(params: &Params, tuning: &Tuning) -> Result<(), Diagnost
     for name in tuning.options.key.iter().flatten().filter(|name| !known.contains(name)) {
         let message =
             format!("expected dims in `key=` (some of {}), got `{name}`", known.join(", "));
-        errors.push(Diagnostic::new(Code::E_ARGUMENT, message).at(params.loc.clone()));
+        let help =
+            "name dims and integer parameters of the kernel, or leave out `key=` for all dims";
+        errors.push(Diagnostic::new(Code::E_ARGUMENT, message).at(params.loc.clone()).help(help));
     }
     errors.into_result().map(|_| ())
 }

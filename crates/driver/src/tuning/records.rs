@@ -6,7 +6,8 @@ use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_tune::{Record, Store, bundle};
 
 fn failed(why: String) -> Diagnostics {
-    Diagnostic::new(Code::E_ARGUMENT, why).into()
+    let help = "`tessera tune export` writes files of records, and TESSERA_CACHE_DIR says where they are kept";
+    Diagnostic::new(Code::E_ARGUMENT, why).help(help).into()
 }
 
 fn opened() -> Result<Store, Diagnostics> {

@@ -244,7 +244,8 @@ fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(
     let castable = LEGAL.iter().any(|row| (row.0, row.1) == (narrow, narrow));
     let text = args.text(wide);
     let d =
-        Diagnostic::new(Code::E_TYPE, format!("expected operands of one dtype, got {ta} x {tb}"));
+        Diagnostic::new(Code::E_TYPE, format!("expected operands of one dtype, got {ta} x {tb}"))
+            .help("cast one of them to the dtype of the other with ts.tile.cast");
     if !castable {
         let rows: Vec<String> = LEGAL.iter().map(|r| format!("{} x {}", r.0, r.1)).collect();
         e.report(d.note(format!("legal pairs: {}", rows.join(", "))));

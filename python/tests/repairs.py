@@ -1,0 +1,41 @@
+"""Every error says what to write (``help``), or stands here with the reason why none can be said.
+
+``conftest.py`` holds every error that any test meets against this table; ``test_repairs.py`` holds the calls in the package.
+"""
+
+from __future__ import annotations
+
+import re
+
+import tessera as ts
+from tessera import _report
+
+#: A code, what the message matches, and why there is no repair.
+REASONS = [
+    ("E_ASSERT", r"", "the message is the kernel's own, and says what its author wanted"),
+]
+
+
+def is_missing(d: ts.Diagnostic) -> bool:
+    """Whether an error names no repair though one could be named."""
+    if not d.code.startswith("E_") or d.help:
+        return False
+    return not any(d.code == code and re.search(pattern, d.message) for code, pattern, _ in REASONS)
+
+
+def record(patch) -> list[ts.Diagnostic]:
+    """A list that every error and finding is put into from now on."""
+    found: list[ts.Diagnostic] = []
+    raised, reported = ts.TesseraError.__init__, _report.CheckReport.__init__
+
+    def on_error(self, text, diagnostics=()):
+        raised(self, text, diagnostics)
+        found.extend(diagnostics)
+
+    def on_report(self, *args, **kwargs):
+        reported(self, *args, **kwargs)
+        found.extend(self.findings)
+
+    patch.setattr(ts.TesseraError, "__init__", on_error)
+    patch.setattr(_report.CheckReport, "__init__", on_report)
+    return found
