@@ -48,6 +48,7 @@ impl Parsed {
         let module = ruff_python_parser::parse_module(&text).map_err(|e| {
             Diagnostic::new(Code::E_SYNTAX, format!("the source is not valid Python: {}", e.error))
                 .help("Python's own grammar holds inside a kernel")
+                .help("Python's own grammar holds inside a kernel")
                 .at(place.loc(e.location))
         })?;
         let body = module.into_syntax().body;
@@ -65,6 +66,7 @@ impl Parsed {
         };
         if def.is_async {
             return Err(Diagnostic::new(Code::E_SYNTAX, "expected a plain `def`, got `async def`")
+                .help("write `def`: a launch is asynchronous by itself on a GPU")
                 .help("write `def`: a launch is asynchronous by itself on a GPU")
                 .at(place.loc(def.range())));
         }

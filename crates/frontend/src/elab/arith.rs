@@ -63,14 +63,13 @@ impl Elab<'_> {
         let Some(values) = self.unify(operands, Some(f)) else { return Val::Poison };
         let dtype = self.ty(values[0]).dtype();
         if !f.accepts(dtype) {
-            return self.error(
+            return self.error_help(
                 Code::E_TYPE,
                 format!(
                     "expected an operand that `{}` takes, got {}",
                     f.name(),
                     describe_type(&self.ty(values[0]).clone())
-                ),
-            );
+                ), "cast it first: ts.tile.cast(x, ts.f32) for functions of floats, ts.i32 for those of integers");
         }
         let result = self.b().ew(f, &values);
         self.note_widening(f, operands, result);
@@ -124,7 +123,11 @@ impl Elab<'_> {
         let weight = self.weight_of(v);
         if weight.is_none() {
             let what = self.describe(v);
-            self.error(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
+            self.error_help(
+                Code::E_TYPE,
+                format!("expected a number or a tile, got {what}"),
+                "take a slice of an array, index a tuple, or call a function of ts.tile",
+            );
         }
         weight
     }
@@ -197,10 +200,9 @@ impl Elab<'_> {
                     *mine = theirs.clone();
                 } else if !theirs.is_one() && !mine.may_equal(theirs) {
                     let (a, b) = (self.describe(&operands[before]), self.describe(v));
-                    self.error(
+                    self.error_help(
                         Code::E_SHAPE_MISMATCH,
-                        format!("expected operands of one shape, got {a} and {b}"),
-                    );
+                        format!("expected operands of one shape, got {a} and {b}"), "extents must be equal or 1: take slices of one extent, or put in an axis with `x[:, None]`");
                     return None;
                 } else if mine.as_static().is_none()
                     && theirs.as_static().is_some()

@@ -43,7 +43,11 @@ impl Elab<'_> {
                     }
                     None => Val::Poison,
                 },
-                None => self.error(Code::E_ARGUMENT, format!("expected a value to convert to {t}")),
+                None => self.error_help(
+                    Code::E_ARGUMENT,
+                    format!("expected a value to convert to {t}"),
+                    format!("write ts.{}(x)", t.storage),
+                ),
             },
             Val::Poison => Val::Poison,
             Val::Opaque(name) if name.contains("kernel") => self.error_help(
@@ -122,14 +126,22 @@ impl Elab<'_> {
         for (position, arg) in c.arguments.args.iter().enumerate() {
             if let Expr::Starred(s) = arg {
                 self.loc = self.place(s.range());
-                self.error(Code::E_SYNTAX, "`*` arguments are not part of the kernel language");
+                self.error_help(
+                    Code::E_SYNTAX,
+                    "`*` arguments are not part of the kernel language",
+                    "write the arguments out",
+                );
                 return None;
             }
             out.push(self.given(None, arg, position < places.len()));
         }
         for kw in &c.arguments.keywords {
             let Some(name) = &kw.arg else {
-                self.error(Code::E_SYNTAX, "`**` arguments are not part of the kernel language");
+                self.error_help(
+                    Code::E_SYNTAX,
+                    "`**` arguments are not part of the kernel language",
+                    "write the arguments out",
+                );
                 return None;
             };
             let place = places.contains(&name.as_str());
@@ -151,9 +163,10 @@ impl Elab<'_> {
     /// Elaborates a `@ts.func` in place of its call.
     pub fn inline(&mut self, source: &Arc<FuncSource>, given: Vec<Given>) -> Val {
         if self.frames.iter().any(|f| Arc::ptr_eq(&f.source, source) || f.source == *source) {
-            return self.error(
+            return self.error_help(
                 Code::E_GRAPH_INVALID,
                 format!("expected no recursion, got a call of `{}` inside itself", source.name),
+                "functions are inlined where they are called: write a loop",
             );
         }
         let parsed = match Parsed::new(&source.file) {
@@ -242,7 +255,11 @@ impl Elab<'_> {
                     let d = Diagnostic::new(
                         Code::E_ARGUMENT,
                         format!("expected a value for `{name}` of `{function}`"),
-                    );
+                    )
+                    .help(format!(
+                        "call it with {}",
+                        names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+                    ));
                     self.report(d.at(call_site.clone()));
                     return false;
                 }
@@ -269,9 +286,10 @@ impl Elab<'_> {
             if target != Val::Poison {
                 self.loc = self.place(iter.range());
                 let what = self.describe(&target);
-                self.error(
+                self.error_help(
                     Code::E_SYNTAX,
                     format!("expected `range(…)` at the head of the loop, got {what}"),
+                    "loops count: `for i in range(n):`, then index with `i`",
                 );
             }
             return None;
@@ -287,9 +305,11 @@ impl Elab<'_> {
                 // A hint for the pipeline; it never changes a result.
                 Some("prefetch") => {}
                 Some(other) => {
-                    self.error(
+                    self.error_help(
                         Code::E_ARGUMENT,
                         format!("expected start, stop, step or prefetch, got `{other}`"),
+                        crate::foreign::keyword("tile.range", other)
+                            .unwrap_or("write `ts.tile.range(start, stop, step)`"),
                     );
                     return None;
                 }
@@ -300,7 +320,11 @@ impl Elab<'_> {
             2 => (bounds[0].clone(), bounds[1].clone(), None),
             3 => (bounds[0].clone(), bounds[1].clone(), Some(bounds[2].clone())),
             n => {
-                self.error(Code::E_ARGUMENT, format!("expected 1 to 3 bounds, got {n}"));
+                self.error_help(
+                    Code::E_ARGUMENT,
+                    format!("expected 1 to 3 bounds, got {n}"),
+                    "write `range(stop)`, `range(start, stop)` or `range(start, stop, step)`",
+                );
                 return None;
             }
         };
@@ -308,7 +332,11 @@ impl Elab<'_> {
         if let Some(s) = step.as_const_int()
             && s <= 0
         {
-            self.error(Code::E_ARGUMENT, format!("expected a positive step, got {s}"));
+            self.error_help(
+                Code::E_ARGUMENT,
+                format!("expected a positive step, got {s}"),
+                "count up, and turn the index around: `for i in range(n): j = n - 1 - i`",
+            );
             return None;
         }
         Some((self.index_value(&lo)?, self.index_value(&hi)?, self.index_value(&step)?))

@@ -32,9 +32,11 @@ impl Elab<'_> {
                     ),
                 },
                 Number::Float(f) => Val::Const(Const::Float(*f)),
-                Number::Complex { .. } => {
-                    self.error(Code::E_UNSUPPORTED, "complex numbers are not supported in kernels")
-                }
+                Number::Complex { .. } => self.error_help(
+                    Code::E_UNSUPPORTED,
+                    "complex numbers are not supported in kernels",
+                    "keep the real and the imaginary part in variables of their own",
+                ),
             },
             Expr::BooleanLiteral(b) => Val::Const(Const::Bool(b.value)),
             Expr::NoneLiteral(_) => Val::None,
@@ -258,14 +260,13 @@ impl Elab<'_> {
                     .zip(&other)
                     .all(|(a, b)| a.is_one() || b.is_one() || a.may_equal(b));
             if !fits {
-                self.error(
+                self.error_help(
                     Code::E_SHAPE_MISMATCH,
                     format!(
                         "expected values of one shape, got {} and {}",
                         super::show_shape(&shape),
                         super::show_shape(&other)
-                    ),
-                );
+                    ), "both sides of `a if c else b` and `where` have one shape: broadcast one with ts.tile.broadcast, or put in an axis with `x[:, None]`");
                 return None;
             }
             for (a, b) in shape.iter_mut().zip(other) {

@@ -33,9 +33,10 @@ impl Elab<'_> {
                     Some(i) if (-len..len).contains(&i) => {
                         parts[i.rem_euclid(len) as usize].clone()
                     }
-                    _ => self.error(
+                    _ => self.error_help(
                         Code::E_TYPE,
                         format!("expected an index below {len}, known at compile time"),
+                        "tuples are indexed by compile-time integers",
                     ),
                 }
             }
@@ -45,10 +46,9 @@ impl Elab<'_> {
             }
             other => {
                 let what = self.describe(&other);
-                self.error(
+                self.error_help(
                     Code::E_TYPE,
-                    format!("expected a tensor, tile or tuple before `[`, got {what}"),
-                )
+                    format!("expected a tensor, tile or tuple before `[`, got {what}"), "subscripts take elements of arrays, shared buffers and tuples, and put axes into tiles: `t[:, None]`")
             }
         }
     }
@@ -87,9 +87,10 @@ impl Elab<'_> {
         }
         if kept > rank {
             let shape = show_shape(self.ty(value).shape());
-            return self.error(
+            return self.error_help(
                 Code::E_SHAPE_MISMATCH,
                 format!("expected at most {rank} axes for a tile of shape {shape}, got {kept}"),
+                "a tile takes `:` for each of its axes and `None` for each new one: `t[:, None]`",
             );
         }
         let mut out = value;
@@ -106,7 +107,11 @@ impl Elab<'_> {
         let is_dots = |e: &&Expr| matches!(e, Expr::EllipsisLiteral(_));
         let dots = items.iter().position(is_dots);
         if items.iter().filter(|e| is_dots(e)).count() > 1 {
-            return self.error(Code::E_SYNTAX, "expected `...` once in a subscript, got it again");
+            return self.error_help(
+                Code::E_SYNTAX,
+                "expected `...` once in a subscript, got it again",
+                "write `:` for the other axes",
+            );
         }
         // `...` stands for as many whole axes as are not written out.
         let mut items: Vec<Option<&Expr>> = items.iter().copied().map(Some).collect();
@@ -115,7 +120,7 @@ impl Elab<'_> {
             items.splice(dots..=dots, std::iter::repeat_n(None, rest));
         }
         if items.len() > ty.rank() {
-            return self.error(
+            return self.error_help(
                 Code::E_SHAPE_MISMATCH,
                 format!(
                     "expected at most {} indices for `{name}` of shape {}, got {}",
@@ -123,6 +128,7 @@ impl Elab<'_> {
                     show_shape(ty.shape()),
                     items.len()
                 ),
+                "give one index or slice for each axis; `...` stands for those that are left out",
             );
         }
         let mut block = BlockRef::new(mem);
@@ -233,9 +239,10 @@ impl Elab<'_> {
             Dim::Any => Dim::Any,
         };
         if extent == Dim::Static(0) && self.mode == Mode::Full {
-            self.error(
+            self.error_help(
                 Code::E_SHAPE_MISMATCH,
                 format!("expected a positive extent for `:` of `{name}`, got 0"),
+                "call the kernel with an array that has elements along this axis",
             );
             return None;
         }
@@ -346,9 +353,10 @@ impl Elab<'_> {
         if let Dim::Static(v) = extent
             && v <= 0
         {
-            self.error(
+            self.error_help(
                 Code::E_SHAPE_MISMATCH,
                 format!("expected a slice of positive extent, got {v}"),
+                "write `start : start + T` with a positive `T`",
             );
             return None;
         }
@@ -382,9 +390,10 @@ impl Elab<'_> {
                 Val::Poison => None,
                 other => {
                     let what = self.describe(&other);
-                    self.error(
+                    self.error_help(
                         Code::E_TYPE,
                         format!("expected integer bounds of a slice, got {what}"),
+                        "cast it: ts.tile.cast(x, ts.i64)",
                     );
                     None
                 }
@@ -454,28 +463,29 @@ impl Elab<'_> {
             Dim::Expr(e) => e.clone(),
             Dim::Static(v) => DimExpr::Const(*v),
             Dim::Any => {
-                self.error(
+                self.error_help(
                     Code::E_LAUNCH_GEOMETRY,
-                    format!("expected a named dimension for the origin `{name}`"),
-                );
+                    format!("expected a named dimension for the origin `{name}`"), "name the dim in the annotation, `ts.Tensor[\"M\", ts.f32]`, or write a loop over ts.tile.range");
                 return None;
             }
         };
         if let Some(known) = self.origins.get(name) {
             let (value, before, over) = (known.value, known.step, known.dim.clone());
             if before != step {
-                self.error(
+                self.error_help(
                     Code::E_LAUNCH_GEOMETRY,
                     format!("expected one extent for the origin `{name}`, got {before} and {step}"),
+                    "use one extent for each origin, or two names",
                 );
                 return None;
             }
             if over != size {
-                self.error(
+                self.error_help(
                     Code::E_LAUNCH_GEOMETRY,
                     format!(
                         "expected one dimension for the origin `{name}`, got `{over}` and `{size}`"
                     ),
+                    "use one origin for each dimension",
                 );
                 return None;
             }
@@ -653,13 +663,14 @@ impl Elab<'_> {
                 && ty.shape().iter().zip(&shape).all(|(a, b)| a.may_equal(b) || a.is_one()));
         if !fits {
             let name = self.func.name_of(block.mem).unwrap_or("buffer").to_string();
-            self.error(
+            self.error_help(
                 Code::E_SHAPE_MISMATCH,
                 format!(
                     "expected a value of the slice's shape {} for `{name}`, got {}",
                     show_shape(&shape),
                     super::describe_type(&ty)
                 ),
+                "take a slice of the same extents, or broadcast the value: `v[:, None]`",
             );
             return None;
         }

@@ -227,7 +227,11 @@ impl Elab<'_> {
             }
             Const::Str(_) | Const::DType(_) => {
                 let what = self.describe(&Val::Const(c.clone()));
-                self.error(Code::E_TYPE, format!("expected a value of dtype {dtype}, got {what}"));
+                self.error_help(
+                    Code::E_TYPE,
+                    format!("expected a value of dtype {dtype}, got {what}"),
+                    "ts.tile.cast(x, dtype) converts between dtypes",
+                );
                 return None;
             }
         };

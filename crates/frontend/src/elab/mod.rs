@@ -194,23 +194,25 @@ impl Elab<'_> {
         match v {
             Val::Rt(value) => Some(self.settled(*value)),
             Val::Dim(e) => Some(self.materialise_dim(e)),
-            Val::Const(c) => match Self::default_dtype(c) {
-                Some(dtype) => self.scalar(c, dtype),
-                None if matches!(c, Const::Int(_)) => {
-                    let what = self.describe(v);
-                    self.error_help(
+            Val::Const(c) => {
+                match Self::default_dtype(c) {
+                    Some(dtype) => self.scalar(c, dtype),
+                    None if matches!(c, Const::Int(_)) => {
+                        let what = self.describe(v);
+                        self.error_help(
                         Code::E_TYPE,
                         format!("expected an integer that 64 bits hold, got {what}"),
                         "constant expressions of integers are exact; their result must fit i64 or u64 where it is used",
                     );
-                    None
+                        None
+                    }
+                    None => {
+                        let what = self.describe(v);
+                        self.error_help(Code::E_TYPE, format!("expected a number or a tile, got {what}"), "take a slice of an array, index a tuple, or call a function of ts.tile");
+                        None
+                    }
                 }
-                None => {
-                    let what = self.describe(v);
-                    self.error(Code::E_TYPE, format!("expected a number or a tile, got {what}"));
-                    None
-                }
-            },
+            }
             Val::Open(kind) => Some(self.open_constant(*kind)),
             Val::Block(block) => self.load_block(block),
             Val::After(_) => match self.read_after(v, true) {
@@ -240,7 +242,11 @@ impl Elab<'_> {
                     Val::View(_) => {
                         d.help("take a slice of it: `x[i0:i0 + T]`, or `x[:]` for a static size")
                     }
-                    _ => d,
+                    Val::ViewT(_) => d.help("take a slice of it: `x.T[i0:i0 + T, :]`"),
+                    Val::Tuple(_) => d.help("take one of its values: `t[0]`"),
+                    Val::None => d.help("a function that returns nothing gives no value"),
+                    Val::Api(_) | Val::Func(_) => d.help("call it: add parentheses"),
+                    _ => d.help("values are numbers, tiles and slices of arrays"),
                 });
                 None
             }
@@ -275,7 +281,11 @@ impl Elab<'_> {
             Type::Scalar(d) if d.is_int() => Some(self.b().cast(value, DType::I64)),
             _ => {
                 let what = self.describe(v);
-                self.error(Code::E_TYPE, format!("expected an integer, got {what}"));
+                self.error_help(
+                    Code::E_TYPE,
+                    format!("expected an integer, got {what}"),
+                    "cast it: ts.tile.cast(x, ts.i64); `//` divides integers",
+                );
                 None
             }
         }
@@ -289,9 +299,10 @@ impl Elab<'_> {
                 Some(Dim::Static(*n as i64))
             }
             Val::Const(Const::Int(n)) => {
-                self.error(
+                self.error_help(
                     Code::E_SHAPE_MISMATCH,
                     format!("expected {what} to be positive, got {n}"),
+                    "write an extent of at least 1",
                 );
                 None
             }
@@ -321,7 +332,11 @@ impl Elab<'_> {
             if v > 0 || self.mode == Mode::Check {
                 return Some(Dim::Static(v));
             }
-            self.error(Code::E_SHAPE_MISMATCH, format!("expected `{e}` to be positive, got {v}"));
+            self.error_help(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected `{e}` to be positive, got {v}"),
+                "the extents of a tile are at least 1: check the sizes of the arguments",
+            );
             return None;
         }
         if self.is_product_dim(e) {

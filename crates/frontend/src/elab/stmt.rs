@@ -113,9 +113,11 @@ impl Elab<'_> {
         match target {
             Expr::Name(n) => {
                 let value = match value {
-                    Val::Origin(name) => {
-                        self.error(Code::E_NAME, format!("`{name}` is not defined here"))
-                    }
+                    Val::Origin(name) => self.error_help(
+                        Code::E_NAME,
+                        format!("`{name}` is not defined here"),
+                        format!("give it a value first: `{name} = 0`"),
+                    ),
                     other => other,
                 };
                 let named = match &value {
@@ -147,7 +149,11 @@ impl Elab<'_> {
             }
             other => {
                 self.loc = self.place(other.range());
-                self.error(Code::E_SYNTAX, "expected a name or a subscript to assign to");
+                self.error_help(
+                    Code::E_SYNTAX,
+                    "expected a name or a subscript to assign to",
+                    "assign to a variable, or to a place of an array: `y[i] = v`",
+                );
             }
         }
     }
@@ -181,9 +187,10 @@ impl Elab<'_> {
             Val::Poison => vec![Val::Poison; targets.len()],
             other => {
                 let what = self.describe(&other);
-                self.error(
+                self.error_help(
                     Code::E_TYPE,
                     format!("expected a tuple of {}, got {what}", targets.len()),
+                    "give one value for each name",
                 );
                 vec![Val::Poison; targets.len()]
             }
@@ -244,7 +251,11 @@ impl Elab<'_> {
             }
             other => {
                 self.loc = self.place(other.range());
-                self.error(Code::E_SYNTAX, "expected a name or a subscript to assign to");
+                self.error_help(
+                    Code::E_SYNTAX,
+                    "expected a name or a subscript to assign to",
+                    "assign to a variable, or to a place of an array: `y[i] = v`",
+                );
             }
         }
     }
@@ -315,9 +326,10 @@ impl Elab<'_> {
         }
         match &self.returns {
             Some(before) if *before != returned => {
-                self.error(
+                self.error_help(
                     Code::E_GRAPH_INVALID,
                     "expected every `return` to return the same parameters",
+                    "write one `return` at the end of the kernel",
                 );
             }
             _ => self.returns = Some(returned),
