@@ -474,6 +474,36 @@ const KEYWORDS: &[(&str, &str, &str)] = &[
     ("tile.alloc_shared", "size n", "write `shape=`"),
 ];
 
+/// Built-in functions of Python that people try and kernels do not have.
+const PYTHON: &[(&str, &str)] = &[
+    ("divmod", "write `a // b` and `a % b`"),
+    (
+        "enumerate zip map filter iter next",
+        "loops count: `for i in range(n):`, then index with `i`",
+    ),
+    ("sum", "write `ts.tile.sum(x)` for a tile, and a loop for anything else"),
+    ("any", "write `ts.tile.any(c)` for a tile, and `a or b` for scalars"),
+    ("all", "write `ts.tile.all(c)` for a tile, and `a and b` for scalars"),
+    (
+        "sorted",
+        "sort on the host, or write the network with `ts.tile.minimum` and `ts.tile.maximum`",
+    ),
+    ("reversed", "count up, and turn the index around: `j = n - 1 - i`"),
+    (
+        "list tuple dict set",
+        "write a tuple, `(a, b)`, whose length is known; arrays are parameters",
+    ),
+    (
+        "isinstance type hasattr getattr",
+        "types are known when a kernel is compiled: `x.dtype` is a constant to compare with",
+    ),
+    ("str repr format", "print the value itself: `print(\"x\", x)`"),
+    ("open input eval exec", "do it on the host, and pass the result as a parameter"),
+    ("complex", "keep the real and the imaginary part in variables of their own"),
+    ("slice", "write `x[start:start + T]` with a compile-time `T`"),
+    ("super object id hash", "kernels have no objects: numbers, tiles and arrays only"),
+];
+
 fn find(table: &[(&'static str, &'static str)], name: &str) -> Option<&'static str> {
     table.iter().find(|(names, _)| names.split(' ').any(|n| n == name)).map(|(_, write)| *write)
 }
@@ -486,6 +516,11 @@ pub fn module(name: &str) -> Option<&'static str> {
 /// What to write for a name that the language does not have.
 pub fn name(name: &str) -> Option<&'static str> {
     find(NAMES, name)
+}
+
+/// What to write for a built-in function of Python that kernels do not have.
+pub fn python(name: &str) -> Option<&'static str> {
+    find(PYTHON, name)
 }
 
 /// What to write for a dotted path of another library: `np.dot`, `tl.math.exp`, `cuda.threadIdx.x`.
@@ -564,7 +599,12 @@ mod tests {
     use super::*;
 
     fn repairs() -> impl Iterator<Item = (String, &'static str)> {
-        let names = NAMES.iter().chain(ELSEWHERE).chain(METHODS).map(|(n, w)| (n.to_string(), *w));
+        let names = NAMES
+            .iter()
+            .chain(ELSEWHERE)
+            .chain(METHODS)
+            .chain(PYTHON)
+            .map(|(n, w)| (n.to_string(), *w));
         names.chain(KEYWORDS.iter().map(|(of, n, w)| (format!("{of} {n}"), *w)))
     }
 

@@ -12,26 +12,6 @@ use tessera_ir::DimExpr;
 const BUILTINS: [&str; 10] =
     ["range", "min", "max", "abs", "float", "int", "bool", "len", "round", "pow"];
 
-/// Built-in functions of Python that people try and kernels do not have.
-const PYTHONS_OWN: [&str; 16] = [
-    "divmod",
-    "enumerate",
-    "zip",
-    "map",
-    "filter",
-    "sum",
-    "any",
-    "all",
-    "sorted",
-    "reversed",
-    "list",
-    "tuple",
-    "dict",
-    "isinstance",
-    "type",
-    "open",
-];
-
 /// Repairs for what no table knows.
 const ALL_FUNCTIONS: &str = "docs/functions.md lists the functions that kernels have";
 const FOREIGN_MODULE: &str =
@@ -95,11 +75,11 @@ impl Elab<'_> {
         {
             return Val::Api(row);
         }
-        if PYTHONS_OWN.contains(&id) {
+        if let Some(write) = foreign::python(id) {
             return self.error_help(
                 Code::E_NAME,
                 format!("`{id}` is Python's and is not part of the kernel language"),
-                "kernels have arithmetic, slices, the functions of ts.tile, and range, min, max, abs, len, int, float",
+                write,
             );
         }
         let mut known: Vec<String> = self.frame().env.keys().cloned().collect();
