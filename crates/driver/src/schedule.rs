@@ -171,7 +171,9 @@ pub fn pass_names() -> Vec<&'static str> {
 
 /// The kernel of a plan's text, and all that the text pins; functions are the call's own.
 pub fn fields(text: &str) -> Result<(String, Vec<(String, Capture)>), Diagnostics> {
-    let (kernel, attrs) = tessera_schedule::pinned(text, "<schedule>")?;
+    let help = "`k.inspect_ir(\"schedule\")` prints text of the right form";
+    let (kernel, attrs) =
+        tessera_schedule::pinned(text, "<schedule>").map_err(|found| found.or_help(help))?;
     let rows = attrs.iter().filter_map(|(name, value)| Some((name.to_string(), capture(value)?)));
     Ok((kernel, rows.collect()))
 }

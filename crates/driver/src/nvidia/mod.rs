@@ -121,7 +121,9 @@ fn named(arch: &str) -> Result<&'static PtxCaps, Diagnostics> {
 fn unknown(arch: &str) -> Diagnostics {
     let names: Vec<_> = PtxCaps::all().iter().map(|c| c.target.to_string()).collect();
     let message = format!("expected an architecture (one of {}), got `{arch}`", names.join(", "));
-    Diagnostic::new(Code::E_UNSUPPORTED, message).into()
+    let help =
+        "write for example `target=\"sm90\"`, which is all that GPUs of this generation have";
+    Diagnostic::new(Code::E_UNSUPPORTED, message).help(help).into()
 }
 
 /// What an architecture has, by the names that `capabilities()` uses.
