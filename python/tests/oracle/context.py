@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .values import NUMPY, carrier
+from .values import host_dtype
 
 
 class Here:
@@ -29,8 +29,7 @@ class Here:
         number = self.asked.get(self.lane, 0)
         self.asked[self.lane] = number + 1
         if number == len(self.buffers) or not self.lanes:
-            host = np.zeros(shape, NUMPY[dt] if dt in NUMPY else NUMPY[carrier(dt)])
-            made = Array(host, dt if dt in NUMPY else carrier(dt))
+            made = Array(np.zeros(shape, host_dtype(dt)), dt)
             if not self.lanes:
                 return made
             self.buffers.append(made)
@@ -38,6 +37,8 @@ class Here:
 
 
 here: Here = Here((0, 0, 0), (1, 1, 1), 0, 0, {})
+#: Lanes of a warp, on the backend that the oracle is held against.
+warp = 32
 #: The functions that were called in a run whose results are only within a bound.
 inexact: set[str] = set()
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import datetime
 import linecache
 import math
+import multiprocessing
 import os
 import sys
 import time
@@ -354,6 +354,15 @@ class Tally:
         self.failures: list[tuple[int, str]] = []
         self.seconds: Counter = Counter()
 
+    def add(self, other: Tally) -> None:
+        for name in ("constructs", "refusals", "seconds"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("broken", "failures"):
+            getattr(self, name).extend(getattr(other, name))
+        self.programs += other.programs
+        self.statements += other.statements
+        self.agreed += other.agreed
+
     def report(self) -> str:
         lines = [f"{self.programs} programs, {self.statements} statements, {self.agreed} agree, {len(self.failures)} differ"]
         lines.append("refused: " + (", ".join(f"{c} {n}" for c, n in self.refusals.most_common()) or "none"))
@@ -366,11 +375,13 @@ class Tally:
 
 def run(
     seed: int, programs: int, backends: list[str], minutes: float | None = None, have: set[str] | None = None, kind: str | None = None,
-    stop_at: int = 5, say: Callable[[str], None] = print, minimise_for: float = 30, without: frozenset[str] = frozenset(),
+    stop_at: int = 5, say: Callable[[str], None] | None = print, minimise_for: float = 30, without: frozenset[str] = frozenset(),
+    part: tuple[int, int] = (0, 1),
 ) -> Tally:  # fmt: skip
+    """Draws programs from ``seed`` on: ``part`` says which of how many processes this is."""
     tally = Tally()
     begin = time.monotonic()
-    for number in range(programs):
+    for number in range(part[0], programs, part[1]):
         if minutes is not None and time.monotonic() - begin > 60 * minutes:
             break
         this = seed * 1_000_003 + number
@@ -420,11 +431,32 @@ def run(
                 small = trimmed(minimise(case, fails, minimise_for), fails) if minimise_for else case
                 text = describe(small, backend, took, this, found)
                 tally.failures.append((this, text))
-                say(text)
+                if say is not None:
+                    say(text)
+                if len(tally.failures) >= stop_at:
+                    return tally
         tally.agreed += fine
         if len(tally.failures) >= stop_at:
             break
     return tally
+
+
+def _part(given: tuple) -> Tally:
+    first, named, part = given
+    return run(*first, **named, part=part, say=None)
+
+
+def spread(processes: int, *given: Any, **named: Any) -> Tally:
+    """`run` by several processes."""
+    if processes == 1:
+        return run(*given, **named)
+    whole = Tally()
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for tally in pool.imap_unordered(_part, [(given, named, (k, processes)) for k in range(processes)]):
+            whole.add(tally)
+    for _, text in whole.failures:
+        print(text, flush=True)
+    return whole
 
 
 def describe(small: Case, backend: str, took: float, seed: int, found: list[str]) -> str:
@@ -439,19 +471,26 @@ def describe(small: Case, backend: str, took: float, seed: int, found: list[str]
     return f"# seed {seed} on {backend} ({launch}), found after {took:.1f} s\n{small.text}\n{lines}\n"
 
 
+def day() -> int:
+    """The seed that holds today, unless ``TESSERA_FUZZ_SEED`` names one: the days since 1970."""
+    return int(os.environ.get("TESSERA_FUZZ_SEED") or time.time() // 86400)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=int, default=1_000_000_000)
     parser.add_argument("--minutes", type=float)
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or datetime.date.today().strftime("%Y%m%d")))
+    parser.add_argument("--seed", type=int, default=day())
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--one", type=int, help="the seed of a single program, as it was printed")
     parser.add_argument("--backend", action="append")
     parser.add_argument("--kind", choices=["group", "lane"])
     parser.add_argument("--without", default="", help="kinds of statements and expressions that are not drawn, by commas")
     parser.add_argument("--stop-at", type=int, default=5)
-    parser.add_argument("--minimise", type=float, default=30)
+    parser.add_argument("--minimise", type=float, default=30, help="seconds to make a failing program small")
+    parser.add_argument("--all", action="store_true", help="draw everything, also what this build refuses")
     options = parser.parse_args(argv)
-    have, refused = probe()
+    have, refused = (set(OPTIONAL), []) if options.all else probe()
     backends = options.backend or ["interp"]
     if options.one is not None:
         case = generate(options.one, have, options.kind, frozenset(options.without.split(",")))
@@ -464,7 +503,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     print(f"seed {options.seed}, on {', '.join(backends)}; not in this build: {', '.join(refused) or 'nothing'}", flush=True)
     begin = time.monotonic()
-    tally = run(options.seed, options.programs, backends, options.minutes, have, options.kind, options.stop_at, lambda t: print(t, flush=True), options.minimise, frozenset(options.without.split(",")))
+    given = (options.seed, options.programs, backends, options.minutes, have, options.kind, options.stop_at)
+    tally = spread(options.processes, *given, minimise_for=options.minimise, without=frozenset(options.without.split(",")))
     took = time.monotonic() - begin
     print(tally.report())
     print(f"{tally.programs / took:.1f} programs a second")

@@ -863,8 +863,11 @@ class Gen:
         outer_types, self.types = self.types, {}
         loops, self.loops = self.loops, []
         self.in_helper = True
-        s = Scope({"a": dt}, "p, " if rank2 else "", {"q": "i64", "d": dt})
-        s.fixed.add("q")
+        s = Scope({"a": dt}, "p, " if rank2 else "", {"d": dt})
+        valued = self.chance(0.6)
+        if valued:
+            s.names["q"] = "i64"
+            s.fixed.add("q")
         body = self.block(s, self.rng.randint(1, 3), 1)
         at = f"a[{'p, ' if rank2 else ''}q]"
         # An effect for certain, on what the caller names.
@@ -881,9 +884,11 @@ class Gen:
                 self.count("default that names a global")
             else:
                 given = f"={self.literal(dt)}"
+        # A literal that is handed over is exact for as long as it stays one; from here on it is a value.
         if default:
-            # A literal is exact for as long as it stays one; from here on it is a value.
             body.insert(0, f"d = ts.tile.cast(d, ts.{dt})")
+        if valued:
+            body.insert(0, "q = ts.tile.cast(q, ts.i64)")
         self.helper_types[name] = self.types
         self.types, self.loops, self.in_helper = outer_types, loops, False
         self.helpers.append({"name": name, "dt": dt, "returns": returns, "default": default})

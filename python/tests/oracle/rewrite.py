@@ -1,7 +1,8 @@
 """The few changes to a kernel's text that Python needs to execute it. Order, names and control flow stay its own.
 
 - The first argument of `store`, `accumulate`, `atomic_*`, `cp_async` and `owned` is a place, which nothing reads:
-  ``atomic_add(x[i], v)`` becomes ``atomic_add(__place__(x, i), v)``.
+  ``atomic_add(x[i], v)`` becomes ``atomic_add(__place__(x, i), v)``. So does that of ``load``, which reads it once, with
+  its mask.
 - ``x[i] += v`` marks its index (``x[__index__(i)] += v``), so that an index tile adds every contribution; Python itself
   evaluates the index once, reads, evaluates ``v`` and stores.
 - A loop's own variable that nothing bound before is 0 after a loop without an iteration (LANGUAGE 2): it is bound so at
@@ -23,21 +24,33 @@ SYNC = {"barrier", "sync"}
 GROUP = {"reduce", "scan", "broadcast", "shuffle"}
 
 
+#: Where what is put in stands: anywhere. Looking for a place would take longer than all the rest.
+AT = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
+
+
+def _name(name: str, ctx: Any = None) -> ast.Name:
+    return ast.Name(name, ctx or ast.Load(), **AT)
+
+
+def _called(name: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(_name(name), list(args), [], **AT)
+
+
 def _last(func: ast.expr) -> str:
     return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
 
 
 def _is_place(name: str) -> bool:
-    return name in PLACES and name != "load" or name.startswith("atomic_")
+    return name in PLACES or name.startswith("atomic_")
 
 
 def _index(node: ast.expr) -> ast.expr:
     """An index as an expression: slices become calls of `slice`."""
     if isinstance(node, ast.Slice):
-        parts = [p if p is not None else ast.Constant(None) for p in (node.lower, node.upper, node.step)]
-        return ast.Call(ast.Name("slice", ast.Load()), parts, [])
+        parts = [p if p is not None else ast.Constant(None, **AT) for p in (node.lower, node.upper, node.step)]
+        return _called("slice", *parts)
     if isinstance(node, ast.Tuple):
-        return ast.Tuple([_index(e) for e in node.elts], ast.Load())
+        return ast.Tuple([_index(e) for e in node.elts], ast.Load(), **AT)
     return node
 
 
@@ -65,13 +78,13 @@ class Rewrite(ast.NodeTransformer):
             out = self.visit(statement)
             body += out if isinstance(out, list) else [out]
         head: list[ast.stmt] = [
-            ast.Assign([ast.Name(name, ast.Store())], ast.Call(ast.Name("__unbound__", ast.Load()), [], []))
+            ast.Assign([_name(name, ast.Store())], _called("__unbound__"), **AT)
             for name in dict.fromkeys(self.loops)
             if name not in parameters
         ]
         if self.coroutine:
             # A function with a `yield` in it is a generator, whatever else it has.
-            head.append(ast.If(ast.Constant(False), [ast.Expr(ast.Yield(None))], []))
+            head.append(ast.If(ast.Constant(False, **AT), [ast.Expr(ast.Yield(None, **AT), **AT)], [], **AT))
         for argument in (*node.args.args, *node.args.kwonlyargs):
             argument.annotation = None
         node.returns = None
@@ -93,7 +106,7 @@ class Rewrite(ast.NodeTransformer):
 
     @staticmethod
     def _ticked(node: Any) -> ast.AST:
-        node.body.insert(0, ast.Expr(ast.Call(ast.Name("__tick__", ast.Load()), [], [])))
+        node.body.insert(0, ast.Expr(_called("__tick__"), **AT))
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -101,16 +114,15 @@ class Rewrite(ast.NodeTransformer):
         first = node.args[0] if node.args else None
         self.generic_visit(node)
         if isinstance(first, ast.Subscript) and _is_place(name):
-            node.args[0] = ast.Call(ast.Name("__place__", ast.Load()), [first.value, _index(first.slice)], [])
+            node.args[0] = _called("__place__", first.value, _index(first.slice))
         if self.coroutine and name not in ("range", "zeros", "cast", "linear_id", "local_id", "slice", "__place__", "__index__", "__as__", "__tick__"):
-            call = ast.Call(ast.Name("__call__", ast.Load()), [node.func, *node.args], node.keywords)
-            return ast.YieldFrom(call)
+            return ast.YieldFrom(ast.Call(_name("__call__"), [node.func, *node.args], node.keywords, **AT), **AT)
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         self.generic_visit(node)
         if isinstance(node.target, ast.Subscript):
-            node.target.slice = ast.Call(ast.Name("__index__", ast.Load()), [_index(node.target.slice)], [])
+            node.target.slice = _called("__index__", _index(node.target.slice))
             return node
         return [node, *self._typed(node.target)]
 
@@ -128,11 +140,11 @@ class Rewrite(ast.NodeTransformer):
         return node
 
     def _as(self, name: str, value: ast.expr) -> ast.expr:
-        return ast.Call(ast.Name("__as__", ast.Load()), [ast.Constant(self.types[name]), value], [])
+        return _called("__as__", ast.Constant(self.types[name], **AT), value)
 
     def _typed(self, target: ast.expr) -> list[ast.stmt]:
         if isinstance(target, ast.Name) and target.id in self.types:
-            return [ast.Assign([ast.Name(target.id, ast.Store())], self._as(target.id, ast.Name(target.id, ast.Load())))]
+            return [ast.Assign([_name(target.id, ast.Store())], self._as(target.id, _name(target.id)), **AT)]
         if isinstance(target, (ast.Tuple, ast.List)):
             return [s for t in target.elts for s in self._typed(t)]
         return []

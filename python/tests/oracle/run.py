@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import tessera as ts
 
 from . import context, tile
 from .memory import Array, Index, Place, value_of
-from .rewrite import meets, rewritten
+from .rewrite import rewritten
 from .values import Lacks, NUMPY, OracleError, Val, carrier, cast_array, common, convert, dtype_name, strong
 
 
@@ -142,7 +142,7 @@ class Program:
 
     def __init__(self, text: str, namespace: dict[str, Any] | None = None, types: dict[str, dict[str, str]] | None = None) -> None:
         tree = ast.parse(text)
-        self.coroutine = meets(tree)
+        self.coroutine = re.search(r"\b(barrier|sync)\(|\.group\b", text) is not None
         self.namespace: dict[str, Any] = {**BUILTINS, **HELPERS, "ts": TS, "math": MATH, "np": np, **(namespace or {})}
         self.kernels: dict[str, tuple[ast.FunctionDef, dict[str, Any]]] = {}
         for node in tree.body:
@@ -152,7 +152,7 @@ class Program:
             kind = decorator(node)
             annotations = [(a.arg, a.annotation) for a in node.args.args]
             made = ast.Module([rewritten(node, self.coroutine, (types or {}).get(node.name))], [])
-            exec(compile(ast.fix_missing_locations(made), "<program>", "exec"), self.namespace)
+            exec(compile(made, "<program>", "exec"), self.namespace)
             call = self.namespace[node.name]
             if kind == "func":
                 self.namespace[node.name] = Func(call, self.coroutine)
@@ -266,4 +266,3 @@ def scalar(value: Any, annotation: Any) -> Any:
     return value
 
 
-__all__ = ["Program", "array", "launch", "scalar", "strong", "value_of", "inspect"]

@@ -363,8 +363,6 @@ def cumprod(x: Any, axis: Any = None, exclusive: bool = False) -> Val:
 def load(t: Any, index: Any = None, mask: Any = None, other: Any = None, inbounds: bool = False) -> Val:
     if isinstance(t, Place):
         return t.array.read(t.at, mask, other)
-    if isinstance(t, Val):
-        raise Lacks("load of a value")
     return t.read(... if index is None else index, mask, other)
 
 
@@ -493,11 +491,11 @@ thread_id = local_id
 
 
 def lane_id() -> Val:
-    return Val("i64", np.int64(context.here.lane % 32))
+    return Val("i64", np.int64(context.here.lane % context.warp))
 
 
 def warp_id() -> Val:
-    return Val("i64", np.int64(context.here.lane // 32))
+    return Val("i64", np.int64(context.here.lane // context.warp))
 
 
 class Sync:
@@ -594,8 +592,6 @@ def mma(
             out = left * right + out
         else:
             out = left * right + out
-    if kind in ("f32", "f64"):
-        context.inexact.add("mma")
     return Val(kind, out)
 
 

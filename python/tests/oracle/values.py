@@ -261,7 +261,17 @@ def to_storage(a: Any, have: str, dt: str, saturate: bool | None = None) -> Any:
             return codes.view(NUMPY[dt]).reshape(np.shape(a))
         return cast_array(a, have, kind)
     codes = ts.numerics.encode(np.asarray(a), dt)
-    return codes.view(ts.dtype(dt).numpy if hasattr(ts.dtype(dt), "numpy") else np.uint8).reshape(np.shape(a))
+    return codes.view(host_dtype(dt)).reshape(np.shape(a))
+
+
+def host_dtype(dt: str) -> np.dtype:
+    """What host arrays of a dtype hold."""
+    if dt not in NUMPY and dt not in _HOSTS:
+        _HOSTS[dt] = np.asarray(ts.zeros((1,), dt)).dtype
+    return NUMPY.get(dt) or _HOSTS[dt]
+
+
+_HOSTS: dict[str, np.dtype] = {}
 
 
 def from_storage(a: Any, dt: str) -> Any:
@@ -277,7 +287,8 @@ def from_storage(a: Any, dt: str) -> Any:
 def cast(v: Any, dt: str, saturate: bool | None = None) -> Val:
     """``ts.tile.cast``."""
     if not isinstance(v, Val):
-        v = strong(v)
+        # A literal is exact: it is rounded once, to where it goes.
+        v = Val("f64", np.float64(v)) if isinstance(v, float) else strong(v)
     if carrier(dt) == dt and not saturate:
         return Val(dt, cast_array(v.a, carrier(v.dt), dt))
     return Val(dt, from_storage(to_storage(v.a, carrier(v.dt), dt, saturate), dt))
