@@ -51,7 +51,7 @@ def expected(case: Case) -> list[dict[str, np.ndarray]]:
     program = Program(case.text, types=case.types)
     out = []
     for changes in [{}, case.later] if case.later else [{}]:
-        program.namespace.update(changes)
+        change(program.namespace, changes)
         arrays = case.arguments()
         program.namespace["g"] = case.grid
         program.launch("k", [array(a) for a in arrays.values()], (case.grid,), case.lanes)
@@ -68,6 +68,16 @@ def ordered(case: Case, want: list[dict[str, np.ndarray]]) -> bool:
         return bool(differences(want, expected(case)))
     finally:
         runner.backwards = False
+
+
+def change(namespace: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Binds captured names anew, dotted ones too."""
+    for name, value in changes.items():
+        root, _, attribute = name.partition(".")
+        if attribute and root in namespace:
+            setattr(namespace[root], attribute, value)
+        elif not attribute:
+            namespace[root] = value
 
 
 _FILES = 0
@@ -95,7 +105,7 @@ def compiled(case: Case, backend: str, profile: str = "strict") -> list[dict[str
             namespace = load(case.text)
             kernel = namespace["k"]
             for changes in [{}, case.later] if case.later else [{}]:
-                namespace.update(changes)
+                change(namespace, changes)
                 arrays = case.arguments()
                 kernel.launch(*arrays.values(), grid=case.grid)
                 out.append(arrays)
@@ -172,6 +182,9 @@ PROBES = {
     "tuple_value": ("group", "t = (x[0], x[1])\ny[0] = t[1]"),
     "nested_unpack": ("group", "a, (b, c) = x[0], (x[1], x[2])\ny[0] = a + b + c"),
     "loop_var_assign": ("group", "for j in range(3):\n    y[j] = 1\n    j = j * 2"),
+    "inner_exit_before_assign": ("group", "if x[0]:\n    if x[1]:\n        return\n    s = x[2]\nelse:\n    s = x[3]\ny[0] = s"),
+    "scratch_of_two_types": ("group", "if x[0]:\n    u = x[1]\n    y[0] = u\nelse:\n    u = ts.tile.cast(x[1], ts.f32)\n    y[1] = ts.tile.cast(u, ts.i32)"),
+    "or_literal": ("group", "v = x[0] or 9\ny[0] = v + 1\nv = 3 if x[1] else v"),
     "dotted": ("group", "y[0] = x[0] + cfg.K"),
 }
 PROBE_HEAD = "class cfg:\n    K = 3\nG0 = 2\n\n"

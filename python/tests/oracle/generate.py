@@ -25,7 +25,7 @@ OPTIONAL = [
     "lane_break", "lane_loop_else", "loop_var_after", "wide_literal", "u64_literal", "literal_carried", "for_else", "while_else",
     "chained_assign", "target_order", "index_beside_id", "walrus", "helper_global_default", "or_value", "captures_change",
     "shared_in_group", "gather_add", "swap_slices", "return_in_loop", "inner_exit_before_assign", "min_literal", "dotted",
-    "tuple_value", "nested_unpack", "lane_while_else", "mixed_literal", "loop_var_assign",
+    "tuple_value", "nested_unpack", "lane_while_else", "mixed_literal", "loop_var_assign", "scratch_of_two_types", "or_literal",
 ]  # fmt: skip
 
 
@@ -100,7 +100,7 @@ class Gen:
         self.in_helper = False
         self.returned = False
         self.shared: set[str] = set()
-        self.divergent = 0
+        self.extra: set[str] = set()  # arrays that expressions do not draw from by type
         self.plain = 0  # inside of what must have no effects
 
     # Small choices.
@@ -375,6 +375,9 @@ class Gen:
         bools = [n for n, d in s.names.items() if d == "bool"]
         if bools and self.chance(0.2):
             return self.pick(bools)
+        if "a_bool" in self.extra and self.chance(0.1):
+            self.count("element of bools")
+            return f"a_bool[{s.prefix}{self.index(s)}]"
         dt = self.pick(SCALARS)
         if self.chance(0.15):
             self.count("number as a condition")
@@ -392,7 +395,8 @@ class Gen:
             if names and self.chance(0.6):
                 return self.pick(names)
             return self.tile_leaf(s, dt, n)
-        kind = self.pick(["binary", "binary", "scalar", "where", "cast", "unary", "divisor", "gather", "load"])
+        kinds = ["binary", "binary", "scalar", "where", "cast", "unary", "divisor", "gather", "load"]
+        kind = self.pick([k for k in kinds if "tile_" + k not in self.without])
         t = lambda d=dt: self.tile(s, d, n, depth - 1)  # noqa: E731
         if kind == "binary":
             op = self.pick(["+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"] if dt in INTS else ["+", "-", "*", "/"])
@@ -469,12 +473,12 @@ class Gen:
             "unpack", "atomic", "effect", "boolean",
         ]  # fmt: skip
         if not self.lane:
-            simple += ["tile", "tile", "tile_store", "swap_slices", "tile_reduce", "masked_store", "scatter", "augment_slice"]
+            simple += ["tile", "tile", "tile_store", "swap_slices", "tile_reduce", "masked_store", "scatter", "augment_slice", "augment_tile"]
         if self.has("chained_assign"):
             simple.append("chained")
         if self.has("target_order"):
             simple.append("target_order")
-        compound = ["if_", "if_", "for_", "for_", "while_", "begun"]
+        compound = ["if_", "if_", "for_", "for_", "while_", "begun", "both", "scratch"]
         kinds = [k for k in simple + (compound * 2 if depth > 0 else []) if k not in self.without]
         kind = self.pick(kinds)
         if self.loops and self.chance(0.1):
@@ -493,6 +497,12 @@ class Gen:
         dt = self.pick(SCALARS)
         mine = [n for n, d in s.names.items() if d == dt and n not in s.fixed]
         value = self.expr(s, dt, 3)
+        if self.has("or_literal") and self.chance(0.12):
+            # The literal takes the type of what it stands beside, whichever of them it is.
+            self.count("literal beside or, and, if else")
+            other = self.literal(dt)
+            forms = [f"{value} or {other}", f"{value} and {other}", f"{value} if {self.cond(s, 1)} else {other}"]
+            value = self.pick([*forms, f"{other} if {self.cond(s, 1)} else {value}"])
         if mine and self.chance(0.6):
             self.count("assign again")
             return [f"{self.pick(mine)} = {value}"]
@@ -507,6 +517,8 @@ class Gen:
         e = lambda: f"({self.expr(s, (d := self.pick(SCALARS)), 1)} {self.pick(['<', '>=', '=='])} {self.operand(s, d, 1)})"  # noqa: E731
         value = f"{e()} {self.pick(['and', 'or'])} {e()}" if self.chance(0.6) else e()
         self.count("assign bool")
+        if "a_bool" in self.extra and self.chance(0.3):
+            return [f"a_bool[{s.prefix}{self.index(s)}] = {value}"]
         if mine and self.chance(0.5):
             return [f"{self.pick(mine)} = {value}"]
         name = self.name("bool", "b")
@@ -734,9 +746,7 @@ class Gen:
     # Control flow.
     def s_if_(self, s: Scope, depth: int) -> list[str]:
         self.count("if")
-        divergent = self.lane
         out = [f"if {self.cond(s, 2)}:"]
-        self.divergent += divergent
         out += self.indent(self.block(s.copy(), self.rng.randint(1, 3), depth - 1))
         if self.chance(0.25):
             self.count("elif")
@@ -746,7 +756,6 @@ class Gen:
             self.count("else")
             out.append("else:")
             out += self.indent(self.block(s.copy(), self.rng.randint(1, 2), depth - 1))
-        self.divergent -= divergent
         return out
 
     def bound(self, s: Scope) -> str:
@@ -839,6 +848,44 @@ class Gen:
         s.names[name] = dt
         return out
 
+    def s_both(self, s: Scope, depth: int) -> list[str]:
+        """A variable that both branches assign, one of them perhaps after a way out."""
+        dt = self.pick(SCALARS)
+        name = self.name(dt)
+        first, second = s.copy(), s.copy()
+        head = f"if {self.cond(s, 1)}:"
+        body = self.block(first, self.rng.randint(0, 1), 0)
+        self.count("assigned in both branches")
+        lane = self.lane and not self.has("lane_break")
+        if self.has("inner_exit_before_assign") and not self.in_helper and self.chance(0.3) and not (lane and self.loops):
+            word = self.pick(["break", "continue"]) if self.loops else "return"
+            self.returned |= word == "return"
+            self.count("way out before an assignment")
+            body += [f"if {self.cond(first, 1)}:", f"    {word}"]
+        body.append(f"{name} = {self.expr(first, dt, 2)}")
+        other = [*self.block(second, self.rng.randint(0, 1), 0), f"{name} = {self.expr(second, dt, 2)}"]
+        s.names[name] = dt
+        return [head, *self.indent([line for line in body if line != "pass"]), "else:", *self.indent([line for line in other if line != "pass"])]
+
+    def s_scratch(self, s: Scope, depth: int) -> list[str]:
+        """A name of two types in two branches, which nothing reads after them."""
+        names = self.arrays_of(s, lambda d: d in SCALARS)
+        if not self.has("scratch_of_two_types") or len({s.arrays[n] for n in names}) < 2:
+            return self.s_both(s, depth)
+        a, b = self.rng.sample(names, 2)
+        self.number += 1
+        name = f"u{self.number}"
+        self.count("scratch name of two types")
+        out = [f"if {self.cond(s, 1)}:", f"    {name} = {self.expr(s, s.arrays[a], 2)}", f"    {self.element(s, a)} = {name}"]
+        return out + ["else:", f"    {name} = {self.expr(s, s.arrays[b], 2)}", f"    {self.element(s, b)} = {name}"]
+
+    def s_augment_tile(self, s: Scope, depth: int) -> list[str]:
+        if not s.tiles:
+            return self.s_tile(s, depth)
+        name, (dt, n) = self.pick(s.tiles.items())
+        self.count("augmented tile")
+        return [f"{name} {self.pick(['+', '-', '*'])}= {self.pick([self.tile(s, dt, n, 1), self.operand(s, dt, 1)])}"]
+
     def s_leave(self, s: Scope, depth: int) -> list[str]:
         word = self.pick(["break", "continue"])
         if self.lane and not self.has("lane_break"):
@@ -920,6 +967,10 @@ class Gen:
             mine[name] = dt
             arrays[name] = ((count, W) if rank2 else (W,), dt)
             parameters.append(f"{name}: ts.Tensor[{first + ', ' if rank2 else ''}{wide}, ts.{dt}]")
+        if self.chance(0.3):
+            arrays["a_bool"] = ((count, W) if rank2 else (W,), "bool")
+            parameters.append(f"a_bool: ts.Tensor[{first + ', ' if rank2 else ''}{wide}, ts.bool]")
+            self.extra.add("a_bool")
         results = {"ri": "i64", "rf": "f64"}
         for name, dt in results.items():
             arrays[name] = ((count, 16) if rank2 else (16,), dt)
@@ -970,7 +1021,9 @@ class Gen:
         text = "\n".join([*head, f"@ts.kernel{options}", f"def k({', '.join(parameters)}):", *self.indent(body), ""])
         self.count("lane kernel" if self.lane else "group kernel")
         types = {"k": self.types, **self.helper_types}
-        later = {"G0": self.rng.randint(1, 7)} if self.has("captures_change") and self.chance(0.3) else {}
+        later: dict[str, Any] = {}
+        if self.has("captures_change") and self.chance(0.3):
+            later = {"G0": self.rng.randint(1, 7), "G1": self.pick([0.5, -1.5, 4.0]), "cfg.K": self.rng.randint(0, 9)}
         return Case(text, types, arrays, count, lanes, self.seed, later, self.counts, self.statements)
 
     def exchange(self, s: Scope, dt: str, lanes: int) -> list[str]:
@@ -990,7 +1043,7 @@ class Gen:
             return [f"{name} = ts.tile.group.broadcast({value}, {self.rng.randint(0, lanes - 1)})"]
         self.count("exchange through shared memory")
         out = [f"sh[l] = {value}", "ts.tile.barrier()"]
-        if self.chance(0.4):
+        if "swap" not in self.without and self.chance(0.4):
             self.count("swap of shared elements")
             # Pairs of lanes that one of them swaps.
             if lanes > 1:
