@@ -501,9 +501,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--without", default="", help="kinds of statements and expressions that are not drawn, by commas")
     parser.add_argument("--stop-at", type=int, default=5)
     parser.add_argument("--minimise", type=float, default=30, help="seconds to make a failing program small")
+    parser.add_argument("--lacking", default="", help="optional features that are not drawn, by commas")
     parser.add_argument("--all", action="store_true", help="draw everything, also what this build refuses")
     options = parser.parse_args(argv)
     have, refused = (set(OPTIONAL), []) if options.all else probe()
+    have -= set(options.lacking.split(","))
     backends = options.backend or ["interp"]
     if options.one is not None:
         case = generate(options.one, have, options.kind, frozenset(options.without.split(",")))
