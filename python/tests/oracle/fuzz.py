@@ -360,6 +360,7 @@ class Tally:
     def __init__(self) -> None:
         self.constructs: Counter = Counter()
         self.refusals: Counter = Counter()
+        self.reasons: Counter = Counter()
         self.programs = 0
         self.statements = 0
         self.agreed = 0
@@ -368,7 +369,7 @@ class Tally:
         self.seconds: Counter = Counter()
 
     def add(self, other: Tally) -> None:
-        for name in ("constructs", "refusals", "seconds"):
+        for name in ("constructs", "refusals", "reasons", "seconds"):
             getattr(self, name).update(getattr(other, name))
         for name in ("broken", "failures"):
             getattr(self, name).extend(getattr(other, name))
@@ -379,6 +380,7 @@ class Tally:
     def report(self) -> str:
         lines = [f"{self.programs} programs, {self.statements} statements, {self.agreed} agree, {len(self.failures)} differ"]
         lines.append("refused: " + (", ".join(f"{c} {n}" for c, n in self.refusals.most_common()) or "none"))
+        lines += [f"  {n} times {reason}" for reason, n in self.reasons.most_common(5)]
         if self.broken:
             lines.append(f"not legal: {len(self.broken)}, such as {self.broken[0]}")
         lines.append("constructs: " + ", ".join(f"{n} {c}" for n, c in self.constructs.most_common()))
@@ -419,6 +421,7 @@ def run(
                 found = judge(case, backend, want)
             except Refused as error:
                 tally.refusals[f"{error.code} on {backend}"] += 1
+                tally.reasons[str(error).splitlines()[0]] += 1
                 if error.code in EXPECTED:
                     fine = False
                     continue

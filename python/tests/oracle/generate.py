@@ -915,10 +915,11 @@ class Gen:
         if valued:
             s.names["q"] = "i64"
             s.fixed.add("q")
-        body = self.block(s, self.rng.randint(1, 3), 1)
         at = f"a[{'p, ' if rank2 else ''}q]"
         # An effect for certain, on what the caller names.
-        body.insert(self.pick([0, len(body)]), self.pick([f"{at} {self.pick(['+', '-'])}= d", f"{at} = {self.leaf(s, dt)}"]))
+        certain = [self.pick([f"{at} {self.pick(['+', '-'])}= d", f"{at} = {self.leaf(s, dt)}"])]
+        body = self.block(s, self.rng.randint(1, 3), 1)
+        body = certain + body if self.chance(0.5) else body + certain
         returns = "two" if self.chance(0.3) else "one"
         if returns == "two":
             body.append(f"return {self.expr(s, dt, 1)}, {self.leaf(s, dt)}")
