@@ -20,6 +20,19 @@ trap 'git worktree remove --force "$work"' EXIT
 ln -s "$VENV" "$work/.venv"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
 
+fuzz() {
+    (cd "$work/python/tests" && PYTHONPATH=$work/python:$work/python/tests "$VENV_PYTHON" -m oracle.fuzz "$@")
+}
+
+# Without a fault nothing may be found, and what HEAD has is what is drawn.
+"$work/scripts/build-extension.sh" >"$LOGS/judge.log" 2>&1 || die "the build of HEAD failed: see $LOGS/judge.log"
+features=$LOGS/judge-features.txt
+fuzz --probe "$features"
+for backend in interp cpu; do
+    fuzz --features "$features" --minutes 1 --stop-at 1 --backend "$backend" >"$LOGS/judge-none-$backend.txt" ||
+        die "HEAD itself differs from Python on $backend: see $LOGS/judge-none-$backend.txt"
+done
+
 field() { sed -n "s/^$1: *//p" "$2" | head -1; }
 missed=0
 rows=()
@@ -29,8 +42,7 @@ for patch in "${patches[@]}"; do
     backend=$(field backend "$patch")
     git -C "$work" apply "$patch" || die "$(basename "$patch") does not apply to HEAD: bring it up to date."
     "$work/scripts/build-extension.sh" >"$LOGS/judge.log" 2>&1 || die "the build with $(basename "$patch") failed: see $LOGS/judge.log"
-    told=$(cd "$work/python/tests" && PYTHONPATH=$work/python:$work/python/tests "$VENV_PYTHON" -m oracle.fuzz \
-        --all --minutes "$MINUTES" --stop-at 1 --minimise 20 --backend "${backend:-interp}") || true
+    told=$(fuzz --features "$features" --minutes "$MINUTES" --stop-at 1 --minimise 20 --backend "${backend:-interp}") || true
     printf '%s\n' "$told" >"$LOGS/judge-$(basename "$patch" .patch).txt"
     took=$(sed -n 's/^# seed .*found after \([0-9.]*\) s$/\1/p' <<<"$told" | head -1)
     if [[ -z $took ]]; then

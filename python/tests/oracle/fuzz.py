@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from collections import Counter
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
@@ -506,8 +507,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--minimise", type=float, default=30, help="seconds to make a failing program small")
     parser.add_argument("--lacking", default="", help="optional features that are not drawn, by commas")
     parser.add_argument("--all", action="store_true", help="draw everything, also what this build refuses")
+    parser.add_argument("--probe", help="writes what this build has to a file, and ends")
+    parser.add_argument("--features", help="draws what such a file names")
     options = parser.parse_args(argv)
-    have, refused = (set(OPTIONAL), []) if options.all else probe()
+    if options.features:
+        have, refused = set(Path(options.features).read_text(encoding="utf-8").split()), []
+    else:
+        have, refused = (set(OPTIONAL), []) if options.all else probe()
+    if options.probe:
+        Path(options.probe).write_text("\n".join(sorted(have)), encoding="utf-8")
+        print(f"not in this build: {', '.join(refused) or 'nothing'}")
+        return 0
     have -= set(options.lacking.split(","))
     backends = options.backend or ["interp"]
     if options.one is not None:
