@@ -528,6 +528,8 @@ class Gen:
     def store_value(self, s: Scope, dt: str, depth: int = 3) -> str:
         kind = carrier(dt)
         if self.chance(0.12):
+            if dt == "f16":
+                return self.pick(["0.0", "1.5", "(-2)", "0.1", "1e-3", "6e4"])  # beyond 65504 is E_OVERFLOW
             return self.literal(dt if dt in RANGE else kind)
         return self.expr(s, kind, depth)
 
