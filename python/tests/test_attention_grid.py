@@ -1,6 +1,8 @@
 """`ts.op.flash_attention` over a random grid of its options, each against float64; and what it refuses, at the caller's line."""
 
 import math
+import os
+import time
 
 import numpy as np
 import pytest
@@ -129,6 +131,22 @@ def test_random_combinations(seed):
             one(rng, o)
         except BaseException as error:
             raise AssertionError(f"with {o}") from error
+
+
+@pytest.mark.skipif(not os.environ.get("TESSERA_FUZZ_SECONDS"), reason="`make fuzz` says for how long")
+def test_more_combinations():
+    """Other ones each day, for the time that `make fuzz` gives."""
+    seed = int(os.environ.get("TESSERA_FUZZ_SEED") or time.time() // 86400)
+    until = time.monotonic() + float(os.environ["TESSERA_FUZZ_SECONDS"])
+    print(f"TESSERA_FUZZ_SEED={seed}")
+    while time.monotonic() < until:
+        rng = np.random.default_rng([seed, 1])
+        o = options(rng)
+        try:
+            one(rng, o)
+        except BaseException as error:
+            raise AssertionError(f"TESSERA_FUZZ_SEED={seed} with {o}") from error
+        seed += 1
 
 
 def test_every_option_is_drawn():

@@ -13,6 +13,8 @@ enum State {
     Ready(Arc<dyn Backend>),
     /// NVIDIA GPUs: code is made for many, and run on those that are there.
     Nvidia,
+    /// The code of NVIDIA GPUs, run by an interpreter of PTX in host memory.
+    Emulated,
     /// What is missing for it.
     Missing(&'static str),
 }
@@ -42,6 +44,8 @@ pub(crate) const NOT_IN_BUILD: &str = "this build does not contain it";
 
 /// A name for the backend of NVIDIA GPUs.
 pub(crate) const PTX: &str = "ptx";
+/// A name for a GPU in software.
+pub(crate) const PTX_EMULATED: &str = "ptx-emulated";
 
 impl Default for Backends {
     fn default() -> Self {
@@ -50,6 +54,9 @@ impl Default for Backends {
         entries.push(Entry { name: "cpu", state: cpu() });
         let gpu = if cfg!(feature = "cuda") { State::Nvidia } else { State::Missing(NOT_IN_BUILD) };
         entries.push(Entry { name: PTX, state: gpu });
+        let software =
+            if cfg!(feature = "cuda") { State::Emulated } else { State::Missing(NOT_IN_BUILD) };
+        entries.push(Entry { name: PTX_EMULATED, state: software });
         for name in ["rocm", "level_zero", "cudatile"] {
             entries.push(Entry { name, state: State::Missing(NOT_IN_BUILD) });
         }
@@ -100,7 +107,7 @@ impl Backends {
     /// Each name, with what is missing for it if something is.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, Option<String>)> {
         self.entries.iter().map(|e| match e.state {
-            State::Ready(_) => (e.name, None),
+            State::Ready(_) | State::Emulated => (e.name, None),
             State::Nvidia => (e.name, nvidia::missing()),
             State::Missing(what) => (e.name, Some(what.to_string())),
         })
@@ -182,7 +189,7 @@ impl Backends {
     fn present(&self, name: &str) -> Option<Arc<dyn Backend>> {
         self.entries.iter().find_map(|e| match &e.state {
             State::Ready(backend) if e.name == name => Some(backend.clone()),
-            State::Ready(_) | State::Nvidia | State::Missing(_) => None,
+            State::Ready(_) | State::Nvidia | State::Emulated | State::Missing(_) => None,
         })
     }
 
@@ -210,8 +217,9 @@ impl Backends {
             found.map_err(|errors| self.unavailable(errors, asked))
         })?;
         match location {
-            Location::Cuda(device) if backend.name() == "cpu" => {
-                Err(elsewhere(device, "the backend `cpu` in host memory", asked))
+            Location::Cuda(device) if ["cpu", PTX_EMULATED].contains(&backend.name()) => {
+                let place = format!("the backend `{}` in host memory", backend.name());
+                Err(elsewhere(device, &place, asked))
             }
             _ => Ok(backend),
         }
@@ -239,6 +247,7 @@ impl Backends {
         match &entry.state {
             State::Ready(backend) => Ok(backend.clone()),
             State::Nvidia => nvidia(&target),
+            State::Emulated => nvidia::emulated(&target),
             State::Missing(what) => {
                 let message = format!("the backend `{}` is not available: {what}", entry.name);
                 Err(self.unavailable(Diagnostic::new(Code::E_DRIVER, message).into(), asked))
@@ -296,6 +305,10 @@ impl Target {
             None => (name, None),
         };
         let text = text.to_ascii_lowercase().replace('-', "_");
+        if text == "ptx_emulated" {
+            let arch = name.split_once(':').map(|(_, arch)| arch.to_ascii_lowercase());
+            return Self { backend: PTX_EMULATED.into(), arch, device: None };
+        }
         let is = |prefix: &str| {
             text.strip_prefix(prefix).is_some_and(|rest| {
                 rest.trim_start_matches('_').starts_with(|c: char| c.is_ascii_digit())
@@ -347,6 +360,8 @@ mod tests {
         assert_eq!(Target::parse("hopper"), target(PTX, Some("sm90"), None));
         assert_eq!(Target::parse("ptx"), target(PTX, None, None));
         assert_eq!(Target::parse("smart"), target("smart", None, None));
+        assert_eq!(Target::parse("ptx-emulated"), target(PTX_EMULATED, None, None));
+        assert_eq!(Target::parse("ptx_emulated:sm_80"), target(PTX_EMULATED, Some("sm_80"), None));
     }
 
     #[test]
@@ -358,6 +373,20 @@ mod tests {
         backends.select(None).unwrap();
         assert!(launch(None).is_ok_and(|c| c.why.contains("host memory")));
         assert!(launch(Some("rocm")).is_err());
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn a_gpu_in_software_is_named_with_its_architecture() {
+        let backends = Backends::default();
+        let arch = |name: &str| {
+            backends.to_launch(Some(name), Location::Host).map(|c| c.backend.caps().arch)
+        };
+        assert!(arch("ptx-emulated").is_ok_and(|a| a == "sm_90a"));
+        assert!(arch("ptx-emulated:sm_80").is_ok_and(|a| a == "sm_80"));
+        let error = arch("ptx-emulated:sm_42").unwrap_err().render();
+        assert!(error.contains("sm_42") && error.contains("sm_80"), "{error}");
+        assert!(!backends.to_launch(Some("ptx-emulated"), Location::Host).unwrap().is_cuda());
     }
 
     #[cfg(feature = "cpu")]

@@ -1,6 +1,6 @@
 //! What stands for NVIDIA GPUs in a build without them.
 
-use crate::backends::{NOT_IN_BUILD, PTX, Target};
+use crate::backends::{NOT_IN_BUILD, PTX, PTX_EMULATED, Target};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_target::Backend;
@@ -14,6 +14,11 @@ pub(crate) fn to_compile(_: &Target) -> Result<Arc<dyn Backend>, Diagnostics> {
 
 pub(crate) fn on_device(device: u32, _: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
     to_compile(&Target::parse(&format!("cuda:{device}")))
+}
+
+pub(crate) fn emulated(_: &Target) -> Result<Arc<dyn Backend>, Diagnostics> {
+    let message = format!("the backend `{PTX_EMULATED}` is not available: {NOT_IN_BUILD}");
+    Err(Diagnostic::new(Code::E_DRIVER, message).into())
 }
 
 pub fn features(_: &str) -> Vec<(&'static str, bool)> {

@@ -5,9 +5,10 @@ use crate::caps::PtxCaps;
 use crate::code::{ArrayClass, Classes, Code, MapRecipe, classes_said};
 use crate::compile::compile;
 use crate::interp::{self, Grid, Memory, Options, TensorMap};
+use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::{DType, Profile};
-use tessera_support::{Hash128, StableHasher};
+use tessera_support::{ForkLock, Hash128, StableHasher};
 use tessera_target::frame::{self, Frame};
 use tessera_target::{ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
@@ -20,22 +21,34 @@ const MULTIPROCESSORS: u32 = 1;
 pub struct Emulated {
     pub caps: PtxCaps,
     pub options: Options,
+    name: &'static str,
+    target: String,
 }
 
 impl Emulated {
     pub fn new(caps: PtxCaps) -> Self {
-        Self { caps, options: Options { races: true, ..Options::default() } }
+        Self::named("ptx", caps)
+    }
+
+    /// Under another name than that of GPUs: a backend whose arrays are the host's.
+    pub fn named(name: &'static str, caps: PtxCaps) -> Self {
+        let target = caps.target.to_string();
+        Self { caps, options: Options { races: true, ..Options::default() }, name, target }
     }
 }
 
 impl Backend for Emulated {
     fn name(&self) -> &'static str {
-        "ptx"
+        self.name
+    }
+
+    fn target(&self) -> &str {
+        &self.target
     }
 
     fn caps(&self) -> Caps {
         Caps {
-            backend: "ptx",
+            backend: self.name,
             arch: self.caps.target.to_string(),
             matrix_units: vec![DType::BF16, DType::F16],
             warp_size: 32,
@@ -63,6 +76,7 @@ impl Backend for Emulated {
             frame,
             classes,
             usual,
+            others: ForkLock::new(Vec::new()),
             profile: options.profile,
             machine: self.clone(),
         }))
@@ -75,6 +89,8 @@ struct Kernel {
     /// What `usual` is for.
     classes: Classes,
     usual: Code,
+    /// Code for other arrays that came.
+    others: ForkLock<Vec<(Classes, Arc<Code>)>>,
     profile: Profile,
     machine: Emulated,
 }
@@ -159,6 +175,17 @@ pub fn run(
     }
 }
 
+impl Kernel {
+    fn other(&self, classes: Classes) -> Result<Arc<Code>, Diagnostics> {
+        if let Some((_, code)) = self.others.lock().iter().find(|(of, _)| *of == classes) {
+            return Ok(code.clone());
+        }
+        let code = Arc::new(compile(&self.func, &self.machine.caps, self.profile, &classes)?);
+        self.others.lock().push((classes, code.clone()));
+        Ok(code)
+    }
+}
+
 impl Artifact for Kernel {
     fn target_text(&self) -> String {
         self.usual.module.text()
@@ -181,8 +208,8 @@ impl Artifact for Kernel {
         let code = if classes == self.classes {
             &self.usual
         } else {
-            other = compile(&self.func, &self.machine.caps, self.profile, &classes)?;
-            &other
+            other = self.other(classes)?;
+            &*other
         };
         let blocks = u32::try_from(code.blocks(args, MULTIPROCESSORS)).unwrap_or(u32::MAX);
         run(code, &self.frame, args, words, blocks, &self.machine.options)

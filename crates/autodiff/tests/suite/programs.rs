@@ -1,6 +1,10 @@
 //! Programs drawn at random: rules meet each other, to second order and in batches.
 
+#[path = "../../../filetest/tests/budget/mod.rs"]
+mod budget;
+
 use crate::common::{Numbers, check, func};
+use budget::Budget;
 
 const T: &str = "tensor<[3, 2], f64>";
 
@@ -64,8 +68,15 @@ impl Program {
 
 #[test]
 fn programs_at_random() {
-    for seed in 0..40 {
-        let mut p = Program { numbers: Numbers(seed * 7919 + 1), text: String::new(), values: 2 };
+    // The same ones each time, and others where a time is given.
+    let budget = Budget::new(0);
+    let others = (budget.seed << 20..).take_while(|_| budget.left());
+    for seed in (0..40).chain(others) {
+        let mut p = Program {
+            numbers: Numbers(seed.wrapping_mul(7919) + 1),
+            text: String::new(),
+            values: 2,
+        };
         for _ in 0..9 {
             p.grow();
         }

@@ -1,11 +1,15 @@
 //! Random lane kernels: loops and branches that lanes take apart, accesses inside and outside,
 //! barriers, shared memory and group operations where all lanes are.
 //!
-//! `TESSERA_FUZZ_SEED` and `TESSERA_FUZZ_SECONDS` say where to begin and how long to go on.
+//! `TESSERA_FUZZ_SEED` and `TESSERA_FUZZ_SECONDS` say where to begin and how long to go on: see
+//! `filetest/tests/budget`.
+
+#[path = "../../../filetest/tests/budget/mod.rs"]
+mod budget;
 
 use super::harness::{Arg, Kernel, Layout, Rng, array};
+use budget::Budget;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 use tessera_numerics::{DType, Scalar};
 
 struct Generator {
@@ -490,16 +494,11 @@ fn try_seed(seed: u64) -> usize {
 
 #[test]
 fn random_kernels_give_what_the_interpreter_gives() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
-    let first = number("TESSERA_FUZZ_SEED").unwrap_or(1);
-    let until = number("TESSERA_FUZZ_SECONDS").map(|s| Instant::now() + Duration::from_secs(s));
-    let mut good = 0;
-    for seed in first.. {
-        let over = until.map_or(seed >= first + 30, |end| Instant::now() > end);
-        if over {
-            println!("seeds {first} to {}: {good} launches to the end", seed - 1);
-            return;
-        }
+    let budget = Budget::new(10);
+    let (mut seed, mut good) = (budget.seed, 0);
+    while budget.left() {
         good += try_seed(seed);
+        seed += 1;
     }
+    println!("seeds {} to {}: {good} launches to the end", budget.seed, seed - 1);
 }

@@ -6,13 +6,14 @@ mod kernel;
 mod maps;
 mod settled;
 
-use crate::backends::{PTX, Target};
+use crate::backends::{PTX, PTX_EMULATED, Target};
 use crate::gpu;
 use kernel::Kernel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_numerics::DType;
+use tessera_ptx::emulate::Emulated;
 use tessera_ptx::speed::speed;
 use tessera_ptx::{Feature, PtxCaps, Ty};
 use tessera_runtime::cuda;
@@ -98,6 +99,23 @@ pub(crate) fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backe
     };
     let made = Arc::new(Nvidia::new(caps, Some(device)));
     OPEN.lock().insert(key, made.clone());
+    Ok(made)
+}
+
+static IN_SOFTWARE: ForkLock<BTreeMap<Option<String>, Arc<Emulated>>> =
+    ForkLock::new(BTreeMap::new());
+
+/// A GPU in software, which runs the code made for an architecture on arrays of the host.
+pub(crate) fn emulated(target: &Target) -> Result<Arc<dyn Backend>, Diagnostics> {
+    if let Some(found) = IN_SOFTWARE.lock().get(&target.arch) {
+        return Ok(found.clone());
+    }
+    let caps = match &target.arch {
+        Some(arch) => named(arch)?,
+        None => PtxCaps::of(DEFAULT.0, DEFAULT.1).ok_or_else(|| unknown("sm90"))?,
+    };
+    let made = Arc::new(Emulated::named(PTX_EMULATED, caps.clone()));
+    IN_SOFTWARE.lock().insert(target.arch.clone(), made.clone());
     Ok(made)
 }
 

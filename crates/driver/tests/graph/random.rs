@@ -1,6 +1,10 @@
 //! Random functions: whatever is fused, results are those of the definition.
 
+#[path = "../../../filetest/tests/budget/mod.rs"]
+mod budget;
+
 use super::check::check;
+use budget::Budget;
 
 struct Draw(u64);
 
@@ -122,9 +126,12 @@ impl Maker {
 
 #[test]
 fn random_functions() {
-    for seed in 0..30 {
+    // The same ones each time, and others where a time is given.
+    let budget = Budget::new(0);
+    let others = (budget.seed << 20..).take_while(|_| budget.left());
+    for seed in (0..30).chain(others) {
         let mut maker = Maker {
-            draw: Draw(seed * 7919 + 17),
+            draw: Draw(seed.wrapping_mul(7919) + 17),
             lines: Vec::new(),
             values: vec![("%x".into(), vec![6, 8]), ("%y".into(), vec![2, 3, 4])],
         };

@@ -1,0 +1,268 @@
+"""Executes kernels: the text is compiled by Python, and run for each group and lane."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+
+from . import context, tile
+from .memory import Array, Index, Place, value_of
+from .rewrite import rewritten
+from .values import Lacks, NUMPY, OracleError, Val, carrier, cast_array, common, convert, dtype_name, strong
+
+
+class Func:
+    """A ``@ts.func``: a Python function over the oracle's values."""
+
+    def __init__(self, call: Any, coroutine: bool) -> None:
+        self.call = call
+        self.coroutine = coroutine
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.coroutine:
+            raise Lacks("a function in which lanes meet, called where they cannot")
+        return self.call(*args, **kwargs)
+
+
+def _call(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """A call in a coroutine."""
+    if isinstance(f, tile.Sync):
+        return (yield f.name, args, kwargs)
+    if isinstance(f, Func) and f.coroutine:
+        return (yield from f.call(*args, **kwargs))
+    return f(*args, **kwargs)
+
+
+def _as(dt: str, value: Any) -> Any:
+    """What is assigned to a variable whose type is told: a literal takes the type, and a value is widened to it."""
+    if isinstance(value, Val):
+        if value.dt == dt or carrier(value.dt) == dt:
+            return value
+        if carrier(value.dt) == "bool" and dt != "bool":
+            raise OracleError("E_TYPE", f"bool assigned to {dt}")
+        try:
+            if common((value, Val(dt, NUMPY[dt].type(0))), "select") == dt:
+                return Val(dt, convert(value, dt))
+        except OracleError:
+            pass
+        raise OracleError("E_TYPE", f"{value.dt} assigned to a variable of {dt}")
+    return Val(dt, convert(value, dt)) if isinstance(value, (bool, int, float)) else value
+
+
+def _python(name: str) -> Any:
+    """Python's own functions, over values."""
+
+    def two(f: Any, plain: Any) -> Any:
+        return lambda a, b: f(a, b) if isinstance(a, Val) or isinstance(b, Val) else plain(a, b)
+
+    def as_int(x: Any) -> Any:
+        if isinstance(x, Val):
+            return Val("i64", cast_array(x.a, carrier(x.dt), "i64"))
+        return int(x)
+
+    def as_float(x: Any) -> Any:
+        return Val(common((x,), "float"), convert(x, common((x,), "float"))) if isinstance(x, Val) else float(x)
+
+    table = {
+        "range": tile.range, "min": two(tile.minimum, min), "max": two(tile.maximum, max), "print": tile.print,
+        "abs": lambda x: abs(x), "int": as_int, "float": as_float, "bool": lambda x: Val("bool", convert(x, "bool")) if isinstance(x, Val) else bool(x),
+        "round": lambda x: tile.round(x) if isinstance(x, Val) else round(x), "pow": lambda a, b: a**b, "len": len,
+    }  # fmt: skip
+    return table[name]
+
+
+BUILTINS = {n: _python(n) for n in ("range", "min", "max", "print", "abs", "int", "float", "bool", "round", "pow", "len")}
+HELPERS = {
+    "__place__": Place, "__index__": Index, "__call__": _call, "__as__": _as, "slice": slice, "__tick__": context.tick,
+    "__unbound__": lambda: Val("i64", np.int64(0)),
+}  # fmt: skip
+
+
+class _Math:
+    """``math`` over values."""
+
+    def __getattr__(self, name: str) -> Any:
+        plain = getattr(math, name)
+        ours = getattr(tile, {"fabs": "abs"}.get(name, name), None)
+        if not callable(plain):
+            return plain
+        return lambda *a: ours(*a) if any(isinstance(x, Val) for x in a) and ours else plain(*a)
+
+
+class _Tile:
+    """``ts.tile``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "context":
+            return tile.context_
+        found = getattr(tile, name, None)
+        if found is None or name.startswith("_") or name in HIDDEN:
+            raise Lacks(f"ts.tile.{name}")
+        return found
+
+
+HIDDEN = {"np", "ts", "math", "Array", "Place", "Val", "Any", "Callable", "meet", "range_", "value_of"}
+TILE = _Tile()
+MATH = _Math()
+
+
+def cdiv(a: Any, b: Any) -> Any:
+    return -(-a // b)
+
+
+class Ts:
+    """``ts`` as a kernel sees it."""
+
+    tile = TILE
+    cdiv = staticmethod(cdiv)
+    identity = staticmethod(lambda x: x)
+
+    def require(self, *constraints: Any) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ts, name)
+
+
+TS = Ts()
+
+
+class Program:
+    """The functions of one module text, for Python to execute.
+
+    ``types`` gives, for each function, the types of variables that begin with a literal.
+    """
+
+    def __init__(self, text: str, namespace: dict[str, Any] | None = None, types: dict[str, dict[str, str]] | None = None) -> None:
+        tree = ast.parse(text)
+        self.coroutine = re.search(r"\b(barrier|sync)\(|\.group\b", text) is not None
+        self.namespace: dict[str, Any] = {**BUILTINS, **HELPERS, "ts": TS, "math": MATH, "np": np, **(namespace or {})}
+        self.kernels: dict[str, tuple[ast.FunctionDef, dict[str, Any]]] = {}
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef):
+                exec(compile(ast.Module([node], []), "<program>", "exec"), self.namespace)
+                continue
+            kind = decorator(node)
+            annotations = [(a.arg, a.annotation) for a in node.args.args]
+            made = ast.Module([rewritten(node, self.coroutine, (types or {}).get(node.name))], [])
+            exec(compile(made, "<program>", "exec"), self.namespace)
+            call = self.namespace[node.name]
+            if kind == "func":
+                self.namespace[node.name] = Func(call, self.coroutine)
+            else:
+                self.kernels[node.name] = (annotations, call)
+
+    def launch(self, name: str, arguments: list[Any], grid: tuple[int, ...], lanes: int = 0, config: dict | None = None) -> None:
+        """Runs a kernel on arrays of its own; ``grid`` counts groups, or with ``lanes`` the lanes of a line."""
+        call = self.kernels[name][1]
+        launch(call, self.coroutine, arguments, grid, lanes, config)
+
+
+def decorator(node: ast.FunctionDef) -> str:
+    for mark in node.decorator_list:
+        text = ast.unparse(mark)
+        if "func" in text:
+            return "func"
+    return "kernel"
+
+
+#: Lanes and groups in the other order: what a program gives must not depend on it.
+backwards = False
+
+
+def _order(n: int) -> range:
+    return range(n - 1, -1, -1) if backwards else range(n)
+
+
+def launch(call: Any, coroutine: bool, arguments: Any, grid: tuple[int, ...], lanes: int = 0, config: dict | None = None) -> None:
+    args, kwargs = arguments if isinstance(arguments, tuple) else (arguments, {})
+    config = config or {}
+    context.ticks = 0
+    with np.errstate(all="ignore"):
+        if not lanes:
+            full = tuple(grid) + (1,) * (3 - len(grid))
+            for group in itertools.product(*(_order(n) for n in full)):
+                context.here = context.Here(group, full, 0, 0, config)
+                out = call(*args, **kwargs)
+                if coroutine:
+                    _alone(out)
+            return
+        count = math.prod(grid)
+        groups = -(-count // lanes)
+        for group in _order(groups):
+            first = group * lanes
+            context.here = here = context.Here((group, 0, 0), (groups, 1, 1), lanes, first, config)
+            members = min(lanes, count - first)
+            if not coroutine:
+                for lane in _order(members):
+                    here.lane = lane
+                    call(*args, **kwargs)
+                continue
+            together(here, [call(*args, **kwargs) for _ in range(members)])
+
+
+def _alone(body: Any) -> Any:
+    """A group kernel in which something meets: a barrier is a hint."""
+    try:
+        told = next(body)
+        while True:
+            if told[0] not in ("barrier", "sync"):
+                raise Lacks(f"group.{told[0]} in a group kernel")
+            told = body.send(None)
+    except StopIteration as end:
+        return end.value
+
+
+def together(here: context.Here, lanes: list[Any]) -> None:
+    """Runs lanes from barrier to barrier. One that has returned takes no part."""
+    answers: list[Any] = [None] * len(lanes)
+    alive = list(range(len(lanes)))
+    while alive:
+        waiting: list[tuple[int, str, tuple]] = []
+        for k in reversed(alive) if backwards else alive:
+            here.lane = k
+            try:
+                name, args, kwargs = lanes[k].send(answers[k])
+                waiting.append((k, name, (args, kwargs)))
+            except StopIteration:
+                pass
+        waiting.sort(key=lambda told: told[0])
+        alive = [k for k, _, _ in waiting]
+        if waiting:
+            names = {name for _, name, _ in waiting}
+            if len(names) > 1:
+                raise OracleError("E_DIVERGENT_BARRIER", f"lanes meet at {names}")
+            for (k, _, _), answer in zip(waiting, tile.meet(waiting[0][1], [c for _, _, c in waiting])):
+                answers[k] = answer
+
+
+def array(host: np.ndarray, annotation: Any = None) -> Array:
+    """An argument as the kernel sees it; the host array itself is written."""
+    dt = None
+    saturate = op = None
+    if annotation is not None and getattr(annotation, "dtype", None) is not None:
+        dt = dtype_name(annotation.dtype)
+        saturate = "saturate" in str(annotation.dtype) or None
+    if dt is None:
+        dt = dtype_name(host.dtype)
+    privilege = getattr(getattr(annotation, "privilege", None), "name", "")
+    if privilege.startswith("reduce_"):
+        op = privilege[len("reduce_") :]
+    return Array(host, dt, saturate, op)
+
+
+def scalar(value: Any, annotation: Any) -> Any:
+    """A number as the kernel sees it: of its dtype at run time, or a constant."""
+    if isinstance(annotation, ts.DType):
+        dt = dtype_name(annotation)
+        return Val(dt, convert(value, carrier(dt)) if isinstance(value, (bool, int, float)) else np.asarray(value).astype(NUMPY[carrier(dt)])[()])
+    return value
+
+

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# `make fuzz MINUTES=n SEED=s`: all random testing there is, n minutes of it together, from a seed that is printed
+# (the day where none is given: days since 1970). What fails names its seed; the run goes on, and fails at its end.
+
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+minutes=${1:-10}
+export TESSERA_FUZZ_SEED=${2:-$(($(date +%s) / 86400))}
+[[ $minutes =~ ^[0-9]+$ && $TESSERA_FUZZ_SEED =~ ^[0-9]+$ ]] || die "expected whole numbers: make fuzz MINUTES=10 SEED=20000"
+printf 'Random testing for %s minutes, SEED=%s\n' "$minutes" "$TESSERA_FUZZ_SEED"
+
+failed=()
+# share PERCENT NAME COMMAND...: runs a part for its share of the time.
+share() {
+    local seconds=$((minutes * 60 * $1 / 100)) name=$2
+    shift 2
+    ((seconds > 0)) || seconds=1
+    printf '\n== %s: %s s\n' "$name" "$seconds"
+    TESSERA_FUZZ_SECONDS=$seconds "$@" || failed+=("$name")
+}
+rust() { cargo test "${CARGO_FLAGS[@]}" -q -p "$@" -- --nocapture; }
+
+scripts/build-extension.sh
+cargo test "${CARGO_FLAGS[@]}" -q --no-run -p tessera-filetest -p tessera-cpu -p tessera-ptx -p tessera-driver -p tessera-autodiff
+
+# Programs of the language against Python itself: `python/tests/oracle`.
+share 45 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_oracle.py -k random_programs
+# Random kernels before and after the passes, on the CPU and as PTX, beside damaged Python; damaged IR.
+share 20 "kernels through the passes" rust tessera-filetest --test fuzz_kernels
+share 5 "damaged IR" rust tessera-filetest --test fuzz damaged
+share 8 "lanes on the CPU" rust tessera-cpu --test lane random_kernels
+share 8 "lanes as PTX" rust tessera-ptx --test lane random_kernels
+share 5 "functions on arrays" rust tessera-driver --test graph random_functions
+share 4 "derivatives" rust tessera-autodiff --test suite programs_at_random
+share 5 "attention" "$VENV_PYTHON" -m pytest -q -s python/tests/test_attention_grid.py -k more_combinations
+
+if ((${#failed[@]})); then
+    printf '\n%s\n' "Failed with SEED=$TESSERA_FUZZ_SEED: ${failed[*]}" >&2
+    exit 1
+fi
+printf '\nNothing was found with SEED=%s.\n' "$TESSERA_FUZZ_SEED"

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Judges the generator of random programs: puts one old fault back at a time, builds, and says how long the programs of
+# python/tests/oracle take to find it, five minutes at most.
+# usage: judge-generator.sh [PATCH...]      (python/tests/oracle/faults/*.patch where none is given)
+#
+# A patch begins with `fault:`, what is wrong in one line, and may name the backend that shows it: `backend: cpu`.
+# It is applied to a worktree of HEAD in build/judge, which shares this checkout's target directory and environment.
+
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+readonly MINUTES=5
+work=$ROOT/build/judge
+patches=("$@")
+((${#patches[@]})) || patches=("$ROOT"/python/tests/oracle/faults/*.patch)
+[[ -f ${patches[0]} ]] || die "there is no patch to judge with: python/tests/oracle/faults holds none."
+
+git worktree remove --force "$work" 2>/dev/null || true
+git worktree add --quiet --detach "$work" HEAD
+trap 'git worktree remove --force "$work"' EXIT
+ln -s "$VENV" "$work/.venv"
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
+
+fuzz() {
+    (cd "$work/python/tests" && PYTHONPATH=$work/python:$work/python/tests "$VENV_PYTHON" -m oracle.fuzz "$@")
+}
+
+# Without a fault nothing may be found, and what HEAD has is what is drawn.
+"$work/scripts/build-extension.sh" >"$LOGS/judge.log" 2>&1 || die "the build of HEAD failed: see $LOGS/judge.log"
+features=$LOGS/judge-features.txt
+fuzz --probe "$features"
+for backend in interp cpu; do
+    fuzz --features "$features" --minutes 1 --stop-at 1 --backend "$backend" >"$LOGS/judge-none-$backend.txt" ||
+        die "HEAD itself differs from Python on $backend: see $LOGS/judge-none-$backend.txt"
+done
+
+field() { sed -n "s/^$1: *//p" "$2" | head -1; }
+missed=0
+rows=()
+for patch in "${patches[@]}"; do
+    patch=$(realpath "$patch")
+    fault=$(field fault "$patch")
+    backend=$(field backend "$patch")
+    git -C "$work" apply "$patch" || die "$(basename "$patch") does not apply to HEAD: bring it up to date."
+    "$work/scripts/build-extension.sh" >"$LOGS/judge.log" 2>&1 || die "the build with $(basename "$patch") failed: see $LOGS/judge.log"
+    told=$(fuzz --features "$features" --minutes "$MINUTES" --stop-at 1 --minimise 20 --backend "${backend:-interp}") || true
+    printf '%s\n' "$told" >"$LOGS/judge-$(basename "$patch" .patch).txt"
+    took=$(sed -n 's/^# seed .*found after \([0-9.]*\) s$/\1/p' <<<"$told" | head -1)
+    if [[ -z $took ]]; then
+        took="not in $MINUTES minutes"
+        missed=1
+    else
+        took="$took s"
+    fi
+    rows+=("| $fault | ${backend:-interp} | $took |")
+    printf '%s: %s\n' "$fault" "$took"
+    git -C "$work" apply --reverse "$patch"
+done
+printf '\n| fault | backend | found after |\n|---|---|---|\n'
+printf '%s\n' "${rows[@]}"
+exit "$missed"
