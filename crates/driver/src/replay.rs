@@ -15,7 +15,7 @@ use crate::specialise::Specialised;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_frontend::{ArgType, Capture, FuncSource};
-use tessera_numerics::{DType, Profile, Scalar};
+use tessera_numerics::{DType, NumType, Profile, Scalar};
 use tessera_support::ForkLock;
 use tessera_target::{BufferArg, Queue, Settled};
 
@@ -33,6 +33,7 @@ pub enum Seen {
     Int(i64),
     Bool(bool),
     Text(String),
+    DType(NumType),
     Func(Function),
     /// A function of the language, by its name there.
     Builtin(String),
@@ -250,7 +251,9 @@ fn number(seen: &Seen, dtype: DType) -> Option<Scalar> {
         Seen::Float(v) => Number::Float(*v),
         Seen::Int(v) => Number::Int((*v).into()),
         Seen::Bool(v) => Number::Bool(*v),
-        Seen::Array(_) | Seen::Text(_) | Seen::Func(_) | Seen::Builtin(_) => return None,
+        Seen::Array(_) | Seen::Text(_) | Seen::DType(_) | Seen::Func(_) | Seen::Builtin(_) => {
+            return None;
+        }
     };
     scalar_of(&Arg::Number { value, dtype: None }, dtype).ok()
 }
@@ -369,12 +372,13 @@ fn constant(value: &Capture) -> Option<Seen> {
         Capture::Int(v) => Some(Seen::Int(*v)),
         Capture::Float(v) => Some(Seen::Float(*v)),
         Capture::Str(v) => Some(Seen::Text(v.clone())),
+        Capture::DType(v) => Some(Seen::DType(*v)),
         Capture::Func(f) => Some(Seen::Func(Function(f.clone()))),
         Capture::Builtin(name) => Some(Seen::Builtin(name.clone())),
         Capture::None
-        | Capture::DType(_)
         | Capture::Tuple(_)
         | Capture::Namespace(_)
+        | Capture::Later
         | Capture::Opaque(_) => None,
     }
 }
