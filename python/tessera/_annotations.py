@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _core
 from ._dtypes import DType, dtype
+from ._placed import placed
 
 #: A word like this in the last place is meant as a dtype, even if it names none.
 _LIKE_A_DTYPE = re.compile(r"(?:fp|bf|tf|float|bfloat|int|uint|mxfp|nvfp)\d\w*|[fiu](?:4|8|16|32|64|128)|[^@]*@.*")
@@ -100,6 +101,7 @@ class Tensor:
     have one size. Without a dtype any fits. Names of dims are integers inside the kernel.
     """
 
+    @placed
     def __class_getitem__(cls, items: object) -> Any:
         return _tensor(items)
 
@@ -107,6 +109,7 @@ class Tensor:
 class Out:
     """``Out["M", "N", ts.bf16]``: a written array that the caller may leave out; it is returned."""
 
+    @placed
     def __class_getitem__(cls, items: object) -> Any:
         tensor = _tensor(items, out=True)
         if tensor.dtype is None or not tensor.dims or "?" in tensor.dims:
@@ -119,11 +122,13 @@ class Out:
 class Region:
     """``Region[read]``, ``Region[reduce_sum, Tensor["n", ts.f32]]``: an array and its privilege."""
 
+    @placed
     def __class_getitem__(cls, items: object) -> Any:
         mode, *rest = items if isinstance(items, tuple) else (items,)
         privilege = mode if isinstance(mode, Privilege) else _PRIVILEGES.get(mode) if isinstance(mode, str) else None
         if privilege is None:
-            raise ValueError(f"expected a privilege (one of {', '.join(_PRIVILEGES)}), got {mode!r}")
+            what = f"expected a privilege (one of {', '.join(_PRIVILEGES)}), got {mode!r}"
+            raise _core.error("E_ARGUMENT", what, "write `ts.Region[ts.read_write]`, with the type behind it where it is known")
         if not rest:
             return TensorType(privilege=privilege)
         if len(rest) == 1 and isinstance(rest[0], TensorType):

@@ -61,6 +61,8 @@ class Frame:
         self.arrays: list[tuple[Any, Tracer]] = []
         #: Kernels that are called: only in the outermost frame.
         self.kernels: dict[str, Any] = {}
+        #: What the kernels and functions that are called have captured: only in the outermost frame.
+        self.watches: dict[int, Any] = {}
         #: Whether the function is made for arrays of a device; what was made once for several calls; what a user may want to
         #: know of the choices that were made: only in the outermost frame.
         self.on_device = False
@@ -130,6 +132,13 @@ def outermost() -> Frame | None:
     while frame is not None and frame.parent is not None:
         frame = frame.parent
     return frame
+
+
+def rests_on(watch: Any) -> None:
+    """Says that what is being traced was made with these values of captured names."""
+    frame = outermost()
+    if frame is not None and len(watch):
+        frame.watches[id(watch)] = watch
 
 
 def current() -> Frame | None:

@@ -88,6 +88,12 @@ pub fn argument<'py>(
     if value.is_instance_of::<PyString>() {
         return Ok(Arg::Str(value.extract()?));
     }
+    if let Ok(dtype) = value.cast::<crate::dtype::DType>() {
+        return Ok(Arg::DType(dtype.get().0));
+    }
+    if let Ok(func) = value.cast::<Func>() {
+        return Ok(Arg::Func(func.get().source.clone()));
+    }
     if let Ok(handle) = value.getattr(intern!(py, "handle"))
         && let Ok(func) = handle.cast::<Func>()
     {

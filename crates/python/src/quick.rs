@@ -129,6 +129,9 @@ fn constant(value: &Bound<'_, PyAny>) -> Option<Seen> {
     if let Ok(v) = value.cast_exact::<PyBool>() {
         return Some(Seen::Bool(v.is_true()));
     }
+    if let Ok(v) = value.cast_exact::<crate::dtype::DType>() {
+        return Some(Seen::DType(v.get().0));
+    }
     let py = value.py();
     if let Ok(handle) = value.getattr(intern!(py, "handle"))
         && let Ok(func) = handle.cast::<Func>()
