@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, Callable, Mapping, Sequence
 
 from . import _core
-from ._again import launched, spoil
+from ._again import launched, spoil, tape
 from ._arrays import for_result
 from ._capture import Look, Names, capture, told
 from ._clocks import KernelProfile, clocks_of
@@ -25,7 +25,7 @@ from ._schedule import Schedule, given as given_schedule, pinned
 from ._signature import dims_of, params_of
 from ._source import Source, source_of
 from ._tuning import DEFAULTS, TuningReport, options
-from ._trace import current as tracing
+from ._trace import current as tracing, frames
 
 
 @dataclass(frozen=True)
@@ -182,12 +182,14 @@ class KernelFn:
             self._definition.names.owned(owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if tracing() and takes_part(args, kwargs):
+        # Short, and without functions of its own: a small call feels each of them.
+        if frames.frames and takes_part(args, kwargs):
             return traced_call(self, args, kwargs, None)
         found = self._last
         if not found.same():
             found = self._renewed()
-        launched(found, args, kwargs)
+        if tape.notes is not None:
+            launched(found, args, kwargs)
         return found.call(args, kwargs, None, profile_now())
 
     def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:

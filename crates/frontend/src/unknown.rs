@@ -18,11 +18,7 @@ pub const DESCRIBED: &str = "a compile-time value";
 /// Configurations that are tried at most.
 const MOST: usize = 32;
 
-/// Whether a compile-time parameter has no value.
-pub fn any(decl: &KernelDecl, config: &Config) -> bool {
-    decl.params.iter().any(|p| is_open(p, config))
-}
-
+/// Whether it is a compile-time parameter that has no value.
 fn is_open(p: &crate::source::ParamSpec, config: &Config) -> bool {
     matches!(p.kind, ParamKind::Const(_)) && !config.consts.contains_key(&p.name)
 }
