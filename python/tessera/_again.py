@@ -69,6 +69,7 @@ def spoil() -> None:
 
 
 def launched(kernel: Any, args: tuple, kwargs: dict) -> None:
+    """A call of a kernel, as it was with what it had captured."""
     notes = tape.notes
     if notes is not None:
         notes.spoilt |= bool(kwargs)
@@ -122,8 +123,10 @@ def _key(tensor: type, value: Any, arrays: list, places: list) -> Any:
     if kind in _PLAIN:
         # Zeros have signs, and what is equal may be of another type.
         return kind, value.hex() if kind is float else value
-    if kind is Func or kind is ApiFunction or kind is _core.DType:
+    if kind is ApiFunction or kind is _core.DType:
         return value
+    if kind is Func:
+        return value.handle
     if kind is tuple or kind is list:
         found = [_key(tensor, x, arrays, places) for x in value]
         return None if None in found else (kind, *found)
@@ -219,7 +222,7 @@ def _prepared(tensor: type, notes: Notes, result: Any, profile: int) -> Callable
                 filled.append((i, number))
             elif hasattr(value, "__array_interface__") and getattr(value, "ndim", 0):
                 return None
-        launches.append((kernel._call, fixed, filled))
+        launches.append((kernel.call, fixed, filled))
     several = isinstance(result, tuple)
     results = []
     for x in result if several else (result,):

@@ -68,7 +68,7 @@ def interpret(
         found = {name: _value(*rest) for name, *rest in values}
         (on_stop or _debugger)(Frame(file, line, group, {**known, **found}, _mask(active)))
 
-    return kernel._kernel.watch(args, kwargs, grid, profile_now(), plan, tell)
+    return kernel.now().kernel.watch(args, kwargs, grid, profile_now(), plan, tell)
 
 
 def trace(kernel: KernelFn, line: int | str, args: tuple, kwargs: dict, grid: Any) -> list[Traced]:
@@ -96,7 +96,7 @@ def trace(kernel: KernelFn, line: int | str, args: tuple, kwargs: dict, grid: An
         iteration = rounds[group] = rounds.get(group, -1) + 1
         records.append(Traced(group, iteration, len(records), found, _mask(active)))
 
-    kernel._kernel.watch(args, kwargs, grid, profile_now(), plan, tell)
+    kernel.now().kernel.watch(args, kwargs, grid, profile_now(), plan, tell)
     return records
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import _core
-from ._kernel import KernelFn, caller_scope, make
+from ._kernel import KernelFn, make
 from ._schedule import caller, given
 from ._tuning import options as tuning_options
 
@@ -38,8 +39,8 @@ class KernelDecorator:
             require=require,
         )
         if fn is not None:
-            return make(fn, caller_scope(1), **options)
-        return lambda fn: make(fn, caller_scope(1), **options)
+            return make(fn, sys._getframe(1), **options)
+        return lambda fn: make(fn, sys._getframe(1), **options)
 
     def autotune(
         self,
@@ -77,7 +78,7 @@ class KernelDecorator:
             raise _core.error("E_TUNE_SPACE_EMPTY", "the autotuning space has no candidate", "give every name a value", *caller())
         how = tuning_options(key, budget_ms, metric, cache)
         options = dict(candidates=candidates, lanes=lanes, target=target, source=source, require=require, tuning=how)
-        return lambda fn: make(fn, caller_scope(1), **options)
+        return lambda fn: make(fn, sys._getframe(1), **options)
 
     def schedule(self, schedule: Any = None, /, **fields: Any) -> Callable[[Any], KernelFn]:
         """Pins how a kernel runs: ``@ts.kernel.schedule(BM=128, warps=8, stages=4)``, or a `Schedule`, or its text.
@@ -90,7 +91,7 @@ class KernelDecorator:
         def decorate(fn: Any) -> KernelFn:
             if isinstance(fn, KernelFn):
                 return fn.scheduled(wanted)
-            return make(fn, caller_scope(1), schedule=wanted)
+            return make(fn, sys._getframe(1), schedule=wanted)
 
         return decorate
 

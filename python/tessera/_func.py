@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
+import sys
 import textwrap
+from types import FrameType
 from typing import Any, Callable
 
 from . import _core
 from ._api import outside
-from ._capture import captures_of
+from ._capture import Look, Names, capture, told
 from ._placed import placed
 from ._source import Source, source_of
+from ._trace import rests_on
 
 # While a function's captures are being found, a path back to it is recursion.
 _RECURSIVE = "function that calls itself"
 
 
 class Func:
-    """A ``@ts.func``. Its free names are looked up when a kernel first uses it."""
+    """A ``@ts.func``. What its free names stand for is looked up when a kernel uses it."""
 
-    def __init__(self, fn: Callable | None, source: Source, captures: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, fn: Callable | None, source: Source, made: Any = None, frame: FrameType | None = None
+    ) -> None:
+        """``made`` is what a function is that captures nothing any more: one that was pickled, or frozen."""
         self.source = source
-        self._captures = captures
-        self._made: Any = None
-        self._busy = False
-        self._fn = fn
+        #: What it was last, and by which values of its names.
+        self._now: tuple[_core.Watch, Any] | None = None if made is None else (_core.Watch([], True), made)
+        self._names: Names | None = None
+        self._defaults: dict[str, Any] = {}
+        #: What `frozen` gave last.
+        self._still: Func | None = None
+        #: By what it captured.
+        self._made: dict[Any, Any] = {}
         if fn is not None:
             functools.update_wrapper(self, fn)
+            self._names = Names(fn, source, frame)
+            self._defaults = defaults_of(fn)
 
     @property
     def name(self) -> str:
@@ -46,43 +59,74 @@ class Func:
 
     @property
     def handle(self) -> Any:
-        if self._made is None:
-            if self._busy:
-                return _core.Name("opaque", _RECURSIVE)
-            self._busy = True
-            try:
-                captures = self.captures
-            finally:
-                self._busy = False
-            s = self.source
-            self._made = _core.Func(s.name, s.file, s.text, s.line, captures)
-        return self._made
+        """The function with what its names, and those of functions that it calls, stand for now."""
+        now = self._now
+        if now is None or not now[0].same():
+            look = Look()
+            handle = self.seen(look)
+            now = self._now = look.watch(), handle
+        rests_on(now[0])
+        return now[1]
 
-    @property
-    def captures(self) -> dict[str, Any]:
-        if self._captures is None:
-            assert self._fn is not None
-            self._captures = captures_of(self._fn, self.source)
-        return self._captures
+    def seen(self, look: Look) -> Any:
+        """The function as one reading of names sees it."""
+        if self._names is None:
+            assert self._now is not None
+            return self._now[1]
+        handle = look.handles.get(id(self))
+        if handle is None:
+            look.handles[id(self)] = _core.Name("opaque", _RECURSIVE)
+            captures = self._names.read(look)
+            defaults = {name: capture(value, look) for name, value in self._defaults.items()}
+            key = told((captures, defaults))
+            handle = self._made.get(key)
+            if handle is None:
+                s = self.source
+                handle = self._made.setdefault(key, _core.Func(s.name, s.file, s.text, s.line, captures, defaults))
+            look.handles[id(self)] = handle
+        return handle
+
+    def frozen(self) -> Func:
+        """The function as it is now, whatever its names stand for later."""
+        handle = self.handle
+        if self._names is None:
+            return self
+        if self._still is None or self._still.handle is not handle:
+            self._still = Func(None, self.source, handle)
+        return self._still
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         raise outside(self.name)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if self._names is not None:
+            self._names.owned(owner)
 
     def __repr__(self) -> str:
         return f"<tessera func {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Func, (None, self.source, self.captures)
+        return Func, (None, self.source, self.handle)
 
     def __deepcopy__(self, memo: dict) -> Func:
         return self
 
 
 def func(fn: Callable | None = None, *, source: str | None = None) -> Any:
-    """Declares a function that kernels may call: ``@ts.func``. It is inlined at every call."""
+    """Declares a function that kernels may call: ``@ts.func``. It is inlined at every call.
+
+    Its names mean what Python says when a kernel that reaches it is called; defaults of its parameters are those that Python
+    evaluated where the function stands.
+    """
     if fn is None:
         return functools.partial(func, source=source)
-    return Func(fn, source_of(fn, source, "ts.func"))
+    return Func(fn, source_of(fn, source, "ts.func"), frame=sys._getframe(1))
+
+
+def defaults_of(fn: Callable) -> dict[str, Any]:
+    """The defaults of a function's parameters, by name."""
+    found = inspect.signature(fn).parameters.values()
+    return {p.name: p.default for p in found if p.default is not p.empty}
 
 
 class Bound:

@@ -69,10 +69,16 @@ class Traced:
         self.captured = [held[1] for held, _ in frame.arrays]
         self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
         self.notes = frame.notes
+        #: What the kernels and functions that were called had captured; nothing where they captured nothing.
+        self.watch = _core.Watch.all(list(frame.watches.values())) if frame.watches else None
         #: Leaves that are donated, once somebody asked.
         self.gifts: set[int] | None = None
         self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan)
         self._there: dict[int, list] = {}
+
+    def holds(self) -> bool:
+        """Whether the kernels and functions that were called are what they were."""
+        return self.watch is None or self.watch.same()
 
     def run(self, leaves: list, donated: set[int] | None = None, convert: Callable | None = None) -> Any:
         """``donated`` are the leaves whose memory may be given to results; ``convert`` is done to each result."""
@@ -93,7 +99,7 @@ class Traced:
         result = _tree.unflatten(self.form, made)
         if len(arrays) == len(leaves):
             run = self.runner.compiled(None, self.runner.sizes(held))
-            calls.remember(args, kwargs, profile, run, self.runner._kernels, self.captured, result, made)
+            calls.remember(args, kwargs, profile, self.watch, run, self.runner._kernels, self.captured, result, made)
         return result
 
     def _held(self, arrays: list) -> list:
@@ -194,7 +200,7 @@ class Jitted:
     def _look_up(self, args: tuple, kwargs: dict) -> tuple[Traced, list, Any]:
         key, leaves, form, (fixed_args, fixed_names) = self._split(args, kwargs)
         found = self._traces.get(key)
-        if found is None:
+        if found is None or not found.holds():
             moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
             rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
             paths = _names(self._fn, moving, rest)
@@ -202,9 +208,10 @@ class Jitted:
             if shapes is not None:
                 marks = tuple(s if s[0] == "static" else (shape, *s[1:]) for s, shape in zip(key[1], shapes, strict=True))
                 form_key = (key[0], marks, key[2], key[3])
-                found = next((t for t in self._forms.get(form_key, ()) if t.sizes.broken(sizes) is None), None)
             else:
                 form_key = key
+            traces = self._forms.get(form_key, ())
+            found = next((t for t in traces if t.sizes.broken(sizes) is None and t.holds()), None)
         if found is None:
             self._explain(form_key, sizes)
 
@@ -241,7 +248,7 @@ class Jitted:
         if key in self._forms:
             broken = self._forms[key][-1].sizes.broken(sizes)
             shown = ", ".join(f"{n} = {v}" for n, v in sizes.items())
-            why = f"`{broken}`, which {broken.place} asked for, does not hold with {shown}" if broken else "it was asked for"
+            why = f"`{broken}`, which {broken.place} asked for, does not hold with {shown}" if broken else "what a kernel or function of it captures changed"
         elif last[0] != key[0]:
             why = f"the arguments have another form: {last[0]} and {key[0]}"
         elif last[1] != key[1]:
@@ -280,9 +287,9 @@ class Jitted:
         if found.gifts is None:
             found.gifts = self._given(args) or set()
         convert = converter(leaves)
-        if not short or convert is not None or (key, profile) in self._recorded:
+        if not short or convert is not None or (key, profile, found) in self._recorded:
             return found.run(leaves, found.gifts, convert)
-        self._recorded.add((key, profile))
+        self._recorded.add((key, profile, found))
         return found.recorded(self._calls, args, kwargs, profile, leaves)
 
     def _given(self, args: tuple) -> set[int] | None:
@@ -535,7 +542,7 @@ def eager(fn: Callable) -> Callable:
         except TypeError:
             key, found = None, None
         moving = [v for v, a in zip(leaves, arrays, strict=True) if a]
-        if found is None:
+        if found is None or not found.holds():
 
             def whole(*given: Any) -> Any:
                 rest = iter(given)
@@ -545,11 +552,11 @@ def eager(fn: Callable) -> Callable:
 
             flat, flat_form = _tree.flatten((tuple(moving), {}))
             found = Traced(whole, _name(fn), flat, flat_form, [f"x{i}" for i in range(len(flat))])
-            if key is not None and len(cache) < 512:
+            if key is not None and (len(cache) < 512 or key in cache):
                 cache[key] = found
-        if not short or key is None or (key, profile) in recorded or converter(moving) is not None or len(recorded) == 512:
+        if not short or key is None or (key, profile, found) in recorded or converter(moving) is not None or len(recorded) == 512:
             return like(found.run(moving), moving)
-        recorded.add((key, profile))
+        recorded.add((key, profile, found))
         return found.recorded(calls, args, kwargs, profile, moving)
 
     return call

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import functools
-import sys
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any, Callable, Mapping, Sequence
 
 from . import _core
-from ._again import launched, spoil
+from ._again import launched, spoil, tape
 from ._arrays import for_result
-from ._capture import capture, captures_of
+from ._capture import Look, Names, capture, told
 from ._clocks import KernelProfile, clocks_of
 from ._cost import Cost
 from ._debug import Frame, Traced, interpret, trace
+from ._errors import TesseraWarning
+from ._func import Func
 from ._kernel_call import call as traced_call, takes_part
 from ._profile import current as profile_now
 from ._report import CheckReport
 from ._require import take
 from ._schedule import Schedule, given as given_schedule, pinned
-from ._signature import params_of
+from ._signature import dims_of, params_of
 from ._source import Source, source_of
 from ._tuning import DEFAULTS, TuningReport, options
-from ._trace import current as tracing
+from ._trace import current as tracing, frames
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,53 @@ class KernelSpec:
     require: tuple[tuple, ...] = ()
     #: How it is tuned: see `_tuning.options`.
     tuning: tuple = DEFAULTS
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a decorator found, as Python's objects: read again where something that they captured has changed."""
+
+    source: Source
+    names: Names
+    #: As in `KernelSpec`, with the defaults as they are.
+    params: list[tuple]
+    candidates: list[dict[str, Any]]
+    lanes: int | None
+    target: str | None
+    require: tuple[tuple, ...]
+    tuning: tuple
+    schedules: tuple[Schedule, ...] = ()
+
+    def read(self, look: Look) -> KernelSpec:
+        spec = KernelSpec(
+            source=self.source,
+            captures=self.names.read(look),
+            params=[(*row, tuple(capture(value, look) for value in default)) for *row, default in self.params],
+            candidates=[{k: capture(v, look) for k, v in c.items()} for c in self.candidates],
+            lanes=self.lanes,
+            target=self.target,
+            require=self.require,
+            tuning=self.tuning,
+        )
+        return functools.reduce(pinned, self.schedules, spec)
+
+
+class Elaboration:
+    """A kernel for one set of what it captured."""
+
+    __slots__ = ("watch", "same", "spec", "kernel", "call")
+
+    def __init__(self, watch: Any, spec: KernelSpec, kernel: Any) -> None:
+        self.watch = watch
+        self.spec = spec
+        self.kernel = kernel
+        # Looked up once: a call is short enough to feel it.
+        self.same = watch.same
+        self.call = kernel.call
+
+
+#: A kernel with more sets of captured values than this was probably meant to have a parameter.
+_MANY = 8
 
 
 class Explanation(str):
@@ -74,35 +124,80 @@ class KernelFn:
     #: What messages call it when it stands where a value is wanted.
     kind_name = "kernel"
 
-    def __init__(self, spec: KernelSpec, fn: Callable | None = None) -> None:
+    def __init__(self, made: KernelSpec | Definition, fn: Callable | None = None) -> None:
+        """A kernel of a `Definition` follows what it captured; one that was pickled has what it had then."""
         if fn is not None:
             functools.update_wrapper(self, fn)
-        s = spec.source
-        self.spec = spec
-        self._kernel = _core.Kernel(
-            s.name, s.file, s.text, s.line, spec.captures, spec.params, spec.candidates, spec.lanes,
-            spec.target, list(spec.require), spec.tuning, for_result,
-        )  # fmt: skip
-        # Looked up once: a call is short enough to feel it.
-        self._call = self._kernel.call
+        self._definition = made if isinstance(made, Definition) else None
+        look = Look(decorating=True)
+        spec = made.read(look) if isinstance(made, Definition) else made
+        kernel = _core.Kernel(*_fields(spec), for_result)
+        #: What was called last, and all of them by what they captured.
+        self._last = Elaboration(look.watch(), spec, kernel)
+        self._all = {_captured(spec): kernel}
 
     @property
     def name(self) -> str:
         """The name of the function."""
-        return self.spec.source.name
+        return self._last.spec.source.name
+
+    @property
+    def spec(self) -> KernelSpec:
+        """What makes the kernel, with what it captured last."""
+        return self._last.spec
+
+    def now(self) -> Elaboration:
+        """The kernel for what its captured names stand for now."""
+        found = self._last
+        return found if found.same() else self._renewed()
+
+    def _renewed(self) -> Elaboration:
+        return self._take(Look())
+
+    def _take(self, look: Look) -> Elaboration:
+        assert self._definition is not None
+        spec = self._definition.read(look)
+        key = _captured(spec)
+        kernel = self._all.get(key)
+        if kernel is None:
+            kernel = self._all.setdefault(key, _core.Kernel(*_fields(spec), for_result))
+            if len(self._all) == _MANY + 1:
+                self._too_many(spec)
+        self._last = found = Elaboration(look.watch(), spec, kernel)
+        return found
+
+    def _too_many(self, spec: KernelSpec) -> None:
+        before = self._last.spec
+        changed = [n for n in spec.captures if told(spec.captures[n]) != told(before.captures.get(n))]
+        what = f"`{changed[0]}`, which it captures," if changed else "something that a function of it captures"
+        warnings.warn(
+            f"W_RESPECIALISE: `{self.name}` is compiled for the {_MANY + 1}th set of captured values: {what} changes often; "
+            "make it a parameter with a dtype, such as `ts.i64`, for one compilation of all values",
+            TesseraWarning,
+            stacklevel=5,
+        )
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if self._definition is not None:
+            self._definition.names.owned(owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if tracing() and takes_part(args, kwargs):
+        # Short, and without functions of its own: a small call feels each of them.
+        if frames.frames and takes_part(args, kwargs):
             return traced_call(self, args, kwargs, None)
-        launched(self, args, kwargs)
-        return self._call(args, kwargs, None, profile_now())
+        found = self._last
+        if not found.same():
+            found = self._renewed()
+        if tape.notes is not None:
+            launched(found, args, kwargs)
+        return found.call(args, kwargs, None, profile_now())
 
     def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:
         """As a call; ``grid`` counts groups, or lanes in lane kernels."""
         if tracing() and takes_part(args, kwargs):
             return traced_call(self, args, kwargs, grid)
         spoil()
-        return self._call(args, kwargs, grid, profile_now())
+        return self.now().call(args, kwargs, grid, profile_now())
 
     def check(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> CheckReport:
         """Runs the call on the interpreter and looks for mistakes: races, places outside of arrays,
@@ -111,7 +206,7 @@ class KernelFn:
         Arrays that the kernel writes are copied first: the caller's stay as they are; arrays on a device are copied
         to the host. A call that does not fit the kernel is refused as always.
         """
-        return CheckReport(*self._kernel.check(args, kwargs, grid, profile_now()))
+        return CheckReport(*self.now().kernel.check(args, kwargs, grid, profile_now()))
 
     def interpret(
         self,
@@ -140,7 +235,12 @@ class KernelFn:
 
     def scheduled(self, schedule: Any = None, /, **fields: Any) -> KernelFn:
         """The kernel with a schedule pinned: a `Schedule`, its text, or fields by name. This one stays as it is."""
-        made = KernelFn(pinned(self.spec, given_schedule(schedule, fields)))
+        wanted = given_schedule(schedule, fields)
+        definition = self._definition
+        if definition is None:
+            made = KernelFn(pinned(self.spec, wanted))
+        else:
+            made = KernelFn(replace(definition, schedules=(*definition.schedules, wanted)))
         if hasattr(self, "__wrapped__"):
             functools.update_wrapper(made, self.__wrapped__)
         return made
@@ -172,21 +272,20 @@ class KernelFn:
         """
         if schedule is not None:
             return self.scheduled(schedule).jit(target=target, layouts=layouts, off=off, **values)
-        given = {name: capture(value) for name, value in values.items()}
         passes = [off] if isinstance(off, str) else list(off) if isinstance(off, (list, tuple, set, frozenset)) else [str(off)]
-        return Compiled(self, self._kernel.jit(given, _layouts(layouts or {}), target, profile_now(), passes))
+        return Compiled(self, values, (_layouts(layouts or {}), target, profile_now(), passes))
 
     def inspect_ir(self, level: str = "tile", locs: bool = False) -> str:
         """The text of one level: ``graph``, ``schedule``, ``tile``, ``staged`` (GPUs have it) or ``target``."""
-        return self._kernel.inspect_ir(level, locs)
+        return self.now().kernel.inspect_ir(level, locs)
 
     def explain(self) -> Explanation:
         """What the latest call or ``jit`` did: backend, configuration, grid, hashes, resources, work, times, notes."""
-        return Explanation(*self._kernel.explain())
+        return Explanation(*self._last.kernel.explain())
 
     def cost(self) -> Cost:
         """How much arithmetic and how many bytes the latest call was, and how fast it went."""
-        return Cost(**self._kernel.cost())
+        return Cost(**self._last.kernel.cost())
 
     def profile(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> KernelProfile:
         """As a call on a GPU, by code that reads clocks: how long a turn of each loop takes in each role, beside the
@@ -202,25 +301,38 @@ class KernelFn:
         measured again, unless ``force`` is given.
         """
         options(None, budget_ms, "latency_ms", None)
-        self._kernel.tune(args, kwargs, profile_now(), budget_ms, force)
+        self.now().kernel.tune(args, kwargs, profile_now(), budget_ms, force)
         return self.tuning_report()
 
     def tuning_report(self) -> TuningReport:
         """What is known of the candidates, and which of them runs: a text, with a picture (``.svg()``) and ``.rows``."""
-        return TuningReport(self._kernel.tuning_reports())
+        return TuningReport(self.now().kernel.tuning_reports())
 
     def cache_clear(self) -> None:
         """Forgets everything that was compiled, and what is known of candidates; records on disk stay."""
-        self._kernel.cache_clear()
+        for kernel in list(self._all.values()):
+            kernel.cache_clear()
 
     def __repr__(self) -> str:
         return f"<tessera kernel {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KernelFn, (self.spec,)
+        return KernelFn, (self.now().spec,)
 
     def __deepcopy__(self, memo: dict) -> KernelFn:
         return self
+
+
+def _fields(spec: KernelSpec) -> tuple:
+    """What the compiler is told."""
+    s = spec.source
+    place = s.name, s.file, s.text, s.line
+    return *place, spec.captures, spec.params, spec.candidates, spec.lanes, spec.target, list(spec.require), spec.tuning
+
+
+def _captured(spec: KernelSpec) -> Any:
+    """What tells one elaboration from another."""
+    return told((spec.captures, [default for *_, default in spec.params], spec.candidates))
 
 
 def _layouts(layouts: Any) -> dict[str, dict[str, Any]]:
@@ -232,18 +344,34 @@ def _layouts(layouts: Any) -> dict[str, dict[str, Any]]:
 
 
 class Compiled:
-    """A kernel compiled for one configuration."""
+    """A kernel compiled for one configuration. Like a kernel it follows what was captured: a call after a captured value has
+    changed runs code that is compiled for the new one."""
 
-    def __init__(self, kernel: KernelFn, handle: Any) -> None:
+    def __init__(self, kernel: KernelFn, values: dict[str, Any], how: tuple) -> None:
         self.kernel = kernel
-        self._handle = handle
+        self._values, self._how = values, how
+        self._functions = [v for v in values.values() if isinstance(v, Func)]
+        self._all: dict[tuple, Any] = {}
+        self._handle = self._compiled(self._key())
+
+    def _key(self) -> tuple:
+        return self.kernel.now().kernel, *(f.handle for f in self._functions)
+
+    def _compiled(self, key: tuple) -> Any:
+        given = {name: capture(value) for name, value in self._values.items()}
+        return self._all.setdefault(key, key[0].jit(given, *self._how))
+
+    def _now(self) -> Any:
+        key = self._key()
+        self._handle = found = self._all.get(key) or self._compiled(key)
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._handle.call(args, kwargs, None)
+        return self._now().call(args, kwargs, None)
 
     def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:
         """As a call; ``grid`` counts groups, or lanes in lane kernels."""
-        return self._handle.call(args, kwargs, grid)
+        return self._now().call(args, kwargs, grid)
 
     def __getitem__(self, grid: int | tuple[int, ...]) -> Callable[..., Any]:
         return functools.partial(self.launch, grid=grid)
@@ -282,7 +410,7 @@ class Compiled:
 
 def make(
     fn: Callable,
-    scope: dict[str, Any],
+    frame: FrameType,
     *,
     candidates: list[dict[str, Any]] | None = None,
     lanes: int | None = None,
@@ -292,19 +420,21 @@ def make(
     tuning: tuple = DEFAULTS,
     schedule: Schedule | None = None,
 ) -> KernelFn:
-    """Builds the kernel that a decorator stands for."""
+    """Builds the kernel that a decorator stands for. ``frame`` is where it stands."""
     found, inside = take(fn, source_of(fn, source, "ts.kernel"))
-    spec = KernelSpec(
+    params = params_of(fn, found, dict(frame.f_locals))
+    definition = Definition(
         source=found,
-        captures=captures_of(fn, found),
-        params=params_of(fn, scope, found),
-        candidates=[{k: capture(v) for k, v in c.items()} for c in candidates or ()],
+        names=Names(fn, found, frame, dims_of(params)),
+        params=params,
+        candidates=candidates or [],
         lanes=lanes,
         target=target,
         require=tuple(_constraint(c) for c in [*require, *inside]),
         tuning=tuning,
+        schedules=() if schedule is None else (schedule,),
     )
-    return KernelFn(spec if schedule is None else pinned(spec, schedule), fn)
+    return KernelFn(definition, fn)
 
 
 def _constraint(item: Any) -> tuple:
@@ -312,8 +442,3 @@ def _constraint(item: Any) -> tuple:
     if parts is None:
         raise _core.error("E_ARGUMENT", f"expected a constraint in `require=`, got {item!r}", "see `ts.constraint`")
     return parts()
-
-
-def caller_scope(depth: int) -> dict[str, Any]:
-    """The local names of the frame ``depth`` above the caller, for annotations kept as text."""
-    return dict(sys._getframe(depth + 1).f_locals)

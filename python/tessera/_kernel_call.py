@@ -9,12 +9,14 @@ from typing import Any
 import numpy
 
 from . import _prim as p
+from ._again import spoil
 from ._arrays import numpy_dtype
 from ._capture import capture
 from ._dtypes import dtype as as_dtype
+from ._func import Func
 from ._place import here
 from ._profile import current as profile_now
-from ._trace import Frame, Tracer, as_tracer, current, emit, fail, is_array, one, splat
+from ._trace import Frame, Tracer, as_tracer, current, emit, fail, is_array, one, rests_on, splat
 
 
 def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
@@ -86,6 +88,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     frame = current()
     assert frame is not None
     bound = _bind(kernel, args, kwargs)
+    made = kernel.now()
     placed = outs is not None
     for name, (shape, dtype) in (outs or {}).items():
         bound[name] = splat(0, shape, dtype)
@@ -93,7 +96,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     values: dict[str, Tracer] = {}
     fixed: dict[str, Any] = {}
     late: list[tuple[str, Any]] = []
-    for name, kind, info, default in kernel.spec.params:
+    for name, kind, info, default in made.spec.params:
         given = bound.get(name)
         if kind == "tensor" and name not in bound:
             if not info[3]:
@@ -115,7 +118,8 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
             # A number that the kernel gets when it runs: it may be differentiated, and stays the same for all calls.
             values[name] = _known(given, info)
         elif name in bound:
-            fixed[name] = given
+            # A function as it is now: what it captures is a part of the trace.
+            fixed[name] = given.frozen() if isinstance(given, Func) else given
         elif not default:
             raise fail(
                 "E_ARGUMENT",
@@ -125,11 +129,11 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     for name, info in late:
         shape = tuple(_extent(d, dims, kernel) for d in info[0] or ())
         values[name] = splat(_identity(info[2], info[1]), shape, str(info[1]))
-    traced = for_sizes(kernel, dims, values, fixed, grid)
+    traced = for_sizes(kernel, dims, values, fixed, grid, made)
     written = {n: w for n, w in traced.params if w != "read"}
     order = [q[0] for q in kernel.spec.params if q[0] in values]
     privileges = [written.get(n, "read") for n in order]
-    label = _register(_root(frame), kernel, order, fixed, grid, traced, placed)
+    label = _register(_root(frame), kernel, made, order, fixed, grid, traced, placed)
     operands = [frame.lift(values[n]) for n in order]
     attrs: dict[str, Any] = {"kernel": label, "privileges": privileges}
     # What was left to us, and is only written, has no contents yet.
@@ -138,8 +142,8 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
         attrs["fresh"] = fresh
     if placed:
         attrs["views"] = True
-    made = emit("kernel_call", [], attrs, groups={"values": operands})
-    new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], made, strict=True))
+    results = emit("kernel_call", [], attrs, groups={"values": operands})
+    new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], results, strict=True))
     for n in new:
         frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())
     # As outside of a trace: what the kernel returns, and what was left to us.
@@ -162,30 +166,38 @@ def _known(given: Any, dtype: Any) -> Tracer:
     return one("const", [], {"data": value.tobytes()}, results=[([], str(dtype))])
 
 
-def for_sizes(kernel: Any, dims: dict[str, int], values: dict[str, Tracer], fixed: dict[str, Any], grid: Any) -> Any:
-    """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns."""
+def for_sizes(
+    kernel: Any, dims: dict[str, int], values: dict[str, Tracer], fixed: dict[str, Any], grid: Any, made: Any = None
+) -> Any:
+    """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns. ``made`` is what the
+    kernel is now, where that was asked already."""
+    made = made or kernel.now()
+    rests_on(made.watch)
     constants = {n: capture(v) for n, v in fixed.items() if _is_constant(kernel, n)}
     extents = None if grid is None else [int(g) for g in (grid if isinstance(grid, (tuple, list)) else (grid,))]
     arrays = {n: (str(as_dtype(x._dtype)), [operator.index(d) for d in x.shape]) for n, x in values.items()}
     # Sizes that are left open become numbers here: a kernel in a function is for the sizes at hand.
     given = {**{n: operator.index(d) for n, d in dims.items()}, **constants}
-    return kernel._kernel.traced(given, arrays, extents, profile_now())
+    return made.kernel.traced(given, arrays, extents, profile_now())
 
 
 def _is_constant(kernel: Any, name: str) -> bool:
     return any(q[0] == name and q[1] in ("const", "function") for q in kernel.spec.params)
 
 
-def _register(root: Frame, kernel: Any, order: list[str], fixed: dict, grid: Any, traced: Any, placed: bool) -> str:
+def _register(
+    root: Frame, kernel: Any, made: Any, order: list[str], fixed: dict, grid: Any, traced: Any, placed: bool
+) -> str:
     """A name for the kernel with what is fixed of this call."""
     scalars = {q[0] for q in kernel.spec.params if q[1] in ("scalar", "any")}
 
     def run(arrays: list) -> None:
         given = {n: _number(a) if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True)}
-        kernel.launch(**given, **fixed, grid=grid)
+        spoil()
+        made.call((), {**given, **fixed}, grid, profile_now())
 
     # The sizes belong to it: its derivatives are made for them.
-    key = (kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid), placed, traced.ir)
+    key = (made.kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid), placed, traced.ir)
     for label, (known, _) in root.kernels.items():
         if known == key:
             return label

@@ -11,7 +11,6 @@ import numpy
 
 from . import _core
 from ._annotations import Fn, TensorType
-from ._capture import capture
 from ._dtypes import DType, dtype
 from ._errors import TesseraError
 from ._source import Source, closure_of
@@ -19,8 +18,8 @@ from ._source import Source, closure_of
 _CONSTANTS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
-def params_of(fn: Callable, scope: dict[str, Any], source: Source) -> list[tuple]:
-    """Each parameter as ``(name, kind, default, ...)``, in the form that the compiler takes.
+def params_of(fn: Callable, source: Source, scope: dict[str, Any]) -> list[tuple]:
+    """Each parameter as ``(name, kind, detail, (default,) or ())``.
 
     ``scope`` holds the local names around the function, for annotations kept as text; ``source`` is what errors point into.
     """
@@ -33,9 +32,15 @@ def params_of(fn: Callable, scope: dict[str, Any], source: Source) -> list[tuple
         annotation = annotations.get(p.name)
         if isinstance(annotation, str):
             annotation = _evaluate(fn, p.name, annotation, scope, source)
-        default = () if p.default is p.empty else (capture(p.default),)
+        default = () if p.default is p.empty else (p.default,)
         params.append((p.name, *_kind(source, p.name, annotation), default))
     return params
+
+
+def dims_of(params: list[tuple]) -> frozenset[str]:
+    """The names that annotations give extents: in a body they are those, whatever else has the name."""
+    shapes = [info[0] or () for _, kind, info, _ in params if kind == "tensor"]
+    return frozenset(dim for dims in shapes for dim in dims if dim.isidentifier())
 
 
 def _evaluate(fn: Callable, name: str, text: str, scope: dict[str, Any], source: Source) -> Any:
@@ -63,6 +68,8 @@ def _kind(source: Source, name: str, annotation: object) -> tuple[str, Any]:
         return "scalar", annotation
     if isinstance(annotation, type) and annotation in _CONSTANTS:
         return "const", _CONSTANTS[annotation]
+    if annotation is DType or annotation is dtype:
+        return "const", "dtype"
     if annotation is Fn:
         return "function", None
     if isinstance(annotation, type) and issubclass(annotation, numpy.generic):
@@ -99,7 +106,7 @@ def _instead(annotation: object) -> str:
     known = _OTHERS.get(getattr(origin, "__name__", type(annotation).__name__))
     return known or (
         "arrays are `ts.Tensor[...]`, `ts.Region[...]` or `ts.Out[...]`, run-time numbers a dtype such as `ts.f32`, "
-        "compile-time values `bool`, `int`, `float` or `str`, functions `ts.Fn`"
+        "compile-time values `bool`, `int`, `float`, `str` or `ts.DType`, functions `ts.Fn`"
     )
 
 

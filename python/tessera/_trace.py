@@ -31,7 +31,8 @@ class _Stack(threading.local):
         self.frames: list[Frame] = []
 
 
-_stack = _Stack()
+#: Those of this thread, the innermost last.
+frames = _Stack()
 
 
 def fail(code: str, message: str, help: str | None = None) -> Exception:
@@ -44,7 +45,7 @@ class Frame:
 
     def __init__(self, name: str, program: Any, parent: Frame | None, sizes: Sizes | None = None) -> None:
         # The functions around this one are not in the program yet.
-        taken = {f.name for f in _stack.frames if f.program is program}
+        taken = {f.name for f in frames.frames if f.program is program}
         self.name, number = program.fresh(name), 0
         while self.name in taken:
             number += 1
@@ -61,6 +62,8 @@ class Frame:
         self.arrays: list[tuple[Any, Tracer]] = []
         #: Kernels that are called: only in the outermost frame.
         self.kernels: dict[str, Any] = {}
+        #: What the kernels and functions that are called have captured: only in the outermost frame.
+        self.watches: dict[int, Any] = {}
         #: Whether the function is made for arrays of a device; what was made once for several calls; what a user may want to
         #: know of the choices that were made: only in the outermost frame.
         self.on_device = False
@@ -132,9 +135,16 @@ def outermost() -> Frame | None:
     return frame
 
 
+def rests_on(watch: Any) -> None:
+    """Says that what is being traced was made with these values of captured names."""
+    frame = outermost()
+    if frame is not None and len(watch):
+        frame.watches[id(watch)] = watch
+
+
 def current() -> Frame | None:
     """The innermost function that is being traced."""
-    return _stack.frames[-1] if _stack.frames else None
+    return frames.frames[-1] if frames.frames else None
 
 
 @contextmanager
@@ -144,11 +154,11 @@ def tracing(name: str, program: Any = None, sizes: Sizes | None = None):
     if parent is None and program is None:
         program = _core.Program(name)
     frame = Frame(name, program if program is not None else parent.program, parent, sizes)  # type: ignore[union-attr]
-    _stack.frames.append(frame)
+    frames.frames.append(frame)
     try:
         yield frame
     finally:
-        _stack.frames.pop()
+        frames.frames.pop()
         frame.open = False
 
 

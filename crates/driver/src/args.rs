@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use tessera_frontend::{Capture, FuncSource};
-use tessera_numerics::DType;
+use tessera_numerics::{DType, NumType};
 use tessera_target::BufferArg;
 
 /// Where an array's memory is.
@@ -52,6 +52,7 @@ pub enum Arg {
     },
     Str(String),
     None,
+    DType(NumType),
     Func(Arc<FuncSource>),
     /// A function of the language, by its name there.
     Builtin(String),
@@ -77,6 +78,7 @@ impl Arg {
             Arg::Number { value: Number::Huge(v), .. } => format!("the integer {v}"),
             Arg::Str(s) => format!("the string {s:?}"),
             Arg::None => "None".into(),
+            Arg::DType(t) => format!("the dtype {t}"),
             Arg::Func(f) => format!("the function `{}`", f.name),
             Arg::Builtin(name) => format!("the function `ts.{name}`"),
             Arg::Other(name) => format!("a value of type {name}"),
@@ -92,10 +94,11 @@ impl Arg {
             Capture::Float(v) => Arg::Number { value: Number::Float(*v), dtype: None },
             Capture::Str(s) => Arg::Str(s.clone()),
             Capture::Func(f) => Arg::Func(f.clone()),
-            Capture::DType(t) => Arg::Other(format!("dtype {t}")),
+            Capture::DType(t) => Arg::DType(*t),
             Capture::Tuple(_) => Arg::Other("tuple".into()),
             Capture::Namespace(n) => Arg::Other(format!("module {n}")),
             Capture::Builtin(n) => Arg::Builtin(n.clone()),
+            Capture::Later => Arg::Other("value that is not there yet".into()),
             Capture::Opaque(n) => Arg::Other(n.clone()),
         }
     }

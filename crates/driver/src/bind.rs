@@ -493,6 +493,7 @@ pub fn constant(arg: &Arg, ty: &str) -> Result<Capture, String> {
         ("float", Arg::Number { value: Number::Float(v), .. }) => Ok(Capture::Float(*v)),
         ("float", Arg::Number { value: Number::Int(v), .. }) => Ok(Capture::Float(*v as f64)),
         ("str", Arg::Str(s)) => Ok(Capture::Str(s.clone())),
+        ("dtype", Arg::DType(t)) => Ok(Capture::DType(*t)),
         _ => Err(format!(
             "expected {} {ty}, got {}",
             if ty == "int" { "an" } else { "a" },

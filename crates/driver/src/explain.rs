@@ -20,6 +20,14 @@ pub struct Record {
     pub launch: Option<Launch>,
 }
 
+impl Record {
+    /// The same, of a launch that took so long.
+    pub fn taking(&self, time: Duration) -> Record {
+        let launch = self.launch.clone().map(|l| Launch { time: Some(time), ..l });
+        Record { launch, ..self.clone() }
+    }
+}
+
 #[derive(Clone)]
 pub struct Launch {
     pub geometry: Geometry,

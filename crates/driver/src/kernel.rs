@@ -17,6 +17,7 @@ use crate::warnings::Warnings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
 use tessera_ir::Attrs;
@@ -52,6 +53,8 @@ pub struct KernelHandle {
 struct State {
     compiled: BTreeMap<Hash128, Arc<Specialised>>,
     last: Option<Arc<Record>>,
+    /// How long the last launch took, where the record tells of an earlier one like it.
+    took: Option<Duration>,
     warnings: Warnings,
 }
 
@@ -100,7 +103,7 @@ impl KernelHandle {
     pub fn clear(&self) {
         let mut state = self.state.lock();
         state.compiled.clear();
-        state.last = None;
+        (state.last, state.took) = (None, None);
         self.replays.clear();
         self.tuning.clear();
     }
@@ -182,7 +185,14 @@ impl KernelHandle {
     }
 
     pub(crate) fn record(&self, record: Arc<Record>) {
-        self.state.lock().last = Some(record);
+        let mut state = self.state.lock();
+        (state.last, state.took) = (Some(record), None);
+    }
+
+    /// A launch like an earlier one, which took so long.
+    pub(crate) fn record_again(&self, record: Arc<Record>, took: Duration) {
+        let mut state = self.state.lock();
+        (state.last, state.took) = (Some(record), Some(took));
     }
 
     /// A warning that is told once.
@@ -192,7 +202,11 @@ impl KernelHandle {
     }
 
     pub(crate) fn last(&self) -> Option<Arc<Record>> {
-        self.state.lock().last.clone()
+        let state = self.state.lock();
+        match (&state.last, state.took) {
+            (Some(record), Some(took)) => Some(Arc::new(record.taking(took))),
+            (last, _) => last.clone(),
+        }
     }
 
     pub fn explain(&self) -> Explanation {

@@ -14,7 +14,7 @@ use crate::location::{Location, first_array, location};
 use crate::mode::{Form, GridFrom, Mode};
 use crate::nvidia;
 use crate::profile::Span;
-use crate::replay::{Basis, Note, Recipe, Replays};
+use crate::replay::{Basis, HOST, Note, Recipe, Replays, Way};
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_interp::{CheckOptions, CheckReport, Checked, Sink, Watch};
 use tessera_ir::Privilege;
 use tessera_numerics::{NumType, Profile};
+use tessera_support::ForkLock;
 use tessera_target::{ArgValue, Backend, LaunchArgs, Queue};
 
 /// How a call is to be run, beside its arguments.
@@ -83,7 +84,9 @@ pub struct Prepared {
     pub(crate) streams: Streams,
     /// What the choice of the backend rested on.
     basis: Basis,
-    replays: Arc<Replays>,
+    /// Where it is kept to be repeated; arguments given by name, and arrays made for it, go the long
+    /// way in any case.
+    replays: Option<Arc<Replays>>,
 }
 
 impl Prepared {
@@ -105,6 +108,7 @@ impl Prepared {
 
     pub fn fill(&mut self, param: usize, array: ArrayArg) {
         self.bound.slots[param] = Slot::Array(array);
+        self.replays = None;
     }
 
     /// The parameters the call gives back: those the kernel returns, and those left to us.
@@ -133,7 +137,7 @@ impl Prepared {
 
     /// Keeps what is needed to repeat the call there.
     pub(crate) fn kept_in(mut self, replays: &Arc<Replays>) -> Self {
-        self.replays = replays.clone();
+        self.replays = self.replays.map(|_| replays.clone());
         self
     }
 
@@ -161,12 +165,13 @@ impl KernelHandle {
         call: Call,
         ask: Ask,
     ) -> Result<Prepared, Diagnostics> {
+        let plain = call.keyword.is_empty();
         let bound = bind(&self.params, call, self.kernel.static_dims(), None)?;
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, self.target(), &ask)?;
         let (spec, cache_hit, measure) =
             self.choose(&bound, place.location, &place.choice, ask.mode()?)?;
-        Ok(Prepared { measure, ..place.prepared(self, bound, spec, cache_hit, ask) })
+        Ok(Prepared { measure, ..place.prepared(self, bound, spec, cache_hit, ask, plain) })
     }
 
     /// The same for code that exists already, but for the caller's grid.
@@ -178,6 +183,7 @@ impl KernelHandle {
         call: Call,
         ask: Ask,
     ) -> Result<Prepared, Diagnostics> {
+        let plain = call.keyword.is_empty();
         let bound = bind(&self.params, call, self.kernel.static_dims(), Some(&spec.config))?;
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, target, &ask)?;
@@ -192,7 +198,7 @@ impl KernelHandle {
             let choice = if here { &spec.choice } else { &place.choice };
             self.specialise(&spec.config, &spec.config.tunables, choice, mode, &spec.said)?
         };
-        Ok(place.prepared(self, bound, spec, cache_hit, ask))
+        Ok(place.prepared(self, bound, spec, cache_hit, ask, plain))
     }
 
     /// Runs a prepared call. Nothing is written before every check has passed.
@@ -258,8 +264,13 @@ impl KernelHandle {
         if spec.is_lane() && (checked || spec.choice.backend.name() == "interp") {
             tessera_interp::set_warp_size(knobs::interp_warp()?);
         }
-        let queued = location != Location::Host && spec.choice.is_cuda() && !checked;
-        let note = if queued { Note::of(&self.params, &spec, &bound) } else { None };
+        let here = (location == Location::Host) != spec.choice.is_cuda();
+        // The interpreter is asked for to look at what happens, and is slow enough not to feel the rest.
+        let repeatable = here && !checked && spec.choice.backend.name() != "interp";
+        let note = replays.filter(|_| repeatable).and_then(|replays| {
+            let note = Note::of(&self.params, &spec, &bound)?;
+            Some((note, Basis { grid, ..basis }, replays))
+        });
         let mut slots = bound.slots;
         let params = spec.params.iter().filter_map(|&place| {
             match std::mem::replace(&mut slots[place], Slot::Static) {
@@ -275,8 +286,7 @@ impl KernelHandle {
             domain: geometry.domain,
             lanes: geometry.lanes,
         };
-        let again = note.map(|note| (note, Basis { grid, ..basis }, replays));
-        Ok(Ready { spec, cache_hit, geometry, args, location, streams, again })
+        Ok(Ready { spec, cache_hit, geometry, args, location, streams, again: note })
     }
 
     /// Puts a launch on its stream.
@@ -298,7 +308,7 @@ impl KernelHandle {
         if let (Some(settled), Some((note, basis, replays))) = (settled, again) {
             let record =
                 Record { spec: spec.clone(), cache_hit: true, launch: Some(launch.clone()) };
-            replays.keep(Recipe::new(note, basis, settled, Arc::new(record)));
+            replays.keep(Recipe::new(note, basis, Way::Queued(settled), Arc::new(record)));
         }
         let record = Arc::new(Record { spec, cache_hit, launch: Some(launch) });
         if let Some(span) = span {
@@ -316,7 +326,7 @@ impl KernelHandle {
         work: impl FnOnce(&Specialised, &LaunchArgs) -> Result<(), Diagnostics>,
     ) -> Result<(), Diagnostics> {
         let fetched = ready.fetch()?;
-        let Ready { spec, cache_hit, geometry, args, .. } = ready;
+        let Ready { spec, cache_hit, geometry, args, again, .. } = ready;
         let (span, start) = (Span::open(None), Instant::now());
         if !geometry.is_empty() {
             work(&spec, &args)?;
@@ -325,8 +335,18 @@ impl KernelHandle {
         if let Some(fetched) = fetched {
             fetched.put_back()?;
         }
-        let launch = Some(Launch { geometry, time, how, dims: args.dims });
-        let record = Arc::new(Record { spec, cache_hit, launch });
+        let again = again
+            .map(|(note, basis, replays)| (note, Basis { device: HOST, ..basis }, replays))
+            .filter(|(note, basis, replays)| {
+                how == How::Backend && !geometry.is_empty() && !replays.has(note, basis)
+            });
+        let launch = Launch { geometry, time, how, dims: args.dims.clone() };
+        if let Some((note, basis, replays)) = again {
+            let launch = Some(launch.clone());
+            let record = Arc::new(Record { spec: spec.clone(), cache_hit: true, launch });
+            replays.keep(Recipe::new(note, basis, Way::Here(args, ForkLock::new(None)), record));
+        }
+        let record = Arc::new(Record { spec, cache_hit, launch: Some(launch) });
         if let Some(span) = span {
             span.kernel(self.name(), &self.params.loc, &record);
         }
@@ -412,7 +432,7 @@ impl Placed {
             Purpose::Check | Purpose::Watch => backends.interpreter("the call asks for it")?,
         };
         let mut basis = Basis::default();
-        if choice.is_cuda() {
+        if ask.purpose == Purpose::Run && !checked {
             let (environment, off) = knobs::of_launches(|k| (k.backend.clone(), k.off.clone()));
             basis = Basis { selection: backends.changes(), environment, off, ..basis };
         }
@@ -430,14 +450,15 @@ impl Placed {
         spec: Arc<Specialised>,
         cache_hit: bool,
         ask: Ask,
+        plain: bool,
     ) -> Prepared {
-        let Placed { choice, location, checked, mut basis } = self;
+        let Placed { location, checked, mut basis, .. } = self;
         let Ask { grid, profile, streams, .. } = ask;
-        if choice.is_cuda() {
+        if plain {
             basis.profile = profile;
             basis.returns.clone_from(&spec.returns);
         }
-        let replays = kernel.replays().clone();
+        let replays = plain.then(|| kernel.replays().clone());
         let measure = false;
         Prepared {
             bound,

@@ -1,5 +1,5 @@
-//! Calls that are like an earlier one in all but addresses and real numbers: they are put on their
-//! stream without being bound, specialised and checked again. What could be different is compared;
+//! Calls that are like an earlier one in all but addresses and real numbers: they are run, or put on
+//! their stream, without being bound, specialised and checked again. What could be different is compared;
 //! whatever is not the same goes the long way.
 
 use crate::args::{Arg, Number};
@@ -13,11 +13,12 @@ use crate::params::{Kind, Param, Params};
 use crate::profile::Span;
 use crate::specialise::Specialised;
 use std::sync::Arc;
+use std::time::Instant;
 use tessera_diag::Diagnostics;
 use tessera_frontend::{ArgType, Capture, FuncSource};
-use tessera_numerics::{DType, Profile, Scalar};
+use tessera_numerics::{DType, NumType, Profile, Scalar};
 use tessera_support::ForkLock;
-use tessera_target::{BufferArg, Queue, Settled};
+use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 
 /// Arrays of more axes go the long way.
 pub const MAX_RANK: usize = 6;
@@ -33,6 +34,7 @@ pub enum Seen {
     Int(i64),
     Bool(bool),
     Text(String),
+    DType(NumType),
     Func(Function),
     /// A function of the language, by its name there.
     Builtin(String),
@@ -49,7 +51,10 @@ impl PartialEq for Function {
     }
 }
 
-/// An array on a CUDA device.
+/// Stands for the host among the numbers of devices.
+pub const HOST: u32 = u32::MAX;
+
+/// An array on a CUDA device, or on the host.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct View {
     pub address: u64,
@@ -96,8 +101,17 @@ pub(crate) struct Recipe {
     /// All numbers that the launch takes, and which of them are a call's own.
     scalars: Vec<Scalar>,
     reals: Vec<usize>,
-    settled: Arc<dyn Settled>,
+    way: Way,
     record: Arc<Record>,
+}
+
+/// How a launch is repeated.
+pub(crate) enum Way {
+    /// Put on a stream.
+    Queued(Arc<dyn Settled>),
+    /// Run to its end, with these arguments but for addresses and reals. The second is a copy that
+    /// no launch is using.
+    Here(LaunchArgs, ForkLock<Option<LaunchArgs>>),
 }
 
 /// What a launch rests on beside its arguments.
@@ -179,19 +193,68 @@ impl Replays {
 }
 
 impl KernelHandle {
-    /// Launches it on a stream of its arrays' device.
+    /// Launches it, on a stream where its arrays are on a device.
     pub fn launch_again(&self, replay: &Replay, stream: u64) -> Result<(), Diagnostics> {
+        let recipe = &*replay.recipe;
+        match &recipe.way {
+            Way::Queued(settled) => self.queue_again(replay, &**settled, stream),
+            Way::Here(args, spare) => self.run_again(replay, args, spare),
+        }
+    }
+
+    fn run_again(
+        &self,
+        replay: &Replay,
+        args: &LaunchArgs,
+        spare: &ForkLock<Option<LaunchArgs>>,
+    ) -> Result<(), Diagnostics> {
+        let recipe = &*replay.recipe;
+        let mut args = spare.lock().take().unwrap_or_else(|| args.clone());
+        let (mut addresses, mut reals) = (replay.addresses.iter(), replay.reals.iter());
+        let mut number = 0;
+        for arg in &mut args.params {
+            match arg {
+                ArgValue::Buffer(buffer) => {
+                    buffer.data = addresses.next().map_or(buffer.data, |&at| at as *mut u8);
+                }
+                ArgValue::Scalar(value) => {
+                    if recipe.reals.contains(&number)
+                        && let Some(real) = reals.next()
+                    {
+                        *value = *real;
+                    }
+                    number += 1;
+                }
+            }
+        }
+        let (span, start) = (Span::open(None), Instant::now());
+        recipe.record.spec.artifact.launch(&args)?;
+        let time = start.elapsed();
+        *spare.lock() = Some(args);
+        if let Some(span) = span {
+            span.kernel(self.name(), &self.params.loc, &Arc::new(recipe.record.taking(time)));
+        }
+        self.record_again(recipe.record.clone(), time);
+        Ok(())
+    }
+
+    fn queue_again(
+        &self,
+        replay: &Replay,
+        settled: &dyn Settled,
+        stream: u64,
+    ) -> Result<(), Diagnostics> {
         let recipe = &*replay.recipe;
         let addresses = &replay.addresses[..replay.arrays];
         let span = Span::open(Some(Queue { device: recipe.basis.device, stream }));
         if recipe.reals.is_empty() {
-            recipe.settled.launch(addresses, &recipe.scalars, stream)?;
+            settled.launch(addresses, &recipe.scalars, stream)?;
         } else {
             let mut scalars = recipe.scalars.clone();
             for (&place, &value) in recipe.reals.iter().zip(&replay.reals) {
                 scalars[place] = value;
             }
-            recipe.settled.launch(addresses, &scalars, stream)?;
+            settled.launch(addresses, &scalars, stream)?;
         }
         if let Some(span) = span {
             span.kernel(self.name(), &self.params.loc, &recipe.record);
@@ -250,7 +313,9 @@ fn number(seen: &Seen, dtype: DType) -> Option<Scalar> {
         Seen::Float(v) => Number::Float(*v),
         Seen::Int(v) => Number::Int((*v).into()),
         Seen::Bool(v) => Number::Bool(*v),
-        Seen::Array(_) | Seen::Text(_) | Seen::Func(_) | Seen::Builtin(_) => return None,
+        Seen::Array(_) | Seen::Text(_) | Seen::DType(_) | Seen::Func(_) | Seen::Builtin(_) => {
+            return None;
+        }
     };
     scalar_of(&Arg::Number { value, dtype: None }, dtype).ok()
 }
@@ -369,19 +434,20 @@ fn constant(value: &Capture) -> Option<Seen> {
         Capture::Int(v) => Some(Seen::Int(*v)),
         Capture::Float(v) => Some(Seen::Float(*v)),
         Capture::Str(v) => Some(Seen::Text(v.clone())),
+        Capture::DType(v) => Some(Seen::DType(*v)),
         Capture::Func(f) => Some(Seen::Func(Function(f.clone()))),
         Capture::Builtin(name) => Some(Seen::Builtin(name.clone())),
         Capture::None
-        | Capture::DType(_)
         | Capture::Tuple(_)
         | Capture::Namespace(_)
+        | Capture::Later
         | Capture::Opaque(_) => None,
     }
 }
 
 impl Recipe {
-    pub fn new(note: Note, basis: Basis, settled: Arc<dyn Settled>, record: Arc<Record>) -> Self {
+    pub fn new(note: Note, basis: Basis, way: Way, record: Arc<Record>) -> Self {
         let Note { wanted, least, scalars, reals } = note;
-        Self { basis, wanted, least, scalars, reals, settled, record }
+        Self { basis, wanted, least, scalars, reals, way, record }
     }
 }

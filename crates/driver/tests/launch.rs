@@ -24,6 +24,7 @@ fn scale(options: Options) -> Arc<KernelHandle> {
         name: "scale".into(),
         file: SourceFile::new("scale.py", SCALE, 1),
         captures: [("ts.tile.linear_id".into(), linear_id)].into(),
+        defaults: BTreeMap::new(),
     };
     let x = ParamKind::Tensor {
         dims: Some(vec!["n".into()]),

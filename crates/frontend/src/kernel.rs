@@ -7,9 +7,10 @@ use crate::names::free_paths;
 use crate::parsed::Parsed;
 use crate::privilege;
 use crate::source::{ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind};
+use crate::unknown;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, Severity};
 use tessera_ir::{Attr, Dim, DimExpr, DimOp, PassContext, PassOptions, Privilege, Type};
 use tessera_numerics::{DType, NumType};
 use tessera_tile::{KernelKind, TileBuild, TileFunc};
@@ -34,12 +35,21 @@ impl Kernel {
     /// error found is reported.
     pub fn new(decl: KernelDecl) -> Result<Kernel, Diagnostics> {
         let parsed = Arc::new(Parsed::new(&decl.source.file)?);
-        let kind = kind_of(&decl.source, &mut Vec::new());
         let config = first_config(&decl);
-        let run = elaborate(&decl, &parsed, kind, &config, Mode::Check)?;
+        let mut kind = kind_of(&decl.source, &mut Vec::new());
+        let mut run = elaborate(&decl, &parsed, kind, &config, Mode::Check)?;
+        if run.diags.has_errors() && kind == KernelKind::Group && decl.source.waits() {
+            // A function that comes further down may ask for a lane id, and make it a lane kernel.
+            let lane = elaborate(&decl, &parsed, KernelKind::Lane, &config, Mode::Check)?;
+            if !lane.diags.has_errors() {
+                (run, kind) = (lane, KernelKind::Lane);
+            }
+        }
+        if run.diags.has_errors() {
+            run = with_values(&decl, &parsed, kind, &config, run);
+        }
         let mut diags = run.diags;
-        let trial = trial_config(&decl, &config, &run.static_dims);
-        trial_passes(&decl, &parsed, kind, &trial, &mut diags);
+        trial_passes(&decl, &parsed, kind, &config, &run.static_dims, &mut diags);
         let notes = diags.sorted().into_result()?;
         Ok(Kernel {
             privileges: run.privileges,
@@ -150,57 +160,101 @@ fn first_config(decl: &KernelDecl) -> Config {
     config
 }
 
-/// A configuration to try the passes on, with sizes made up.
-fn trial_config(decl: &KernelDecl, config: &Config, dims: &BTreeSet<String>) -> Config {
-    let mut trial = config.clone();
-    for d in dims {
-        trial.dims.entry(d.clone()).or_insert(TRIAL_SIZE);
-    }
-    for p in &decl.params {
-        if let ParamKind::Const(ty) = &p.kind
-            && !trial.consts.contains_key(&p.name)
-        {
-            let value = match ty.as_str() {
-                "bool" => Capture::Bool(false),
-                "float" => Capture::Float(1.0),
-                "str" => Capture::Str(String::new()),
-                _ => Capture::Int(16),
-            };
-            trial.consts.insert(p.name.clone(), value);
+/// The check, without errors that are not found with other values of parameters that have none yet.
+fn with_values(
+    decl: &KernelDecl,
+    parsed: &Arc<Parsed>,
+    kind: KernelKind,
+    config: &Config,
+    open: Run,
+) -> Run {
+    let waits = |d: &&Diagnostic| d.message.contains(unknown::DESCRIBED);
+    let mut errors: Vec<Diagnostic> = open.diags.errors().filter(|d| !waits(d)).cloned().collect();
+    let mut static_dims = open.static_dims.clone();
+    let mut good = None;
+    for config in unknown::tried(decl, config) {
+        let Ok(run) = elaborate(decl, parsed, kind, &config, Mode::Check) else { continue };
+        errors.retain(|e| run.diags.errors().any(|d| is_same(d, e)));
+        // What an error hides may make other dims static.
+        static_dims.extend(run.static_dims.iter().cloned());
+        if good.is_none() && !run.diags.has_errors() {
+            good = Some(run);
         }
     }
-    trial
+    let mut run = good.unwrap_or(open);
+    let mut diags = Diagnostics::new();
+    let notes = run.diags.iter().filter(|d| d.severity() != Severity::Error).cloned();
+    diags.extend(errors.into_iter().chain(notes));
+    (run.diags, run.static_dims) = (diags, static_dims);
+    run
 }
 
-/// Runs the checks that are passes on a trial elaboration. Only what cannot depend on the sizes
-/// made up is believed, and front-end errors of the trial are not: the check has told the real ones.
+fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
+    a.code == b.code && a.loc == b.loc
+}
+
+/// Runs the checks that are passes on a trial elaboration with sizes made up. Only what cannot depend
+/// on them is believed, and what is found with every value tried of parameters that have none yet;
+/// front-end errors of the trial are not: the check has told the real ones.
 fn trial_passes(
     decl: &KernelDecl,
     parsed: &Arc<Parsed>,
     kind: KernelKind,
-    trial: &Config,
+    config: &Config,
+    dims: &BTreeSet<String>,
     diags: &mut Diagnostics,
 ) {
     let open = decl
         .params
         .iter()
         .any(|p| p.kind == ParamKind::Any || matches!(p.kind, ParamKind::Function));
-    if open {
+    if open || decl.source.waits() {
         return;
     }
-    let Ok(run) = elaborate(decl, parsed, kind, trial, Mode::Full) else { return };
-    if run.diags.has_errors() && !diags.has_errors() {
-        return;
+    let sized = |mut config: Config| {
+        for d in dims {
+            config.dims.entry(d.clone()).or_insert(TRIAL_SIZE);
+        }
+        config
+    };
+    let mut first = config.clone();
+    for p in &decl.params {
+        if let ParamKind::Const(ty) = &p.kind {
+            first.consts.entry(p.name.clone()).or_insert_with(|| unknown::one(ty));
+        }
+    }
+    let failed = diags.has_errors();
+    let mut found = found_by_passes(decl, parsed, kind, &sized(first), failed);
+    if !found.is_empty() {
+        for config in unknown::tried(decl, config) {
+            let others = found_by_passes(decl, parsed, kind, &sized(config), failed);
+            found.retain(|e| others.iter().any(|d| is_same(d, e)));
+        }
+    }
+    diags.extend(found);
+}
+
+fn found_by_passes(
+    decl: &KernelDecl,
+    parsed: &Arc<Parsed>,
+    kind: KernelKind,
+    trial: &Config,
+    failed: bool,
+) -> Vec<Diagnostic> {
+    let Ok(run) = elaborate(decl, parsed, kind, trial, Mode::Full) else { return Vec::new() };
+    if run.diags.has_errors() && !failed {
+        return Vec::new();
     }
     let mut func = run.func;
     if tessera_ir::verify(&func).is_err() {
-        return;
+        return Vec::new();
     }
     let pipeline = tessera_lower::tile_pipeline(PassOptions::default());
-    if let Err(found) = pipeline.run(&mut func, &mut PassContext::default()) {
-        let sure = [Code::E_RAGGED, Code::E_RACE, Code::E_DIVERGENT_BARRIER, Code::E_ARGUMENT];
-        diags.extend(found.into_iter().filter(|d| sure.contains(&d.code)));
-    }
+    let Err(found) = pipeline.run(&mut func, &mut PassContext::default()) else {
+        return Vec::new();
+    };
+    let sure = [Code::E_RAGGED, Code::E_RACE, Code::E_DIVERGENT_BARRIER, Code::E_ARGUMENT];
+    found.into_iter().filter(|d| sure.contains(&d.code)).collect()
 }
 
 fn elaborate(

@@ -14,6 +14,7 @@ mod names;
 mod parsed;
 mod privilege;
 mod source;
+mod unknown;
 
 pub use api::{ApiRow, Style};
 pub use kernel::{Kernel, parse_dim};

@@ -23,6 +23,8 @@ pub enum Capture {
     Builtin(String),
     /// A `@ts.func`.
     Func(Arc<FuncSource>),
+    /// A name without a value so far, which the text around the function binds further down.
+    Later,
     /// Anything else; the name of its Python type, for messages.
     Opaque(String),
 }
@@ -35,6 +37,27 @@ pub struct FuncSource {
     /// The text of the whole `def` with its decorators, as written (it may be indented).
     pub file: Arc<SourceFile>,
     pub captures: BTreeMap<String, Capture>,
+    /// The defaults of its parameters, which Python evaluated where the function stands. A kernel's
+    /// are in its `ParamSpec`s.
+    pub defaults: BTreeMap<String, Capture>,
+}
+
+impl FuncSource {
+    /// Whether a value that this function or one that it reaches needs is still to come.
+    pub fn waits(&self) -> bool {
+        self.captures.values().chain(self.defaults.values()).any(Capture::waits)
+    }
+}
+
+impl Capture {
+    fn waits(&self) -> bool {
+        match self {
+            Capture::Later => true,
+            Capture::Tuple(items) => items.iter().any(Capture::waits),
+            Capture::Func(f) => f.waits(),
+            _ => false,
+        }
+    }
 }
 
 /// How a parameter is annotated.

@@ -35,6 +35,9 @@ const ROW_MAJOR: c_int = 0x0001;
 pub struct NdHead<'a, 'py> {
     pub data: *mut u8,
     pub dims: &'a [isize],
+    /// In bytes.
+    pub strides: &'a [isize],
+    pub writable: bool,
     pub dtype: Bound<'py, PyAny>,
     pub row_major: bool,
 }
@@ -50,9 +53,11 @@ pub fn head<'a, 'py>(value: &'a Bound<'py, PyAny>) -> NdHead<'a, 'py> {
     unsafe {
         let head = &*value.as_ptr().cast::<NdArray>();
         let rank = head.rank as usize;
-        let dims = if rank == 0 { &[][..] } else { std::slice::from_raw_parts(head.dims, rank) };
+        let list = |from| if rank == 0 { &[][..] } else { std::slice::from_raw_parts(from, rank) };
+        let (dims, strides) = (list(head.dims), list(head.strides));
         let dtype = Bound::from_borrowed_ptr(value.py(), head.descr);
-        NdHead { data: head.data, dims, dtype, row_major: head.flags & ROW_MAJOR != 0 }
+        let (row_major, writable) = (head.flags & ROW_MAJOR != 0, head.flags & WRITEABLE != 0);
+        NdHead { data: head.data, dims, strides, writable, dtype, row_major }
     }
 }
 
@@ -87,6 +92,12 @@ pub fn argument<'py>(
     }
     if value.is_instance_of::<PyString>() {
         return Ok(Arg::Str(value.extract()?));
+    }
+    if let Ok(dtype) = value.cast::<crate::dtype::DType>() {
+        return Ok(Arg::DType(dtype.get().0));
+    }
+    if let Ok(func) = value.cast::<Func>() {
+        return Ok(Arg::Func(func.get().source.clone()));
     }
     if let Ok(handle) = value.getattr(intern!(py, "handle"))
         && let Ok(func) = handle.cast::<Func>()

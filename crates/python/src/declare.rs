@@ -5,6 +5,7 @@ use crate::values::{capture, captures_of};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::SourceFile;
 use tessera_driver::frontend::{FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables};
@@ -29,6 +30,7 @@ pub fn declare(spec: &Spec<'_, '_>) -> PyResult<(KernelDecl, Options)> {
         name: spec.name.clone(),
         file: SourceFile::new(spec.file, spec.text, spec.line),
         captures: captures_of(spec.captures)?,
+        defaults: BTreeMap::new(),
     };
     let candidates = spec
         .candidates

@@ -108,7 +108,8 @@ impl Kernel {
             let given = tessera_driver::Given { values, layouts, off, ..Default::default() };
             tessera_driver::Compiled::new(&self.handle, &BACKENDS, &given, target, profile)
         })?;
-        warn(py, &self.handle, 2)?;
+        // The frames above: two of the object that holds it, the one that asked for it, the user.
+        warn(py, &self.handle, 4)?;
         Ok(Compiled { inner, allocate: self.allocate.clone_ref(py) })
     }
 

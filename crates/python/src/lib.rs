@@ -29,6 +29,7 @@ mod schedule;
 mod streams;
 mod tuning;
 mod values;
+mod watch;
 
 #[pyo3::pymodule]
 mod _core {
@@ -75,6 +76,8 @@ mod _core {
     use crate::tuning::{tuning_clear, tuning_export, tuning_import, tuning_list, tuning_merge};
     #[pymodule_export]
     use crate::values::{Func, Name};
+    #[pymodule_export]
+    use crate::watch::Watch;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,7 +1,8 @@
-//! The short way of calls that are like earlier ones: arrays on a device, read without anything
-//! being allocated, numbers, words and functions. Any doubt sends a call the long way, which tells
+//! The short way of calls that are like earlier ones: arrays on a device or of NumPy, read without
+//! anything being allocated, numbers, words and functions. Any doubt sends a call the long way, which tells
 //! what is wrong.
 
+use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
 use crate::call::Given;
 use crate::device_array::DeviceArray;
 use crate::enter::enter;
@@ -13,19 +14,21 @@ use crate::{dlpack, record, streams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
-use tessera_driver::{Function, MAX_RANK, Place, Purpose, Seen, View};
+use tessera_driver::{Function, HOST, MAX_RANK, Place, Purpose, Seen, View};
 use tessera_numerics::Profile;
 
 /// Where the stream of a call is to be had from.
 #[derive(Copy, Clone)]
 enum Source {
+    /// Arrays of NumPy, which are on none.
+    Host,
     /// Arrays of our own, last used on this stream.
     Own(u64),
     Library(&'static Exchange, u32),
 }
 
 pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>> {
-    if given.purpose != Purpose::Run || !readers::any() || !given.kwargs.is_empty() {
+    if given.purpose != Purpose::Run || !given.kwargs.is_empty() {
         return None;
     }
     let py = given.args.py();
@@ -33,6 +36,11 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
     let mut source = None;
     for value in given.args.iter_borrowed() {
         let value = &*value;
+        if is_ndarray(value).ok()? {
+            seen.push(Seen::Array(numpy(value)?));
+            source = merged(source, Source::Host)?;
+            continue;
+        }
         match readers::known(value) {
             Some(Reader::Exchange(exchange, writable)) => {
                 seen.push(Seen::Array(shared(exchange, value, writable)?));
@@ -51,6 +59,7 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
         }
     }
     let stream = match (streams::named(), source?) {
+        (_, Source::Host) => 0,
         (Some(named), Source::Library(..)) => named,
         (Some(named), Source::Own(last)) if named == last => named,
         (None, Source::Own(0)) => 0,
@@ -73,7 +82,7 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
 /// Arrays of one kind only: others may be in use on another stream.
 fn merged(before: Option<Source>, now: Source) -> Option<Option<Source>> {
     let same = match (before, now) {
-        (None, _) => true,
+        (None, _) | (Some(Source::Host), Source::Host) => true,
         (Some(Source::Own(a)), Source::Own(b)) => a == b,
         (Some(Source::Library(a, i)), Source::Library(b, j)) => std::ptr::eq(a, b) && i == j,
         _ => false,
@@ -99,6 +108,18 @@ fn shared(exchange: &Exchange, value: &Bound<'_, PyAny>, writable: bool) -> Opti
     }
     let address = tensor.data as u64 + tensor.byte_offset;
     Some(View { address, device, dtype, rank, dims, strides, writable })
+}
+
+/// An array of NumPy's own class.
+fn numpy(value: &Bound<'_, PyAny>) -> Option<View> {
+    let NdHead { data, dims: extents, dtype, strides: steps, writable, .. } = head(value);
+    let rank = Some(extents.len()).filter(|&r| 0 < r && r <= MAX_RANK)?;
+    let dtype = descr_dtype(&dtype).ok()?.ok()?;
+    let (mut dims, mut strides) = ([0; MAX_RANK], [0; MAX_RANK]);
+    for axis in 0..rank {
+        (dims[axis], strides[axis]) = (extents[axis] as i64, steps[axis] as i64);
+    }
+    Some(View { address: data as u64, device: HOST, dtype, rank, dims, strides, writable })
 }
 
 fn own(array: &DeviceArray) -> Option<View> {
@@ -128,6 +149,9 @@ fn constant(value: &Bound<'_, PyAny>) -> Option<Seen> {
     }
     if let Ok(v) = value.cast_exact::<PyBool>() {
         return Some(Seen::Bool(v.is_true()));
+    }
+    if let Ok(v) = value.cast_exact::<crate::dtype::DType>() {
+        return Some(Seen::DType(v.get().0));
     }
     let py = value.py();
     if let Ok(handle) = value.getattr(intern!(py, "handle"))

@@ -14,7 +14,7 @@ use tessera_driver::frontend::{Capture, FuncSource};
 #[pyclass(frozen, eq, hash, module = "tessera._core")]
 #[derive(Clone, PartialEq, Hash)]
 pub struct Name {
-    /// `namespace`, `builtin` or `opaque`.
+    /// `namespace`, `builtin`, `later` or `opaque`.
     #[pyo3(get)]
     kind: String,
     #[pyo3(get)]
@@ -42,6 +42,7 @@ impl Name {
 pub struct Func {
     pub source: Arc<FuncSource>,
     captures: Py<PyDict>,
+    defaults: Py<PyDict>,
 }
 
 #[pymethods]
@@ -53,19 +54,23 @@ impl Func {
         text: &str,
         line: u32,
         captures: Bound<'_, PyDict>,
+        defaults: Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let source = Arc::new(FuncSource {
             name,
             file: SourceFile::new(file, text, line),
             captures: captures_of(&captures)?,
+            defaults: captures_of(&defaults)?,
         });
-        Ok(Self { source, captures: captures.unbind() })
+        Ok(Self { source, captures: captures.unbind(), defaults: defaults.unbind() })
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let file = &this.source.file;
-        let state = (&this.source.name, &file.name, &file.text, file.first_line, &this.captures);
+        let (captures, defaults) = (&this.captures, &this.defaults);
+        let state =
+            (&this.source.name, &file.name, &file.text, file.first_line, captures, defaults);
         (slf.get_type(), state).into_bound_py_any(py)
     }
 }
@@ -97,6 +102,7 @@ pub fn capture(value: &Bound<'_, PyAny>) -> PyResult<Capture> {
         match kind.as_str() {
             "namespace" => Capture::Namespace(text),
             "builtin" => Capture::Builtin(text),
+            "later" => Capture::Later,
             _ => Capture::Opaque(text),
         }
     } else {
@@ -118,6 +124,7 @@ pub fn show<'py>(py: Python<'py>, value: &Capture) -> PyResult<Bound<'py, PyAny>
             Ok(PyTuple::new(py, items)?.into_any())
         }
         Capture::Func(f) => f.name.clone().into_bound_py_any(py),
+        Capture::Later => Ok(py.None().into_bound(py)),
         Capture::Namespace(n) | Capture::Builtin(n) | Capture::Opaque(n) => n.into_bound_py_any(py),
     }
 }

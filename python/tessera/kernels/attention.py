@@ -365,7 +365,8 @@ def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
         raise _core.error("E_ARGUMENT", f"`{name}`: expected a `@ts.func`, got a {got}", help)
     if len(given) > 2:
         raise _core.error("E_ARGUMENT", f"`{name}`: expected at most two arrays, got {len(given)}", "stack some of them")
-    return function, given
+    # All kernels of one call, and a block mask with the blocks that were listed for it, have one set of what it captures.
+    return function.frozen(), given
 
 
 #: GPUs of this generation multiply by warpgroups of 64 queries, and give the registers of the others to those.

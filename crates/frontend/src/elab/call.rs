@@ -246,6 +246,11 @@ impl Elab<'_> {
             if self.env().contains_key(name) {
                 continue;
             }
+            // Python has evaluated it, once, in the function's own module.
+            if let Some(value) = self.frame().source.defaults.get(name).map(Val::from_capture) {
+                self.env().insert(name.clone(), value);
+                continue;
+            }
             match param.default() {
                 Some(default) => {
                     let value = self.expr(default);

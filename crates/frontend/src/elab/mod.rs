@@ -239,6 +239,9 @@ impl Elab<'_> {
                     Val::Opaque(name) if name == "ndarray" => {
                         d.help("pass the array as a parameter: arrays cannot be captured")
                     }
+                    Val::Opaque(_) => d.help(
+                        "make it a parameter: what a kernel captures is numbers, strings, tuples, dtypes and @ts.func functions",
+                    ),
                     Val::View(_) => {
                         d.help("take a slice of it: `x[i0:i0 + T]`, or `x[:]` for a static size")
                     }
@@ -374,7 +377,7 @@ impl Elab<'_> {
             Val::Const(Const::Str(s)) => format!("the string {s:?}"),
             Val::Const(Const::DType(t)) => format!("the dtype {t}"),
             Val::Dim(e) => format!("the dimension `{e}`"),
-            Val::Open(_) => "a compile-time value".into(),
+            Val::Open(_) => crate::unknown::DESCRIBED.into(),
             Val::Rt(value) => describe_type(self.func.ty(*value)),
             Val::View(value) => {
                 format!("the whole parameter `{}`", self.func.name_of(*value).unwrap_or("?"))

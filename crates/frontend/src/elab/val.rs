@@ -169,6 +169,8 @@ impl Val {
                 None => Val::Opaque(name.clone()),
             },
             Capture::Func(f) => Val::Func(f.clone()),
+            // Nothing is known of it, so nothing is said of it.
+            Capture::Later => Val::Poison,
             Capture::Opaque(name) => Val::Opaque(name.clone()),
         }
     }

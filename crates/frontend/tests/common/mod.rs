@@ -32,7 +32,7 @@ pub fn source(text: &str, extra: &[(&str, Capture)]) -> Arc<FuncSource> {
     }
     let name =
         text.split("def ").nth(1).and_then(|s| s.split('(').next()).unwrap_or("k").to_string();
-    Arc::new(FuncSource { name, file, captures })
+    Arc::new(FuncSource { name, file, captures, defaults: BTreeMap::new() })
 }
 
 /// `x: n f32`, `A: M,K bf16`, `alpha: f32`, `causal: const bool`, `y: any`.

@@ -4,6 +4,7 @@
 
 use super::executable::Executable;
 use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
+use crate::watch::Watch;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -45,6 +46,8 @@ struct Known {
     args: Form,
     kwargs: Form,
     profile: usize,
+    /// What the kernels and functions that the trace called have captured.
+    watch: Option<Py<Watch>>,
     run: Py<Executable>,
     kernels: Option<Py<PyAny>>,
     /// The arguments, with addresses to be filled in; at the end those that the trace holds.
@@ -301,13 +304,14 @@ impl Calls {
 
     /// Keeps what a call ran, for calls like it: the code, the arrays that the trace holds, and results
     /// with their leaves in order. False where such calls go the long way.
-    #[pyo3(signature = (args, kwargs, profile, run, kernels, held, result, leaves))]
+    #[pyo3(signature = (args, kwargs, profile, watch, run, kernels, held, result, leaves))]
     #[allow(clippy::too_many_arguments)]
     fn remember(
         &self,
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
         profile: usize,
+        watch: Option<Py<Watch>>,
         run: Py<Executable>,
         kernels: Option<Py<PyAny>>,
         held: Vec<Bound<'_, PyAny>>,
@@ -359,6 +363,7 @@ impl Calls {
             args,
             kwargs,
             profile,
+            watch,
             run,
             kernels,
             inputs,
@@ -394,7 +399,8 @@ impl Calls {
             let same = known.profile == profile
                 && known.args.matches(args, &mut leaves).is_some()
                 && known.kwargs.matches(kwargs, &mut leaves).is_some();
-            if same {
+            let py = args.py();
+            if same && known.watch.as_ref().map_or(Ok(true), |w| w.get().same(py))? {
                 return known.run(args.py(), &leaves).map(Some);
             }
             place += 1;
