@@ -283,13 +283,13 @@ impl Elab<'_> {
     /// remembered as ones a configuration must give.
     pub fn extent(&mut self, v: &Val, what: &str) -> Option<Dim> {
         match v {
-            Val::Const(Const::Int(n)) if *n > 0 && i64::try_from(*n).is_ok() => {
+            Val::Const(Const::Int(n)) if *n >= 0 && i64::try_from(*n).is_ok() => {
                 Some(Dim::Static(*n as i64))
             }
             Val::Const(Const::Int(n)) => {
                 self.error(
                     Code::E_SHAPE_MISMATCH,
-                    format!("expected {what} to be positive, got {n}"),
+                    format!("expected {what} to be at least 0, got {n}"),
                 );
                 None
             }
@@ -316,10 +316,10 @@ impl Elab<'_> {
         }
         let bound = e.substitute(&|s| self.config.dims.get(s).copied());
         if let DimExpr::Const(v) = bound {
-            if v > 0 || self.mode == Mode::Check {
+            if v >= 0 || self.mode == Mode::Check {
                 return Some(Dim::Static(v));
             }
-            self.error(Code::E_SHAPE_MISMATCH, format!("expected `{e}` to be positive, got {v}"));
+            self.error(Code::E_SHAPE_MISMATCH, format!("expected `{e}` to be at least 0, got {v}"));
             return None;
         }
         if self.is_product_dim(e) {
