@@ -91,6 +91,7 @@ impl Backend for Cpu {
         options: &CompileOptions,
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         tessera_ir::verify(func)?;
+        tessera_tile::has_elements(func)?;
         let always = tessera_tile::without_repairs(func);
         let func = always.as_ref().unwrap_or(func);
         supported(func)?;

@@ -16,6 +16,7 @@ const MAX_ELEMENTS: i64 = 1 << 28;
 
 pub(crate) fn prepare(func: &TileFunc) -> Result<Program, Diagnostics> {
     tessera_ir::verify(func)?;
+    tessera_tile::has_elements(func)?;
     let program = empty(func);
     let waits = |id: &OpId| matches!(func.ops[*id].code, TileOp::CopyCommit | TileOp::CopyWait);
     let mut p = Preparer { func, explicit: func.walk().iter().any(waits), program };

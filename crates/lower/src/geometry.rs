@@ -9,11 +9,11 @@
 use crate::facts::{
     dim_expr, extents, is_view, positioned, python, quoted, step, user_name, written,
 };
-use crate::taint::{Taint, taint};
+use crate::order::order_at;
+use crate::taint::{Taint, computed_from};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
-use tessera_ir::{Attr, Changed, DimExpr, OpId, Pass, PassContext, Value};
-use tessera_numerics::ScalarFn;
+use tessera_ir::{Attr, Changed, DimExpr, OpId, Pass, PassContext, Type, Value};
 use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, dim_expr_of, kind_of, linear_of};
 
 pub struct Geometry;
@@ -146,14 +146,15 @@ fn infer_grid(func: &TileFunc) -> Result<Vec<DimExpr>, Failure> {
     Ok(grid)
 }
 
-/// What the positions in stored parameters say of each axis: different answers, each once.
+/// What the positions in stored parameters say of each axis: different answers, each once. Positions
+/// that are index tiles, or numbers from memory, say nothing.
 fn candidates(func: &TileFunc) -> Result<Answers, Failure> {
     let taints: BTreeMap<i64, Taint> = used_axes(func)
         .into_iter()
         .map(|axis| {
             (
                 axis,
-                taint(func, true, &|op| {
+                computed_from(func, &|op| {
                     op.code == TileOp::ProgramId && op.attr("axis") == Some(&Attr::Int(axis))
                 }),
             )
@@ -163,12 +164,18 @@ fn candidates(func: &TileFunc) -> Result<Answers, Failure> {
     for id in func.walk() {
         let op = &func.ops[id];
         let Some(memory) = written(op).filter(|&m| is_view(func, m)) else { continue };
-        // A copy into a buffer reads the parameter it is positioned in.
-        if positioned(op) != Some(memory) {
+        // A copy into a buffer reads the parameter it is positioned in; any number of groups may fold
+        // into one element of a `reduce_*` parameter.
+        let folds = matches!(func.ty(memory), Type::View { privilege, .. } if privilege.reduces());
+        if positioned(op) != Some(memory) || folds {
             continue;
         }
         let extent = extents(op);
         for (dim, &at) in op.group("at").iter().enumerate() {
+            // An index tile may reach any element.
+            if func.ty(at).rank() > 0 {
+                continue;
+            }
             let reaching: Vec<i64> =
                 taints.iter().filter(|(_, t)| t.value(at)).map(|(a, _)| *a).collect();
             let [axis] = reaching[..] else {
@@ -183,7 +190,7 @@ fn candidates(func: &TileFunc) -> Result<Answers, Failure> {
             let alone = form.constant == 0 && form.terms.len() == 1;
             let factor = form.terms.get(&Atom::Program(axis)).copied();
             let size = dim_expr(&func.ty(memory).shape()[dim]);
-            let is_block = op.code != TileOp::Scatter && alone && factor == Some(block.max(1));
+            let is_block = alone && factor == Some(block.max(1));
             let (true, Some(size)) = (is_block, size) else { return Err(other_use(func, id, at)) };
             let answer = size.ceil_div(block.max(1));
             let list = answers.entry(axis).or_default();
@@ -260,46 +267,9 @@ fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
     })
 }
 
-/// The bounds `E` of the branches `i < E` that an op stands in, outermost first.
+/// The bounds `E` of the conditions `i < E` that hold where an op stands, outermost first.
 fn guards_of(func: &TileFunc, id: OpId) -> Vec<DimExpr> {
-    let mut out = Vec::new();
-    let mut block = func.ops[id].block;
-    while let Some(parent) = func.blocks[block].parent {
-        let op = &func.ops[parent];
-        if op.code == TileOp::If {
-            let mut here = Vec::new();
-            bounds_told(func, op.operands[0], op.regions[0] == block, &mut { 1000 }, &mut here);
-            here.append(&mut out);
-            out = here;
-        }
-        block = op.block;
-    }
-    out
-}
-
-/// What a condition that is `truth` tells of `i`, looking at `fuel` ops at most.
-fn bounds_told(
-    func: &TileFunc,
-    condition: Value,
-    truth: bool,
-    fuel: &mut usize,
-    out: &mut Vec<DimExpr>,
-) {
-    let Some(op) = func.def(condition).filter(|_| *fuel > 0) else { return };
-    *fuel -= 1;
-    let TileOp::Ew(f) = op.code else { return };
-    let (lane, bound) = match (f, truth) {
-        (ScalarFn::And, true) | (ScalarFn::Or, false) => {
-            bounds_told(func, op.operands[0], truth, fuel, out);
-            bounds_told(func, op.operands[1], truth, fuel, out);
-            return;
-        }
-        (ScalarFn::Not, _) => return bounds_told(func, op.operands[0], !truth, fuel, out),
-        (ScalarFn::Lt, true) | (ScalarFn::Ge, false) => (op.operands[0], op.operands[1]),
-        (ScalarFn::Gt, true) | (ScalarFn::Le, false) => (op.operands[1], op.operands[0]),
-        _ => return,
-    };
-    if is_linear_id(func, lane) {
-        out.extend(dim_expr_of(func, bound));
-    }
+    let known = order_at(func, id);
+    let below = known.iter().filter(|o| o.strict && is_linear_id(func, o.less));
+    below.filter_map(|o| dim_expr_of(func, o.more)).collect()
 }

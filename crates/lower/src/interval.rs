@@ -2,8 +2,8 @@
 
 use crate::facts::{int_const, yielded};
 use std::cell::Cell;
-use tessera_ir::{Attr, BlockId, DimExpr, Type, Value, ValueDef};
-use tessera_numerics::ScalarFn;
+use tessera_ir::{Attr, BlockId, DimExpr, Value, ValueDef};
+use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{TileFunc, TileOp};
 
 /// Both ends included; `None` is open.
@@ -76,16 +76,43 @@ impl Interval {
     }
 }
 
-/// The range of an i64 scalar.
+/// The range of an integer scalar.
 pub(crate) fn interval_of(func: &TileFunc, value: Value) -> Interval {
     interval(func, value, &Cell::new(FUEL))
 }
 
+/// What a type holds: open where it is more than an i64, or only what an i64 is.
+fn type_range(dtype: DType) -> Interval {
+    match (dtype.is_unsigned_int(), dtype.is_signed_int()) {
+        (true, _) if dtype.bits() < 64 => Interval::bounded(Some(0), Some((1 << dtype.bits()) - 1)),
+        (_, true) if dtype.bits() < 64 => {
+            let most = 1i64 << (dtype.bits() - 1);
+            Interval::bounded(Some(-most), Some(most - 1))
+        }
+        _ => UNKNOWN,
+    }
+}
+
 fn interval(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
-    if fuel.get() == 0 || func.ty(value) != &Type::INDEX {
+    let ty = func.ty(value);
+    let is_scalar = ty.rank() == 0 && (ty.dtype().is_signed_int() || ty.dtype().is_unsigned_int());
+    if fuel.get() == 0 || !is_scalar {
         return UNKNOWN;
     }
     fuel.set(fuel.get() - 1);
+    let held = type_range(ty.dtype());
+    let found = computed(func, value, fuel);
+    // Arithmetic wraps: what may leave its type may be anything there.
+    let fits = match (held.ends(), found.ends()) {
+        (Some((least, most)), Some((lo, hi))) => least <= lo && hi <= most,
+        (Some(_), None) => false,
+        // The numbers of u64 are not all here.
+        (None, _) => ty.dtype().is_signed_int(),
+    };
+    if fits { found } else { held }
+}
+
+fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
     let of = |v: Value| interval(func, v, fuel);
     let id = match func.values[value].def {
         ValueDef::Arg(block, index) => return argument(func, block, index, fuel),
@@ -102,6 +129,7 @@ fn interval(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
         TileOp::NumPrograms | TileOp::GroupSize | TileOp::WarpSize | TileOp::Dim => {
             Interval::bounded(Some(0), None)
         }
+        TileOp::Cast => of(op.operands[0]),
         TileOp::Select => of(op.operands[1]).union(of(op.operands[2])),
         TileOp::If => {
             let place = op.results.iter().position(|&r| r == value).unwrap_or(0);
@@ -125,10 +153,34 @@ fn interval(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
                     }
                     _ => UNKNOWN,
                 },
-                ScalarFn::Mod => match int_const(func, op.operands[1]) {
-                    Some(by) if by > 0 => Interval::bounded(Some(0), Some(by - 1)),
+                // By zero it is zero.
+                ScalarFn::Mod => match x(1) {
+                    Interval { lo: Some(lo), hi } if lo >= 0 => {
+                        Interval::bounded(Some(0), hi.map(|by| (by - 1).max(0)))
+                    }
                     _ => UNKNOWN,
                 },
+                // The bits of one that is not negative are all that can be left.
+                ScalarFn::And => match [x(0), x(1)].map(|x| x.hi.filter(|_| x.lo >= Some(0))) {
+                    [None, None] => UNKNOWN,
+                    [a, b] => Interval::bounded(Some(0), a.into_iter().chain(b).min()),
+                },
+                ScalarFn::Shr => match (x(0), int_const(func, op.operands[1])) {
+                    (x, Some(by)) if (0..63).contains(&by) => {
+                        Interval::bounded(x.lo.map(|v| v >> by), x.hi.map(|v| v >> by))
+                    }
+                    (x, _) if x.lo >= Some(0) => Interval::bounded(Some(0), x.hi),
+                    _ => UNKNOWN,
+                },
+                // The least integer is its own magnitude.
+                ScalarFn::Abs => match x(0).ends() {
+                    Some((lo, hi)) if lo > i64::MIN => {
+                        let least = if lo > 0 { lo } else { (-hi).max(0) };
+                        Interval::bounded(Some(least), Some(hi.max(-lo)))
+                    }
+                    _ => UNKNOWN,
+                },
+                ScalarFn::Clamp => x(0).maximum(x(1)).minimum(x(2)),
                 _ => UNKNOWN,
             }
         }

@@ -18,6 +18,7 @@
 mod bounds;
 mod canonicalise;
 mod check;
+mod empty;
 mod expand_math;
 mod facts;
 mod free_reference;
@@ -29,9 +30,11 @@ mod lift;
 mod lift_plan;
 mod normalise;
 mod normalise_plan;
+mod order;
 mod ragged;
 mod relax;
 mod runs;
+mod sign;
 pub mod stage;
 mod taint;
 mod whole;
@@ -39,6 +42,7 @@ mod whole;
 pub use bounds::Bounds;
 pub use canonicalise::Canonicalise;
 pub use check::{Check, races};
+pub use empty::Empty;
 pub use expand_math::{ExpandMath, expanded_functions};
 pub use free_reference::free_reference;
 pub use geometry::{Geometry, geometry_error};
@@ -58,6 +62,7 @@ pub const TILE_PASSES: &[(&str, MakePass)] = &[
     ("tile-lift", || Box::new(Lift)),
     ("tile-normalise", || Box::new(Normalise)),
     ("tile-geometry", || Box::new(Geometry)),
+    ("tile-empty", || Box::new(Empty)),
     ("tile-ragged", || Box::new(Ragged)),
     ("tile-check", || Box::new(Check)),
     ("tile-if-convert", || Box::new(IfConvert)),

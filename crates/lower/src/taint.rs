@@ -29,6 +29,8 @@ struct Walk<'f> {
     taint: Taint,
     memory: BTreeSet<Value>,
     through_memory: bool,
+    /// What is read from memory is a number of its own, whatever the position.
+    apart: bool,
     seed: &'f dyn Fn(&Op<Tile>) -> bool,
     changed: bool,
 }
@@ -41,9 +43,24 @@ pub(crate) fn taint(
     through_memory: bool,
     seed: &dyn Fn(&Op<Tile>) -> bool,
 ) -> Taint {
+    run(func, through_memory, false, seed)
+}
+
+/// Everything that is computed from the results of the `seed` ops by arithmetic and control flow
+/// alone: what is read from memory is a number from outside.
+pub(crate) fn computed_from(func: &TileFunc, seed: &dyn Fn(&Op<Tile>) -> bool) -> Taint {
+    run(func, false, true, seed)
+}
+
+fn run(
+    func: &TileFunc,
+    through_memory: bool,
+    apart: bool,
+    seed: &dyn Fn(&Op<Tile>) -> bool,
+) -> Taint {
     let taint = Taint { values: SideTable::new(false), control: BTreeSet::new() };
-    let mut walk =
-        Walk { func, taint, memory: BTreeSet::new(), through_memory, seed, changed: true };
+    let memory = BTreeSet::new();
+    let mut walk = Walk { func, taint, memory, through_memory, apart, seed, changed: true };
     // Marks are only ever added, so this ends.
     while walk.changed {
         walk.changed = false;
@@ -104,6 +121,7 @@ impl Walk<'_> {
                 let uniform = matches!(op.code, TileOp::GroupReduce | TileOp::GroupBroadcast);
                 tainted &= self.through_memory || !uniform;
                 if let Some(memory) = read(op) {
+                    tainted &= !self.apart;
                     tainted |= self.memory.contains(&memory);
                 }
                 for &result in &op.results {

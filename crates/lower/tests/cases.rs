@@ -124,6 +124,7 @@ fn pipeline_has_the_passes_of_the_table_in_order() {
             "tile-lift",
             "tile-normalise",
             "tile-geometry",
+            "tile-empty",
             "tile-ragged",
             "tile-check",
             "tile-if-convert",

@@ -123,6 +123,7 @@ pub fn compile(
     classes: &Classes,
 ) -> Result<Code, Diagnostics> {
     tessera_ir::verify(func)?;
+    tessera_tile::has_elements(func)?;
     let frame = Frame::new(func)?;
     let mut told = Diagnostics::new();
     let (selected, staged, shape) = match kind_of(func) {

@@ -1,8 +1,8 @@
 //! The level itself: its types, and the rules on a whole function.
 
 use crate::TileOp;
-use tessera_diag::Code;
-use tessera_ir::{Attr, Func, Level, OpErrors, Type};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_ir::{Attr, Dim, Func, Level, OpErrors, Type};
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tile;
@@ -46,6 +46,22 @@ pub fn is_collective(code: TileOp) -> bool {
     )
 }
 
+/// What runs a function takes no tiles without elements: the pass `tile-empty` has taken them away.
+pub fn has_elements(func: &Func<Tile>) -> Result<(), Diagnostics> {
+    let is_empty = |ty: &Type| match ty {
+        Type::Tile { shape, .. } | Type::Buf { shape, .. } => shape.contains(&Dim::Static(0)),
+        _ => false,
+    };
+    for id in func.walk() {
+        let op = &func.ops[id];
+        if let Some(&value) = op.results.iter().find(|&&v| is_empty(func.ty(v))) {
+            let message = format!("expected tiles with elements, got {}", func.ty(value));
+            return Err(Diagnostic::new(Code::E_SHAPE_MISMATCH, message).at(op.loc.clone()).into());
+        }
+    }
+    Ok(())
+}
+
 impl Level for Tile {
     const NAME: &'static str = "tile";
     const PREFIX: &'static str = "tile";
@@ -56,7 +72,7 @@ impl Level for Tile {
         match ty {
             Type::Scalar(_) => true,
             Type::Tile { shape, .. } | Type::Buf { shape, .. } => {
-                !shape.is_empty() && shape.iter().all(|d| d.as_static().is_some_and(|v| v > 0))
+                !shape.is_empty() && shape.iter().all(|d| d.as_static().is_some_and(|v| v >= 0))
             }
             Type::View { .. } => true,
             Type::Tensor { .. } => false,

@@ -122,7 +122,7 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
         return Val::None;
     }
     let extents = block.reach.iter().map(|r| match r {
-        Reach::Span(d) => d.as_static().unwrap_or(-1),
+        Reach::Span(d) => d.as_static().filter(|&v| v > 0).unwrap_or(-1),
         Reach::Point | Reach::Gather => 0,
     });
     let mut spec = OpSpec::new(TileOp::CopyAsync, &[buf, block.mem])

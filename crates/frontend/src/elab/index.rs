@@ -139,12 +139,12 @@ impl Elab<'_> {
         for (axis, dim) in dims.iter().enumerate() {
             let mut step = 1;
             let placed = match items.get(axis).copied().flatten() {
-                None => self.whole_axis(dim, &name),
+                None => self.whole_axis(dim),
                 Some(item @ Expr::Slice(s))
                     if s.lower.is_none() && s.upper.is_none() && s.step.is_none() =>
                 {
                     self.loc = self.place(item.range());
-                    self.whole_axis(dim, &name)
+                    self.whole_axis(dim)
                 }
                 Some(Expr::Slice(s)) => {
                     self.loc = self.place(s.range());
@@ -232,20 +232,12 @@ impl Elab<'_> {
         true
     }
 
-    fn whole_axis(&mut self, dim: &Dim, name: &str) -> Option<(Value, Reach)> {
+    fn whole_axis(&mut self, dim: &Dim) -> Option<(Value, Reach)> {
         let extent = match dim {
             Dim::Static(v) => Dim::Static(*v),
             Dim::Expr(e) => self.static_dim(e)?,
             Dim::Any => Dim::Any,
         };
-        if extent == Dim::Static(0) && self.mode == Mode::Full {
-            self.error_help(
-                Code::E_SHAPE_MISMATCH,
-                format!("expected a positive extent for `:` of `{name}`, got 0"),
-                "call the kernel with an array that has elements along this axis",
-            );
-            return None;
-        }
         Some((self.b().index(0), Reach::Span(extent)))
     }
 
@@ -351,12 +343,12 @@ impl Elab<'_> {
         };
         let extent = self.slice_extent(s, &lower, &upper)?;
         if let Dim::Static(v) = extent
-            && v <= 0
+            && v < 0
         {
             self.error_help(
                 Code::E_SHAPE_MISMATCH,
-                format!("expected a slice of positive extent, got {v}"),
-                "write `start : start + T` with a positive `T`",
+                format!("expected a slice that ends at its start or after it, got an extent of {v}"),
+                "write `start : start + T` with a `T` of at least 0",
             );
             return None;
         }
@@ -505,11 +497,12 @@ impl Elab<'_> {
         Some((value, Reach::Span(Dim::Static(step))))
     }
 
-    /// The `extent` attribute of a block; extents that are open while checking are written as -1.
+    /// The `extent` attribute of a block; an axis without elements is written as -1, and so are
+    /// extents that are open while checking.
     fn extents(block: &BlockRef) -> Vec<i64> {
         let extent = |r: &Reach| match r {
             Reach::Point | Reach::Gather => 0,
-            Reach::Span(d) => d.as_static().unwrap_or(-1),
+            Reach::Span(d) => d.as_static().filter(|&v| v > 0).unwrap_or(-1),
         };
         block.reach.iter().map(extent).collect()
     }
@@ -585,7 +578,7 @@ impl Elab<'_> {
         let shape = self.ty(buf).shape().to_vec();
         let dtype = self.ty(buf).dtype();
         let at: Vec<Value> = shape.iter().map(|_| self.b().index(0)).collect();
-        let extents = shape.iter().map(|d| d.as_static().unwrap_or(-1));
+        let extents = shape.iter().map(|d| d.as_static().filter(|&v| v > 0).unwrap_or(-1));
         let spec = OpSpec::new(TileOp::Load, &[buf])
             .group("at", &at)
             .attr("extent", Attr::ints(extents))

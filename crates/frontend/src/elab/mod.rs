@@ -298,14 +298,14 @@ impl Elab<'_> {
     /// remembered as ones a configuration must give.
     pub fn extent(&mut self, v: &Val, what: &str) -> Option<Dim> {
         match v {
-            Val::Const(Const::Int(n)) if *n > 0 && i64::try_from(*n).is_ok() => {
+            Val::Const(Const::Int(n)) if *n >= 0 && i64::try_from(*n).is_ok() => {
                 Some(Dim::Static(*n as i64))
             }
             Val::Const(Const::Int(n)) => {
                 self.error_help(
                     Code::E_SHAPE_MISMATCH,
-                    format!("expected {what} to be positive, got {n}"),
-                    "write an extent of at least 1",
+                    format!("expected {what} to be at least 0, got {n}"),
+                    "write an extent of at least 0",
                 );
                 None
             }
@@ -332,13 +332,13 @@ impl Elab<'_> {
         }
         let bound = e.substitute(&|s| self.config.dims.get(s).copied());
         if let DimExpr::Const(v) = bound {
-            if v > 0 || self.mode == Mode::Check {
+            if v >= 0 || self.mode == Mode::Check {
                 return Some(Dim::Static(v));
             }
             self.error_help(
                 Code::E_SHAPE_MISMATCH,
-                format!("expected `{e}` to be positive, got {v}"),
-                "the extents of a tile are at least 1: check the sizes of the arguments",
+                format!("expected `{e}` to be at least 0, got {v}"),
+                "the extents of a tile are at least 0: check the sizes of the arguments",
             );
             return None;
         }

@@ -181,7 +181,7 @@ impl Canon<'_> {
 }
 
 /// Takes out every op that no effect and no used result asks for.
-fn remove_dead(func: &mut TileFunc) {
+pub(crate) fn remove_dead(func: &mut TileFunc) {
     let mut live: BTreeSet<OpId> = BTreeSet::new();
     let mut work: Vec<OpId> = func.walk().into_iter().filter(|&id| is_root(func, id)).collect();
     while let Some(id) = work.pop() {

@@ -3,11 +3,11 @@
 use super::condition::{Sides, bounded_axes};
 use super::state::{Axis, Context, Root, elementwise};
 use crate::facts::{extents, int_const, kept_axes, reach, written, yielded};
+use crate::sign::may_be_negative;
 use std::collections::BTreeMap;
-use tessera_ir::{Attr, BlockId, OpId, Value, ValueDef};
-use tessera_numerics::ScalarFn;
+use tessera_ir::{Attr, BlockId, OpId, Value};
 use tessera_support::SideTable;
-use tessera_tile::{TileFunc, TileOp, linear_of};
+use tessera_tile::{TileFunc, TileOp};
 
 pub(super) type State = Vec<Axis>;
 
@@ -38,46 +38,6 @@ fn inside(func: &TileFunc, access: OpId, memory: Value, axis: usize) -> bool {
     let end = start.and_then(|s| s.checked_add(reach(op, axis)?));
     let size = func.ty(memory).shape()[axis].as_static();
     matches!((start, end, size), (Some(s), Some(e), Some(d)) if s >= 0 && e <= d)
-}
-
-/// Whether a position may lie before its tensor. Sizes, ids and numbers from outside are taken to be
-/// what they look like, at least 0; a difference may be less unless something holds it up.
-fn may_be_negative(func: &TileFunc, value: Value, fuel: usize) -> bool {
-    if let Some(v) = int_const(func, value) {
-        return v < 0;
-    }
-    let Some(op) = func.def(value).filter(|_| fuel > 0) else {
-        return loop_start(func, value)
-            .is_some_and(|lo| fuel > 0 && may_be_negative(func, lo, fuel - 1));
-    };
-    let of = |i: usize| may_be_negative(func, op.operands[i], fuel - 1);
-    match op.code {
-        TileOp::Cast => of(0),
-        TileOp::Select => of(1) || of(2),
-        TileOp::Ew(f) => match f {
-            ScalarFn::Neg => true,
-            ScalarFn::Sub => {
-                let form = linear_of(func, value);
-                form.constant < 0 || form.terms.values().any(|c| *c < 0)
-            }
-            ScalarFn::Maximum => of(0) && of(1),
-            ScalarFn::Add | ScalarFn::Mul | ScalarFn::Minimum => of(0) || of(1),
-            ScalarFn::FloorDiv | ScalarFn::Shr | ScalarFn::Shl => of(0),
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-/// Where a loop variable begins.
-fn loop_start(func: &TileFunc, value: Value) -> Option<Value> {
-    let ValueDef::Arg(block, 0) = func.values[value].def else { return None };
-    let op = &func.ops[func.blocks[block].parent?];
-    match op.code {
-        TileOp::For => Some(op.operands[0]),
-        TileOp::While => op.group("init").first().copied(),
-        _ => None,
-    }
 }
 
 fn is_zero(constant: Option<&Attr>) -> bool {
@@ -234,7 +194,7 @@ impl Flow<'_> {
                         let front = self.func.ops[id]
                             .group("at")
                             .get(axis)
-                            .is_some_and(|&at| may_be_negative(self.func, at, 64));
+                            .is_some_and(|&at| may_be_negative(self.func, at, id));
                         Axis::Zero(Root { access: id, axis, front })
                     }
                 };

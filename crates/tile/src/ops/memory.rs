@@ -5,17 +5,18 @@ use tessera_diag::Code;
 use tessera_ir::{Attr, Dim, Func, InferContext, OpErrors, OpId, Shape, Type};
 use tessera_numerics::{DType, ReduceOp};
 
-/// The shape of a block: axes with extent 0 are single positions and are dropped.
+/// The shape of a block: axes with extent 0 are single positions and are dropped; those with -1 are
+/// kept and have no element (until `tile-empty` takes such blocks away).
 pub fn block_shape(extent: &[i64]) -> Shape {
-    extent.iter().filter(|&&e| e != 0).map(|&e| Dim::Static(e)).collect()
+    extent.iter().filter(|&&e| e != 0).map(|&e| Dim::Static(e.max(0))).collect()
 }
 
 pub fn infer_load(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
     let extent =
         c.attrs.get("extent").and_then(Attr::as_ints).ok_or("expected attribute `extent`")?;
     // The op's `verify` says more about it.
-    if extent.iter().any(|&e| e < 0) {
-        return Err("expected extents of 0 or more".into());
+    if extent.iter().any(|&e| e < -1) {
+        return Err("expected extents of -1 or more".into());
     }
     Ok(vec![Type::value(block_shape(&extent), c.operands[0].dtype())])
 }
@@ -32,8 +33,8 @@ pub fn verify_access(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         ));
         return;
     }
-    if extent.iter().any(|&e| e < 0) {
-        errors.shape(format!("expected extents of 0 or more, got {extent:?}"));
+    if extent.iter().any(|&e| e < -1) {
+        errors.shape(format!("expected extents of -1 or more, got {extent:?}"));
         return;
     }
     if let Some(step) = op.attr("step").and_then(Attr::as_ints)

@@ -1,0 +1,161 @@
+//! `tile-empty`: tiles without elements go.
+//!
+//! Before: accesses may keep axes of no element (extent -1), tiles and buffers may have axes of
+//! extent 0. The grid or domain is said where it is known: a store that writes nothing tells it too.
+//! After: no tile or buffer has an axis of extent 0. What wrote such a tile is gone; what is carried
+//! through loops and branches is a tile of zeros that nobody reads.
+//! Must not: change a function without such tiles. The sum, product, `any` and `all` of no elements
+//! are what Python says; a maximum or minimum of none is refused where something is made of it.
+
+use crate::canonicalise::remove_dead;
+use crate::facts::quoted;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_ir::{
+    Attr, Attrs, Changed, Dim, Effects, OpId, Opcode, Pass, PassContext, Type, Value,
+};
+use tessera_numerics::{DType, ReduceOp, Scalar};
+use tessera_tile::{Tile, TileFunc, TileOp};
+
+pub struct Empty;
+
+impl Pass<Tile> for Empty {
+    fn name(&self) -> &'static str {
+        "tile-empty"
+    }
+
+    fn run(&self, func: &mut TileFunc, _context: &mut PassContext) -> Result<Changed, Diagnostics> {
+        if !func.values.ids().any(|v| is_empty(func, v)) {
+            return Ok(Changed::No);
+        }
+        let mut undefined = Vec::new();
+        for id in func.walk() {
+            if func.ops[id].regions.is_empty() {
+                undefined.extend(replace(func, id));
+            }
+        }
+        let values: Vec<Value> = func.values.ids().collect();
+        for value in values {
+            if let Type::Tile { shape, .. } | Type::Buf { shape, .. } = &mut func.values[value].ty {
+                shape
+                    .iter_mut()
+                    .filter(|d| **d == Dim::Static(0))
+                    .for_each(|d| *d = Dim::Static(1));
+            }
+        }
+        remove_dead(func);
+        let left = func.walk();
+        let mut errors = Diagnostics::new();
+        undefined.into_iter().filter(|(id, _)| left.contains(id)).for_each(|(_, e)| errors.push(e));
+        errors.into_result().map(|_| Changed::Yes)
+    }
+}
+
+fn is_empty(func: &TileFunc, value: Value) -> bool {
+    match func.ty(value) {
+        Type::Tile { shape, .. } | Type::Buf { shape, .. } => shape.contains(&Dim::Static(0)),
+        _ => false,
+    }
+}
+
+fn zero(dtype: DType) -> Attr {
+    match dtype {
+        DType::Bool => Attr::Bool(false),
+        _ if dtype.is_float() => Attr::Float(0.0),
+        _ => Attr::Int(0),
+    }
+}
+
+/// The op becomes a constant.
+fn set(func: &mut TileFunc, id: OpId, value: Attr) {
+    let mut attrs = Attrs::new();
+    attrs.set("value", value);
+    let op = &mut func.ops[id];
+    (op.code, op.attrs) = (TileOp::Const, attrs);
+    (op.operands, op.group_lens) = (Vec::new(), Vec::new());
+}
+
+/// Does an op that takes or gives a tile without elements otherwise; an error where its result has no
+/// meaning, if somebody asks for it.
+fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
+    let op = func.ops[id].clone();
+    if op.results.iter().any(|&r| is_empty(func, r)) {
+        if op.results.iter().any(|&r| matches!(func.ty(r), Type::Buf { .. })) {
+            return None;
+        }
+        for &result in &op.results[1..] {
+            let stands_in = op.results[0];
+            func.replace_uses(result, stands_in);
+        }
+        func.ops[id].results.truncate(1);
+        set(func, id, zero(func.ty(op.results[0]).dtype()));
+        return None;
+    }
+    let taken = op.operands.iter().find(|&&v| is_empty(func, v)).copied()?;
+    match op.code {
+        // No element: no write, and nothing to copy.
+        _ if op.results.is_empty() => match op.code.info().effects {
+            Effects::Host => print(func, id),
+            Effects::Terminator => {}
+            _ => func.erase(id),
+        },
+        TileOp::Mma => {
+            func.replace_uses(op.results[0], op.operands[2]);
+            func.erase(id);
+        }
+        TileOp::Reduce => {
+            let dtype = func.ty(op.results[0]).dtype();
+            let operator = op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name);
+            let value = match operator.and_then(|o| o.identity(dtype)) {
+                // As Python has it, not with the sign that a sum begins with.
+                Some(Scalar::F32(v)) => Attr::Float(f64::from(v) + 0.0),
+                Some(Scalar::F64(v)) => Attr::Float(v + 0.0),
+                Some(Scalar::Bool(v)) => Attr::Bool(v),
+                Some(other) => Attr::Int(other.as_int().map_or(0, |v| v as i64)),
+                None => zero(dtype),
+            };
+            set(func, id, value);
+            if matches!(operator, Some(ReduceOp::Max | ReduceOp::Min)) {
+                return Some((id, undefined(func, id, taken, op.attr("op"))));
+            }
+        }
+        TileOp::ArgReduce => {
+            set(func, id, Attr::Int(0));
+            return Some((id, undefined(func, id, taken, op.attr("op"))));
+        }
+        _ => {}
+    }
+    None
+}
+
+fn undefined(func: &TileFunc, id: OpId, taken: Value, operator: Option<&Attr>) -> Diagnostic {
+    let of = quoted(func, taken, "a tile");
+    let operator = operator.and_then(Attr::as_word).unwrap_or("max");
+    Diagnostic::new(
+        Code::E_SHAPE_MISMATCH,
+        format!("expected at least one element for the `{operator}` of {of}, got none: its axis has extent 0"),
+    )
+    .at(func.ops[id].loc.clone())
+    .help("do not call the kernel with an empty array, or begin with a value: `if N > 0:` around it")
+}
+
+/// A tile without elements is printed as `[]`.
+fn print(func: &mut TileFunc, id: OpId) {
+    let op = func.ops[id].clone();
+    let Some(text) = op.attr("text").and_then(Attr::as_str) else { return };
+    let mut pieces = text.split("{}");
+    let mut shown = pieces.next().unwrap_or_default().to_string();
+    let mut kept = Vec::new();
+    for (piece, &value) in pieces.zip(&op.operands) {
+        if is_empty(func, value) {
+            shown.push_str("[]");
+        } else {
+            shown.push_str("{}");
+            kept.push(value);
+        }
+        shown.push_str(piece);
+    }
+    let op = &mut func.ops[id];
+    op.attrs.set("text", Attr::Str(shown.into()));
+    op.group_lens = vec![kept.len()];
+    op.operands = kept;
+}
