@@ -171,7 +171,8 @@ impl Access<'_> {
                         let value = self.load_one(s, p, one, safe);
                         let all = ir.splat(value, self.lanes);
                         let other = self.other(s, other, self.lanes);
-                        return ir.select(each, all, other);
+                        let read = one.map_or(each, |g| ir.and(each, ir.splat(g, self.lanes)));
+                        return ir.select(read, all, other);
                     }
                 };
                 let code = match guard {

@@ -133,6 +133,9 @@ impl Scalars<'_> {
             return self.quotient_by_doubles(a, b, signed);
         }
         let one = ir.const_int(ty, 1);
+        if let Some(by) = self.each_known(b) {
+            return self.quotient_by_constants(a, &by, signed);
+        }
         if !signed {
             return ir.udiv(a, self.pick(by_zero, one, b));
         }
@@ -143,7 +146,36 @@ impl Scalars<'_> {
             Some(0) => by_zero,
             _ => ir.or(ir.and(by_minus_one, ir.icmp(IntCmp::LLVMIntEQ, a, least)), by_zero),
         };
-        let divisor = self.pick(trap, one, b);
+        self.rounded_down(a, self.pick(trap, one, b))
+    }
+
+    /// The value of each lane of a constant integer.
+    fn each_known(&self, v: Val) -> Option<Vec<i64>> {
+        let known = |lane| self.ir.as_int(self.ir.extract(v, lane));
+        if self.ir.is_const(v) { (0..self.lanes(v)).map(known).collect() } else { None }
+    }
+
+    /// LLVM takes a division for undefined in all lanes where a constant divisor is zero in one, also
+    /// where a selection has taken that lane out: no constant that it sees may hold a zero. Nor does it
+    /// hold -1 here, so that nothing can trap; by -1 the quotient is the number's negative.
+    fn quotient_by_constants(&self, a: Val, by: &[i64], signed: bool) -> Val {
+        let ir = self.ir;
+        let ty = ir.ty(a);
+        let each =
+            |f: &dyn Fn(i64) -> Val| ir.const_vec(&by.iter().map(|&v| f(v)).collect::<Vec<_>>());
+        let plain = |v: i64| v != 0 && !(signed && v == -1);
+        let divisor = each(&|v| ir.const_int(ir.elem(ty), if plain(v) { v } else { 1 }));
+        if !signed {
+            return ir.udiv(a, divisor);
+        }
+        let quotient = self.rounded_down(a, divisor);
+        let negated = each(&|v| ir.bool(v == -1));
+        self.pick(negated, ir.sub(ir.zero(ty), a), quotient)
+    }
+
+    /// The signed quotient rounded down, by a divisor that cannot trap.
+    fn rounded_down(&self, a: Val, divisor: Val) -> Val {
+        let (ir, ty) = (self.ir, self.ir.ty(a));
         let quotient = ir.sdiv(a, divisor);
         let rest = ir.sub(a, ir.mul(quotient, divisor));
         // One less where something is left and its sign is not the divisor's.

@@ -130,11 +130,12 @@ pub(super) fn same_as(
 }
 
 /// Of a division of floats by a power of two, the constant to multiply by instead: both are the same
-/// number, rounded once. `None` where the inverse is not a normal number itself.
+/// number, rounded once. `None` where the inverse is not a normal number of the dtype: that of a
+/// denormal divisor may be beyond its largest, that of a large one a denormal that some targets flush.
 pub(super) fn inverse(func: &TileFunc, op: &Op<Tile>, operands: &[Value]) -> Option<Attr> {
-    let least = match func.ty(*operands.first()?).dtype() {
-        DType::F32 => f64::from(f32::MIN_POSITIVE),
-        DType::F64 => f64::MIN_POSITIVE,
+    let normal = match func.ty(*operands.first()?).dtype() {
+        DType::F32 => f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX),
+        DType::F64 => f64::MIN_POSITIVE..=f64::MAX,
         _ => return None,
     };
     if op.code != TileOp::Ew(ScalarFn::Div) {
@@ -144,5 +145,5 @@ pub(super) fn inverse(func: &TileFunc, op: &Op<Tile>, operands: &[Value]) -> Opt
     let by = constant(func, by.map_or(operands[1], |by| by.operands[0]))?.as_f64();
     let power = by.is_normal() && by.to_bits() << 12 == 0;
     let inverse = 1.0 / by;
-    (power && inverse.is_finite() && inverse.abs() >= least).then_some(Attr::Float(inverse))
+    (power && normal.contains(&inverse.abs())).then_some(Attr::Float(inverse))
 }
