@@ -18,6 +18,7 @@
 mod bounds;
 mod canonicalise;
 mod check;
+mod cover;
 mod expand_math;
 mod facts;
 mod free_reference;
@@ -39,6 +40,7 @@ mod whole;
 pub use bounds::Bounds;
 pub use canonicalise::Canonicalise;
 pub use check::{Check, races};
+pub use cover::{Cover, Launched, covers};
 pub use expand_math::{ExpandMath, expanded_functions};
 pub use free_reference::free_reference;
 pub use geometry::{Geometry, geometry_error};
