@@ -88,8 +88,8 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
         TileOp::Mma => {
             let (a, b) = (op.operands[0], op.operands[1]);
             let (ka, kb) = (flow.state(a)[1], flow.state(b)[0]);
-            // Zeros end a product where the other operand's padding is finite.
-            let finite = |k: Axis| k.held().is_none_or(Held::is_finite);
+            // Zeros clear the other operand's padding, unless that is known not to be finite.
+            let finite = |k: Axis| !matches!(k, Axis::Dirty(_, Held::Never(_)));
             if ka.is_zero() && finite(kb) || kb.is_zero() && finite(ka) {
                 return None;
             }
