@@ -113,10 +113,20 @@ def assign(part: Array, values: Any) -> None:
     part.write_from(numpy.ascontiguousarray(numpy.broadcast_to(numpy.asarray(values).astype(wanted), part.shape)))
 
 
-def for_result(shape: tuple[int, ...], dtype: DType, privilege: str, like: Any = None, device: int | None = None) -> Any:
+def for_result(
+    shape: tuple[int, ...],
+    dtype: DType,
+    privilege: str,
+    like: Any = None,
+    device: int | None = None,
+    clear: bool = False,
+) -> Any:
     """The array for an ``Out`` that a caller left out: of the kind of the first array of the call, and where it
-    is. One that a kernel folds into begins with the identity of its operator."""
+    is. One that a kernel folds into begins with the identity of its operator, one that it may write in part
+    (``clear``) with zeros."""
     start = _identity(privilege, dtype)
+    if clear and start is None:
+        return _cleared(shape, dtype, like, device)
     made = _of_torch(shape, dtype, like) if like is not None else None
     if made is None and device is not None:
         made = _of_cupy(shape, dtype, like, device)
@@ -129,6 +139,19 @@ def for_result(shape: tuple[int, ...], dtype: DType, privilege: str, like: Any =
     made = empty(shape, dtype)
     if start is not None:
         made.fill(start)
+    return made
+
+
+def _cleared(shape: tuple[int, ...], dtype: DType, like: Any, device: int | None) -> Any:
+    made = for_result(shape, dtype, "write", like, device) if like is not None or device is not None else None
+    if made is None or isinstance(made, numpy.ndarray):
+        return zeros(shape, dtype)
+    if isinstance(made, Array):
+        made.fill_bytes(0)
+    elif hasattr(made, "zero_"):
+        made.zero_()
+    else:
+        made.fill(0)
     return made
 
 

@@ -136,8 +136,9 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     label = _register(_root(frame), kernel, made, order, fixed, grid, traced, placed)
     operands = [frame.lift(values[n]) for n in order]
     attrs: dict[str, Any] = {"kernel": label, "privileges": privileges}
-    # What was left to us, and is only written, has no contents yet.
-    names = {n for n, _ in late} | {*(outs or ())}
+    # What was left to us, and is written whole, has no contents yet; the rest of an `Out` is zero.
+    whole = traced.covered({n: [operator.index(d) for d in x.shape] for n, x in values.items()}) if late else []
+    names = {n for n, _ in late if n in whole} | {*(outs or ())}
     if fresh := [i for i, (n, w) in enumerate(zip(order, privileges, strict=True)) if n in names and w == "write"]:
         attrs["fresh"] = fresh
     if placed:

@@ -1,6 +1,7 @@
 """Calls on CUDA devices, run by `test_cuda_fake.py` with a stand-in for the driver (`fake_cuda.c`): streams are numbers,
 and of all kernels only those called `saxpy…` compute."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -223,6 +224,28 @@ def test_results_that_are_left_out_are_made_there():
     assert isinstance(made, ts.Array) and made.device == "cuda:0" and made.shape == (5,)
     made = doubled(Interface(there(f32(5), "cuda:1")))
     assert isinstance(made, ts.Array) and made.device == "cuda:1"
+
+
+@ts.kernel
+def halved(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):
+    i = ts.tile.grid(ts.cdiv(n, 64)) * 64
+    y[i : i + 32] = x[i : i + 32]
+
+
+def test_results_that_may_be_written_in_part_are_cleared_there(monkeypatch):
+    def used(n):
+        """Leaves memory behind that is not zero; of all kernels only `saxpy…` compute."""
+        there(np.full(n, 7.0, np.float32)).numpy()
+
+    x = there(f32(4096))
+    used(4096)
+    assert doubled(x).numpy().tolist() != [0.0] * 4096, "memory that is written whole is not cleared"
+    for stream in (None, 31):
+        used(4096)
+        with ts.runtime.stream(stream) if stream else contextlib.nullcontext():
+            assert halved(x).numpy().tolist() == [0.0] * 4096
+    torch = fake_torch.install(monkeypatch, True)
+    assert halved(torch.tensor(x)).array.numpy().tolist() == [0.0] * 4096
 
 
 def test_misaligned_arrays_are_refused():

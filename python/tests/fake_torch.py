@@ -58,6 +58,9 @@ def install(monkeypatch: Any, exchange: bool) -> types.ModuleType:
         def stride(self) -> tuple[int, ...]:
             return tuple(s // self.array.itemsize for s in self.array.strides)
 
+        def zero_(self) -> None:
+            self.array.fill_bytes(0)
+
         def get_device(self) -> int:
             return int(self.array.device[-1])
 

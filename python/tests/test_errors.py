@@ -4,6 +4,7 @@ import pickle
 import sys
 import warnings
 
+import numpy as np
 import pytest
 import tessera as ts
 
@@ -112,3 +113,33 @@ def test_a_parameter_with_many_values_is_warned_of_once():
     assert [w.category for w in seen] == [ts.TesseraWarning]
     assert str(seen[0].message).startswith("W_RESPECIALISE: ") and "`step: ts.i64`" in str(seen[0].message)
     assert seen[0].filename == __file__
+
+
+@ts.kernel
+def counting(x: ts.Tensor["n", ts.f32], by: ts.i64, y: ts.Out["n", ts.f32]):
+    i = ts.tile.linear_id()
+    ts.tile.assert_(x[i] > 0.0, "positive numbers only")
+    for j in range(0, 4, by):
+        y[i] = x[i]
+
+
+@pytest.mark.usefixtures("backend")
+def test_what_goes_wrong_inside_a_kernel_is_a_check_error():
+    good = np.ones(8, np.float32)
+    for code, x, by in [("E_ASSERT", -good, 1), ("E_ARGUMENT", good, 0)]:
+        traced = ts.jit(lambda x, by=by: counting(x, by))
+        for call in [counting, counting.launch, counting.jit(n=8), lambda x, by, f=traced: f(x)]:
+            with pytest.raises(ts.CheckError) as caught:
+                call(x, by)
+            assert caught.value.code == code and caught.value.line
+
+
+def test_a_wrong_argument_inside_a_body_is_a_type_error():
+    with pytest.raises(ts.KernelTypeError) as caught:
+
+        @ts.kernel
+        def count(x: ts.Tensor["n", ts.i32]):
+            ts.tile.atomic_add(x[0], 1, order="sometimes")
+
+    assert caught.value.code == "E_ARGUMENT" and caught.value.line
+    assert isinstance(caught.value, TypeError) and not isinstance(caught.value, ts.LaunchError)

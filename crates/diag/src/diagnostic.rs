@@ -136,6 +136,16 @@ impl Diagnostics {
         self
     }
 
+    /// The same from inside a kernel: there `E_ARGUMENT` is no fault of a launch but of the body that
+    /// was read (`Kind::Type`) or of the code that ran (`Kind::Check`).
+    pub fn inside_kernel(self, kind: Kind) -> Self {
+        let first = self.errors().next().map(|d| d.code);
+        if self.kind.is_none() && first == Some(crate::Code::E_ARGUMENT) {
+            return self.raised_as(kind);
+        }
+        self
+    }
+
     /// How a host raises them: the first error tells, unless it was said.
     pub fn kind(&self) -> Option<Kind> {
         self.kind.or_else(|| self.errors().next().map(|d| d.code.kind()))

@@ -20,6 +20,17 @@ impl Geometry {
     }
 }
 
+/// Refuses a caller's grid with no axes or too many, before anything is made of it.
+pub fn check_axes(grid: Option<&[i64]>, loc: &Loc) -> Result<(), Diagnostics> {
+    let Some(grid) = grid.filter(|g| !(1..=3).contains(&g.len())) else { return Ok(()) };
+    let shown: Vec<String> = grid.iter().map(i64::to_string).collect();
+    let message =
+        format!("expected a grid of one to three axes, got {}: ({})", grid.len(), shown.join(", "));
+    let help = "a grid has at most three axes: launch the product of two of them as one, and take it \
+                apart in the kernel with `//` and `%`";
+    Err(Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message).at(loc.clone()).help(help).into())
+}
+
 pub fn geometry(
     spec: &Specialised,
     sizes: &Sizes,
@@ -30,13 +41,9 @@ pub fn geometry(
         Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message).at(loc.clone()).help(help).into()
     };
     let extents: Vec<i64> = match caller {
-        Some(grid) if (1..=3).contains(&grid.len()) => grid.to_vec(),
         Some(grid) => {
-            let message = format!("expected a grid of 1 to 3 axes, got {}", grid.len());
-            return Err(fail(
-                message,
-                "fold the axes into one and take it apart in the kernel with // and %",
-            ));
+            check_axes(caller, loc)?;
+            grid.to_vec()
         }
         None => {
             let exprs = if spec.is_lane() { spec.domain().map(|d| vec![d]) } else { spec.grid() };

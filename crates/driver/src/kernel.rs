@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tessera_diag::{Diagnostic, Diagnostics};
+use tessera_diag::{Diagnostic, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
 use tessera_ir::Attrs;
 use tessera_numerics::Profile;
@@ -61,7 +61,7 @@ struct State {
 impl KernelHandle {
     pub fn new(decl: KernelDecl, options: Options) -> Result<Self, Diagnostics> {
         let candidates = decl.tunables.candidates.clone();
-        let kernel = declare(decl)?;
+        let kernel = declare(decl).map_err(|e| e.inside_kernel(Kind::Type))?;
         let params = Params::new(kernel.decl());
         crate::schedule::check(&candidates, &params.loc)?;
         let mut state = State::default();

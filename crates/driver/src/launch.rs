@@ -7,7 +7,7 @@ use crate::bind::{Bound, Call, Slot, bind};
 use crate::copies::Copies;
 use crate::explain::{How, Launch, Record};
 use crate::fetch::Fetched;
-use crate::geometry::{Geometry, geometry};
+use crate::geometry::{Geometry, check_axes, geometry};
 use crate::kernel::KernelHandle;
 use crate::knobs;
 use crate::location::{Location, first_array, location};
@@ -19,9 +19,10 @@ use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
 use tessera_interp::{CheckOptions, CheckReport, Checked, Sink, Watch};
-use tessera_ir::Privilege;
+use tessera_ir::{DimExpr, Privilege};
+use tessera_lower::Launched;
 use tessera_numerics::{NumType, Profile};
 use tessera_support::ForkLock;
 use tessera_target::{ArgValue, Backend, LaunchArgs, Queue};
@@ -69,6 +70,17 @@ impl Ask {
     }
 }
 
+/// An array that a caller leaves to the call.
+pub struct Missing {
+    pub param: usize,
+    pub dims: Vec<i64>,
+    pub elem: NumType,
+    /// What it is used with. One that a kernel folds into begins with the identity of its operator.
+    pub privilege: Privilege,
+    /// Whether it begins with zeros: it is not known that every element is written.
+    pub clear: bool,
+}
+
 /// A call that fits: arrays that were left out are still to be put in.
 #[derive(Clone)]
 pub struct Prepared {
@@ -82,6 +94,8 @@ pub struct Prepared {
     pub(crate) measure: bool,
     pub(crate) location: Location,
     pub(crate) streams: Streams,
+    /// Parameters whose arrays were made for the call.
+    made: Vec<usize>,
     /// What the choice of the backend rested on.
     basis: Basis,
     /// Where it is kept to be repeated; arguments given by name, and arrays made for it, go the long
@@ -90,32 +104,53 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The arrays to allocate: parameter, shape, type, and the privilege they are used with. One that
-    /// a kernel folds into begins with the identity of its operator.
-    pub fn missing(&self) -> Vec<(usize, Vec<i64>, NumType, Privilege)> {
+    /// The arrays to allocate.
+    pub fn missing(&self) -> Vec<Missing> {
         let slots = self.bound.slots.iter().enumerate();
         slots
-            .filter_map(|(i, slot)| match slot {
+            .filter_map(|(param, slot)| match slot {
                 Slot::Missing { dims, elem } => {
-                    let place = self.spec.params.iter().position(|&p| p == i);
+                    let place = self.spec.params.iter().position(|&p| p == param);
                     let privilege = place.map_or(Privilege::Write, |p| self.spec.privilege(p));
-                    Some((i, dims.clone(), *elem, privilege))
+                    let (dims, elem) = (dims.clone(), *elem);
+                    let whole = privilege == Privilege::Write
+                        && place.is_some_and(|p| self.writes_whole(p, &dims));
+                    let clear = !privilege.reduces() && !whole;
+                    Some(Missing { param, dims, elem, privilege, clear })
                 }
                 Slot::Array(_) | Slot::Scalar(_) | Slot::Static => None,
             })
             .collect()
     }
 
-    pub fn fill(&mut self, param: usize, array: ArrayArg) {
+    fn writes_whole(&self, place: usize, dims: &[i64]) -> bool {
+        let sizes = &self.bound.sizes;
+        // A call without a geometry is refused later.
+        let known = geometry(&self.spec, sizes, self.grid.as_deref(), &Loc::unknown());
+        known.is_ok_and(|g| {
+            let eval = |e: &DimExpr| sizes.eval(e).ok();
+            let launch = Launched { grid: g.grid, domain: g.domain, eval: &eval };
+            self.spec.writes_whole(place, dims, &launch)
+        })
+    }
+
+    /// Puts in an array that was made for the call. What other streams do to it goes before.
+    pub fn fill(&mut self, param: usize, array: ArrayArg, streams: &[u64]) {
         self.bound.slots[param] = Slot::Array(array);
         self.replays = None;
+        self.made.push(param);
+        for &stream in streams {
+            if stream != self.streams.on && !self.streams.after.contains(&stream) {
+                self.streams.after.push(stream);
+            }
+        }
     }
 
     /// The parameters the call gives back: those the kernel returns, and those left to us.
     pub fn returns(&self) -> Vec<usize> {
         let mut out = self.spec.returns.clone();
         out.extend(
-            self.missing().into_iter().map(|m| m.0).filter(|p| !self.spec.returns.contains(p)),
+            self.missing().into_iter().map(|m| m.param).filter(|p| !self.spec.returns.contains(p)),
         );
         out
     }
@@ -166,6 +201,7 @@ impl KernelHandle {
         ask: Ask,
     ) -> Result<Prepared, Diagnostics> {
         let plain = call.keyword.is_empty();
+        check_axes(ask.grid.as_deref(), &self.params.loc)?;
         let bound = bind(&self.params, call, self.kernel.static_dims(), None)?;
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, self.target(), &ask)?;
@@ -184,6 +220,7 @@ impl KernelHandle {
         ask: Ask,
     ) -> Result<Prepared, Diagnostics> {
         let plain = call.keyword.is_empty();
+        check_axes(ask.grid.as_deref(), &self.params.loc)?;
         let bound = bind(&self.params, call, self.kernel.static_dims(), Some(&spec.config))?;
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, target, &ask)?;
@@ -205,6 +242,7 @@ impl KernelHandle {
     pub fn launch(&self, call: Prepared) -> Result<(), Diagnostics> {
         let call = self.after_tuning(call)?;
         let checked = call.checked;
+        let made = self.made(&call);
         let ready = self.ready(call)?;
         let device = match ready.location {
             Location::Cuda(device) if ready.spec.choice.is_cuda() && !checked => Some(device),
@@ -215,16 +253,19 @@ impl KernelHandle {
         }
         if !checked {
             let how = if ready.spec.choice.is_cuda() { How::Copied } else { How::Backend };
-            return self.run(ready, how, |spec, args| spec.artifact.launch(args));
+            return self.run(ready, how, |spec, args| {
+                spec.artifact.launch(args).map_err(|e| e.inside_kernel(Kind::Check))
+            });
         }
         self.run(ready, How::Checked, |spec, args| {
-            let report = Checked::new(&spec.func, &CheckOptions::default())?.check(args)?;
-            report.into_result()
+            let checked = Checked::new(&spec.func, &CheckOptions::default())?;
+            checked.check_with(args, &made)?.into_result()
         })
     }
 
     /// Runs a call under the checker, on copies of what it writes.
     pub fn check(&self, call: Prepared) -> Result<CheckReport, Diagnostics> {
+        let made = self.made(&call);
         let mut ready = self.ready(call)?;
         // What is fetched from a device is a copy already, and is not put back.
         let fetched = ready.fetch()?;
@@ -232,10 +273,21 @@ impl KernelHandle {
         let _copies = fetched.is_none().then(|| Copies::of_written(&ready.spec, &mut ready.args));
         let mut report = CheckReport::default();
         self.run(ready, How::Checked, |spec, args| {
-            report = Checked::new(&spec.func, &CheckOptions::default())?.check(args)?;
+            let checked = Checked::new(&spec.func, &CheckOptions::default())?;
+            report = checked.check_with(args, &made)?;
             Ok(())
         })?;
         Ok(report)
+    }
+
+    /// The parameters of the function whose arrays hold nothing yet, with where they are declared.
+    fn made(&self, call: &Prepared) -> Vec<(usize, Loc)> {
+        let place = |&param: &usize| {
+            let place = call.spec.params.iter().position(|&p| p == param)?;
+            let fold = call.spec.privilege(place).reduces();
+            (!fold).then(|| (place, self.params.items[param].loc.clone()))
+        };
+        call.made.iter().filter_map(place).collect()
     }
 
     /// Runs a call by the lines of its source and tells what was asked for.
@@ -243,6 +295,7 @@ impl KernelHandle {
         let ready = self.ready(call)?;
         self.run(ready, How::Watched, |spec, args| {
             tessera_interp::watch(&spec.func, args, wanted, sink)
+                .map_err(|e| e.inside_kernel(Kind::Check))
         })
     }
 
@@ -256,6 +309,7 @@ impl KernelHandle {
             measure: _,
             location,
             streams,
+            made: _,
             basis,
             replays,
         } = call;
@@ -469,6 +523,7 @@ impl Placed {
             measure,
             location,
             streams,
+            made: Vec::new(),
             basis,
             replays,
         }

@@ -68,7 +68,7 @@ pub use cost::Cost;
 pub use explain::{Explanation, Field};
 pub use inspect::LevelError;
 pub use kernel::{KernelHandle, Options};
-pub use launch::{Ask, Prepared, Purpose, Streams, grid_of};
+pub use launch::{Ask, Missing, Prepared, Purpose, Streams, grid_of};
 pub use location::Location;
 pub use made::{TracedKernel, launch_made};
 pub use nvidia::features;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, DimExpr, PassContext, PassManager, PassOptions, Privilege, Type};
-use tessera_lower::{Bounds, Canonicalise};
+use tessera_lower::{Bounds, Canonicalise, Launched, covers};
 use tessera_numerics::{DType, Profile, Scalar};
 use tessera_support::{ForkLock, StableHasher};
 use tessera_target::{ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs};
@@ -34,6 +34,28 @@ impl TracedKernel {
     }
 }
 
+impl TracedKernel {
+    /// The parameters that a launch is known to write whole, for arrays of these extents by name.
+    pub fn covered(&self, extents: &BTreeMap<String, Vec<i64>>) -> Vec<String> {
+        let of = |name: &String| extents.get(name).map_or(&[][..], Vec::as_slice);
+        let types = self.func.params().iter().map(|&p| self.func.ty(p));
+        let Ok(found) = geometry(&self.func, types.zip(self.params.iter().map(of))) else {
+            return Vec::new();
+        };
+        let Geometry { grid, domain, dims, .. } = found;
+        let sizes = Sizes { known: dims };
+        let eval = |e: &DimExpr| sizes.eval(e).ok();
+        let launch = Launched { grid, domain, eval: &eval };
+        let covers = covers(&self.func);
+        let whole = |place: usize, name: &String| {
+            let mut here = covers.iter().filter(|c| c.param == place);
+            here.any(|c| c.holds(of(name), &launch))
+        };
+        let named = self.params.iter().enumerate();
+        named.filter(|&(place, name)| whole(place, name)).map(|(_, name)| name.clone()).collect()
+    }
+}
+
 fn privilege(ty: &Type) -> Privilege {
     match ty {
         Type::View { privilege, .. } => *privilege,
@@ -50,6 +72,7 @@ impl KernelHandle {
         grid: Option<&[i64]>,
         profile: Profile,
     ) -> Result<TracedKernel, Diagnostics> {
+        crate::geometry::check_axes(grid, &self.params.loc)?;
         let request = crate::request::read(&self.kernel, &self.params, given)?;
         self.require(&request.sizes)?;
         let choice = backends.to_compile(self.target())?;

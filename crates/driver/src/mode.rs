@@ -52,7 +52,8 @@ pub enum Form {
 const OPTIMISING: [&str; 3] = ["tile-if-convert", "tile-bounds", "tile-canonicalise"];
 
 impl Mode {
-    pub fn pipeline(&self, options: PassOptions) -> PassManager<Tile> {
+    /// `gpu` says whether the code is for one.
+    pub fn pipeline(&self, options: PassOptions, gpu: bool) -> PassManager<Tile> {
         if *self == Mode::default() {
             return tile_pipeline(options);
         }
@@ -69,7 +70,9 @@ impl Mode {
         }
         match self.profile {
             Profile::Default => manager,
-            Profile::Deterministic | Profile::Strict => manager.with(Reproducible(self.profile)),
+            Profile::Deterministic | Profile::Strict => {
+                manager.with(Reproducible { profile: self.profile, gpu })
+            }
         }
     }
 
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_source_form_and_a_callers_grid_leave_passes_out() {
-        let names = |mode: Mode| mode.pipeline(PassOptions::default()).names();
+        let names = |mode: Mode| mode.pipeline(PassOptions::default(), false).names();
         let source = names(Mode { form: Form::Source, ..Mode::default() });
         assert!(!source.contains(&"tile-canonicalise") && source.contains(&"tile-geometry"));
         let caller = names(Mode { grid: GridFrom::caller(Some(&[4])), ..Mode::default() });

@@ -1,13 +1,19 @@
 //! `tile-check-profile`: what a profile that promises the same bits cannot run (SPEC 4.3).
 //!
-//! Sums of floats depend on their order, and atomic ones come in any.
+//! Sums of floats depend on their order, and atomic ones come in any. What an atomic found, or left
+//! where another may come after it, depends on the order of groups: on the interpreter and, in these
+//! profiles, on the CPU they run one after another, in row-major order; on a GPU they do not.
 
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_ir::{Attr, Changed, Pass, PassContext};
+use tessera_ir::{Attr, Changed, OpId, Pass, PassContext};
 use tessera_numerics::Profile;
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_tile::{Tile, TileFunc, TileOp, ops};
 
-pub struct Reproducible(pub Profile);
+pub struct Reproducible {
+    pub profile: Profile,
+    /// Whether it is to run on a GPU.
+    pub gpu: bool,
+}
 
 impl Pass<Tile> for Reproducible {
     fn name(&self) -> &'static str {
@@ -17,22 +23,84 @@ impl Pass<Tile> for Reproducible {
     fn run(&self, func: &mut TileFunc, _: &mut PassContext) -> Result<Changed, Diagnostics> {
         let mut errors = Diagnostics::new();
         for id in func.walk() {
-            let op = &func.ops[id];
-            let sum = matches!(op.attr("op").and_then(Attr::as_word), Some("add" | "sub"));
-            if op.code != TileOp::Atomic || !sum || !func.ty(op.operands[1]).dtype().is_float() {
-                continue;
+            if let Some(error) = self.refused(func, id) {
+                errors.push(error.at(func.ops[id].loc.clone()));
             }
-            let name = func.name_of(op.operands[0]).and_then(|n| n.split('.').next());
-            let name = name.unwrap_or("the array");
-            let message = format!(
-                "expected sums in a fixed order in the {} profile, got atomic additions of floats to `{name}`",
-                self.0
-            );
-            let help = "fold whole slices of a `ts.Region[ts.reduce_sum]` parameter instead of single elements, or \
-                        use the default profile";
-            let error = Diagnostic::new(Code::E_NONDETERMINISTIC, message);
-            errors.push(error.at(op.loc.clone()).help(help));
         }
         errors.into_result().map(|_| Changed::No)
+    }
+}
+
+impl Reproducible {
+    fn refused(&self, func: &TileFunc, id: OpId) -> Option<Diagnostic> {
+        let (op, profile) = (&func.ops[id], self.profile);
+        let what = op.attr("op").and_then(Attr::as_word).filter(|_| op.code == TileOp::Atomic)?;
+        let name = func.name_of(op.operands[0]).and_then(|n| n.split('.').next());
+        let name = name.unwrap_or("the array");
+        if matches!(what, "add" | "sub") && func.ty(op.operands[1]).dtype().is_float() {
+            let message = format!(
+                "expected sums in a fixed order in the {profile} profile, got atomic additions of floats to `{name}`"
+            );
+            return Some(Diagnostic::new(Code::E_NONDETERMINISTIC, message).help(
+                "fold whole slices of a `ts.Region[ts.reduce_sum]` parameter instead of single elements, or \
+                 use the default profile",
+            ));
+        }
+        let how = match what {
+            "exchange" | "cas" => format!("an atomic {what} of `{name}`"),
+            _ if ops::atomic::is_used(func, id) => {
+                format!("a use of what an atomic {what} found in `{name}`")
+            }
+            _ => return None,
+        };
+        let message = format!(
+            "expected results that do not depend on the order of groups in the {profile} profile, got {how}"
+        );
+        self.gpu.then(|| {
+            Diagnostic::new(Code::E_NONDETERMINISTIC, message)
+                .note("groups run in no order on a GPU")
+                .help(
+                    "run it on the CPU, where groups run one after another in this profile \
+                     (`ts.runtime.select_backend(\"cpu\")`), or use the default profile",
+                )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(op: &str, used: bool, gpu: bool) -> Vec<String> {
+        let extra = if op == "cas" { " expected(%v)" } else { "" };
+        let store = if used { "  tile.store %y, %old at(%p) {extent = [0]}\n" } else { "" };
+        let text = format!(
+            "func @k(%n: view<[m], i32, read_write>, %y: view<[m], i32, write>, %v: i32) {{kind = group}} {{
+  %p = tile.program_id {{axis = 0}} : i64
+  %z = tile.const {{value = 0}} : i64
+  %old = tile.atomic %n, %v at(%z){extra} {{op = {op}}} : i32
+{store}  tile.return
+}}"
+        );
+        let mut func = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        let pass = Reproducible { profile: Profile::Strict, gpu };
+        match pass.run(&mut func, &mut PassContext::default()) {
+            Ok(_) => Vec::new(),
+            Err(errors) => errors.iter().map(|e| e.message.clone()).collect(),
+        }
+    }
+
+    #[test]
+    fn order_shows_in_old_values_and_in_what_is_exchanged() {
+        for op in ["add", "max", "xor"] {
+            assert!(refused(op, false, true).is_empty(), "{op}");
+            assert_eq!(refused(op, true, true).len(), 1, "{op}");
+        }
+        for op in ["exchange", "cas"] {
+            assert_eq!(refused(op, false, true).len(), 1, "{op}");
+        }
+        for (op, used) in [("add", true), ("cas", true), ("exchange", false)] {
+            assert!(refused(op, used, false).is_empty(), "{op}");
+        }
     }
 }

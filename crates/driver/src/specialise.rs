@@ -4,11 +4,13 @@ use crate::backends::Choice;
 use crate::mode::Mode;
 use crate::{cache, config, inspect, knobs, schedule};
 use std::borrow::Cow;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
 use tessera_frontend::{Config, Kernel};
 use tessera_ir::{Attr, DimExpr, PassContext, PassOptions, Privilege, Type};
 use tessera_lower::stage::Off;
+use tessera_lower::{Cover, Launched};
 use tessera_target::arrays::Said;
 use tessera_target::{Artifact, CompileOptions};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
@@ -31,6 +33,8 @@ pub struct Specialised {
     pub stages: Vec<(String, Duration)>,
     /// Candidates that were tried before, each with the reason it was passed over.
     pub rejected: Vec<(String, String)>,
+    /// Stores that may write a parameter whole; asked for only where arrays are made for a call.
+    covers: OnceLock<Vec<Cover>>,
 }
 
 impl Specialised {
@@ -48,6 +52,12 @@ impl Specialised {
 
     pub fn lanes(&self) -> i64 {
         self.func.attrs.get("lanes").and_then(Attr::as_int).unwrap_or(DEFAULT_LANES)
+    }
+
+    /// Whether a launch is known to write every element of an array given for a parameter of `func`.
+    pub fn writes_whole(&self, place: usize, dims: &[i64], launch: &Launched<'_>) -> bool {
+        let covers = self.covers.get_or_init(|| tessera_lower::covers(&self.func));
+        covers.iter().any(|c| c.param == place && c.holds(dims, launch))
     }
 
     /// The privilege of a parameter of `func`; a scalar is read.
@@ -94,12 +104,14 @@ pub fn lower(
     choice.caps()?;
     let mut stages = Vec::new();
     let start = Instant::now();
-    let elaborated = kernel.elaborate(config)?;
+    let elaborated = kernel.elaborate(config).map_err(|e| e.inside_kernel(Kind::Type))?;
     stages.push(("elaborate".to_string(), start.elapsed()));
     let mut func = elaborated.func;
     let mut context = PassContext { notes: elaborated.notes };
     let options = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
-    for report in mode.pipeline(options).run(&mut func, &mut context)? {
+    let passes = mode.pipeline(options, choice.is_cuda());
+    let passed = passes.run(&mut func, &mut context).map_err(|e| e.inside_kernel(Kind::Type))?;
+    for report in passed {
         stages.push((report.name.to_string(), report.time));
     }
     let (params, returns, notes) = (elaborated.params, elaborated.returns, context.notes);
@@ -139,6 +151,7 @@ impl Lowered {
             notes,
             stages,
             rejected,
+            covers: OnceLock::new(),
         };
         print_levels(&spec);
         Ok(spec)

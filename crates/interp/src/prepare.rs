@@ -233,6 +233,14 @@ impl Preparer<'_> {
                     op.attr("scope").and_then(Attr::as_word),
                     None | Some("device" | "mesh")
                 ),
+                acquire: matches!(
+                    op.attr("order").and_then(Attr::as_word),
+                    Some("acquire" | "acq_rel" | "seq_cst")
+                ),
+                release: matches!(
+                    op.attr("order").and_then(Attr::as_word),
+                    Some("release" | "acq_rel" | "seq_cst")
+                ),
             },
             TileOp::GroupReduce => Action::GroupReduce(reduce_op(op)?),
             TileOp::GroupScan => {

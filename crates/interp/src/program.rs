@@ -160,6 +160,9 @@ pub(crate) enum Action {
         change: Change,
         /// Atomic among all groups.
         wide: bool,
+        /// How it orders other accesses.
+        acquire: bool,
+        release: bool,
     },
     GroupReduce(ReduceOp),
     GroupScan {

@@ -4,12 +4,14 @@
 //! After: the same function. In a lane kernel no barrier stands under lane-dependent control flow.
 //! In a group kernel whose `grid` is said, no plain store goes to one place from different groups
 //! along an axis, as far as linear forms tell; [`races`] asks the same for a caller's grid.
-//! Must not: change anything, or refuse what it cannot prove wrong.
+//! Must not: change anything, or refuse what it cannot prove wrong. What depends on memory or on an
+//! atomic's result is never provable, and neither is a write that an acquire may order: checked mode
+//! finds those.
 
 use crate::facts::{is_view, quoted, written};
 use crate::taint::{Taint, taint};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_ir::{Attr, Changed, DimExpr, OpId, Pass, PassContext, Type};
+use tessera_ir::{Attr, Changed, DimExpr, Op, OpId, Pass, PassContext, Type};
 use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, is_collective, kind_of, linear_of};
 
 pub struct Check;
@@ -85,21 +87,54 @@ fn divergent_barriers(func: &TileFunc) -> Diagnostics {
 /// of `grid`. An axis of extent 1 has one group.
 pub fn races(func: &TileFunc, grid: &[DimExpr]) -> Diagnostics {
     let mut errors = Diagnostics::new();
+    let acquires: Vec<OpId> = func.walk().into_iter().filter(|&id| acquires(func, id)).collect();
     for (axis, extent) in grid.iter().enumerate() {
         if matches!(extent, DimExpr::Const(v) if *v <= 1) {
             continue;
         }
         let axis = axis as i64;
-        let taint = taint(func, true, &|op| {
-            op.code == TileOp::ProgramId && op.attr("axis") == Some(&Attr::Int(axis))
+        // What memory holds, and what an atomic gives, is known to no one here: it may differ.
+        let taint = taint(func, true, &|op| match op.code {
+            TileOp::ProgramId => op.attr("axis") == Some(&Attr::Int(axis)),
+            TileOp::Load | TileOp::Gather | TileOp::Atomic => true,
+            _ => false,
         });
         for id in func.walk() {
-            if same_place(func, &taint, axis, id) {
+            if same_place(func, &taint, axis, id)
+                && !acquires.iter().any(|&a| may_precede(func, a, id))
+            {
                 errors.push(race(func, axis, id));
             }
         }
     }
     errors
+}
+
+/// An atomic that orders what follows it after another group's release: a lock's, for one.
+fn acquires(func: &TileFunc, id: OpId) -> bool {
+    let op = &func.ops[id];
+    let order = op.attr("order").and_then(Attr::as_word).unwrap_or("relaxed");
+    op.code == TileOp::Atomic
+        && is_wide(op)
+        && is_view(func, op.operands[0])
+        && matches!(order, "acquire" | "acq_rel" | "seq_cst")
+}
+
+/// Whether one op may run before another: it stands before it, or both are in one loop.
+fn may_precede(func: &TileFunc, first: OpId, then: OpId) -> bool {
+    let order = func.walk();
+    let place = |id: OpId| order.iter().position(|&o| o == id);
+    let loops = |id: OpId| {
+        let around = func.ancestors(func.ops[id].block).into_iter();
+        around.filter(|&op| matches!(func.ops[op].code, TileOp::For | TileOp::While))
+    };
+    place(first) < place(then) || loops(first).any(|a| loops(then).any(|b| a == b))
+}
+
+/// Whether an atomic is one among all groups.
+fn is_wide(op: &Op<Tile>) -> bool {
+    let narrow = ["thread", "warp", "block", "cluster"];
+    !narrow.contains(&op.attr("scope").and_then(Attr::as_word).unwrap_or("device"))
 }
 
 /// A plain write to a parameter that every group along the axis does, at one position.
@@ -110,12 +145,10 @@ fn same_place(func: &TileFunc, taint: &Taint, axis: i64, id: OpId) -> bool {
         return false;
     }
     // Groups may change one element together, unless the change is atomic among fewer.
-    let narrow = ["thread", "warp", "block", "cluster"];
-    let scope = op.attr("scope").and_then(Attr::as_word).unwrap_or("device");
-    if op.code == TileOp::Atomic && !narrow.contains(&scope) {
+    if op.code == TileOp::Atomic && is_wide(op) {
         return false;
     }
-    // Under a condition or mask that differs between the groups, one of them may be the only one.
+    // Under a condition or mask that may differ between the groups, one of them may be the only one.
     if taint.control_around(func, id).is_some() || op.group("mask").iter().any(|&m| taint.value(m))
     {
         return false;
@@ -130,6 +163,14 @@ fn same_place(func: &TileFunc, taint: &Taint, axis: i64, id: OpId) -> bool {
             Atom::Value(v) => !taint.value(*v),
         })
     })
+}
+
+/// A lock, or what looks like one, that orders nothing.
+fn is_relaxed_lock(func: &TileFunc, id: OpId) -> bool {
+    let op = &func.ops[id];
+    op.code == TileOp::Atomic
+        && is_view(func, op.operands[0])
+        && matches!(op.attr("op").and_then(Attr::as_word), Some("cas" | "exchange"))
 }
 
 fn race(func: &TileFunc, axis: i64, id: OpId) -> Diagnostic {
@@ -151,13 +192,23 @@ fn race(func: &TileFunc, axis: i64, id: OpId) -> Diagnostic {
             "use program_id({axis}) in the index, or declare `{plain}: ts.Region[ts.reduce_sum]` and write `+=`"
         )
     };
-    Diagnostic::new(
+    let found = Diagnostic::new(
         Code::E_RACE,
         format!(
             "expected each group to own the tile of {name} that it writes, got one that does not depend on \
              program_id({axis}): it is {does} by several groups"
         ),
     )
-    .at(op.loc.clone())
-    .help(help)
+    .at(op.loc.clone());
+    if func
+        .walk()
+        .into_iter()
+        .any(|other| is_relaxed_lock(func, other) && may_precede(func, other, id))
+    {
+        return found.help(
+            "take a lock with order=\"acquire\" and give it back with order=\"release\": relaxed atomics \
+             order nothing else",
+        );
+    }
+    found.help(help)
 }

@@ -10,7 +10,8 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use tessera_diag::Diagnostics;
 use tessera_driver::{
-    Arg, Ask, Call, KernelHandle, Location, Prepared, Purpose, Queue, Replays, gpu, grid_of,
+    Arg, Ask, Call, KernelHandle, Location, Missing, Prepared, Purpose, Queue, Replays, gpu,
+    grid_of,
 };
 use tessera_numerics::Profile;
 
@@ -112,15 +113,17 @@ impl<'py> Converted<'py> {
             Location::Host => None,
         };
         let like = self.objects.iter().flatten().find(|o| arrays::is_array(o)).cloned();
-        for (place, dims, elem, privilege) in prepared.missing() {
+        for Missing { param, dims, elem, privilege, clear } in prepared.missing() {
             let dims = PyTuple::new(py, dims)?;
             let elem = crate::dtype::DType(elem);
-            let made = allocate.call1((dims, elem, privilege.name(), like.as_ref(), device))?;
-            if let Arg::Array(array) = argument(&made, &mut self.keep, &mut Found::default())? {
-                prepared.fill(place, array);
+            let what = (dims, elem, privilege.name(), like.as_ref(), device, clear);
+            let made = allocate.call1(what)?;
+            let mut found = Found::default();
+            if let Arg::Array(array) = argument(&made, &mut self.keep, &mut found)? {
+                prepared.fill(param, array, &found.all());
             }
             record::keep(&PyTuple::new(py, [&made])?);
-            self.objects[place] = Some(made);
+            self.objects[param] = Some(made);
         }
         Ok(())
     }

@@ -48,6 +48,13 @@ impl Found {
         add(&mut self.made, canonical(stream));
     }
 
+    /// All of them.
+    pub fn all(self) -> Vec<u64> {
+        let mut all = self.current;
+        self.made.into_iter().for_each(|s| add(&mut all, s));
+        all
+    }
+
     /// The call runs on the stream that the user names, else on the first library's own. Where a
     /// stream is named, the user keeps the order among the libraries' streams.
     pub fn settle(self) -> Streams {

@@ -173,7 +173,8 @@ def pieces_backward(
     along = zero
     for n in ts.tile.range(0, N, T):
         d = weighted(dy[p, m, n:n + T], scale, n, T, scaled)
-        along = along + ts.tile.sum(d * (x[p, m, n:n + T] - mu))
+        about = ts.tile.bounds_mask(x[p, m, n:n + T] - mu, cols=N - n, value=0.0)
+        along = along + ts.tile.sum(d * about)
         if centre:
             plain = plain + ts.tile.sum(d)
     along = along * r / ts.tile.cast(N, zero.dtype)

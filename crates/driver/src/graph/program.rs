@@ -163,7 +163,7 @@ impl GraphProgram {
             let launch = tessera_cost::Launch { dims: &dims, grid, domain: 0, lanes: 1 };
             // Counted in the form that the passes leave, as for kernels of a user's.
             let mut func = self.plan.kernels[kernel].clone();
-            let passes = Mode::default().pipeline(PassOptions::default());
+            let passes = Mode::default().pipeline(PassOptions::default(), false);
             passes.run(&mut func, &mut PassContext::default()).ok()?;
             tessera_cost::work(&func, &launch).ok()
         })

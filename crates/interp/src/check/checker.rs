@@ -4,15 +4,19 @@ use super::access::{Access, Spot, Touch, Touched, accesses, contents, count, pos
 use super::findings::Findings;
 use super::group_shadow::GroupShadow;
 use super::lane_shadow::LaneShadow;
+use super::order::{Agent, Order};
+use super::order_shadow::OrderShadow;
 use super::origins::{Birth, Origins};
 use super::plan::Plan;
 use crate::lanes::Mask;
 use crate::machine::Machine;
 use crate::memory::Memory;
-use crate::program::{Action, Inst};
+use crate::program::{Action, Change, Inst};
 use crate::value::{Data, Tile};
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use tessera_diag::Loc;
 use tessera_tile::KernelKind;
 
 pub(crate) struct Checker {
@@ -25,7 +29,26 @@ pub(crate) struct Checker {
     /// By slot, of arguments that are written.
     pub(super) shadows: Vec<Option<GroupShadow>>,
     pub(super) lanes: LaneShadow,
+    /// There in kernels that order memory themselves; it takes the place of both shadows.
+    pub(super) order: Option<Order>,
+    pub(super) ordered: Vec<Option<OrderShadow>>,
+    pub(super) width: usize,
     pub(super) origins: Origins,
+    /// Arrays that hold nothing when the launch begins, by slot.
+    pub made: BTreeMap<usize, Made>,
+}
+
+/// An array that was made for the launch: which of its elements were written.
+pub(crate) struct Made {
+    pub dims: Vec<i64>,
+    pub loc: Loc,
+    pub written: Vec<bool>,
+}
+
+impl Made {
+    pub fn new(dims: &[i64], loc: &Loc) -> Self {
+        Self { dims: dims.to_vec(), loc: loc.clone(), written: vec![false; count(dims)] }
+    }
 }
 
 /// What has to be known of an op when it has run.
@@ -37,12 +60,18 @@ pub(crate) struct Seen {
     touched: Touched,
     /// The touched elements as they were, where the op folds floats into them; and the value.
     old: Option<(Data, Tile)>,
+    /// What a compare-and-exchange expects.
+    expected: Option<Tile>,
 }
 
 impl Checker {
     pub fn new(plan: Arc<Plan>, limit: usize) -> Self {
         let slots = plan.memory.len();
         Self {
+            order: plan.orders.then(Order::default),
+            ordered: (0..slots).map(|_| None).collect(),
+            width: 1,
+            made: BTreeMap::new(),
             plan,
             findings: Findings::new(limit),
             grid: [1; 3],
@@ -67,6 +96,10 @@ impl Checker {
         self.number = u32::try_from(linear + 1).unwrap_or(u32::MAX);
         self.lanes.next_group();
         self.origins.next_group();
+        self.width = m.width;
+        if let Some(order) = &mut self.order {
+            order.next_group(linear as Agent * m.width as Agent, m.width);
+        }
     }
 
     pub fn before(&mut self, m: &Machine<'_>, inst: &Inst) -> Seen {
@@ -93,7 +126,8 @@ impl Checker {
                 continue;
             };
             let Some(place) = &plan.memory[arg.slot] else { continue };
-            let want = place.written || memory.dtype.is_int();
+            let made = self.made.contains_key(&arg.slot);
+            let want = place.written || memory.dtype.is_int() || made;
             let guard = plan.sites[inst.site].guard.filter(|_| access.touch == Touch::Read);
             let Some(touched) = touched(m, inst, access, guard, want) else { continue };
             self.look(m, inst, access, memory, arg.slot, &touched);
@@ -102,6 +136,9 @@ impl Checker {
                 if folds && memory.dtype.is_float() {
                     let value = access.value.and_then(|i| m.value(inst, i).ok());
                     seen.old = value.map(|v| (contents(memory, &touched.spots), v.clone()));
+                }
+                if let Action::Atomic { rank, change: Change::CompareExchange, .. } = inst.action {
+                    seen.expected = m.value(inst, 2 + rank).ok().cloned();
                 }
                 seen.touched = touched;
             }
@@ -119,8 +156,11 @@ impl Checker {
         touched: &Touched,
     ) {
         self.bounds(inst, access, memory, slot, touched);
-        if memory.is_buffer() && access.touch != Touch::Write {
+        if access.touch != Touch::Write {
             self.initialised(inst, memory, slot, touched);
+        }
+        if let Some(made) = self.made.get_mut(&slot).filter(|_| access.touch != Touch::Read) {
+            touched.spots.iter().for_each(|s| made.written[s.element] = true);
         }
         let value = access.value.and_then(|i| m.value(inst, i).ok());
         let codes = OnceCell::new();
@@ -129,10 +169,14 @@ impl Checker {
             None => &[],
         };
         let written = self.plan.memory[slot].as_ref().is_some_and(|p| p.written);
-        if !memory.is_buffer() && written {
+        if self.order.is_some() {
+            if written && (self.by_lane() || !memory.is_buffer()) {
+                self.in_order(inst, access.touch, memory, slot, touched, codes);
+            }
+        } else if !memory.is_buffer() && written {
             self.between_groups(inst, access.touch, memory, slot, touched, codes);
         }
-        if self.by_lane() && written {
+        if self.by_lane() && written && self.order.is_none() {
             self.between_lanes(inst, access.touch, memory, slot, touched, codes);
         }
         if access.touch == Touch::Write {
@@ -152,8 +196,13 @@ impl Checker {
     }
 
     pub fn after(&mut self, m: &mut Machine<'_>, inst: &Inst, seen: Seen, result: Option<&Tile>) {
+        self.synchronised(inst, &seen, result);
         if let (Action::BufAlloc { .. }, Some(&slot)) = (&inst.action, inst.results.first()) {
             self.lanes.forget(slot);
+            self.ordered[slot] = None;
+            if let Some(order) = &mut self.order {
+                order.forget(slot);
+            }
             self.origins.forget_buffer(slot);
             m.tolerate_unwritten(slot);
         } else if let (Some((old, value)), Some(arg)) = (&seen.old, inst.args.first()) {
@@ -166,6 +215,29 @@ impl Checker {
             self.arithmetic(m, inst, operands, result);
         } else if let (Some(result), Some(arg)) = (result, inst.args.first()) {
             self.loaded(m, inst, arg.slot, &seen.touched, result);
+        }
+    }
+
+    /// Takes over what others published where an atomic acquires, and publishes where it releases.
+    fn synchronised(&mut self, inst: &Inst, seen: &Seen, result: Option<&Tile>) {
+        let (Some(order), Some(result), Some(arg)) = (&mut self.order, result, inst.args.first())
+        else {
+            return;
+        };
+        let Action::Atomic { dtype, wide, acquire, release, .. } = inst.action else { return };
+        let expected = seen.expected.as_ref().map(|e| e.encode(dtype));
+        let (old, width) = (result.encode(dtype), dtype.bytes());
+        for spot in &seen.touched.spots {
+            let (at, range) = ((arg.slot, spot.element), spot.i * width..(spot.i + 1) * width);
+            let lane = if self.plan.kind == KernelKind::Lane { spot.i } else { 0 };
+            if acquire {
+                order.acquire(lane, at, wide);
+            }
+            // A compare-and-exchange that finds something else writes nothing.
+            let wrote = expected.as_ref().is_none_or(|e| e.get(range.clone()) == old.get(range));
+            if release && wrote {
+                order.release(lane, at, wide);
+            }
         }
     }
 

@@ -52,6 +52,11 @@ impl LaneShadow {
         self.barrier = self.now;
     }
 
+    /// The number of the present op.
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
     /// Another op touches memory.
     pub fn next_op(&mut self) {
         self.now = self.now.saturating_add(1);

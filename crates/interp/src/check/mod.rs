@@ -3,13 +3,13 @@
 //!
 //! | code | what is found |
 //! |---|---|
-//! | `E_RACE` | two groups touch one element of an argument and one writes, unless both fold it with the operator of a `reduce_*` parameter or both are atomic; the same for two lanes of a group between two barriers, in arguments and shared memory. Lanes may store one and the same value. |
-//! | `E_UNINIT` | an element of shared memory is read before it was written. |
+//! | `E_RACE` | two groups touch one element of an argument and one writes, unless both fold it with the operator of a `reduce_*` parameter, both are atomic, or a release of the first and an acquire of the second order them (`order.rs`); the same for two lanes of a group between two barriers, in arguments and shared memory. Lanes may store one and the same value. |
+//! | `E_UNINIT` | an element of shared memory is read before it was written, or an element of an array that was made for the launch is never written. |
 //! | `E_OOB` | an index of its own (not a slice's edge) is outside, unless the read says what outside is (`other=`) or is masked. |
 //! | `E_OVERFLOW` | signed arithmetic that reaches an index wraps, or a conversion on the way loses the value. |
 //! | `E_DIV_ZERO` | an integer is divided by zero, in a lane that runs; padding that a slice read outside is not counted. |
 //! | `E_DIVERGENT_BARRIER` | a barrier is reached by some lanes only. |
-//! | `E_NAN_INF` | a number that is none is made of finite numbers and reaches an argument; see `origins.rs` for the rule. |
+//! | `E_NAN_INF` | an infinity is made of finite numbers, or a NaN of numbers that are none, and reaches an argument; see `origins.rs` for the rule. |
 //!
 //! The static part is `plan.rs`; `checker.rs` looks at each op before and after it runs; `races.rs`
 //! and `numbers.rs` say what is wrong. An op on memory needs a row in `access.rs`, one that computes
@@ -22,6 +22,8 @@ mod findings;
 mod group_shadow;
 mod lane_shadow;
 mod numbers;
+mod order;
+mod order_shadow;
 mod origins;
 mod plan;
 mod races;
@@ -36,11 +38,12 @@ use crate::launch::run;
 use crate::machine::Machine;
 use crate::program::{Action, Inst};
 use crate::value::Tile;
+use checker::Made;
 use plan::Plan;
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, Kind, Loc};
 use tessera_support::Hash128;
-use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs};
+use tessera_target::{ArgValue, Artifact, Backend, Caps, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
 /// How a launch is checked.
@@ -126,15 +129,38 @@ impl Checked {
     }
 
     pub fn check(&self, args: &LaunchArgs) -> Result<CheckReport, Diagnostics> {
+        self.check_with(args, &[])
+    }
+
+    /// The same where arrays hold nothing yet: those of these parameters, each with the place that
+    /// declares it. What the launch does not write of them is told.
+    pub fn check_with(
+        &self,
+        args: &LaunchArgs,
+        made: &[(usize, Loc)],
+    ) -> Result<CheckReport, Diagnostics> {
         let mut m = Machine::new(&self.prepared.program);
-        m.check = Some(Box::new(Checker::new(self.plan.clone(), self.options.limit)));
+        let mut checker = Checker::new(self.plan.clone(), self.options.limit);
+        for (place, loc) in made {
+            if let (Some(param), Some(ArgValue::Buffer(array))) =
+                (self.prepared.program.params.get(*place), args.params.get(*place))
+            {
+                checker.made.insert(param.slot, Made::new(&array.dims, loc));
+            }
+        }
+        m.check = Some(Box::new(checker));
         let outcome = run(&mut m, args);
-        let found = m.check.take().map(|c| c.findings.into_diagnostics());
+        let found = m.check.take().map(|mut c| {
+            if outcome.is_ok() {
+                c.left_out();
+            }
+            c.findings.into_diagnostics()
+        });
         let (mut findings, omitted) = found.unwrap_or_default();
         match outcome {
             // What stops a kernel and is the checker's to tell is a finding like the others.
             Err(fault) if fault.code.kind() == Kind::Check => findings.push(*fault),
-            Err(fault) => return Err((*fault).into()),
+            Err(fault) => return Err(Diagnostics::from(*fault).inside_kernel(Kind::Check)),
             Ok(()) => {}
         }
         Ok(CheckReport { findings, omitted })

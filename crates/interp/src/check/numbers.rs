@@ -3,7 +3,7 @@
 use super::access::{Spot, Touched, contents, count, position};
 use super::arith::{division, integer, overflow};
 use super::checker::{Checker, is_active};
-use super::origins::{Birth, PADDING};
+use super::origins::{Birth, PADDING, nan};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::program::{Action, Inst};
@@ -91,10 +91,11 @@ impl Checker {
             }
             let brought = marks.as_ref().and_then(|m| m.get(spot.i)).copied().unwrap_or(0);
             let number = new.at(j).map_or(f64::NAN, |x| x.as_f64());
-            let birth = if !finite(old, j) {
-                None
-            } else if finite(value, spot.i) {
+            let chosen = number.is_nan() && !nan(old, j) && !nan(value, spot.i) && brought == 0;
+            let birth = if chosen || finite(old, j) && finite(value, spot.i) {
                 Some(Birth { site: inst.site, i: spot.i, value: number })
+            } else if !finite(old, j) {
+                None
             } else {
                 Birth::of(brought)
             };

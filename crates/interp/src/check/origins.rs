@@ -1,9 +1,10 @@
 //! Where a NaN or an infinity comes from.
 //!
-//! The rule: one is *born* where an op makes it of operands that are all finite; it is a finding when
-//! it, or what it became, is stored into an argument. So neither padding beyond an edge, nor what a
-//! mask takes away, nor an infinity that ends as a zero is one, and neither are constants, inputs,
-//! and what is made of them.
+//! The rule: an infinity is *born* where an op makes it of operands that are all finite, and a NaN
+//! where an op makes it of operands none of which is one (`inf - inf`, as in the softmax of a row that
+//! is masked out whole). It is a finding when it, or what it became, is stored into an argument. So
+//! neither padding beyond an edge, nor what a mask takes away, nor an infinity that ends as a zero is
+//! one, and neither are constants, inputs, and infinities that are made of infinities.
 //!
 //! A value that holds such elements has a mark for each of them beside it. The marks are kept by the
 //! address of the value and held by a weak reference, so they go when the value is written over.
@@ -139,7 +140,7 @@ impl Origins {
             if float && finite(result, i) || !active(i) {
                 0
             } else {
-                self.mark(action, operands, float, i)
+                self.mark(action, operands, (float, float && nan(result, i)), i)
             }
         });
         let mut marks: Vec<Mark> = marks.collect();
@@ -156,7 +157,13 @@ impl Origins {
 
     /// The mark of one element of a result: that of the first operand element it is made of that has
     /// one. Of an op that only moves numbers, or is not known, nothing is born.
-    fn mark(&self, action: &Action, operands: &[Tile], float: bool, i: usize) -> Mark {
+    fn mark(
+        &self,
+        action: &Action,
+        operands: &[Tile],
+        (float, is_nan): (bool, bool),
+        i: usize,
+    ) -> Mark {
         let (mut mark, mut sources_seen, mut inherited) = (0, false, false);
         for (o, places) in operands.iter().zip(sources(action, operands, i)) {
             let known = self.of(o);
@@ -165,14 +172,15 @@ impl Origins {
                 if float && finite(o, j) {
                     continue;
                 }
-                inherited = true;
+                // A NaN is not the heir of infinities that somebody chose.
+                inherited |= !is_nan || nan(o, j);
                 if let (0, Some(known)) = (mark, known) {
                     mark = known[j];
                 }
             }
         }
         // A scan begins with the identity, which is made of nothing.
-        let born = float && births(action) && sources_seen && !inherited;
+        let born = float && births(action) && sources_seen && !inherited && mark == 0;
         if born { BORN } else { mark }
     }
 }
@@ -236,6 +244,14 @@ fn finite(data: &Data, i: usize) -> bool {
         Data::F32(xs) => xs.get(i).is_none_or(|x| x.is_finite()),
         Data::F64(xs) => xs.get(i).is_none_or(|x| x.is_finite()),
         _ => true,
+    }
+}
+
+pub(crate) fn nan(data: &Data, i: usize) -> bool {
+    match data {
+        Data::F32(xs) => xs.get(i).is_some_and(|x| x.is_nan()),
+        Data::F64(xs) => xs.get(i).is_some_and(|x| x.is_nan()),
+        _ => false,
     }
 }
 

@@ -2,7 +2,7 @@
 //! integers become indices, and which reads are followed by a mask.
 
 use super::access::{Touch, accesses};
-use crate::program::{Action, Inst, ParamKind, Program};
+use crate::program::{Action, Change, Inst, ParamKind, Program};
 use tessera_diag::Loc;
 use tessera_ir::{Attr, Privilege, Value};
 use tessera_numerics::ReduceOp;
@@ -23,6 +23,10 @@ pub(crate) struct Plan {
     /// By slot: positions among which the program itself put ones outside, as a mask with a negative
     /// constant does.
     pub names_outside: Vec<bool>,
+    /// Whether the kernel orders memory itself, by acquire and release.
+    pub orders: bool,
+    /// Whether it takes turns by `cas` or `exchange`, as locks do.
+    pub locks: bool,
 }
 
 #[derive(Debug)]
@@ -87,6 +91,12 @@ impl Plan {
             shapes,
             feeds: vec![],
             names_outside,
+            orders: insts(program).any(|i| {
+                matches!(i.action, Action::Atomic { acquire, release, .. } if acquire || release)
+            }),
+            locks: insts(program).any(|i| {
+                matches!(&i.action, Action::Atomic { change, .. } if !matches!(change, Change::Fold(_)))
+            }),
         };
         plan.sites.resize_with(program.sites, Site::nowhere);
         for inst in insts(program) {

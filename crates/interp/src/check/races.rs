@@ -4,10 +4,15 @@
 use super::access::{Access, Touch, Touched, code, count, position};
 use super::checker::Checker;
 use super::group_shadow::GroupShadow;
+use super::order_shadow::{Now, OrderShadow};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::program::Inst;
 use tessera_diag::{Code, Diagnostic};
+
+/// What a lock needs.
+const LOCK: &str = "take a lock with order=\"acquire\" and give it back with order=\"release\"; \
+                    relaxed atomics order nothing else";
 
 impl Checker {
     pub(super) fn bounds(
@@ -52,7 +57,12 @@ impl Checker {
         slot: usize,
         touched: &Touched,
     ) {
-        let mut unwritten = touched.spots.iter().filter(|s| !memory.is_written(s.element));
+        let made = self.made.get(&slot);
+        let written = |element: usize| match made {
+            Some(made) => made.written[element],
+            None => memory.is_written(element),
+        };
+        let mut unwritten = touched.spots.iter().filter(|s| !written(s.element));
         let Some(first) = unwritten.next() else { return };
         let many = 1 + unwritten.count() as u64;
         let (name, who) = (self.name(slot), self.who(self.number, Some(first.i)));
@@ -84,6 +94,29 @@ impl Checker {
             .note(format!("{who} reads it; it is taken as zero"))
             .help("give it a value before the loop")
         });
+    }
+
+    /// Elements of arrays made for the launch that it has not written, when it has ended.
+    pub fn left_out(&mut self) {
+        for (slot, made) in std::mem::take(&mut self.made) {
+            let mut left = (0..made.written.len()).filter(|&e| !made.written[e]);
+            let Some(first) = left.next() else { continue };
+            let (many, name) = (1 + left.count() as u64, self.name(slot));
+            // A place beyond those of the ops.
+            let site = self.plan.sites.len() + slot;
+            self.findings.report((Code::E_UNINIT, site, &made.loc), 1, || {
+                let at = position(&made.dims, first);
+                let of = made.written.len();
+                Diagnostic::new(
+                    Code::E_UNINIT,
+                    format!("element {at:?} of `{name}` is returned but was never written"),
+                )
+                .note(format!("{many} of its {of} elements are not written by the launch; they are zero"))
+                .help(format!(
+                    "store to every element, or pass an array for `{name}` that holds what the others shall be"
+                ))
+            });
+        }
     }
 
     pub(super) fn between_groups<'v>(
@@ -131,6 +164,7 @@ impl Checker {
                 Touch::Update => found.help(format!(
                     "if every group shall add to it, declare `{name}: ts.Region[ts.reduce_sum]`"
                 )),
+                _ if plan.locks => found.help(LOCK),
                 _ => found.help("let each element be written by one group, and read by no other"),
             }
         });
@@ -185,6 +219,66 @@ impl Checker {
         });
     }
 
+    /// The same for a kernel that orders memory itself: between groups, and between lanes.
+    pub(super) fn in_order<'v>(
+        &mut self,
+        inst: &Inst,
+        touch: Touch,
+        memory: &Memory,
+        slot: usize,
+        touched: &Touched,
+        codes: impl Fn() -> &'v [u8],
+    ) {
+        let plan = self.plan.clone();
+        let (bytes, by_lane, op) = (memory.dtype.bytes(), self.by_lane(), self.lanes.now());
+        let Some(order) = &mut self.order else { return };
+        let shadow = self.ordered[slot].get_or_insert_with(OrderShadow::default);
+        let own = |i: usize| codes().get(i * bytes..(i + 1) * bytes);
+        let first = order.agent(0);
+        let mut conflicts = Vec::new();
+        for spot in &touched.spots {
+            let lane = if by_lane { spot.i } else { 0 };
+            let now = Now { order, lane, site: inst.site, op };
+            let earlier = if touch == Touch::Read {
+                shadow.read(spot.element, now)
+            } else {
+                let as_what = |site: usize| plan.sites[site].writes;
+                shadow.write(spot.element, now, as_what, |e| {
+                    let together = e.op == op && e.agent >= first;
+                    let left = match together {
+                        true => own((e.agent - first) as usize),
+                        false => code(memory, spot.element),
+                    };
+                    by_lane && left.is_some() && own(spot.i) == left
+                })
+            };
+            conflicts.extend(earlier.map(|e| (*spot, e)));
+        }
+        if touch == Touch::Write {
+            touched.spots.iter().for_each(|s| order.overwritten(slot, s.element));
+        }
+        let Some(&(spot, earlier)) = conflicts.first() else { return };
+        let (name, me) = (self.name(slot), self.who(self.number, Some(spot.i)));
+        let width = self.width as u64;
+        let (group, lane) = (earlier.agent / width + 1, (earlier.agent % width) as usize);
+        let other = self.who(u32::try_from(group).unwrap_or(u32::MAX), Some(lane));
+        let place = (Code::E_RACE, inst.site, &inst.loc);
+        self.findings.report(place, conflicts.len() as u64, || {
+            let at = position(&memory.dims, spot.element);
+            let (does, did) = (verb(touch), if earlier.wrote { "written" } else { "read" });
+            Diagnostic::new(
+                Code::E_RACE,
+                format!("{me} {does} element {at:?} of `{name}`, which {other} has {did}"),
+            )
+            .label(plan.sites[earlier.site].loc.clone(), format!("{did} here by {other}"))
+            .note(
+                "nothing orders the two: a release after the first, and an acquire of the same \
+                 element before the second, would",
+            )
+            .help(LOCK)
+        });
+    }
+
     pub(super) fn meeting(&mut self, m: &Machine<'_>, inst: &Inst) {
         if m.mask != m.present {
             let (here, there) = (m.mask.lanes(), m.present.lanes());
@@ -201,6 +295,9 @@ impl Checker {
             });
         }
         self.lanes.barrier();
+        if let Some(order) = &mut self.order {
+            order.barrier();
+        }
     }
 }
 

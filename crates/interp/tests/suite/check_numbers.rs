@@ -214,11 +214,16 @@ fn infinite_constants_are_masks() {
         "%i = tile.const {value = -inf} : tile<2x3xf32>
          %c = tile.lt %a, %b : tile<2x3xbool>
          %m = tile.select %c, %a, %i : tile<2x3xf32>
-         %d = tile.sub %m, %m : tile<2x3xf32>
+         %d = tile.add %m, %m : tile<2x3xf32> loc(\"k.py\":4:9)
          %e = tile.exp %m : tile<2x3xf32>
          %r = tile.add %d, %e : tile<2x3xf32>",
     );
     assert_eq!(on(&text, 2, ONES, ONES).0, [""; 0]);
+    // What is made of two of them may be none: a row of a softmax that is masked out whole.
+    let broken = text.replace("tile.add %m, %m", "tile.sub %m, %m");
+    let (found, shown) = on(&broken, 2, ONES, ONES);
+    assert_eq!(found, ["E_NAN_INF 4 < 9"]);
+    assert!(shown.contains("`sub` makes NaN of -inf and -inf"), "{shown}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! The flow of padding through a kernel: the state of every value, to a fixed point.
 
 use super::condition::{Sides, bounded_axes};
-use super::state::{Axis, Context, Root, elementwise};
+use super::held::{Held, apply};
+use super::state::{Axis, Root};
 use crate::facts::{extents, int_const, kept_axes, reach, written, yielded};
 use crate::sign::may_be_negative;
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, OpId, Value};
+use tessera_numerics::{DType, ScalarFn};
 use tessera_support::SideTable;
 use tessera_tile::{TileFunc, TileOp};
 
@@ -14,6 +16,8 @@ pub(super) type State = Vec<Axis>;
 pub(super) struct Flow<'f> {
     func: &'f TileFunc,
     states: SideTable<Value, Option<State>>,
+    /// What any element of a value may be, where constants alone make it.
+    wholes: SideTable<Value, Option<Held>>,
     /// What any write left in a buffer that is memory, by the buffer's axes.
     buffers: BTreeMap<Value, State>,
     changed: bool,
@@ -21,8 +25,8 @@ pub(super) struct Flow<'f> {
 
 /// The states at the fixed point. Loop arguments and buffers only ever get worse, so it is reached.
 pub(super) fn flow(func: &TileFunc) -> Flow<'_> {
-    let mut flow =
-        Flow { func, states: SideTable::new(None), buffers: BTreeMap::new(), changed: true };
+    let (states, wholes) = (SideTable::new(None), SideTable::new(None));
+    let mut flow = Flow { func, states, wholes, buffers: BTreeMap::new(), changed: true };
     while flow.changed {
         flow.changed = false;
         flow.block(func.body);
@@ -48,9 +52,8 @@ fn is_zero(constant: Option<&Attr>) -> bool {
     }
 }
 
-/// The same padding with contents that are not known.
 fn spoil(axis: Axis) -> Axis {
-    axis.root().map_or(Axis::Clean, Axis::Dirty)
+    axis.spoiled()
 }
 
 impl Flow<'_> {
@@ -139,6 +142,8 @@ impl Flow<'_> {
                 if let Some(&result) = op.results.first()
                     && func.ty(result).is_value()
                 {
+                    let whole = self.whole_result(id);
+                    self.wholes.set(result, Some(whole));
                     let state = self.result(id);
                     self.set(result, state);
                 }
@@ -218,32 +223,59 @@ impl Flow<'_> {
             TileOp::Const => {
                 vec![if is_zero(op.attr("value")) { Axis::Nil } else { Axis::Clean }; rank]
             }
-            TileOp::Cast => self.state_or_nil(op.operands[0], rank),
+            TileOp::Cast => {
+                let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(op.result()).dtype());
+                let converted = |a: Axis| match a {
+                    Axis::Dirty(root, held) => Axis::padded(root, held.converted(from, to)),
+                    a => a,
+                };
+                let state = self.state_or_nil(op.operands[0], rank);
+                state.into_iter().map(converted).collect()
+            }
             // The bits of -0.0, which is zero, are not.
             TileOp::Bitcast => self.state(op.operands[0]).into_iter().map(spoil).collect(),
             TileOp::Select => self.select(id, rank),
             TileOp::Mma => {
                 let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
                 let zero = self.is_nil(a) || self.is_nil(b);
-                let product = |axis: Axis| if zero { Axis::Nil } else { axis };
-                vec![
-                    product(self.axis(a, 0)).add(self.axis(acc, 0)),
-                    product(self.axis(b, 1)).add(self.axis(acc, 1)),
-                ]
+                // Zeros times the other operand's numbers are zeros; of others the sum is anything.
+                let product = |axis: Axis| match axis {
+                    _ if zero => Axis::Nil,
+                    Axis::Dirty(root, Held::Between(..)) => Axis::Dirty(root, Held::Unknown),
+                    axis => axis,
+                };
+                let add = |axis: Axis, d: usize| {
+                    let dtype = func.ty(acc).dtype();
+                    combined(
+                        ScalarFn::Add,
+                        dtype,
+                        dtype,
+                        &[(product(axis), Held::Unknown), (self.axis(acc, d), self.whole(acc))],
+                    )
+                };
+                vec![add(self.axis(a, 0), 0), add(self.axis(b, 1), 1)]
             }
             TileOp::Reduce => {
                 // Zeros along the axes that stay give zeros, whatever the operator.
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                let extremum = matches!(op.attr("op").and_then(Attr::as_word), Some("max" | "min"));
                 let mut state = self.state(op.operands[0]);
                 state.remove(axis);
-                state
+                let combined = |a: Axis| match a {
+                    Axis::Dirty(root, Held::Between(..)) if !extremum => {
+                        Axis::Dirty(root, Held::Unknown)
+                    }
+                    a => a,
+                };
+                state.into_iter().map(combined).collect()
             }
             TileOp::ArgReduce => {
                 // The first of equal zeros is at 0.
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
                 let mut state = self.state(op.operands[0]);
                 state.remove(axis);
-                state
+                let place = |a: Axis| if a.is_zero() { a } else { spoil(a) };
+                state.into_iter().map(place).collect()
             }
             TileOp::Scan => {
                 // The running result goes on into the padding. Along the other axes zeros stay
@@ -255,17 +287,67 @@ impl Flow<'_> {
                 );
                 let keeps = sums || op.attr("exclusive").and_then(Attr::as_bool) != Some(true);
                 let state = self.state(op.operands[0]).into_iter().enumerate();
-                state.map(|(d, a)| if d == axis || !keeps { spoil(a) } else { a }).collect()
+                let kept = |d: usize, a: Axis| d != axis && keeps && (a.is_zero());
+                state.map(|(d, a)| if kept(d, a) { a } else { spoil(a) }).collect()
             }
             TileOp::Ew(f) => {
-                let nonzero = |i: usize| self.nonzero(op.operands[i]);
-                let is_int = func.ty(op.operands[0]).dtype().is_int();
-                let context = Context { is_int, nonzero: &nonzero };
-                let of =
-                    |d: usize| op.operands.iter().map(|&v| self.axis(v, d)).collect::<Vec<_>>();
-                (0..rank).map(|d| elementwise(f, &of(d), &context)).collect()
+                let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(op.result()).dtype());
+                let masked = |d: usize| f == ScalarFn::And && self.is_masked(id, d);
+                let of = |d: usize| -> Vec<_> {
+                    op.operands.iter().map(|&v| (self.axis(v, d), self.whole(v))).collect()
+                };
+                (0..rank)
+                    .map(|d| match combined(f, from, to, &of(d)) {
+                        Axis::Dirty(root, _) if masked(d) => Axis::Zero(root),
+                        axis => axis,
+                    })
+                    .collect()
             }
             _ => vec![Axis::Clean; rank],
+        }
+    }
+
+    /// Whether a conjunction has a bounds condition along an axis: then it is false in the padding.
+    fn is_masked(&self, id: OpId, axis: usize) -> bool {
+        let op = &self.func.ops[id];
+        let sides = bounded_axes(self.func, op.result()).get(&axis).copied().unwrap_or_default();
+        let roots = op.operands.iter().filter_map(|&v| self.axis(v, axis).root());
+        sides.upper && roots.into_iter().all(|r| sides.lower || !r.front)
+    }
+
+    /// What any element of a value may be.
+    fn whole(&self, value: Value) -> Held {
+        self.wholes[value].unwrap_or_else(|| Held::of(self.func.ty(value).dtype()))
+    }
+
+    fn whole_result(&self, id: OpId) -> Held {
+        let func = self.func;
+        let op = &func.ops[id];
+        let to = func.ty(op.result()).dtype();
+        match op.code {
+            TileOp::Const => match op.attr("value") {
+                Some(Attr::Bool(b)) => Held::number(f64::from(u8::from(*b))),
+                Some(x) => x.as_float().map_or(Held::of(to), Held::number),
+                None => Held::of(to),
+            },
+            TileOp::Iota => {
+                let start = op.attr("start").and_then(Attr::as_int).unwrap_or(0) as f64;
+                let shape = func.ty(op.result()).static_shape().unwrap_or_default();
+                let len = shape.first().copied().unwrap_or(1).max(1) as f64;
+                Held::Between(start, start + len - 1.0)
+            }
+            TileOp::Transpose | TileOp::Expand | TileOp::Broadcast | TileOp::Reshape => {
+                self.whole(op.operands[0])
+            }
+            TileOp::Cast => {
+                self.whole(op.operands[0]).converted(func.ty(op.operands[0]).dtype(), to)
+            }
+            TileOp::Select => self.whole(op.operands[1]).or(self.whole(op.operands[2])),
+            TileOp::Ew(f) => {
+                let args: Vec<_> = op.operands.iter().map(|&v| (self.whole(v), false)).collect();
+                apply(f, &args, func.ty(op.operands[0]).dtype(), to)
+            }
+            _ => Held::of(to),
         }
     }
 
@@ -284,7 +366,7 @@ impl Flow<'_> {
             return state;
         }
         // `other` fills what is outside; what a buffer held before is not changed by it.
-        let filled = |a: Axis| if matches!(a, Axis::Dirty(_)) { a } else { Axis::Clean };
+        let filled = |a: Axis| if matches!(a, Axis::Dirty(..)) { a } else { Axis::Clean };
         state.into_iter().map(filled).collect()
     }
 
@@ -338,7 +420,8 @@ impl Flow<'_> {
                     (Axis::Nil | Axis::Zero(_), Axis::Nil | Axis::Zero(_)) => x.join(y),
                     _ => {
                         let root = [x, y, c].iter().find_map(|a| a.root());
-                        root.map_or(Axis::Clean, Axis::Dirty)
+                        let held = |axis: Axis, v| axis.held().unwrap_or_else(|| self.whole(v));
+                        root.map_or(Axis::Clean, |r| Axis::padded(r, held(x, a).or(held(y, b))))
                     }
                 }
             })
@@ -375,14 +458,28 @@ impl Flow<'_> {
         }
         out
     }
+}
 
-    /// A constant other than zero, of any shape.
-    fn nonzero(&self, value: Value) -> bool {
-        let Some(op) = self.func.def(value) else { return false };
-        match op.code {
-            TileOp::Const => op.attr("value").and_then(Attr::as_float).is_some_and(|v| v != 0.0),
-            TileOp::Broadcast | TileOp::Expand => self.nonzero(op.operands[0]),
-            _ => false,
-        }
-    }
+/// One axis of an elementwise result from the same axis of its operands, and from what any of their
+/// elements may be.
+fn combined(f: ScalarFn, from: DType, to: DType, operands: &[(Axis, Held)]) -> Axis {
+    let Some(root) = operands.iter().find_map(|(a, _)| a.root()) else {
+        let nil = !operands.is_empty() && operands.iter().all(|(a, _)| *a == Axis::Nil);
+        let product = f == ScalarFn::Mul && operands.iter().any(|(a, _)| *a == Axis::Nil);
+        return match nil || product {
+            true if apply(f, &given(operands, from), from, to).is_zero() => Axis::Nil,
+            _ => Axis::Clean,
+        };
+    };
+    // Nothing added to padding leaves it as it is.
+    Axis::padded(root, apply(f, &given(operands, from), from, to))
+}
+
+fn given(operands: &[(Axis, Held)], from: DType) -> Vec<(Held, bool)> {
+    let known = |held: Held| if held == Held::Unknown { Held::of(from) } else { held };
+    let of = |&(axis, whole): &(Axis, Held)| match axis.held() {
+        Some(held) => (known(held), false),
+        None => (known(whole), true),
+    };
+    operands.iter().map(of).collect()
 }

@@ -6,14 +6,18 @@
 //! Must not: change anything, or let run-time sizes decide what is accepted.
 //!
 //! Each axis of each tile is tracked by itself (`state.rs`), through loops and buffers to a fixed
-//! point (`flow.rs`). A select on a bounds condition (`condition.rs`) ends the raggedness.
+//! point (`flow.rs`). What stands in the padding is known where padding and constants alone make it
+//! (`held.rs`): a product is zero there where one factor is and the other is finite. A select on a
+//! bounds condition (`condition.rs`) ends the raggedness.
 
 mod condition;
 mod flow;
+mod held;
 mod state;
 
 use crate::facts::{dim_expr, int_const, positioned, python, quoted, user_name};
 use flow::{Flow, flow};
+use held::Held;
 use state::{Axis, Root};
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -84,11 +88,13 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
         TileOp::Mma => {
             let (a, b) = (op.operands[0], op.operands[1]);
             let (ka, kb) = (flow.state(a)[1], flow.state(b)[0]);
-            let zero = |k: Axis| matches!(k, Axis::Nil | Axis::Zero(_));
-            if zero(ka) || zero(kb) {
+            // Zeros clear the other operand's padding, unless that is known not to be finite.
+            let finite = |k: Axis| !matches!(k, Axis::Dirty(_, Held::Never(_)));
+            if ka.is_zero() && finite(kb) || kb.is_zero() && finite(ka) {
                 return None;
             }
-            let (value, axis, state) = if ka.root().is_some() { (a, 1, ka) } else { (b, 0, kb) };
+            let left = ka.root().is_some() && !ka.is_zero() || kb.root().is_none();
+            let (value, axis, state) = if left { (a, 1, ka) } else { (b, 0, kb) };
             let root = state.root()?;
             Some((
                 root,
@@ -145,8 +151,11 @@ fn error(
     let name = named.unwrap_or("…");
     let beyond =
         dim.clone().map_or(format!("the end of {tensor}"), |d| format!("`{d}` of {tensor}"));
-    let held =
-        if matches!(state, Axis::Zero(_)) { "padding zeros" } else { "values made from padding" };
+    let held = match state {
+        Axis::Zero(_) => "padding zeros".to_string(),
+        Axis::Dirty(_, Held::Never(x)) => format!("{} made from padding", x.text()),
+        _ => "values made from padding".to_string(),
+    };
     let of = named.map_or(String::new(), |n| format!(" of `{n}`"));
     let message = format!(
         "expected {what} axis {axis}{of} to take in no padding, got {held} from beyond {beyond}"
@@ -175,9 +184,17 @@ fn error(
     let value_arg = fill.map_or(String::new(), |f| format!(", value={f}"));
     let masked = |which: &str| {
         let call = format!("ts.tile.bounds_mask({name}, {which}={left}{value_arg})");
-        match named {
+        let call = match named {
             Some(n) => format!("write `{n} = {call}` before it"),
             None => format!("mask what is given to it: `{call}`"),
+        };
+        match state {
+            Axis::Dirty(_, held) if !held.is_finite() => {
+                format!(
+                    "{call}, or `ts.tile.where` with a bounds condition; `*` with a zero does not clear it"
+                )
+            }
+            _ => call,
         }
     };
     let help = if axis + 1 == rank {

@@ -5,6 +5,7 @@ use super::program::Program;
 use crate::enter::{enter, exception};
 use crate::kernel::BACKENDS;
 use pyo3::prelude::*;
+use std::collections::BTreeMap;
 use tessera_autodiff::KernelDef;
 use tessera_diag::{Code, Diagnostic};
 use tessera_driver::graph::{MadeKernel, MadeKernels};
@@ -28,6 +29,11 @@ impl TracedKernel {
     #[getter]
     fn ir(&self) -> String {
         self.0.func.to_string()
+    }
+
+    /// The parameters that a call is known to write whole, for arrays of these extents.
+    fn covered(&self, extents: BTreeMap<String, Vec<i64>>) -> Vec<String> {
+        self.0.covered(&extents)
     }
 
     /// The parameters that it returns.

@@ -1,0 +1,204 @@
+//! What happens before what, in kernels that order memory themselves with acquire and release.
+//!
+//! An agent is a group, or in a lane kernel a lane. Each counts the times it published what it did
+//! so far (its epoch): at a release, and at a barrier. An access with epoch `e` is ordered before
+//! what another agent does now where that agent has seen more than `e` of them. Every atomic here
+//! reads, changes and writes, so it goes on with the release sequence of its location: an acquire
+//! sees all releases there since the last plain store.
+//!
+//! Groups run one after another. So a clock keeps one number for all agents before it of whom it has
+//! seen everything that was published, which is what a chain of lock owners leaves behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) type Agent = u64;
+
+/// For each agent, how often it had published when its news came here.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Clock {
+    /// Of agents before this one everything was seen.
+    prefix: Agent,
+    rest: BTreeMap<Agent, u32>,
+}
+
+/// What was published at one location.
+#[derive(Default)]
+struct Released {
+    /// To everybody.
+    wide: Arc<Clock>,
+    /// To the lanes of one group, and what its lanes published to everybody.
+    near: Option<(Agent, Arc<Clock>)>,
+}
+
+#[derive(Default)]
+pub(crate) struct Order {
+    /// The first agent of the group that runs.
+    first: Agent,
+    clocks: Vec<Arc<Clock>>,
+    epochs: Vec<u32>,
+    /// How often the agents published that have ended; those without an entry never did.
+    finals: BTreeMap<Agent, u32>,
+    /// By memory and element.
+    released: BTreeMap<(usize, usize), Released>,
+}
+
+impl Order {
+    /// The group with the agents `first`, `first + 1`, … begins.
+    pub fn next_group(&mut self, first: Agent, width: usize) {
+        for (lane, &epoch) in self.epochs.iter().enumerate().filter(|(_, e)| **e > 0) {
+            self.finals.insert(self.first + lane as Agent, epoch);
+        }
+        self.first = first;
+        self.clocks = vec![Arc::default(); width];
+        self.epochs = vec![0; width];
+    }
+
+    /// The memory of a slot is new.
+    pub fn forget(&mut self, slot: usize) {
+        self.released.retain(|key, _| key.0 != slot);
+    }
+
+    /// A plain store ends the release sequence of a location.
+    pub fn overwritten(&mut self, slot: usize, element: usize) {
+        self.released.remove(&(slot, element));
+    }
+
+    pub fn agent(&self, lane: usize) -> Agent {
+        self.first + lane as Agent
+    }
+
+    pub fn epoch(&self, lane: usize) -> u32 {
+        self.epochs[lane]
+    }
+
+    /// Whether what an agent did in an epoch comes before what the lane does now.
+    pub fn is_before(&self, agent: Agent, epoch: u32, lane: usize) -> bool {
+        let clock = &self.clocks[lane];
+        let seen = match agent < clock.prefix {
+            true => self.finals.get(&agent),
+            false => clock.rest.get(&agent),
+        };
+        agent == self.agent(lane) || seen.is_some_and(|&seen| epoch < seen)
+    }
+
+    /// `wide` says whether the operation is one among all groups.
+    pub fn acquire(&mut self, lane: usize, at: (usize, usize), wide: bool) {
+        let Some(released) = self.released.get(&at) else { return };
+        let mut found = Vec::new();
+        if wide {
+            found.push(released.wide.clone());
+        }
+        if let Some((_, near)) = released.near.as_ref().filter(|n| n.0 == self.first) {
+            found.push(near.clone());
+        }
+        for clock in found {
+            self.clocks[lane] = self.joined(&self.clocks[lane], &clock);
+        }
+    }
+
+    pub fn release(&mut self, lane: usize, at: (usize, usize), wide: bool) {
+        let own = self.published(lane);
+        let (first, old) = (self.first, self.released.remove(&at).unwrap_or_default());
+        let near = match &old.near {
+            Some((group, clock)) if *group == first => self.joined(clock, &own),
+            _ => own.clone(),
+        };
+        let wide = if wide { self.joined(&old.wide, &own) } else { old.wide };
+        self.released.insert(at, Released { wide, near: Some((first, near)) });
+    }
+
+    /// All lanes of the group meet.
+    pub fn barrier(&mut self) {
+        let mut all = Arc::default();
+        for lane in 0..self.clocks.len() {
+            let own = self.published(lane);
+            all = self.joined(&all, &own);
+        }
+        self.clocks.fill(all);
+    }
+
+    /// The lane's clock with what it did itself, which is an epoch that ends here.
+    fn published(&mut self, lane: usize) -> Arc<Clock> {
+        self.epochs[lane] += 1;
+        let mut clock = (*self.clocks[lane]).clone();
+        clock.rest.insert(self.agent(lane), self.epochs[lane]);
+        Arc::new(clock)
+    }
+
+    fn joined(&self, a: &Arc<Clock>, b: &Arc<Clock>) -> Arc<Clock> {
+        if Arc::ptr_eq(a, b) {
+            return a.clone();
+        }
+        let (large, small) = if a.rest.len() >= b.rest.len() { (a, b) } else { (b, a) };
+        let mut out = Clock { prefix: a.prefix.max(b.prefix), rest: large.rest.clone() };
+        for (&agent, &seen) in &small.rest {
+            let known = out.rest.entry(agent).or_default();
+            *known = seen.max(*known);
+        }
+        out.rest = out.rest.split_off(&out.prefix);
+        // Agents that have ended and of which everything was seen go into the prefix.
+        loop {
+            match self.finals.range(out.prefix..self.first.max(out.prefix)).next() {
+                None => out.prefix = out.prefix.max(self.first),
+                Some((&agent, last)) if out.rest.get(&agent) == Some(last) => {
+                    out.rest.remove(&agent);
+                    out.prefix = agent + 1;
+                    continue;
+                }
+                Some((&agent, _)) => out.prefix = agent,
+            }
+            return Arc::new(out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: (usize, usize) = (0, 0);
+
+    #[test]
+    fn owners_of_a_lock_see_all_that_came_before() {
+        let mut order = Order::default();
+        for group in 0..100 {
+            order.next_group(group, 1);
+            assert!(group == 0 || !order.is_before(group - 1, 0, 0));
+            order.acquire(0, LOCK, true);
+            assert!((0..group).all(|earlier| order.is_before(earlier, 0, 0)));
+            // What was done after the release is not seen.
+            assert!((0..group).all(|earlier| !order.is_before(earlier, 1, 0)));
+            order.release(0, LOCK, true);
+        }
+        assert!(order.released[&LOCK].wide.rest.len() <= 2);
+    }
+
+    #[test]
+    fn other_locations_and_plain_stores_order_nothing() {
+        let mut order = Order::default();
+        order.next_group(0, 1);
+        order.release(0, LOCK, true);
+        order.next_group(1, 1);
+        order.acquire(0, (0, 1), true);
+        assert!(!order.is_before(0, 0, 0));
+        order.overwritten(0, 0);
+        order.acquire(0, LOCK, true);
+        assert!(!order.is_before(0, 0, 0));
+    }
+
+    #[test]
+    fn lanes_meet_at_barriers_and_a_narrow_release_stays_in_its_group() {
+        let mut order = Order::default();
+        order.next_group(0, 4);
+        assert!(order.is_before(2, 0, 2) && !order.is_before(3, 0, 2));
+        order.release(3, LOCK, false);
+        order.acquire(2, LOCK, false);
+        assert!(order.is_before(3, 0, 2) && !order.is_before(3, 1, 2));
+        order.barrier();
+        assert!((0..4).all(|a| order.is_before(a, 0, 0)));
+        order.next_group(4, 4);
+        order.acquire(0, LOCK, true);
+        assert!(!order.is_before(3, 0, 0));
+    }
+}

@@ -1,0 +1,126 @@
+//! Who touched an element before, in kernels that order memory themselves: of reads and of writes
+//! all are kept that no later access of their kind comes after.
+
+use super::access::Touch;
+use super::order::{Agent, Order};
+use std::collections::BTreeMap;
+
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub agent: Agent,
+    epoch: u32,
+    pub site: usize,
+    /// The number of the op among those that touched memory.
+    pub op: u32,
+    pub wrote: bool,
+}
+
+#[derive(Default)]
+struct Cell {
+    writes: Vec<Entry>,
+    reads: Vec<Entry>,
+}
+
+/// By the element's number.
+#[derive(Default)]
+pub(crate) struct OrderShadow(BTreeMap<usize, Cell>);
+
+/// The access at hand.
+#[derive(Copy, Clone)]
+pub(crate) struct Now<'o> {
+    pub order: &'o Order,
+    pub lane: usize,
+    pub site: usize,
+    pub op: u32,
+}
+
+impl Now<'_> {
+    fn entry(&self, wrote: bool) -> Entry {
+        let (agent, epoch) = (self.order.agent(self.lane), self.order.epoch(self.lane));
+        Entry { agent, epoch, site: self.site, op: self.op, wrote }
+    }
+
+    fn comes_after(&self, earlier: &Entry) -> bool {
+        self.order.is_before(earlier.agent, earlier.epoch, self.lane)
+    }
+}
+
+impl OrderShadow {
+    pub fn read(&mut self, element: usize, now: Now<'_>) -> Option<Entry> {
+        let cell = self.0.entry(element).or_default();
+        cell.reads.retain(|e| !now.comes_after(e));
+        cell.reads.push(now.entry(false));
+        cell.writes.iter().find(|e| !now.comes_after(e)).copied()
+    }
+
+    /// `as_what` says how an op writes; `harmless` whether a plain write leaves what another plain
+    /// write left.
+    pub fn write(
+        &mut self,
+        element: usize,
+        now: Now<'_>,
+        as_what: impl Fn(usize) -> Touch,
+        harmless: impl Fn(&Entry) -> bool,
+    ) -> Option<Entry> {
+        let cell = self.0.entry(element).or_default();
+        let touch = as_what(now.site);
+        let conflicts = |e: &&Entry| {
+            let other = as_what(e.site);
+            let same = touch == Touch::Write && other == Touch::Write;
+            !now.comes_after(e) && !touch.agrees(other) && !(same && harmless(e))
+        };
+        let write = cell.writes.iter().find(conflicts).copied();
+        let read = cell.reads.iter().find(|e| !now.comes_after(e)).copied();
+        // Whoever conflicts with an earlier access conflicts with a plain write after it, too.
+        let plain = !touch.agrees(touch);
+        cell.writes.retain(|e| !now.comes_after(e) || !plain && as_what(e.site) != touch);
+        cell.writes.push(now.entry(true));
+        if plain {
+            cell.reads.retain(|e| !now.comes_after(e));
+        }
+        write.or(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(site: usize) -> Touch {
+        [Touch::Write, Touch::Atomic][site]
+    }
+
+    fn at(order: &Order, site: usize) -> Now<'_> {
+        Now { order, lane: 0, site, op: 0 }
+    }
+
+    #[test]
+    fn a_chain_of_releases_orders_plain_accesses_and_leaves_one_entry() {
+        let (mut order, mut shadow) = (Order::default(), OrderShadow::default());
+        for group in 0..10 {
+            order.next_group(group, 1);
+            order.acquire(0, (9, 0), true);
+            assert_eq!(shadow.read(3, at(&order, 0)), None);
+            assert_eq!(shadow.write(3, at(&order, 0), touch, |_| false), None);
+            order.release(0, (9, 0), true);
+        }
+        assert_eq!(shadow.0[&3].writes.len(), 1);
+        order.next_group(10, 1);
+        let found = shadow.read(3, at(&order, 0));
+        assert_eq!(found.map(|e| (e.agent, e.wrote)), Some((9, true)));
+    }
+
+    #[test]
+    fn a_plain_write_before_an_ordered_atomic_is_not_forgotten() {
+        let (mut order, mut shadow) = (Order::default(), OrderShadow::default());
+        order.next_group(0, 1);
+        assert_eq!(shadow.write(0, at(&order, 0), touch, |_| false), None);
+        order.release(0, (9, 0), true);
+        order.next_group(1, 1);
+        order.acquire(0, (9, 0), true);
+        assert_eq!(shadow.write(0, at(&order, 1), touch, |_| false), None);
+        order.next_group(2, 1);
+        let found = shadow.write(0, at(&order, 1), touch, |_| false);
+        assert_eq!(found.map(|e| e.agent), Some(0));
+    }
+}

@@ -1,0 +1,477 @@
+//! Which arrays a launch is known to write whole (LANGUAGE 5): the others are cleared before it,
+//! where the runtime made them.
+//!
+//! A store covers its array where it runs in every group (or lane) and its positions along each axis
+//! leave no gap. A position is a sum of digits: a block's own extent, the numbers a loop runs through,
+//! a group's or lane's number, or what is left of such a number by `//` and `%`. What the digits
+//! count to is known at launch, so [`Cover::holds`] is asked then. Whatever is not of this form is not
+//! known; nothing is guessed.
+
+use crate::facts::{extents, int_const, is_view, step};
+use std::collections::BTreeMap;
+use tessera_ir::{BlockId, DimExpr, OpId, Value, ValueDef};
+use tessera_numerics::ScalarFn;
+use tessera_tile::{Atom, KernelKind, TileFunc, TileOp, dim_expr_of, kind_of, linear_of};
+
+/// One store that may cover a parameter whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cover {
+    /// Which of the function's parameters.
+    pub param: usize,
+    /// For each axis of the array, the digits that make its positions.
+    axes: Vec<Vec<Digit>>,
+    /// Only lanes below each of these run it.
+    guards: Vec<DimExpr>,
+    /// It runs in each round of these loops: the ends, which are above 0.
+    loops: Vec<DimExpr>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Digit {
+    stride: i64,
+    counts: Counts,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Counts {
+    /// From 0 to one below.
+    Fixed(i64),
+    /// A loop from 0 with a step: which one, and its end.
+    Loop(OpId, DimExpr, i64),
+    /// `number // div % modulo`.
+    Part { number: Number, div: DimExpr, modulo: Option<DimExpr> },
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Number {
+    Program(i64),
+    Lane,
+}
+
+/// A launch.
+pub struct Launched<'a> {
+    pub grid: [i64; 3],
+    pub domain: i64,
+    /// The value of an expression over dimensions and integer parameters.
+    pub eval: &'a dyn Fn(&DimExpr) -> Option<i64>,
+}
+
+/// Every store that may cover a parameter.
+pub fn covers(func: &TileFunc) -> Vec<Cover> {
+    let kind = kind_of(func);
+    func.walk().into_iter().filter_map(|id| cover(func, kind?, id)).collect()
+}
+
+fn cover(func: &TileFunc, kind: KernelKind, id: OpId) -> Option<Cover> {
+    let op = &func.ops[id];
+    if !matches!(op.code, TileOp::Store | TileOp::Scatter) || !is_view(func, op.operands[0]) {
+        return None;
+    }
+    let param = func.params().iter().position(|&p| p == op.operands[0])?;
+    let mut out = Cover { param, axes: Vec::new(), guards: Vec::new(), loops: Vec::new() };
+    reached(func, kind, op.block, &mut out)?;
+    let mut along = Vec::new();
+    for (axis, &at) in op.group("at").iter().enumerate() {
+        let (mut digits, varies) = position(func, at)?;
+        along.extend(varies);
+        let extent = extents(op).get(axis).copied().unwrap_or(0);
+        if extent > 1 {
+            digits.push(Digit { stride: step(op, axis), counts: Counts::Fixed(extent) });
+        }
+        out.axes.push(digits);
+    }
+    // Index tiles reach every combination only where each has an axis of its own.
+    let count = along.len();
+    along.sort_unstable();
+    along.dedup();
+    if along.len() != count {
+        return None;
+    }
+    let bounds: Vec<DimExpr> = func
+        .ty(op.operands[0])
+        .shape()
+        .iter()
+        .map(crate::facts::dim_expr)
+        .collect::<Option<_>>()?;
+    op.group("mask").iter().all(|&m| is_bounds(func, m, &out, &bounds, 100)).then_some(out)
+}
+
+/// What stands around an op: `None` where it may be passed over.
+fn reached(func: &TileFunc, kind: KernelKind, block: BlockId, out: &mut Cover) -> Option<()> {
+    let Some(parent) = func.blocks[block].parent else { return Some(()) };
+    let op = &func.ops[parent];
+    match op.code {
+        TileOp::If if kind == KernelKind::Lane => {
+            guard(func, op.operands[0], op.regions[0] == block, &mut out.guards)?;
+        }
+        TileOp::For => {
+            (int_const(func, op.operands[0]) == Some(0)).then_some(())?;
+            out.loops.push(dim_expr_of(func, op.operands[1])?);
+        }
+        _ => return None,
+    }
+    reached(func, kind, op.block, out)
+}
+
+/// A condition that says `i < E` of the lane, and nothing else.
+fn guard(func: &TileFunc, condition: Value, truth: bool, out: &mut Vec<DimExpr>) -> Option<()> {
+    let op = func.def(condition)?;
+    let TileOp::Ew(f) = op.code else { return None };
+    let (lane, bound) = match (f, truth) {
+        (ScalarFn::And, true) | (ScalarFn::Or, false) => {
+            guard(func, op.operands[0], truth, out)?;
+            return guard(func, op.operands[1], truth, out);
+        }
+        (ScalarFn::Not, _) => return guard(func, op.operands[0], !truth, out),
+        (ScalarFn::Lt, true) | (ScalarFn::Ge, false) => (op.operands[0], op.operands[1]),
+        (ScalarFn::Gt, true) | (ScalarFn::Le, false) => (op.operands[1], op.operands[0]),
+        _ => return None,
+    };
+    func.def(lane).filter(|op| op.code == TileOp::LinearId)?;
+    out.push(dim_expr_of(func, bound)?);
+    Some(())
+}
+
+/// The digits of a position, and the axis that a tile of positions varies along.
+fn position(func: &TileFunc, at: Value) -> Option<(Vec<Digit>, Option<usize>)> {
+    if func.ty(at).rank() == 0 {
+        return scalar(func, at).map(|digits| (digits, None));
+    }
+    let op = func.def(at)?;
+    match op.code {
+        TileOp::Iota => {
+            let starts = op.attr("start").and_then(tessera_ir::Attr::as_int).unwrap_or(0);
+            let len = func.ty(at).static_shape()?.first().copied()?;
+            let digit = Digit { stride: 1, counts: Counts::Fixed(len) };
+            (starts == 0).then_some((vec![digit], Some(0)))
+        }
+        TileOp::Cast | TileOp::Broadcast => position(func, op.operands[0]),
+        TileOp::Expand => {
+            let new = op.attr("axis").and_then(tessera_ir::Attr::as_int)? as usize;
+            let (digits, axis) = position(func, op.operands[0])?;
+            Some((digits, axis.map(|a| if a >= new { a + 1 } else { a })))
+        }
+        TileOp::Ew(ScalarFn::Add) => {
+            let (mut digits, a) = position(func, op.operands[0])?;
+            let (more, b) = position(func, op.operands[1])?;
+            digits.extend(more);
+            (a.is_none() || b.is_none()).then_some((digits, a.or(b)))
+        }
+        _ => None,
+    }
+}
+
+fn scalar(func: &TileFunc, at: Value) -> Option<Vec<Digit>> {
+    let form = linear_of(func, at);
+    if form.constant != 0 {
+        return None;
+    }
+    let digit = |(atom, &factor): (&Atom, &i64)| {
+        let (stride, counts) = match atom {
+            Atom::Program(axis) => (factor, whole(Number::Program(*axis))),
+            Atom::Value(v) => match looped(func, *v) {
+                Some((id, end, by)) => (factor.checked_mul(by)?, Counts::Loop(id, end, by)),
+                None => (factor, part(func, *v)?),
+            },
+            Atom::Dim(_) => return None,
+        };
+        (stride > 0).then_some(Digit { stride, counts })
+    };
+    form.terms.iter().map(digit).collect()
+}
+
+fn whole(number: Number) -> Counts {
+    Counts::Part { number, div: DimExpr::Const(1), modulo: None }
+}
+
+/// A loop variable that begins at 0: its loop, where that ends, and the step.
+fn looped(func: &TileFunc, value: Value) -> Option<(OpId, DimExpr, i64)> {
+    let ValueDef::Arg(block, 0) = func.values[value].def else { return None };
+    let id = func.blocks[block].parent?;
+    let op = func.ops.get(id).filter(|op| op.code == TileOp::For)?;
+    let by = int_const(func, op.operands[2]).filter(|&s| s > 0)?;
+    Some((id, dim_expr_of(func, op.operands[1])?, by))
+}
+
+/// A group's or lane's number, whole or divided.
+fn part(func: &TileFunc, value: Value) -> Option<Counts> {
+    let op = func.def(value)?;
+    match op.code {
+        TileOp::LinearId => Some(whole(Number::Lane)),
+        TileOp::ProgramId => {
+            Some(whole(Number::Program(op.attr("axis").and_then(tessera_ir::Attr::as_int)?)))
+        }
+        TileOp::Cast => part(func, op.operands[0]),
+        TileOp::Ew(f @ (ScalarFn::FloorDiv | ScalarFn::Mod)) => {
+            let Counts::Part { number, div, modulo: None } = part(func, op.operands[0])? else {
+                return None;
+            };
+            let by = dim_expr_of(func, op.operands[1])?;
+            Some(match f {
+                ScalarFn::Mod => Counts::Part { number, div, modulo: Some(by) },
+                _ => {
+                    let div = DimExpr::bin(tessera_ir::DimOp::Mul, div, by);
+                    Counts::Part { number, div, modulo: None }
+                }
+            })
+        }
+        _ => None,
+    }
+}
+
+/// A mask that is false only outside of the array: positions of the store compared with its extents.
+fn is_bounds(func: &TileFunc, mask: Value, cover: &Cover, bounds: &[DimExpr], fuel: usize) -> bool {
+    let Some(op) = func.def(mask).filter(|_| fuel > 0) else { return false };
+    let inner = |v: Value| is_bounds(func, v, cover, bounds, fuel - 1);
+    match op.code {
+        TileOp::Broadcast | TileOp::Expand => inner(op.operands[0]),
+        TileOp::Ew(ScalarFn::And) => inner(op.operands[0]) && inner(op.operands[1]),
+        TileOp::Ew(ScalarFn::Lt) => {
+            let Some((mut digits, _)) = position(func, op.operands[0]) else { return false };
+            let bound = constant_of(func, op.operands[1]);
+            let same = |(axis, wanted): (usize, &Vec<Digit>)| {
+                let mut wanted = wanted.clone();
+                let order = |d: &Digit| (d.stride, matches!(d.counts, Counts::Fixed(_)));
+                wanted.sort_by_key(order);
+                digits.sort_by_key(order);
+                wanted == digits && bound.as_ref() == Some(&bounds[axis])
+            };
+            cover.axes.iter().enumerate().any(same)
+        }
+        _ => false,
+    }
+}
+
+/// One number for all elements, as an expression.
+fn constant_of(func: &TileFunc, value: Value) -> Option<DimExpr> {
+    if func.ty(value).rank() == 0 {
+        return dim_expr_of(func, value);
+    }
+    let op = func.def(value)?;
+    match op.code {
+        TileOp::Const => dim_expr_of(func, value),
+        TileOp::Broadcast | TileOp::Expand | TileOp::Cast => constant_of(func, op.operands[0]),
+        _ => None,
+    }
+}
+
+impl Cover {
+    /// Whether the store writes every element of an array of these extents in a launch.
+    pub fn holds(&self, dims: &[i64], launch: &Launched<'_>) -> bool {
+        self.reaches(dims, launch).unwrap_or(false)
+    }
+
+    fn reaches(&self, dims: &[i64], launch: &Launched<'_>) -> Option<bool> {
+        if dims.len() != self.axes.len() || launch.grid.iter().any(|&n| n < 1) {
+            return Some(dims.contains(&0));
+        }
+        let ends = self.loops.iter().map(launch.eval).collect::<Option<Vec<_>>>()?;
+        if ends.iter().any(|&end| end < 1) {
+            return Some(dims.contains(&0));
+        }
+        let mut lanes = launch.domain;
+        for guard in &self.guards {
+            lanes = lanes.min((launch.eval)(guard)?);
+        }
+        // Each digit is free of the others: a loop stands once, parts of a number do not overlap.
+        let (mut parts, mut loops) = (BTreeMap::<Number, Vec<(i64, i64)>>::new(), Vec::new());
+        let mut counted = Vec::new();
+        for digits in &self.axes {
+            let mut along = Vec::new();
+            for digit in digits {
+                let count = match &digit.counts {
+                    Counts::Fixed(count) => *count,
+                    Counts::Loop(id, end, by) => {
+                        loops.push(*id);
+                        let end = (launch.eval)(end)?;
+                        end.checked_add(by - 1)? / by
+                    }
+                    Counts::Part { number, div, modulo } => {
+                        let there = match number {
+                            Number::Program(axis) => *launch.grid.get(*axis as usize)?,
+                            Number::Lane => lanes,
+                        };
+                        let div = (launch.eval)(div).filter(|&d| d > 0)?;
+                        let modulo = match modulo {
+                            Some(m) => (launch.eval)(m).filter(|&m| m > 0)?,
+                            None => i64::MAX / div,
+                        };
+                        let end = div.checked_mul(modulo)?;
+                        parts.entry(*number).or_default().push((div, end));
+                        // A number that does not go through the whole part goes through this much.
+                        if modulo < there / div { modulo } else { there / div }
+                    }
+                };
+                along.push((digit.stride, count));
+            }
+            counted.push(along);
+        }
+        loops.sort_unstable();
+        let repeated = loops.windows(2).any(|pair| pair[0] == pair[1]);
+        if repeated || parts.values_mut().any(|p| overlap(p)) {
+            return Some(false);
+        }
+        Some(dims.iter().zip(counted).all(|(&dim, along)| without_gaps(along) >= dim))
+    }
+}
+
+/// Whether two parts `[div, end)` of one number share anything, or do not fit into each other.
+fn overlap(parts: &mut [(i64, i64)]) -> bool {
+    parts.sort_unstable();
+    parts.windows(2).any(|pair| pair[0].1 > pair[1].0 || pair[1].0 % pair[0].1 != 0)
+}
+
+/// How many positions from 0 on are all reached.
+fn without_gaps(mut digits: Vec<(i64, i64)>) -> i64 {
+    digits.sort_unstable();
+    let mut reach = 1i64;
+    for (stride, count) in digits {
+        if count < 1 {
+            return 0;
+        }
+        if stride > reach {
+            break;
+        }
+        reach = stride.saturating_mul(count - 1).saturating_add(reach);
+    }
+    reach
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the one store of a kernel covers an array of these extents, with these sizes.
+    fn holds(header: &str, body: &str, dims: &[i64], grid: [i64; 3], domain: i64) -> bool {
+        let text = format!("func @k(%y: view<{header}}} {{\n{body}\n  tile.return\n}}");
+        let func = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let sizes = [("M", dims[0]), ("N", *dims.last().unwrap())];
+        let bind = |name: &str| sizes.iter().find(|s| s.0 == name).map(|s| s.1);
+        let eval = |e: &DimExpr| e.eval(&bind).ok();
+        let launch = Launched { grid, domain, eval: &eval };
+        covers(&func).iter().any(|c| c.holds(dims, &launch))
+    }
+
+    const GROUP: &str = "[M, N], f32, write>, %v: tile<16x32xf32>, %s: f32) {kind = group";
+    const IDS: &str = "
+  %p = tile.program_id {axis = 0} : i64
+  %q = tile.program_id {axis = 1} : i64
+  %0 = tile.const {value = 0} : i64
+  %1 = tile.const {value = 1} : i64
+  %16 = tile.const {value = 16} : i64
+  %32 = tile.const {value = 32} : i64
+  %M = tile.dim {name = M} : i64
+  %N = tile.dim {name = N} : i64
+  %m = tile.mul %p, %16 : i64
+  %n = tile.mul %q, %32 : i64
+";
+
+    fn group(body: &str, dims: &[i64], grid: [i64; 3]) -> bool {
+        holds(GROUP, &format!("{IDS}{body}"), dims, grid, 0)
+    }
+
+    #[test]
+    fn blocks_side_by_side_cover_what_the_grid_reaches() {
+        let body = "  tile.store %y, %v at(%m, %n) {extent = [16, 32]}";
+        assert!(group(body, &[40, 64], [3, 2, 1]));
+        assert!(!group(body, &[40, 65], [3, 2, 1]));
+        assert!(!group(body, &[40, 64], [2, 2, 1]));
+        assert!(!group(&body.replace("%m, %n", "%m, %0"), &[40, 64], [3, 2, 1]));
+        assert!(!group(&body.replace("%m, %n", "%p, %n"), &[40, 64], [3, 2, 1]));
+        assert!(!group(&body.replace("%m, %n", "%n, %n"), &[40, 64], [9, 9, 1]));
+        // A gap between blocks.
+        let gap =
+            "  %g = tile.mul %p, %32 : i64\n  tile.store %y, %v at(%g, %n) {extent = [16, 32]}";
+        assert!(!group(gap, &[40, 64], [3, 2, 1]));
+    }
+
+    #[test]
+    fn loops_cover_what_they_run_through() {
+        let body = "  tile.for %0, %N, %32 do (%k: i64) {
+    tile.store %y, %v at(%m, %k) {extent = [16, 32]}
+    tile.yield
+  }";
+        assert!(group(body, &[40, 70], [3, 1, 1]));
+        assert!(!group(&body.replace("%0, %N", "%1, %N"), &[40, 70], [3, 1, 1]));
+        assert!(!group(&body.replace("%0, %N", "%0, %32"), &[40, 70], [3, 1, 1]));
+        let rows = "  tile.for %0, %16, %1 do (%k: i64) {
+    tile.for %0, %N, %1 do (%j: i64) {
+      %r = tile.add %m, %k : i64
+      tile.store %y, %s at(%r, %j) {extent = [0, 0]}
+      tile.yield
+    }
+    tile.yield
+  }";
+        assert!(group(rows, &[40, 70], [3, 1, 1]));
+        assert!(!group(&rows.replace("%0, %16, %1", "%0, %1, %1"), &[40, 70], [3, 1, 1]));
+        assert!(!group(&rows.replace("%r, %j", "%r, %k"), &[40, 16], [3, 1, 1]));
+    }
+
+    #[test]
+    fn a_condition_or_a_while_loop_may_pass_over_it() {
+        let body = "  %c = tile.lt %p, %N : bool
+  tile.if %c do {
+    tile.store %y, %v at(%m, %n) {extent = [16, 32]}
+    tile.yield
+  } do {
+    tile.yield
+  }";
+        assert!(!group(body, &[16, 32], [1, 1, 1]));
+    }
+
+    #[test]
+    fn the_parts_of_one_number_are_two_positions() {
+        let body = "  %a = tile.floordiv %p, %N : i64
+  %b = tile.mod %p, %N : i64
+  tile.store %y, %s at(%a, %b) {extent = [0, 0]}";
+        assert!(group(body, &[5, 7], [35, 1, 1]));
+        assert!(!group(body, &[5, 7], [34, 1, 1]));
+        let twice = body.replace("%a, %b", "%b, %b");
+        assert!(!group(&twice, &[7, 7], [49, 1, 1]));
+        let other = body.replace("tile.mod %p, %N", "tile.mod %p, %16");
+        assert!(!group(&other, &[5, 7], [35, 1, 1]));
+    }
+
+    #[test]
+    fn lanes_below_their_guards() {
+        let lane = |body: &str, n: i64, domain: i64| {
+            let body =
+                format!("  %i = tile.linear_id : i64\n  %N = tile.dim {{name = N}} : i64\n{body}");
+            holds("[N], f32, write>, %v: f32) {kind = lane", &body, &[n], [1; 3], domain)
+        };
+        let plain = "  tile.store %y, %v at(%i) {extent = [0]}";
+        assert!(lane(plain, 100, 100) && !lane(plain, 100, 99));
+        let guarded = format!(
+            "  %c = tile.ge %i, %N : bool\n  tile.if %c do {{\n    tile.yield\n  }} do {{\n{plain}\n    tile.yield\n  }}"
+        );
+        assert!(lane(&guarded, 100, 128));
+        assert!(!lane(&guarded.replace("tile.ge %i, %N", "tile.lt %i, %N"), 100, 128));
+        let two = plain.replace("at(%i)", "at(%j)");
+        let doubled = format!("  %j = tile.add %i, %i : i64\n{two}");
+        assert!(!lane(&doubled, 100, 100));
+    }
+
+    #[test]
+    fn index_tiles_with_a_mask_of_the_bounds() {
+        let body = |bound: &str| {
+            format!(
+                "  %p = tile.program_id {{axis = 0}} : i64
+  %16 = tile.const {{value = 16}} : i64
+  %8 = tile.const {{value = 8}} : i64
+  %N = tile.dim {{name = N}} : i64
+  %m = tile.mul %p, %16 : i64
+  %mb = tile.broadcast %m : tile<16xi64>
+  %i = tile.iota {{start = 0}} : tile<16xi32>
+  %j = tile.cast %i : tile<16xi64>
+  %at = tile.add %mb, %j : tile<16xi64>
+  %b = tile.broadcast {bound} : tile<16xi64>
+  %c = tile.lt %at, %b : tile<16xbool>
+  tile.scatter %y, %v at(%at) mask(%c)"
+            )
+        };
+        let header = "[N], f32, write>, %v: tile<16xf32>) {kind = group";
+        assert!(holds(header, &body("%N"), &[100], [7, 1, 1], 0));
+        assert!(!holds(header, &body("%N"), &[100], [6, 1, 1], 0));
+        assert!(!holds(header, &body("%8"), &[100], [7, 1, 1], 0));
+    }
+}
