@@ -205,7 +205,10 @@ def capture(value: object, look: Look | None = None) -> Any:
     if isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
         return capture(value.item())
     if isinstance(value, tuple):
-        return tuple(capture(v, look) for v in value)
+        # What an array in it holds could change unseen.
+        return tuple(_opaque(v) if isinstance(v, numpy.ndarray) else capture(v, look) for v in value)
+    if isinstance(value, numpy.ndarray):
+        return _table(value)
     if isinstance(value, ApiFunction):
         return _core.Name("builtin", value.api_name)
     if isinstance(value, ApiNamespace):
@@ -218,7 +221,20 @@ def capture(value: object, look: Look | None = None) -> Any:
         return _core.Name("builtin", f"math.{value.__name__}")
     if isinstance(value, type) and issubclass(value, numpy.generic) and _core.is_dtype_name(numpy.dtype(value).name):
         return _core.dtype(numpy.dtype(value).name)
+    return _opaque(value)
+
+
+def _opaque(value: object) -> _core.Name:
     return _core.Name("opaque", getattr(value, "kind_name", None) or type(value).__name__)
+
+
+def _table(value: numpy.ndarray) -> Any:
+    """A small array that cannot be written is a constant."""
+    known = value.dtype.isnative and _core.is_dtype_name(value.dtype.name) and value.dtype.name != "float8_e4m3"
+    small = value.ndim > 0 and 0 < value.nbytes <= _core.Table.MOST_BYTES
+    if value.flags.writeable or not known or not small:
+        return _opaque(value)
+    return _core.Table(_core.dtype(value.dtype.name), list(value.shape), value.tobytes())
 
 
 def told(value: Any) -> Any:

@@ -36,6 +36,12 @@ class Func:
         self, name: str, file: str, text: str, line: int, captures: dict[str, Any], defaults: dict[str, Any]
     ) -> None: ...
 
+class Table:
+    """A constant array."""
+
+    MOST_BYTES: int
+    def __init__(self, dtype: DType, dims: list[int], contents: bytes) -> None: ...
+
 class Watch:
     """What captured names stood for when code was made."""
 
@@ -204,6 +210,7 @@ class GraphBuilder:
 class TracedKernel:
     params: list[tuple[str, str]]
     returns: list[str]
+    tables: list[tuple[str, str, list[int], bytes]]
     ir: str
 
 class Program:

@@ -132,6 +132,10 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     traced = for_sizes(kernel, dims, values, fixed, grid, made)
     written = {n: w for n, w in traced.params if w != "read"}
     order = [q[0] for q in kernel.spec.params if q[0] in values]
+    # What a kernel holds outside of a function is an operand of it inside.
+    for name, dtype, extents, contents in traced.tables:
+        values[name] = one("const", [], {"data": contents}, results=[(extents, dtype)])
+        order.append(name)
     privileges = [written.get(n, "read") for n in order]
     label = _register(_root(frame), kernel, made, order, fixed, grid, traced, placed)
     operands = [frame.lift(values[n]) for n in order]
@@ -192,8 +196,10 @@ def _register(
     """A name for the kernel with what is fixed of this call."""
     scalars = {q[0] for q in kernel.spec.params if q[1] in ("scalar", "any")}
 
+    tables = {name for name, *_ in traced.tables}
+
     def run(arrays: list) -> None:
-        given = {n: _number(a) if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True)}
+        given = {n: _number(a) if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True) if n not in tables}
         spoil()
         made.call((), {**given, **fixed}, grid, profile_now())
 

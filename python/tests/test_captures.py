@@ -669,3 +669,157 @@ def test_changed_after_fork(tmp_path):
     file.write_text(textwrap.dedent(text))
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+# Constant tables
+
+
+def frozen(values, dtype):
+    array = np.array(values, dtype)
+    array.setflags(write=False)
+    return array
+
+
+WEIGHTS = frozen([1.5, -2.0, 0.25, 8.0, 3.0], np.float32)
+GRID = frozen([[1, 2, 3], [4, 5, 6]], np.int32)
+STEPS = (3, 1, 4, 1, 5, 9)
+MIXED = (1, 2.5, True)
+
+
+@ts.kernel
+def by_scalar(x: ts.Tensor["n", ts.i32], o: ts.Out["n", ts.f32]):
+    i = ts.tile.linear_id()
+    o[i] = WEIGHTS[x[i]] + STEPS[x[i]] * MIXED[i % 3] + WEIGHTS[1] + STEPS[-1] + GRID[x[i] % 2, i % 3]
+    return o
+
+
+@ts.kernel
+def by_tile(x: ts.Tensor["n", ts.i32], o: ts.Out["n", ts.f32]):
+    p = ts.tile.program_id(0)
+    at = x[p * 4 : p * 4 + 4]
+    rows = GRID[1, :]
+    o[p * 4 : p * 4 + 4] = WEIGHTS[at] + STEPS[at] + ts.tile.sum(rows) + STEPS[p % 2] + GRID[at % 2, at % 3]
+    return o
+
+
+@pytest.fixture(params=["interp", "cpu"])
+def backend(request):
+    ts.runtime.select_backend(request.param)
+    yield request.param
+    ts.runtime.select_backend(None)
+
+
+def test_tables_at_scalars(backend):
+    x = np.array([0, 4, 2, 2, 1, 3, 0], np.int32)
+    i = np.arange(7)
+    mixed = np.array([1, 2.5, 1], np.float32)
+    wanted = WEIGHTS[x] + np.array(STEPS)[x] * mixed[i % 3] - 2 + 9 + GRID[x % 2, i % 3]
+    for _ in range(2):
+        assert by_scalar(x).tolist() == wanted.tolist()
+
+
+def test_tables_at_index_tiles(backend):
+    x = np.array([0, 4, 2, 2, 1, 3, 0, 1], np.int32)
+    p = np.arange(8) // 4
+    wanted = WEIGHTS[x] + np.array(STEPS)[x] + 15 + np.array(STEPS)[p % 2] + GRID[x % 2, x % 3]
+    assert by_tile(x).tolist() == wanted.tolist()
+    assert bool(by_tile.check(x))
+
+
+def test_positions_outside_of_a_table_read_zero_and_are_reported():
+    x = np.array([5, 7, 0, 0], np.int32)
+    assert by_tile(x)[1] == 15 + 3 + GRID[1, 1]
+    assert "E_OOB" in {f.code for f in by_tile.check(x).findings}
+
+
+def test_table_is_a_constant_at_a_known_position():
+    @ts.kernel
+    def k(o: ts.Out[4, ts.f32]):
+        o[0 : STEPS[2]] = ts.tile.zeros((GRID[1, 0],), ts.f32) + WEIGHTS[STEPS[1]]
+        return o
+
+    assert (k() == -2).all()
+
+
+def test_changed_table(monkeypatch):
+    base = np.array([1, 2, 3], np.float32)
+    view = base[:]
+    view.setflags(write=False)
+    monkeypatch.setitem(globals(), "VIEWED", view)
+
+    @ts.kernel
+    def k(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        x[i] = VIEWED[i % 3]  # noqa: F821
+        return x
+
+    assert k(ones(3)).tolist() == [1, 2, 3]
+    # The array stays the same object.
+    base[1] = 20
+    assert k(ones(3)).tolist() == [1, 20, 3]
+    base[1] = 2
+    assert k(ones(3)).tolist() == [1, 2, 3] and len(k._all) == 2
+    monkeypatch.setitem(globals(), "VIEWED", frozen([1, 2, 3], np.float32))
+    assert k(ones(3)).tolist() == [1, 2, 3] and len(k._all) == 2
+    monkeypatch.setitem(globals(), "VIEWED", frozen([1, 2, 3], np.int32))
+    assert k(ones(3)).tolist() == [1, 2, 3] and len(k._all) == 3
+
+
+def test_tables_of_helpers_defaults_and_pickles():
+    @ts.func
+    def look_up(i, table=WEIGHTS):
+        return table[i] + STEPS[i]
+
+    @ts.kernel
+    def k(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        x[i] = look_up(i % 5)
+        return x
+
+    wanted = (WEIGHTS + np.array(STEPS[:5]))[np.arange(8) % 5].tolist()
+    assert k(ones()).tolist() == wanted and pickle.loads(pickle.dumps(k))(ones()).tolist() == wanted
+
+
+def test_tables_inside_of_a_jitted_function():
+    @ts.jit
+    def f(x):
+        return by_scalar(x) * 2.0
+
+    x = np.array([0, 4, 2, 2, 1, 3, 0], np.int32)
+    for _ in range(3):
+        assert np.asarray(f(x)).tolist() == (2 * by_scalar(x)).tolist()
+
+
+def test_arrays_that_are_no_constants_are_refused():
+    big = frozen(np.zeros(1025), np.float32)
+    writable = np.zeros(4, np.float32)
+    for name, value in (("big", big), ("writable", writable)):
+        space = {"ts": ts, "table": value, "__name__": "tables"}
+        text = "@ts.kernel\ndef k(x: ts.Tensor['n', ts.f32]):\n    i = ts.tile.linear_id()\n    x[i] = table[i]\n"
+        import linecache
+
+        linecache.cache[f"<{name}>"] = (len(text), None, text.splitlines(True), f"<{name}>")
+        with pytest.raises(ts.KernelTypeError):
+            exec(compile(text, f"<{name}>", "exec"), space)
+
+
+def test_table_cannot_be_written():
+    with pytest.raises(ts.PrivilegeError) as error:
+
+        @ts.kernel
+        def k(x: ts.Tensor["n", ts.f32]):
+            i = ts.tile.linear_id()
+            WEIGHTS[i] = x[i]
+
+    assert "parameter" in error.value.help
+
+
+def test_index_outside_of_a_tuple_is_refused():
+    with pytest.raises(ts.TesseraError) as error:
+
+        @ts.kernel
+        def k(x: ts.Tensor["n", ts.i64]):
+            i = ts.tile.linear_id()
+            x[i] = STEPS[6]
+
+    assert error.value.code == "E_OOB"

@@ -96,6 +96,7 @@ impl Arg {
             Capture::Func(f) => Arg::Func(f.clone()),
             Capture::DType(t) => Arg::DType(*t),
             Capture::Tuple(_) => Arg::Other("tuple".into()),
+            Capture::Table(_) => Arg::Other("constant table".into()),
             Capture::Namespace(n) => Arg::Other(format!("module {n}")),
             Capture::Builtin(n) => Arg::Builtin(n.clone()),
             Capture::Later => Arg::Other("value that is not there yet".into()),

@@ -85,6 +85,7 @@ pub fn show(value: &Capture) -> String {
         }
         Capture::Namespace(n) | Capture::Builtin(n) | Capture::Opaque(n) => n.clone(),
         Capture::Func(f) => f.name.clone(),
+        Capture::Table(t) => format!("a table of {}", t.dtype),
         Capture::Later => "a value that is not there yet".into(),
     }
 }

@@ -28,7 +28,9 @@ impl Fetched {
         queue: Queue,
     ) -> Result<Self, Diagnostics> {
         let mut items = Vec::new();
-        for (place, arg) in args.params.iter_mut().enumerate() {
+        // Tables are on the host already.
+        let own = args.params.len() - spec.tables.len();
+        for (place, arg) in args.params.iter_mut().take(own).enumerate() {
             let ArgValue::Buffer(buffer) = arg else { continue };
             let bytes = packed_bytes(buffer);
             let mut here = room(bytes);

@@ -326,15 +326,21 @@ impl KernelHandle {
             Some((note, Basis { grid, ..basis }, replays))
         });
         let mut slots = bound.slots;
-        let params = spec.params.iter().filter_map(|&place| {
-            match std::mem::replace(&mut slots[place], Slot::Static) {
+        let own = spec.params.iter().take(spec.params.len() - spec.tables.len());
+        let params =
+            own.filter_map(|&place| match std::mem::replace(&mut slots[place], Slot::Static) {
                 Slot::Array(a) => Some(ArgValue::Buffer(a.buffer)),
                 Slot::Scalar(s) => Some(ArgValue::Scalar(s)),
                 Slot::Static | Slot::Missing { .. } => None,
+            });
+        let tables = match location {
+            Location::Cuda(device) if spec.choice.is_cuda() && !checked => {
+                spec.tables.there(Queue { device, stream: streams.on })?
             }
-        });
+            Location::Cuda(_) | Location::Host => spec.tables.here(),
+        };
         let args = LaunchArgs {
-            params: params.collect(),
+            params: params.chain(tables.into_iter().map(ArgValue::Buffer)).collect(),
             dims: bound.sizes.known,
             grid: geometry.grid,
             domain: geometry.domain,
@@ -356,7 +362,10 @@ impl KernelHandle {
             span = Span::open(Some(queue));
             spec.artifact.enqueue(&args, queue)?;
             nvidia::hold_back(queue, &streams.then)?;
-            settled = again.as_ref().and_then(|_| spec.artifact.settle(&args, queue));
+            settled = again
+                .as_ref()
+                .filter(|_| spec.tables.len() == 0)
+                .and_then(|_| spec.artifact.settle(&args, queue));
         }
         let launch = Launch { geometry, time: None, how: How::Queued, dims: args.dims };
         if let (Some(settled), Some((note, basis, replays))) = (settled, again) {
@@ -413,7 +422,7 @@ impl KernelHandle {
             .params
             .iter()
             .enumerate()
-            .filter_map(|(place, &param)| match &bound.slots[param] {
+            .filter_map(|(place, &param)| match bound.slots.get(param)? {
                 Slot::Array(array) => Some(alias::Access {
                     name: &self.params.items[param].name,
                     place,

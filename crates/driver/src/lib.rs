@@ -56,6 +56,7 @@ mod reproducible;
 mod request;
 mod schedule;
 mod specialise;
+mod tables;
 pub mod tuning;
 mod warnings;
 

@@ -11,6 +11,7 @@ use crate::{cache, knobs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_frontend::Table;
 use tessera_ir::{Attr, DimExpr, PassContext, PassManager, PassOptions, Privilege, Type};
 use tessera_lower::{Bounds, Canonicalise, Launched, covers};
 use tessera_numerics::{DType, Profile, Scalar};
@@ -21,8 +22,10 @@ use tessera_tile::{KernelKind, TileFunc, kind_of};
 /// A kernel as a trace knows it: lowered for sizes, not compiled.
 pub struct TracedKernel {
     pub func: TileFunc,
-    /// The names of its parameters, as the kernel has them.
+    /// The names of its parameters, as the kernel has them, and of its tables.
     pub params: Vec<String>,
+    /// The constant arrays that are its last parameters.
+    pub tables: Vec<Arc<Table>>,
     /// Which parameters the kernel returns.
     pub returns: Vec<String>,
 }
@@ -94,15 +97,17 @@ impl KernelHandle {
                 }
                 Err(errors) => return Err(errors),
             };
-            let (func, places, returned) = made.parts();
+            let (func, places, tables, returned) = made.parts();
             let mut func = scheduled(&func, &config, mode.off).into_owned();
             if let Some(grid) = grid {
                 set_grid(&mut func, grid);
             }
-            let name = |&i: &usize| self.params.items[i].name.clone();
-            let params = places.iter().map(name).collect();
-            let returns = returned.iter().map(name).collect();
-            return Ok(TracedKernel { func, params, returns });
+            let name = |&i: &usize| Some(self.params.items.get(i)?.name.clone());
+            let own = |v| func.name_of(v).unwrap_or("table").to_string();
+            let rows = places.iter().zip(func.params());
+            let params = rows.map(|(i, &v)| name(i).unwrap_or_else(|| own(v))).collect();
+            let returns = returned.iter().filter_map(name).collect();
+            return Ok(TracedKernel { func, params, tables, returns });
         }
         Err(first.unwrap_or_default())
     }

@@ -210,7 +210,9 @@ impl KernelHandle {
     ) -> Result<(), Diagnostics> {
         let recipe = &*replay.recipe;
         let mut args = spare.lock().take().unwrap_or_else(|| args.clone());
-        let (mut addresses, mut reals) = (replay.addresses.iter(), replay.reals.iter());
+        // Tables stay where they are: they are the last, and no address is left for them.
+        let mut addresses = replay.addresses[..replay.arrays].iter();
+        let mut reals = replay.reals.iter();
         let mut number = 0;
         for arg in &mut args.params {
             match arg {
@@ -439,6 +441,7 @@ fn constant(value: &Capture) -> Option<Seen> {
         Capture::Builtin(name) => Some(Seen::Builtin(name.clone())),
         Capture::None
         | Capture::Tuple(_)
+        | Capture::Table(_)
         | Capture::Namespace(_)
         | Capture::Later
         | Capture::Opaque(_) => None,

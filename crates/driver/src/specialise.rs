@@ -2,12 +2,13 @@
 
 use crate::backends::Choice;
 use crate::mode::Mode;
+use crate::tables::Tables;
 use crate::{cache, config, inspect, knobs, schedule};
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Kind, Loc};
-use tessera_frontend::{Config, Kernel};
+use tessera_frontend::{Config, Kernel, Table};
 use tessera_ir::{Attr, DimExpr, PassContext, PassOptions, Privilege, Type};
 use tessera_lower::stage::Off;
 use tessera_lower::{Cover, Launched};
@@ -22,6 +23,8 @@ pub struct Specialised {
     pub func: TileFunc,
     /// For each parameter of `func`, its place among the kernel's.
     pub params: Vec<usize>,
+    /// The constant arrays that are its last parameters.
+    pub tables: Tables,
     /// Which of the kernel's parameters are returned.
     pub returns: Vec<usize>,
     pub artifact: Box<dyn Artifact>,
@@ -86,6 +89,7 @@ fn compile(
 pub struct Lowered {
     pub func: TileFunc,
     params: Vec<usize>,
+    tables: Vec<Arc<Table>>,
     returns: Vec<usize>,
     notes: Diagnostics,
     stages: Vec<(String, Duration)>,
@@ -115,13 +119,13 @@ pub fn lower(
         stages.push((report.name.to_string(), report.time));
     }
     let (params, returns, notes) = (elaborated.params, elaborated.returns, context.notes);
-    Ok(Lowered { func, params, returns, notes, stages })
+    Ok(Lowered { func, params, tables: elaborated.tables, returns, notes, stages })
 }
 
 impl Lowered {
-    /// The function, which of the kernel's parameters it has, and which are returned.
-    pub fn parts(self) -> (TileFunc, Vec<usize>, Vec<usize>) {
-        (self.func, self.params, self.returns)
+    /// The function, which of the kernel's parameters it has, its tables, and what is returned.
+    pub fn parts(self) -> (TileFunc, Vec<usize>, Vec<Arc<Table>>, Vec<usize>) {
+        (self.func, self.params, self.tables, self.returns)
     }
 
     pub fn compile(
@@ -131,7 +135,7 @@ impl Lowered {
         mode: Mode,
         said: &Said,
     ) -> Result<Specialised, Diagnostics> {
-        let Lowered { func, params, returns, mut notes, mut stages } = self;
+        let Lowered { func, params, tables, returns, mut notes, mut stages } = self;
         let start = Instant::now();
         let (profile, store, arrays) = (mode.profile, cache::store()?, said.clone());
         let options = CompileOptions { profile, store, arrays };
@@ -143,6 +147,7 @@ impl Lowered {
             config,
             func,
             params,
+            tables: Tables::new(tables),
             returns,
             artifact,
             choice,

@@ -6,7 +6,9 @@ use crate::elab::{Elab, Frame, Mode};
 use crate::names::free_paths;
 use crate::parsed::Parsed;
 use crate::privilege;
-use crate::source::{ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind};
+use crate::source::{
+    ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind, Table,
+};
 use crate::unknown;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,9 +96,10 @@ impl Kernel {
 
     /// The kernel for one configuration, before any pass.
     pub fn elaborate(&self, config: &Config) -> Result<Elaborated, Diagnostics> {
-        let run = elaborate(&self.decl, &self.parsed, self.kind, config, Mode::Full)?;
-        let notes = run.diags.sorted().into_result()?;
-        Ok(Elaborated { func: run.func, params: run.params, returns: run.returns, notes })
+        let mut run = elaborate(&self.decl, &self.parsed, self.kind, config, Mode::Full)?;
+        let notes = std::mem::take(&mut run.diags).sorted().into_result()?;
+        let Run { func, params, tables, returns, .. } = run;
+        Ok(Elaborated { func, params, tables, returns, notes })
     }
 }
 
@@ -104,6 +107,7 @@ impl Kernel {
 struct Run {
     func: TileFunc,
     params: Vec<usize>,
+    tables: Vec<Arc<Table>>,
     returns: Vec<usize>,
     privileges: Vec<Option<Privilege>>,
     static_dims: BTreeSet<String>,
@@ -304,13 +308,16 @@ fn elaborate(
         weak_used: BTreeSet::new(),
         breaks: Vec::new(),
         found: 0,
+        tables: Vec::new(),
     };
-    let params = parameters(&mut elab, parsed);
+    let mut params = parameters(&mut elab, parsed);
     elab.stmts(&parsed.def.body);
     elab.loc = elab.func.loc.clone();
     elab.block = elab.func.body;
     elab.b().return_();
     let privileges = privilege::assign(&mut elab);
+    privilege::tables(&mut elab);
+    params.extend((0..elab.tables.len()).map(|i| decl.params.len() + i));
     let mut diags = elab.diags;
     if !elab.origins.is_empty() && mode == Mode::Check {
         let names: Vec<_> = elab.origins.keys().map(|n| format!("`{n}`")).collect();
@@ -326,6 +333,7 @@ fn elaborate(
     Ok(Run {
         func: elab.func,
         params,
+        tables: elab.tables.into_iter().map(|(table, _)| table).collect(),
         returns: elab.returns.unwrap_or_default(),
         privileges,
         static_dims: elab.static_dims,

@@ -51,6 +51,21 @@ pub fn assign(e: &mut Elab<'_>) -> Vec<Option<Privilege>> {
     out
 }
 
+/// Reports what writes constant tables.
+pub fn tables(e: &mut Elab<'_>) {
+    for (_, view) in e.tables.clone() {
+        let uses = uses_of(e, view);
+        let atomic = uses.atomics.first().map(|(_, _, loc)| loc.clone());
+        if let Some(loc) = uses.write.or(uses.accumulate).or(atomic) {
+            let error = Diagnostic::new(
+                Code::E_PRIVILEGE,
+                "expected a captured array to be read only, but it is written",
+            );
+            e.report(error.at(loc).help("captured arrays are constants: make it a parameter"));
+        }
+    }
+}
+
 fn uses_of(e: &Elab<'_>, view: Value) -> Uses {
     let mut uses = Uses::default();
     for id in e.func.walk() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, SourceFile};
 use tessera_ir::Privilege;
-use tessera_numerics::{DType, NumType};
+use tessera_numerics::{DType, NumType, Scalar, decode};
 use tessera_tile::TileFunc;
 
 /// What a free name (or dotted path) of the source stands for.
@@ -17,6 +17,8 @@ pub enum Capture {
     Str(String),
     DType(NumType),
     Tuple(Vec<Capture>),
+    /// An array whose contents are known.
+    Table(Arc<Table>),
     /// A module or namespace whose members this crate knows: `tessera`, `tessera.tile`, `math`.
     Namespace(String),
     /// A function of the API by the name below `tessera.`: `tile.exp`, `cdiv`.
@@ -40,6 +42,63 @@ pub struct FuncSource {
     /// The defaults of its parameters, which Python evaluated where the function stands. A kernel's
     /// are in its `ParamSpec`s.
     pub defaults: BTreeMap<String, Capture>,
+}
+
+/// A constant array: a parameter that nobody passes. Elements lie row by row.
+#[derive(Clone, PartialEq)]
+pub struct Table {
+    pub dtype: DType,
+    pub dims: Vec<i64>,
+    /// The contents, in words so that they lie well.
+    words: Vec<u128>,
+    len: usize,
+}
+
+impl Table {
+    /// More than this is to be passed as an argument.
+    pub const MOST_BYTES: usize = 4096;
+
+    pub fn new(dtype: DType, dims: Vec<i64>, bytes: &[u8]) -> Self {
+        let mut words = vec![0; bytes.len().div_ceil(16)];
+        for (word, piece) in words.iter_mut().zip(bytes.chunks(16)) {
+            let mut whole = [0; 16];
+            whole[..piece.len()].copy_from_slice(piece);
+            *word = u128::from_ne_bytes(whole);
+        }
+        Self { dtype, dims, words, len: bytes.len() }
+    }
+
+    /// Of numbers of one dtype.
+    pub fn of(dtype: DType, values: &[Scalar]) -> Self {
+        let mut bytes = vec![0; values.len() * dtype.bytes()];
+        for (value, place) in values.iter().zip(bytes.chunks_mut(dtype.bytes())) {
+            place.copy_from_slice(&value.bits().to_le_bytes()[..dtype.bytes()]);
+        }
+        Self::new(dtype, vec![values.len() as i64], &bytes)
+    }
+
+    pub fn data(&self) -> *const u8 {
+        self.words.as_ptr().cast()
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.words.iter().flat_map(|w| w.to_ne_bytes()).take(self.len).collect()
+    }
+
+    /// The element at a position, row by row.
+    pub fn get(&self, at: usize) -> Option<Scalar> {
+        let size = self.dtype.bytes();
+        let bytes = self.bytes();
+        let mut whole = [0; 8];
+        whole[..size].copy_from_slice(bytes.get(at * size..(at + 1) * size)?);
+        Some(decode(self.dtype, u64::from_le_bytes(whole)))
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "table of {} {:?} {:x?}", self.dtype, self.dims, self.words)
+    }
 }
 
 impl FuncSource {
@@ -128,10 +187,12 @@ pub struct Config {
 /// A kernel as Tile IR, for one configuration, before any pass.
 #[derive(Clone, Debug)]
 pub struct Elaborated {
-    /// Its parameters are the run-time ones of the kernel, in order.
+    /// Its parameters are the run-time ones of the kernel, in order, and after them its tables.
     pub func: TileFunc,
-    /// For each parameter of `func`, its place among the kernel's parameters.
+    /// For each parameter of `func`, its place among the kernel's parameters; tables are counted on.
     pub params: Vec<usize>,
+    /// The constant arrays that it reads.
+    pub tables: Vec<Arc<Table>>,
     /// Which of the kernel's parameters it returns, in order.
     pub returns: Vec<usize>,
     /// Warnings and notes.

@@ -75,7 +75,7 @@ mod _core {
     #[pymodule_export]
     use crate::tuning::{tuning_clear, tuning_export, tuning_import, tuning_list, tuning_merge};
     #[pymodule_export]
-    use crate::values::{Func, Name};
+    use crate::values::{Func, Name, Table};
     #[pymodule_export]
     use crate::watch::Watch;
 

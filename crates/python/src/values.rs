@@ -4,11 +4,11 @@ use crate::dtype::DType;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::SourceFile;
-use tessera_driver::frontend::{Capture, FuncSource};
+use tessera_driver::frontend::{self, Capture, FuncSource};
 
 /// A name the compiler knows by itself, or a value it cannot use.
 #[pyclass(frozen, eq, hash, module = "tessera._core")]
@@ -34,6 +34,47 @@ impl Name {
 
     fn __repr__(&self) -> String {
         format!("<{} {}>", self.kind, self.text)
+    }
+}
+
+/// A constant array.
+#[pyclass(frozen, eq, hash, module = "tessera._core")]
+#[derive(Clone, PartialEq)]
+pub struct Table(Arc<frontend::Table>);
+
+impl std::hash::Hash for Table {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.dims.hash(state);
+        self.0.bytes().hash(state);
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// Most bytes that a constant array may have.
+    #[classattr]
+    const MOST_BYTES: usize = frontend::Table::MOST_BYTES;
+
+    /// Of elements that lie row by row.
+    #[new]
+    fn new(dtype: &Bound<'_, DType>, dims: Vec<i64>, contents: &[u8]) -> PyResult<Self> {
+        let dtype = dtype.get().0.storage;
+        let count = dims.iter().try_fold(1i64, |a, &b| a.checked_mul(b)).unwrap_or(-1);
+        if count < 1 || contents.len() as i64 != count * dtype.bytes() as i64 {
+            return Err(PyTypeError::new_err("expected the contents of the extents"));
+        }
+        Ok(Self(Arc::new(frontend::Table::new(dtype, dims, contents))))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, table) = (slf.py(), &slf.get().0);
+        let contents = PyBytes::new(py, &table.bytes());
+        let state = (DType(table.dtype.into()), table.dims.clone(), contents);
+        (slf.get_type(), state).into_bound_py_any(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<table of {}>", self.0.dtype)
     }
 }
 
@@ -95,6 +136,8 @@ pub fn capture(value: &Bound<'_, PyAny>) -> PyResult<Capture> {
         Capture::DType(v.get().0)
     } else if let Ok(v) = value.cast::<PyTuple>() {
         Capture::Tuple(v.iter().map(|item| capture(&item)).collect::<PyResult<_>>()?)
+    } else if let Ok(v) = value.cast::<Table>() {
+        Capture::Table(v.get().0.clone())
     } else if let Ok(v) = value.cast::<Func>() {
         Capture::Func(v.get().source.clone())
     } else if let Ok(v) = value.cast::<Name>() {
@@ -124,6 +167,7 @@ pub fn show<'py>(py: Python<'py>, value: &Capture) -> PyResult<Bound<'py, PyAny>
             Ok(PyTuple::new(py, items)?.into_any())
         }
         Capture::Func(f) => f.name.clone().into_bound_py_any(py),
+        Capture::Table(v) => Table(v.clone()).into_bound_py_any(py),
         Capture::Later => Ok(py.None().into_bound(py)),
         Capture::Namespace(n) | Capture::Builtin(n) | Capture::Opaque(n) => n.into_bound_py_any(py),
     }

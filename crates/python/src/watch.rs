@@ -1,10 +1,12 @@
 //! What captured names stood for when code was made, to be held against what they stand for now.
 
+use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
 use crate::dtype::DType;
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use tessera_driver::frontend::Table;
 
 /// The values of captured names at one moment. Each is a place (a namespace and a name in it, or the
 /// cell of an enclosing function's variable), attributes to follow from there, and what was found.
@@ -22,6 +24,8 @@ struct Entry {
     attributes: Vec<Py<PyString>>,
     /// `None` where there was nothing.
     value: Option<Py<PyAny>>,
+    /// What an array held: it stays the same object when that changes.
+    contents: Option<Vec<u8>>,
 }
 
 enum Place {
@@ -87,12 +91,20 @@ impl Entry {
             .iter()
             .map(|a| Ok(a.cast_into::<PyString>()?.unbind()))
             .collect::<PyResult<_>>()?;
-        Ok(Self { place, attributes, value: value.iter().next().map(Bound::unbind) })
+        let value = value.iter().next();
+        let contents = match &value {
+            Some(array) if is_ndarray(array)? => contents(array).map(<[u8]>::to_vec),
+            _ => None,
+        };
+        Ok(Self { place, attributes, value: value.map(Bound::unbind), contents })
     }
 
     fn is_same(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(match (self.read(py)?, &self.value) {
-            (Some(now), Some(then)) => is_equal(&now, then.bind(py))?,
+            (Some(now), Some(then)) => match &self.contents {
+                Some(held) => is_same_array(&now, then.bind(py), held)?,
+                None => is_equal(&now, then.bind(py))?,
+            },
             (None, None) => true,
             _ => false,
         })
@@ -123,6 +135,24 @@ fn absent<'py>(
         Err(e) if e.is_instance_of::<PyException>(py) => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+/// The bytes of an array that lies row by row and is small enough to be captured.
+fn contents<'a>(array: &'a Bound<'_, PyAny>) -> Option<&'a [u8]> {
+    let NdHead { data, dims, dtype, row_major, writable, .. } = head(array);
+    let dtype = descr_dtype(&dtype).ok()?.ok()?;
+    let bytes = dims.iter().product::<isize>() as usize * dtype.bytes();
+    let small = 0 < bytes && bytes <= Table::MOST_BYTES;
+    // SAFETY: such an array has so many bytes there, while it is borrowed.
+    (small && row_major && !writable).then(|| unsafe { std::slice::from_raw_parts(data, bytes) })
+}
+
+fn is_same_array(now: &Bound<'_, PyAny>, then: &Bound<'_, PyAny>, held: &[u8]) -> PyResult<bool> {
+    if !is_ndarray(now)? || contents(now) != Some(held) {
+        return Ok(false);
+    }
+    let (a, b) = (head(now), head(then));
+    Ok(now.is(then) || a.dims == b.dims && a.dtype.is(&b.dtype))
 }
 
 /// The same object, or a constant that elaborates to the same code.

@@ -247,7 +247,8 @@ impl Elab<'_> {
                 continue;
             }
             // Python has evaluated it, once, in the function's own module.
-            if let Some(value) = self.frame().source.defaults.get(name).map(Val::from_capture) {
+            if let Some(value) = self.frame().source.defaults.get(name).cloned() {
+                let value = self.captured(name, &value);
                 self.env().insert(name.clone(), value);
                 continue;
             }

@@ -23,22 +23,14 @@ impl Elab<'_> {
         };
         match base {
             Val::Poison => Val::Poison,
+            Val::View(v) if self.is_table(v, &items) => self.table_at(v, &items),
             Val::View(v) => self.block_of(v, &items, false),
             Val::ViewT(v) => self.block_of(v, &items, true),
             Val::Buf { buf, transposed: false } => self.block_of(buf, &items, false),
             Val::Tuple(parts) => {
-                let index = items.first().map(|e| self.expr(e));
-                let len = parts.len() as i64;
-                match index.and_then(|v| v.as_const_int()) {
-                    Some(i) if (-len..len).contains(&i) => {
-                        parts[i.rem_euclid(len) as usize].clone()
-                    }
-                    _ => self.error_help(
-                        Code::E_TYPE,
-                        format!("expected an index below {len}, known at compile time"),
-                        "tuples are indexed by compile-time integers",
-                    ),
-                }
+                let index = items.first().map_or(Val::Poison, |e| self.expr(e));
+                self.loc = self.place(s.range());
+                self.tuple_at(&parts, index)
             }
             Val::Rt(_) | Val::Buf { .. } | Val::Block(_) => {
                 let Some(value) = self.runtime(&base) else { return Val::Poison };
@@ -101,7 +93,7 @@ impl Elab<'_> {
     }
 
     /// The place in memory that a subscript names.
-    fn block_of(&mut self, mem: Value, items: &[&Expr], transposed: bool) -> Val {
+    pub fn block_of(&mut self, mem: Value, items: &[&Expr], transposed: bool) -> Val {
         let ty = self.ty(mem).clone();
         let name = self.func.name_of(mem).unwrap_or("buffer").to_string();
         let is_dots = |e: &&Expr| matches!(e, Expr::EllipsisLiteral(_));

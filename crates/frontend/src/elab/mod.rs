@@ -12,10 +12,11 @@ pub mod literal;
 pub mod loops;
 pub mod names;
 pub mod stmt;
+pub mod table;
 pub mod val;
 
 use crate::parsed::Parsed;
-use crate::source::{Config, FuncSource, KernelDecl};
+use crate::source::{Config, FuncSource, KernelDecl, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, Severity};
@@ -92,6 +93,8 @@ pub struct Elab<'k> {
     pub breaks: Vec<Env>,
     /// How often something was found wrong, which `diags` tells once for all calls of a function.
     pub found: usize,
+    /// The constant arrays that were used so far, each with its parameter of the function.
+    pub tables: Vec<(Arc<Table>, Value)>,
 }
 
 impl Elab<'_> {
@@ -237,7 +240,10 @@ impl Elab<'_> {
                 );
                 self.report(match other {
                     Val::Opaque(name) if name == "ndarray" => {
-                        d.help("pass the array as a parameter: arrays cannot be captured")
+                        d.help(
+                            "pass the array as a parameter; a read-only one of at most 4 KiB is a constant \
+                             that can be captured: `x.setflags(write=False)`",
+                        )
                     }
                     Val::Opaque(_) => d.help(
                         "make it a parameter: what a kernel captures is numbers, strings, tuples, dtypes and @ts.func functions",

@@ -49,8 +49,8 @@ impl Elab<'_> {
         if let Some(v) = self.symbol(id) {
             return v;
         }
-        if let Some(c) = self.frame().source.captures.get(id) {
-            return Val::from_capture(c);
+        if let Some(c) = self.frame().source.captures.get(id).cloned() {
+            return self.captured(id, &c);
         }
         if id.starts_with("tile_") && id.len() > 5 {
             return Val::Origin(id.to_string());
@@ -128,9 +128,9 @@ impl Elab<'_> {
         if let Some(path) = crate::names::dotted_path(&Expr::Attribute(a.clone())) {
             let root = path.split('.').next().unwrap_or_default();
             if !self.frame().env.contains_key(root)
-                && let Some(c) = self.frame().source.captures.get(&path)
+                && let Some(c) = self.frame().source.captures.get(&path).cloned()
             {
-                return Val::from_capture(c);
+                return self.captured(&path, &c);
             }
         }
         if let Some(v) = self.foreign_path(a) {

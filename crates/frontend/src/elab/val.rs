@@ -171,6 +171,7 @@ impl Val {
             Capture::Func(f) => Val::Func(f.clone()),
             // Nothing is known of it, so nothing is said of it.
             Capture::Later => Val::Poison,
+            Capture::Table(_) => Val::Opaque("constant table".into()),
             Capture::Opaque(name) => Val::Opaque(name.clone()),
         }
     }

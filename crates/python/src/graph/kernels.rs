@@ -5,12 +5,17 @@ use super::program::Program;
 use crate::enter::{enter, exception};
 use crate::kernel::BACKENDS;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tessera_autodiff::KernelDef;
 use tessera_diag::{Code, Diagnostic};
+use tessera_driver::frontend::Table;
 use tessera_driver::graph::{MadeKernel, MadeKernels};
 use tessera_driver::launch_made;
 use tessera_numerics::Profile;
+
+type TableRow<'py> = (String, &'static str, Vec<i64>, Bound<'py, PyBytes>);
 
 /// A kernel for the sizes of a call, before it is compiled.
 #[pyclass(frozen, module = "tessera._core")]
@@ -23,6 +28,17 @@ impl TracedKernel {
     fn params(&self) -> Vec<(String, &'static str)> {
         let privileges = self.0.privileges();
         self.0.params.iter().cloned().zip(privileges.iter().map(|p| p.name())).collect()
+    }
+
+    /// Its constant arrays: the name, and dtype, extents and contents.
+    #[getter]
+    fn tables<'py>(&self, py: Python<'py>) -> Vec<TableRow<'py>> {
+        let first = self.0.params.len() - self.0.tables.len();
+        let row = |(name, table): (&String, &Arc<Table>)| {
+            let bytes = PyBytes::new(py, &table.bytes());
+            (name.clone(), table.dtype.name(), table.dims.clone(), bytes)
+        };
+        self.0.params[first..].iter().zip(&self.0.tables).map(row).collect()
     }
 
     /// Its Tile IR.

@@ -1,0 +1,60 @@
+//! Constant arrays of compiled kernels, where the kernels run.
+
+use crate::gpu;
+use crate::pack::row_major;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::Diagnostics;
+use tessera_frontend::Table;
+use tessera_support::ForkLock;
+use tessera_target::{BufferArg, Queue};
+
+pub struct Tables {
+    items: Vec<Arc<Table>>,
+    /// Their copies on devices, made at the first launch there.
+    there: ForkLock<BTreeMap<u32, Vec<gpu::Memory>>>,
+}
+
+impl Tables {
+    pub fn new(items: Vec<Arc<Table>>) -> Self {
+        Self { items, there: ForkLock::new(BTreeMap::new()) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// In host memory, for as long as this lives.
+    pub fn here(&self) -> Vec<BufferArg> {
+        let view = |t: &Arc<Table>| view(t, t.data() as *mut u8);
+        self.items.iter().map(view).collect()
+    }
+
+    /// On the device of a queue.
+    pub fn there(&self, queue: Queue) -> Result<Vec<BufferArg>, Diagnostics> {
+        if self.items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut there = self.there.lock();
+        if !there.contains_key(&queue.device) {
+            let mut made = Vec::new();
+            for table in &self.items {
+                let bytes = table.bytes();
+                let memory = gpu::Memory::new(queue, bytes.len() as u64)?;
+                gpu::write(&view(table, memory.address() as *mut u8), queue, &bytes)?;
+                made.push(memory);
+            }
+            // Launches on other streams read them too.
+            gpu::synchronize(queue.device, Some(queue.stream))?;
+            there.insert(queue.device, made);
+        }
+        let made = &there[&queue.device];
+        let rows = self.items.iter().zip(made);
+        Ok(rows.map(|(table, memory)| view(table, memory.address() as *mut u8)).collect())
+    }
+}
+
+fn view(table: &Table, data: *mut u8) -> BufferArg {
+    let strides = row_major(&table.dims, table.dtype);
+    BufferArg { data, dims: table.dims.clone(), strides, dtype: table.dtype, writable: false }
+}
