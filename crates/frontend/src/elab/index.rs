@@ -339,7 +339,9 @@ impl Elab<'_> {
         {
             self.error_help(
                 Code::E_SHAPE_MISMATCH,
-                format!("expected a slice that ends at its start or after it, got an extent of {v}"),
+                format!(
+                    "expected a slice that ends at its start or after it, got an extent of {v}"
+                ),
                 "write `start : start + T` with a `T` of at least 0",
             );
             return None;
