@@ -702,7 +702,7 @@ def by_tile(x: ts.Tensor["n", ts.i32], o: ts.Out["n", ts.f32]):
     return o
 
 
-@pytest.fixture(params=["interp", "cpu"])
+@pytest.fixture(params=["interp", "cpu", "ptx-emulated:sm_80", "ptx-emulated:sm_90a"])
 def backend(request):
     ts.runtime.select_backend(request.param)
     yield request.param
