@@ -64,24 +64,26 @@ def reference(Q, K, V, table, lengths):
     return out
 
 
+def case(rng, kv_heads, rep, D, lengths):
+    """Sequences of these lengths, their pages in any order."""
+    lengths = np.array(lengths, np.int32)
+    counts = -(-lengths // PAGE)
+    pages, most = int(counts.sum()) + 3, int(counts.max(initial=0)) + 1
+    free = iter(rng.permutation(pages))
+    table = np.zeros((len(lengths), most), np.int32)
+    for row, used in zip(table, counts):
+        row[:used] = [next(free) for _ in range(used)]
+    K, V = rng.standard_normal((2, pages, PAGE, kv_heads, D), dtype=np.float32)
+    return rng.standard_normal((len(lengths), kv_heads * rep, D), dtype=np.float32), K, V, table, lengths
+
+
 def cases():
     rng = np.random.default_rng(0)
-    for kv_heads, rep, D, lengths in (
-        (2, 1, 8, ()),
-        (1, 1, 8, (1,)),
-        (2, 4, 16, (16, 5, 33)),
-        (3, 2, 32, (0, 100)),
-        (1, 8, 64, (17, 64, 3, 50)),
-    ):
-        lengths = np.array(lengths, np.int32)
-        counts = -(-lengths // PAGE)
-        pages, most = int(counts.sum()) + 3, int(counts.max(initial=0)) + 1
-        free = iter(rng.permutation(pages))
-        table = np.zeros((len(lengths), most), np.int32)
-        for row, used in zip(table, counts):
-            row[:used] = [next(free) for _ in range(used)]
-        kv = rng.standard_normal((2, pages, PAGE, kv_heads, D), dtype=np.float32)
-        yield rng.standard_normal((len(lengths), kv_heads * rep, D), dtype=np.float32), kv[0], kv[1], table, lengths
+    yield case(rng, 2, 1, 8, [])
+    yield case(rng, 1, 1, 8, [1])
+    yield case(rng, 2, 4, 16, [16, 5, 33])
+    yield case(rng, 3, 2, 32, [0, 100])
+    yield case(rng, 1, 8, 64, [17, 64, 3, 50])
 
 
 def main():

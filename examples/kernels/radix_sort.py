@@ -15,7 +15,7 @@ DIGITS = 1 << BITS
 @ts.func
 def digits_of(keys, start, n, shift):
     """Which digit each key of a block has, as a row of a matrix: true in one place, or in none beyond the end."""
-    digit = ts.tile.cast(keys >> shift, ts.int32) & (DIGITS - 1)
+    digit = ts.tile.cast((keys >> shift) & (DIGITS - 1), ts.int32)
     inside = start + ts.tile.arange(BLOCK) < n
     return (digit[:, None] == ts.tile.arange(DIGITS)[None, :]) & inside[:, None]
 
