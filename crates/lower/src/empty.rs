@@ -155,7 +155,7 @@ fn print(func: &mut TileFunc, id: OpId) {
         shown.push_str(piece);
     }
     let op = &mut func.ops[id];
-    op.attrs.set("text", Attr::Str(shown.into()));
+    op.attrs.set("text", Attr::Str(shown));
     op.group_lens = vec![kept.len()];
     op.operands = kept;
 }

@@ -67,7 +67,7 @@ impl OrderShadow {
         let conflicts = |e: &&Entry| {
             let other = as_what(e.site);
             let same = touch == Touch::Write && other == Touch::Write;
-            !now.comes_after(e) && !touch.agrees(other) && !(same && harmless(e))
+            !(now.comes_after(e) || touch.agrees(other) || same && harmless(e))
         };
         let write = cell.writes.iter().find(conflicts).copied();
         let read = cell.reads.iter().find(|e| !now.comes_after(e)).copied();
