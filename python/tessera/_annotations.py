@@ -108,7 +108,8 @@ class Tensor:
 
 
 class Out:
-    """``Out["M", "N", ts.bf16]``: a written array that the caller may leave out; it is returned."""
+    """``Out["M", "N", ts.bf16]``: a written array that the caller may leave out; it is returned. Elements that the
+    launch does not write are then zero."""
 
     def __class_getitem__(cls, items: object) -> Any:
         tensor = _tensor(items, out=True)

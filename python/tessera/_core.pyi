@@ -212,6 +212,7 @@ class TracedKernel:
     returns: list[str]
     tables: list[tuple[str, str, list[int], bytes]]
     ir: str
+    def covered(self, extents: dict[str, list[int]]) -> list[str]: ...
 
 class Program:
     def __init__(self, name: str) -> None: ...
