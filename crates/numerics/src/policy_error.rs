@@ -104,7 +104,6 @@ impl std::error::Error for PolicyError {}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::NumType;
 
     /// What a repair quotes is read.

@@ -529,7 +529,7 @@ impl Elab<'_> {
                 if joined != ty {
                     return Err(Again { name: c.name.clone(), ty: joined });
                 }
-                Ok(self.convert(end, dtype, &shape.to_vec()).unwrap_or(c.init))
+                Ok(self.convert(end, dtype, shape).unwrap_or(c.init))
             }
             Val::Rt(v) => {
                 let got = self.ty(*v).clone();
