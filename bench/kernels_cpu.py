@@ -136,3 +136,51 @@ def add_three(a: ts.Tensor["n", ts.f32], b: ts.Tensor["n", ts.f32], c: ts.Tensor
     i = ts.tile.linear_id()
     d[i] = a[i] + b[i] + c[i]
     return d
+
+
+@ts.kernel
+def cumsum(x: ts.Tensor["M", "N", ts.f32], y: ts.Out["M", "N", ts.f32]):
+    row = ts.tile.program_id(0)
+    y[row, :] = ts.tile.cumsum(x[row, :])
+    return y
+
+
+def make_histograms(dtype):
+    """Counts of values below `b`: by atomics and into a reduce region, by tiles and by lanes."""
+    BLOCK = ELEMENTWISE
+
+    @ts.kernel
+    def atomic_tiles(x: ts.Tensor["n", dtype], h: ts.Tensor["b", dtype]):
+        start = ts.tile.grid(ts.cdiv(n, BLOCK)) * BLOCK
+        ts.tile.atomic_add(h[ts.tile.load(x[start:start + BLOCK], other=-1)], 1)
+        return h
+
+    @ts.kernel
+    def atomic_lanes(x: ts.Tensor["n", dtype], h: ts.Tensor["b", dtype]):
+        i = ts.tile.linear_id()
+        if i < n:
+            ts.tile.atomic_add(h[x[i]], 1)
+        return h
+
+    @ts.kernel
+    def region_tiles(x: ts.Tensor["n", dtype], h: ts.Region[ts.reduce_sum, ts.Tensor["b", dtype]]):
+        start = ts.tile.grid(ts.cdiv(n, BLOCK)) * BLOCK
+        h[ts.tile.load(x[start:start + BLOCK], other=-1)] += 1
+        return h
+
+    @ts.kernel
+    def region_lanes(x: ts.Tensor["n", dtype], h: ts.Region[ts.reduce_sum, ts.Tensor["b", dtype]]):
+        i = ts.tile.linear_id()
+        if i < n:
+            h[x[i]] += 1
+        return h
+
+    return {"atomics, tiles": atomic_tiles, "atomics, lanes": atomic_lanes,
+            "region, tiles": region_tiles, "region, lanes": region_lanes}  # fmt: skip
+
+
+@ts.kernel
+def add_two(a: ts.Tensor["n", ts.f32], b: ts.Tensor["n", ts.f32], c: ts.Out["n", ts.f32]):
+    i = ts.tile.linear_id()
+    c[i] = a[i] + b[i]
+    return c

@@ -1,18 +1,18 @@
 //! The CPU as a backend.
 
-use crate::build::{Target, Variant, is_serial};
+use crate::build::{Atomics, Target, Variant, is_serial};
 use crate::code::supported;
 use crate::frame::{Frame, Layouts, usual_layouts};
 use crate::isa::Isa;
-use crate::launch;
+use crate::launch::{self, About};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_diag::Diagnostics;
 use tessera_numerics::{DType, Profile};
 use tessera_support::{ForkLock, Hash128, StableHasher};
-use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore};
-use tessera_tile::TileFunc;
+use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore, Settled};
+use tessera_tile::{KernelKind, TileFunc, kind_of};
 
 /// The host's processor; `isa` says which of its instructions are used.
 #[derive(Copy, Clone, Debug)]
@@ -100,11 +100,17 @@ impl Backend for Cpu {
             frame: Frame::new(func)?,
             cpu: *self,
             profile: options.profile,
-            serial: is_serial(func, options.profile),
+            about: Arc::new(About {
+                name: func.name.clone(),
+                kind: kind_of(func).unwrap_or(KernelKind::Group),
+                serial: is_serial(func, options.profile),
+                threads: self.threads,
+                atomics: Atomics::of(func),
+                last: ForkLock::default(),
+            }),
             store: options.store.clone(),
             variants: ForkLock::default(),
             building: ForkLock::default(),
-            last: ForkLock::default(),
         };
         // Most arrays are laid out so; others get code of their own when they come.
         kernel.variant(&usual_layouts(&kernel.frame))?;
@@ -118,13 +124,11 @@ pub struct Kernel {
     pub frame: Frame,
     pub cpu: Cpu,
     pub profile: Profile,
-    pub serial: bool,
+    pub about: Arc<About>,
     store: Arc<dyn ObjectStore>,
     variants: ForkLock<BTreeMap<Layouts, Arc<Variant>>>,
     /// One thread builds at a time; the others find what it made.
     building: ForkLock<()>,
-    /// What the latest launch ran, and on how many threads at most.
-    last: ForkLock<Option<(Arc<Variant>, usize)>>,
 }
 
 impl Kernel {
@@ -148,19 +152,6 @@ impl Kernel {
         self.variants.lock().insert(layouts.clone(), variant.clone());
         Ok(variant)
     }
-
-    pub fn ran(&self, variant: Arc<Variant>, threads: usize) {
-        *self.last.lock() = Some((variant, threads));
-    }
-
-    /// How many threads a launch of this kernel may use.
-    pub fn threads(&self) -> usize {
-        match (self.serial, self.cpu.threads) {
-            (true, _) => 1,
-            (false, 0) => threads(),
-            (false, n) => n,
-        }
-    }
 }
 
 impl Artifact for Kernel {
@@ -181,11 +172,15 @@ impl Artifact for Kernel {
         launch::launch(self, args)
     }
 
+    fn settle_here(&self, args: &LaunchArgs) -> Option<Arc<dyn Settled>> {
+        launch::settle(self, args)
+    }
+
     fn resources(&self) -> Vec<(&'static str, String)> {
-        let last = self.last.lock().clone();
+        let last = self.about.last.lock().clone();
         let (variant, threads) = match last {
             Some((variant, threads)) => (Some(variant), threads),
-            None => (self.found(&usual_layouts(&self.frame)), self.threads()),
+            None => (self.found(&usual_layouts(&self.frame)), self.about.threads()),
         };
         let mut out = vec![
             ("isa", self.cpu.isa.to_string()),

@@ -7,7 +7,7 @@ use crate::llvm::{Ir, Loaded, Machine, version};
 use crate::{group, lane};
 use std::time::{Duration, Instant};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
-use tessera_ir::Type;
+use tessera_ir::{OpId, Type};
 use tessera_numerics::Profile;
 use tessera_support::{Hash128, StableHasher};
 use tessera_target::ObjectStore;
@@ -183,4 +183,31 @@ pub fn is_serial(func: &TileFunc, profile: Profile) -> bool {
             _ => false,
         }
     })
+}
+
+/// Atomic changes of the caller's arrays in a kernel.
+#[derive(Copy, Clone, PartialEq)]
+pub enum Atomics {
+    None,
+    /// In loops whose rounds are counted: the kernel waits for nobody.
+    Bounded,
+    /// Beside a `while`, which may wait for what another launch does.
+    Waiting,
+}
+
+impl Atomics {
+    pub fn of(func: &TileFunc) -> Self {
+        let ops = func.walk();
+        let atomic = |id: &OpId| {
+            let op = &func.ops[*id];
+            op.code == TileOp::Atomic && matches!(func.ty(op.operands[0]), Type::View { .. })
+        };
+        if !ops.iter().any(atomic) {
+            Self::None
+        } else if ops.iter().any(|&id| func.ops[id].code == TileOp::While) {
+            Self::Waiting
+        } else {
+            Self::Bounded
+        }
+    }
 }

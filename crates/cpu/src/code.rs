@@ -155,6 +155,8 @@ pub struct Context<'a> {
     pub lane: i64,
     /// Rounds of loops until the host is asked again.
     pub countdown: i64,
+    /// Whether no other thread changes what this launch does: see `alone.rs`.
+    pub alone: i64,
     pub stop: Option<&'a dyn Fn() -> bool>,
     pub shared: &'a Shared<'a>,
 }
@@ -185,6 +187,7 @@ const ROUNDS: i64 = 1 << 12;
 const GROUP_OFFSET: i64 = 0;
 const LANE_OFFSET: i64 = 24;
 const COUNTDOWN_OFFSET: i64 = 32;
+const ALONE_OFFSET: i64 = 40;
 
 fn context(ir: &Ir, words: Val) -> Val {
     ir.load(ir.ptr(), ir.offset_const(words, 8 * frame::CONTEXT as i64), 8)
@@ -201,6 +204,12 @@ pub fn note_group(ir: &Ir, words: Val, ids: [Val; 3]) {
 /// The same for a lane.
 pub fn note_lane(ir: &Ir, words: Val, lane: Val) {
     ir.store(lane, ir.offset_const(context(ir, words), LANE_OFFSET), 8);
+}
+
+/// Whether the launch is alone with its atomics.
+pub fn alone(ir: &Ir, words: Val) -> Val {
+    let flag = ir.load(ir.i64(), ir.offset_const(context(ir, words), ALONE_OFFSET), 8);
+    ir.icmp(IntCmp::LLVMIntNE, flag, ir.c64(0))
 }
 
 /// Whether the host wants the kernel to stop: asked once in many rounds of loops.

@@ -25,6 +25,20 @@ impl Fold {
         Self { f, compute, stored: memory.dtype(), round, saturate }
     }
 
+    /// Whether the value's dtype is the memory's, so that nothing is converted.
+    pub fn is_plain(&self) -> bool {
+        self.compute == self.stored
+    }
+
+    /// Whether it is a few instructions.
+    pub fn is_short(&self) -> bool {
+        let machine = matches!(
+            self.stored,
+            DType::I32 | DType::I64 | DType::U32 | DType::U64 | DType::F32 | DType::F64
+        );
+        machine && self.is_plain()
+    }
+
     /// The code of `old`, what was there in its carrier, combined with `x` of as many lanes.
     pub fn code(&self, s: &Scalars<'_>, old: Val, x: Val) -> Val {
         let default = self.compute.saturates_by_default();

@@ -1,26 +1,75 @@
 //! One launch: arguments become words, groups are divided among the threads.
 
+use crate::alone::Turn;
 use crate::backend::Kernel;
-use crate::build::Variant;
+use crate::build::{Atomics, Variant};
 use crate::code::{Context, Shared};
 use crate::frame;
 use crate::pool::{self, Finish, Split, Worker};
 use crate::room::with_room;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_target::{ArgValue, LaunchArgs, Poll, interruption};
-use tessera_tile::{KernelKind, kind_of};
+use tessera_numerics::Scalar;
+use tessera_support::ForkLock;
+use tessera_target::frame::{Param, ParamKind};
+use tessera_target::{ArgValue, LaunchArgs, Poll, Settled, interruption};
+use tessera_tile::KernelKind;
 
 /// Lanes of one group.
 const MAX_LANES: i64 = 1 << 16;
 
+/// What all launches of a kernel share.
+pub struct About {
+    pub name: String,
+    pub kind: KernelKind,
+    /// Groups run in order on one thread.
+    pub serial: bool,
+    /// Threads of every launch; 0 for what `set_threads` says.
+    pub threads: usize,
+    pub atomics: Atomics,
+    /// What the latest launch ran, and on how many threads at most.
+    pub last: ForkLock<Option<(Arc<Variant>, usize)>>,
+}
+
+impl About {
+    /// How many threads a launch may use.
+    pub fn threads(&self) -> usize {
+        match (self.serial, self.threads) {
+            (true, _) => 1,
+            (false, 0) => crate::threads(),
+            (false, n) => n,
+        }
+    }
+}
+
+/// A launch but for its words.
+struct Shape {
+    grid: [i64; 3],
+    lanes: i64,
+    groups: i64,
+    /// Of all arrays.
+    bytes: i64,
+}
+
 pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
+    let Some(mut fit) = fit(kernel, args)? else { return Ok(()) };
+    run(&kernel.about, &fit.variant, &fit.shape, &mut fit.words)
+}
+
+/// The code for the arguments of a launch, and their words.
+struct Fit {
+    variant: Arc<Variant>,
+    shape: Shape,
+    words: Vec<u64>,
+}
+
+/// Nothing for a launch without groups.
+fn fit(kernel: &Kernel, args: &LaunchArgs) -> Result<Option<Fit>, Diagnostics> {
     let func = &kernel.func;
-    let kind = kind_of(func).unwrap_or(KernelKind::Group);
-    if kind == KernelKind::Lane && !(1..=MAX_LANES).contains(&args.lanes) {
+    if kernel.about.kind == KernelKind::Lane && !(1..=MAX_LANES).contains(&args.lanes) {
         let why = format!("expected 1 to {MAX_LANES} lanes in a group, got {}", args.lanes);
         return Err(Diagnostic::new(Code::E_ARGUMENT, why).at(func.loc.clone()).into());
     }
@@ -29,27 +78,43 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
     let groups =
         args.grid.iter().try_fold(1i64, |n, &g| n.checked_mul(g.max(0))).unwrap_or(i64::MAX);
     if groups == 0 {
-        return Ok(());
+        return Ok(None);
     }
-    let variant = kernel.variant(&layouts)?;
-    let shared = Shared { name: &func.name, kind, grid: args.grid, prints: &variant.prints };
-    let threads = if array_bytes(args) < WORTH_SHARING { 1 } else { kernel.threads() };
-    kernel.ran(variant.clone(), threads);
+    let (grid, lanes, bytes) = (args.grid, args.lanes, array_bytes(args));
+    let (variant, shape) = (kernel.variant(&layouts)?, Shape { grid, lanes, groups, bytes });
+    Ok(Some(Fit { variant, shape, words }))
+}
+
+fn run(
+    about: &About,
+    variant: &Arc<Variant>,
+    shape: &Shape,
+    words: &mut [u64],
+) -> Result<(), Diagnostics> {
+    let shared =
+        Shared { name: &about.name, kind: about.kind, grid: shape.grid, prints: &variant.prints };
+    let threads = if shape.bytes < WORTH_SHARING { 1 } else { about.threads() };
+    *about.last.lock() = Some((variant.clone(), threads));
     // More parts than threads, so that one that is held up does not keep the others waiting.
     // On one thread the host is asked between parts, each of which takes a moment.
     let parts = match threads as u64 {
-        1 => 1 + array_bytes(args) as u64 / PART_BYTES,
+        1 => 1 + shape.bytes as u64 / PART_BYTES,
         threads => 4 * threads,
     };
     words[frame::PARTS] = parts;
+    let turn = match about.atomics {
+        Atomics::None => None,
+        found => Some(Turn::begin(threads == 1 && found == Atomics::Bounded)?),
+    };
     let run = Run {
-        variant: &variant,
-        words: &words,
+        variant,
+        words,
         shared: &shared,
-        lanes: args.lanes,
+        lanes: shape.lanes,
+        alone: turn.as_ref().is_some_and(Turn::is_alone),
         failure: Mutex::new(None),
     };
-    let total = if variant.parts { parts } else { groups as u64 };
+    let total = if variant.parts { parts } else { shape.groups as u64 };
     // Chunks small enough that the last ones end together, and that the host is asked in time.
     let grain = (total / (threads as u64 * 16)).max(1);
     let finish = pool::run(
@@ -64,6 +129,44 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
         (Finish::Done | Finish::Stopped, None) => Ok(()),
     }
 }
+
+/// A launch to be repeated with other addresses and numbers.
+struct Again {
+    about: Arc<About>,
+    variant: Arc<Variant>,
+    shape: Shape,
+    words: Vec<u64>,
+    /// The words of arrays' addresses and of numbers.
+    arrays: Vec<usize>,
+    scalars: Vec<usize>,
+}
+
+impl Settled for Again {
+    fn launch(&self, addresses: &[u64], scalars: &[Scalar], _: u64) -> Result<(), Diagnostics> {
+        let mut words = self.words.clone();
+        self.arrays.iter().zip(addresses).for_each(|(&word, &address)| words[word] = address);
+        self.scalars.iter().zip(scalars).for_each(|(&word, &x)| words[word] = frame::bits(x));
+        run(&self.about, &self.variant, &self.shape, &mut words)
+    }
+}
+
+/// Nothing for large arrays: which code they get depends on where they begin, and a launch takes so
+/// long that the rest is not felt.
+pub fn settle(kernel: &Kernel, args: &LaunchArgs) -> Option<Arc<dyn Settled>> {
+    if array_bytes(args) >= SETTLED_BYTES {
+        return None;
+    }
+    let Fit { variant, shape, words } = fit(kernel, args).ok()??;
+    let places = |array: bool| {
+        let wanted = |p: &&Param| matches!(p.kind, ParamKind::Array { .. }) == array;
+        kernel.frame.params.iter().filter(wanted).map(|p| p.word).collect()
+    };
+    let (arrays, scalars) = (places(true), places(false));
+    Some(Arc::new(Again { about: kernel.about.clone(), variant, shape, words, arrays, scalars }))
+}
+
+/// Below the size from which arrays may be written past the caches.
+const SETTLED_BYTES: i64 = 16 << 20;
 
 /// Below this many bytes of arrays a launch is over before another thread has woken.
 const WORTH_SHARING: i64 = 128 << 10;
@@ -86,6 +189,7 @@ struct Run<'a> {
     words: &'a [u64],
     shared: &'a Shared<'a>,
     lanes: i64,
+    alone: bool,
     failure: Mutex<Option<Diagnostic>>,
 }
 
@@ -106,6 +210,7 @@ impl Run<'_> {
                 group: [0; 3],
                 lane: 0,
                 countdown: 0,
+                alone: self.alone.into(),
                 stop: Some(&stop),
                 shared: self.shared,
             };

@@ -4,6 +4,7 @@
 //! lanes under masks, and products of matrices ([`contract`]) become packed panels and blocks of
 //! registers or matrix tiles. Scalar meaning is in [`scalar`], bit for bit that of the interpreter.
 
+mod alone;
 mod amx;
 mod atomic;
 mod backend;

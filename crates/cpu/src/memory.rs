@@ -214,6 +214,19 @@ impl Access<'_> {
         }
     }
 
+    /// The address of each lane's element, and the lanes that may touch it where not all may.
+    pub fn places(&self, ir: &Ir) -> (Val, Option<Val>) {
+        let ps = match self.address(ir) {
+            Address::One(p) => ir.splat(p, self.lanes),
+            Address::Row(p) => {
+                let steps = ir.const_steps(ir.vec(ir.i64(), self.lanes), 0, 1);
+                ir.offset(p, ir.mul_const(steps, self.mem.dtype.bytes() as i64))
+            }
+            Address::Each(ps) => ps,
+        };
+        (ps, self.vector_mask(ir))
+    }
+
     /// The address of the first lane, where the lanes are side by side.
     pub fn row(&self, ir: &Ir) -> Option<Val> {
         match self.address(ir) {

@@ -93,6 +93,10 @@ pub trait Artifact: Send + Sync {
     fn settle(&self, _args: &LaunchArgs, _queue: Queue) -> Option<Arc<dyn Settled>> {
         None
     }
+    /// The same for launches that are run to their end in host memory.
+    fn settle_here(&self, _args: &LaunchArgs) -> Option<Arc<dyn Settled>> {
+        None
+    }
     /// Figures of the compiled code, for `.explain()`: name and value.
     fn resources(&self) -> Vec<(&'static str, String)>;
 }

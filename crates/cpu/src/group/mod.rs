@@ -8,12 +8,15 @@ mod nest;
 mod plan;
 mod product;
 mod reduce;
+mod scan;
 mod sequence;
 mod several;
 mod sink;
 mod turn;
 mod whole;
 
+use crate::atomic::only_folds;
+use crate::build::Atomics;
 use crate::code::{Code, Site};
 use crate::frame::Frame;
 use crate::isa::Isa;
@@ -23,7 +26,7 @@ use crate::scalar::Scalars;
 use nest::{Nest, shape_of};
 use plan::{Plan, is_expression};
 use sink::Sink;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Op, OpId, Type, Value};
 use tessera_numerics::{DType, Profile};
 use tessera_support::Entity;
@@ -61,6 +64,8 @@ pub struct Group<'a> {
     env: Vec<Repr>,
     /// Kept tiles whose op is behind us and that are not in memory yet.
     pending: BTreeSet<Value>,
+    /// Scans that are computed by the store that uses them, under it.
+    put_off: BTreeMap<OpId, OpId>,
     code: &'a mut Code,
     frame: &'a Frame,
     words: Val,
@@ -68,6 +73,8 @@ pub struct Group<'a> {
     /// An address that can always be read.
     safe: Val,
     ids: [Val; 3],
+    /// Whether the launch is alone with its atomics, where it has any.
+    alone: Val,
     ahead: ahead::Ahead,
     /// Where the kernel is one product: axes of accesses that need no test.
     trusted: Option<BTreeSet<(OpId, usize)>>,
@@ -95,18 +102,23 @@ pub fn emit(
         plan: Plan::new(func),
         env: vec![Repr::Expression; func.values.len()],
         pending: BTreeSet::new(),
+        put_off: BTreeMap::new(),
         code,
         frame,
         words,
         scratch,
         safe: scratch,
         ids: [ir.c64(0); 3],
+        alone: ir.bool(false),
         trusted: None,
         ahead: ahead::Ahead::default(),
     };
     // The first line of the scratch memory is what `safe` points to.
     group.code.reserve(64);
     group.bind_params(layouts);
+    if Atomics::of(func) == Atomics::Bounded {
+        group.alone = crate::code::alone(ir, words);
+    }
     if let Some(whole) = whole::find(&group) {
         group.code.parts = true;
         group.blocked(&whole, begin, end);
@@ -216,6 +228,7 @@ impl<'a> Group<'a> {
                 let v = self.word(self.frame.symbol(&name));
                 self.give(id, v);
             }
+            TileOp::Store if self.scan_into(id) => {}
             TileOp::Store | TileOp::Accumulate => {
                 let dims = shape_of(func.ty(op.operands[1]));
                 let sink = match op.code {
@@ -235,6 +248,10 @@ impl<'a> Group<'a> {
             }
             // A copy is done at once, and the ops of a group happen one after another.
             TileOp::Barrier | TileOp::CopyCommit | TileOp::CopyWait => {}
+            TileOp::Atomic if func.ty(op.result()).rank() > 0 && only_folds(func, id) => {
+                let dims = shape_of(func.ty(op.result()));
+                self.write(&dims, Sink::Change(id));
+            }
             TileOp::Atomic => {
                 self.flush();
                 self.atomic(id);
@@ -260,6 +277,14 @@ impl<'a> Group<'a> {
                 unreachable!("`code::supported` refuses these in group kernels")
             }
             _ => unreachable!("terminators are left out, the others are expressions"),
+        }
+    }
+
+    /// Whether nobody else changes a memory: the group's own, or where the launch is alone.
+    fn alone_at(&self, mem: Value) -> Val {
+        match self.func.ty(mem) {
+            Type::Buf { .. } => self.ir.bool(true),
+            _ => self.alone,
         }
     }
 

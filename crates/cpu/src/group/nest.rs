@@ -73,6 +73,13 @@ impl Nest {
         self.memo.pop();
     }
 
+    /// The elements of a node at the present place, computed elsewhere.
+    pub fn tell(&mut self, node: Node, v: Val) {
+        if let Some(top) = self.memo.last_mut() {
+            top.insert(node, v);
+        }
+    }
+
     fn known(&self, node: &Node) -> Option<Val> {
         self.memo.iter().rev().find_map(|level| level.get(node).copied())
     }

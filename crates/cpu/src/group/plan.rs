@@ -5,6 +5,7 @@
 //! element by element, inside the loop nest of its user. Meaning does not depend on it, save that a
 //! load may not be put off past a write to what it reads: such loads are kept.
 
+use crate::atomic::only_folds;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, OpId, Type, Value};
 use tessera_numerics::{DType, ScalarFn, expansion};
@@ -272,7 +273,8 @@ fn wants_memory(func: &TileFunc, user: OpId, v: Value) -> bool {
     match op.code {
         TileOp::Mma => op.operands[..2].contains(&v),
         TileOp::Reshape => !same_but_ones(func.ty(op.operands[0]), func.ty(op.result())),
-        TileOp::Scan | TileOp::ArgReduce | TileOp::Print | TileOp::Atomic => true,
+        TileOp::Atomic => !only_folds(func, user),
+        TileOp::ArgReduce | TileOp::Print => true,
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Ops that take elements one after another: scans, the place of the largest, atomics, printing.
+//! Ops that take elements one after another: the place of the largest, atomics, printing.
 
 use super::nest::{Map, Nest, shape_of};
 use super::{Buffer, Group, Repr};
@@ -6,11 +6,16 @@ use crate::atomic::Change;
 use crate::llvm::{IntCmp, RealCmp, Val};
 use crate::memory::Pos;
 use tessera_ir::{Attr, OpId, Value};
-use tessera_numerics::{DType, ReduceOp};
+use tessera_numerics::DType;
 
 impl<'a> Group<'a> {
     /// Calls `leaf` with all loops open but that of `axis`; another axis may be the vector axis.
-    fn beside(&mut self, dims: &[i64], axis: usize, leaf: &mut dyn FnMut(&mut Self, &mut Nest)) {
+    pub fn beside(
+        &mut self,
+        dims: &[i64],
+        axis: usize,
+        leaf: &mut dyn FnMut(&mut Self, &mut Nest),
+    ) {
         let mut n = Nest::new(dims);
         if n.lane == Some(axis) {
             n.lane = None;
@@ -21,35 +26,7 @@ impl<'a> Group<'a> {
         self.rows(&mut n, &[], 0, outer, leaf);
     }
 
-    pub fn scan(&mut self, id: OpId) {
-        let func = self.func;
-        let op = &func.ops[id];
-        let from = self.in_memory(op.operands[0]);
-        let to = self.buffer_for(op.result());
-        let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
-        let name = op.attr("op").and_then(Attr::as_word).unwrap_or("sum");
-        let fold = ReduceOp::from_name(name).unwrap_or(ReduceOp::Sum);
-        let exclusive = op.attr("exclusive").and_then(Attr::as_bool) == Some(true);
-        let dtype = func.ty(op.operands[0]).dtype();
-        let (ir, dims) = (self.ir, from.shape.clone());
-        let map: Map = (0..dims.len()).map(|d| Some(d as u8)).collect();
-        self.beside(&dims, axis, &mut |group, n| {
-            n.index[axis] = Some(ir.c64(0));
-            let first = group.element(n, &from, &map);
-            let empty = group.s.identity(fold, dtype, n.lanes);
-            group.write_buffer(n, &to, &map, if exclusive { empty } else { first });
-            ir.for_range(ir.c64(1), ir.c64(dims[axis]), 1, &[first], |_, at, before| {
-                n.index[axis] = Some(at);
-                let x = group.element(n, &from, &map);
-                let with = group.s.apply(fold.combine(), dtype, &[before[0], x]);
-                group.write_buffer(n, &to, &map, if exclusive { before[0] } else { with });
-                vec![with]
-            });
-        });
-        self.set(op.result(), Repr::Buffer(to));
-    }
-
-    fn element(&mut self, n: &Nest, b: &Buffer, map: &Map) -> Val {
+    pub fn element(&mut self, n: &Nest, b: &Buffer, map: &Map) -> Val {
         let x = self.read_buffer(n, b, map);
         self.widen(n, x)
     }
@@ -119,6 +96,7 @@ impl<'a> Group<'a> {
         let result = op.result();
         let dims = shape_of(func.ty(result));
         let to = self.buffer_of(func.ty(result).dtype(), dims.clone());
+        let alone = self.alone_at(op.operands[0]);
         let mut n = Nest::new(&dims);
         n.lane = None;
         let ir = self.ir;
@@ -137,7 +115,7 @@ impl<'a> Group<'a> {
                     Pos::Uniform(i) => ir.offset(p, ir.mul(*i, stride)),
                     Pos::Steps { .. } | Pos::Each(_) => p,
                 });
-                s.decode(change.emit(&s, &mem, p, x, expected), mem.dtype)
+                s.decode(change.emit_either(&s, &mem, p, x, expected, alone), mem.dtype)
             });
             group.write_buffer(n, &to, &identity, old);
         });

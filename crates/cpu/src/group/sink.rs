@@ -3,9 +3,10 @@
 use super::nest::{Map, Nest, Node};
 use super::plan::same_elements;
 use super::{Buffer, Group, Repr};
+use crate::atomic::{Change, each_lane};
 use crate::fold::Fold;
 use crate::isa::Isa;
-use crate::llvm::Val;
+use crate::llvm::{Ir, Ty, Val};
 use crate::memory::{Access, Pos};
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, OpId, Value};
@@ -21,6 +22,8 @@ pub enum Sink {
     Fold(OpId),
     /// The op `scatter`.
     Scatter(OpId),
+    /// The op `atomic`, where it folds and nobody asks what was there.
+    Change(OpId),
     /// A tile into scratch memory.
     Keep(Value, Buffer),
 }
@@ -34,7 +37,7 @@ impl<'a> Group<'a> {
     pub fn write(&mut self, dims: &[i64], sink: Sink) {
         let roots = self.roots(&sink, &Nest::new(dims).identity());
         let mut own = self.in_step(dims, &roots);
-        if let Sink::Store(id) | Sink::Fold(id) | Sink::Scatter(id) = sink {
+        if let Sink::Store(id) | Sink::Fold(id) | Sink::Scatter(id) | Sink::Change(id) = sink {
             own.retain(|&v| !self.reads_what_is_written(dims, v, id));
         }
         for v in self.pending.clone() {
@@ -46,7 +49,7 @@ impl<'a> Group<'a> {
     }
 
     /// Whether a tile is computed from elements that the op writes at another place than theirs.
-    fn reads_what_is_written(&self, dims: &[i64], v: Value, write: OpId) -> bool {
+    pub fn reads_what_is_written(&self, dims: &[i64], v: Value, write: OpId) -> bool {
         let func = self.func;
         let (mem, identity) = (func.ops[write].operands[0], Nest::new(dims).identity());
         self.reached(&[(v, identity.clone())]).iter().any(|(r, map)| {
@@ -69,7 +72,7 @@ impl<'a> Group<'a> {
         let roots = self.roots(&sink, &identity);
         let skip = match &sink {
             Sink::Keep(v, _) => Some(*v),
-            Sink::Store(_) | Sink::Fold(_) | Sink::Scatter(_) => None,
+            Sink::Store(_) | Sink::Fold(_) | Sink::Scatter(_) | Sink::Change(_) => None,
         };
         sinks.extend(self.join_pending(dims, &roots, skip));
         let all: Vec<Node> = sinks.iter().flat_map(|s| self.roots(s, &identity)).collect();
@@ -188,7 +191,9 @@ impl<'a> Group<'a> {
                 let op = &func.ops[*id];
                 [&[op.operands[1]], op.group("mask")].concat().into_iter().map(node).collect()
             }
-            Sink::Scatter(id) => func.ops[*id].operands[1..].iter().map(|&v| node(v)).collect(),
+            Sink::Scatter(id) | Sink::Change(id) => {
+                func.ops[*id].operands[1..].iter().map(|&v| node(v)).collect()
+            }
         }
     }
 
@@ -219,6 +224,7 @@ impl<'a> Group<'a> {
                 Sink::Store(id) => self.store(n, *id),
                 Sink::Fold(id) => self.fold(n, *id),
                 Sink::Scatter(id) => self.scatter(n, *id),
+                Sink::Change(id) => self.change(n, *id),
             }
         }
     }
@@ -309,6 +315,52 @@ impl<'a> Group<'a> {
         Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask }.store(&self.s, code);
     }
 
+    /// Folds each element's value into its place, one after another: two of one place both count.
+    fn change(&mut self, n: &mut Nest, id: OpId) {
+        let op = &self.func.ops[id];
+        let (ir, s, identity) = (self.ir, self.s, n.identity());
+        let value = self.eval(n, &(op.operands[1], identity.clone()));
+        let (mem, change) = (self.memory(op.operands[0]), Change::of(self.func, op));
+        let at = self.each_position(n, op, &identity);
+        let (checked, lanes) = (vec![true; at.len()], n.lanes);
+        let access = Access { mem: &mem, at: &at, checked: &checked, lanes, mask: n.tail };
+        let (places, on) = access.places(ir);
+        let dtype = self.func.ty(op.operands[1]).dtype();
+        let values = match ir.lanes(ir.ty(value)) {
+            1 => None,
+            _ => Some(self.in_frame(self.carrier_bits(value, dtype))),
+        };
+        let place = if lanes == 1 { None } else { Some(self.in_frame(places)) };
+        let element = |ir: &Ir, row: Val, ty: Ty, lane: Val, bytes: i64| {
+            ir.load(ty, ir.offset(row, ir.mul_const(lane, bytes)), bytes as u32)
+        };
+        let one = |ir: &Ir, lane: Val, alone: bool| {
+            let p = place.map_or(places, |row| element(ir, row, ir.ptr(), lane, 8));
+            let bytes = dtype.carrier().bytes() as i64;
+            let x = values.map_or(value, |row| {
+                let bits = element(ir, row, s.stored(dtype.carrier(), 1), lane, bytes);
+                s.decode(bits, dtype.carrier())
+            });
+            let emit = if alone { Change::emit_alone } else { Change::emit };
+            emit(&change, &s, &mem, p, x, None);
+        };
+        let short = change.is_short();
+        let alone = self.alone_at(op.operands[0]);
+        ir.when(alone, |ir| {
+            each_lane(ir, lanes, on, short, &mut |ir, lane| one(ir, lane, true));
+        });
+        ir.when(ir.not(alone), |ir| {
+            each_lane(ir, lanes, on, false, &mut |ir, lane| one(ir, lane, false));
+        });
+    }
+
+    /// A vector in the function's frame, to be read one by one.
+    fn in_frame(&self, x: Val) -> Val {
+        let ptr = self.ir.alloca(self.ir.ty(x), 64);
+        self.ir.store(x, ptr, 64);
+        ptr
+    }
+
     /// Reads, combines in the value's dtype, converts and writes.
     pub fn fold(&mut self, n: &mut Nest, id: OpId) {
         let op = &self.func.ops[id];
@@ -353,7 +405,7 @@ impl<'a> Group<'a> {
 pub fn written_ops(sinks: &[Sink]) -> Vec<OpId> {
     let one = |s: &Sink| match s {
         Sink::Store(id) | Sink::Fold(id) => Some(*id),
-        Sink::Scatter(_) | Sink::Keep(..) => None,
+        Sink::Scatter(_) | Sink::Change(_) | Sink::Keep(..) => None,
     };
     sinks.iter().filter_map(one).collect()
 }

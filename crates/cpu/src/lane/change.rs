@@ -2,9 +2,8 @@
 //! that several lanes may share.
 
 use super::access::Positions;
-use super::ops::mask_bits;
 use super::{Lanes, Repr, slot_align};
-use crate::atomic::{Change, What};
+use crate::atomic::{Change, each_lane};
 use crate::fold::Fold;
 use crate::llvm::{IntCmp, Ir, Val};
 use crate::memory::{Mem, Pos};
@@ -19,6 +18,15 @@ enum Part {
     Row { ptr: Val, dtype: DType },
 }
 
+/// Where each lane's element is.
+struct Addresses {
+    base: Val,
+    /// Bytes from there, where lanes differ.
+    offsets: Option<Part>,
+    /// The lanes that take part, where not all do.
+    on: Option<Val>,
+}
+
 impl<'a> Lanes<'a> {
     pub fn atomic(&mut self, id: OpId) {
         let op = &self.func.ops[id];
@@ -28,13 +36,6 @@ impl<'a> Lanes<'a> {
         places.checked.fill(true);
         let change = Change::of(self.func, op);
         let shared = matches!(self.func.ty(op.operands[0]), Type::Buf { .. });
-        let fold = match change.what {
-            What::Fold(f) if shared => {
-                let compute = self.dtype(op.operands[1]);
-                Some(Fold::new(self.func.ty(op.operands[0]), f, compute))
-            }
-            _ => None,
-        };
         let value = self.part(op.operands[1]);
         let expected = op.group("expected").first().map(|&v| self.part(v));
         let used = is_used(self.func, id);
@@ -45,45 +46,33 @@ impl<'a> Lanes<'a> {
             room
         });
         let width = mem.dtype.bytes() as i64;
-        self.each_lane(&mem, &places, self.mask, |lanes, lane, p| {
+        let all = self.each_address(&mem, &places, self.mask);
+        let one = |ir: &Ir, lanes: &Self, lane: Val, alone: bool| {
             let x = lanes.of_lane(value, lane);
             let expected = expected.map(|e| lanes.of_lane(e, lane));
-            let old = match (fold, shared) {
-                // Nobody else is at the group's own memory.
-                (Some(fold), _) => {
-                    let old = ir.load(s.stored(mem.dtype, 1), p, 1);
-                    let new = fold.code(&lanes.s, s.decode(old, mem.dtype), x);
-                    ir.store(new, p, 1);
-                    old
-                }
-                (None, true) => lanes.exchange(&mem, p, x, expected),
-                (None, false) => change.emit(&s, &mem, p, x, expected),
-            };
+            let emit = if alone { Change::emit_alone } else { Change::emit };
+            let old = emit(&change, &s, &mem, lanes.address(&all, lane), x, expected);
             if let Some(room) = olds {
                 ir.store(old, ir.offset(room, ir.mul_const(lane, width)), 1);
             }
+        };
+        let (unroll, on) = (change.is_short() && !used, all.on);
+        // Nobody else is at the group's own memory.
+        let alone = if shared { ir.bool(true) } else { self.alone };
+        let lanes = &*self;
+        ir.when(alone, |ir| {
+            each_lane(ir, lanes.width, on, unroll, &mut |ir, lane| one(ir, lanes, lane, true));
         });
+        if !shared {
+            ir.when(ir.not(alone), |ir| {
+                each_lane(ir, lanes.width, on, false, &mut |ir, lane| one(ir, lanes, lane, false));
+            });
+        }
         if let Some(room) = olds {
             let codes = ir.load(s.stored(mem.dtype, self.width), room, 64);
             self.set(op.result(), Repr::Each(s.decode(codes, mem.dtype)));
             self.keep(op.result());
         }
-    }
-
-    /// Puts a value there, or does so where the expected one stands; gives what was there.
-    fn exchange(&self, mem: &Mem, p: Val, x: Val, expected: Option<Val>) -> Val {
-        let (ir, s) = (self.ir, self.s);
-        let old = ir.load(s.stored(mem.dtype, 1), p, 1);
-        let new = s.encode(x, mem.dtype);
-        let new = match expected {
-            Some(e) => {
-                let same = ir.icmp(IntCmp::LLVMIntEQ, old, s.encode(e, mem.dtype));
-                ir.select(same, new, old)
-            }
-            None => new,
-        };
-        ir.store(new, p, 1);
-        old
     }
 
     /// Folds each lane's value into its element: two of one element both count.
@@ -97,10 +86,12 @@ impl<'a> Lanes<'a> {
     ) {
         let (ir, s) = (self.ir, self.s);
         let value = self.part(value);
-        self.each_lane(mem, places, mask, |lanes, lane, p| {
-            let x = lanes.of_lane(value, lane);
+        let all = self.each_address(mem, places, mask);
+        let lanes = &*self;
+        each_lane(ir, self.width, all.on, fold.is_short(), &mut |ir, lane| {
+            let (p, x) = (lanes.address(&all, lane), lanes.of_lane(value, lane));
             let old = s.decode(ir.load(s.stored(mem.dtype, 1), p, 1), mem.dtype);
-            ir.store(fold.code(&lanes.s, old, x), p, 1);
+            ir.store(fold.code(&s, old, x), p, 1);
         });
     }
 
@@ -131,16 +122,10 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Calls `body` in a loop over the lanes that run and are inside, with each one's address.
-    fn each_lane(
-        &mut self,
-        mem: &Mem,
-        places: &Positions,
-        mask: Option<Val>,
-        body: impl FnOnce(&mut Self, Val, Val),
-    ) {
+    /// The addresses of the lanes that run and are inside.
+    fn each_address(&self, mem: &Mem, places: &Positions, mask: Option<Val>) -> Addresses {
         let ir = self.ir;
-        let mut on = mask.unwrap_or_else(|| ir.const_first_lanes(self.width, self.width));
+        let mut on = mask;
         let (mut base, mut spread) = (mem.base, None);
         for (axis, pos) in places.at.iter().enumerate() {
             let (stride, dim) = (mem.strides[axis], mem.dims[axis]);
@@ -152,7 +137,8 @@ impl<'a> Lanes<'a> {
             let wide = |x: Val| ir.splat(x, ir.lanes(ir.ty(p)));
             if places.checked[axis] {
                 let inside = ir.icmp(IntCmp::LLVMIntULT, p, wide(dim));
-                on = ir.and(on, self.spread(inside));
+                let inside = self.spread(inside);
+                on = Some(on.map_or(inside, |on| ir.and(on, inside)));
             }
             let offset = ir.mul(p, wide(stride));
             match pos {
@@ -163,31 +149,15 @@ impl<'a> Lanes<'a> {
             }
         }
         let offsets = spread.map(|s| self.row(s, DType::I64));
-        for_each_bit(ir, mask_bits(ir, on), |lane| {
-            let p = match offsets {
-                Some(row) => ir.offset(base, self.of_lane(row, lane)),
-                None => base,
-            };
-            body(self, lane, p);
-        });
+        Addresses { base, offsets, on }
+    }
+
+    fn address(&self, all: &Addresses, lane: Val) -> Val {
+        all.offsets.map_or(all.base, |row| self.ir.offset(all.base, self.of_lane(row, lane)))
     }
 
     fn spread(&self, mask: Val) -> Val {
         let ir = self.ir;
         if ir.lanes(ir.ty(mask)) == 1 { ir.splat(mask, self.width) } else { mask }
     }
-}
-
-/// A loop over the bits of a number that are set, lowest first.
-pub fn for_each_bit(ir: &Ir, bits: Val, body: impl FnOnce(Val)) {
-    let (before, head, end) = (ir.here(), ir.block("lane"), ir.block("end"));
-    let some = |bits: Val| ir.icmp(IntCmp::LLVMIntNE, bits, ir.c64(0));
-    ir.branch(some(bits), head, end);
-    ir.goto(head);
-    let left = ir.phi(ir.i64(), &[(bits, before)]);
-    body(ir.intrinsic("llvm.cttz", &[ir.i64()], &[left, ir.bool(true)]));
-    let rest = ir.and(left, ir.add_const(left, -1));
-    ir.incoming(left, rest, ir.here());
-    ir.branch(some(rest), head, end);
-    ir.goto(end);
 }

@@ -19,6 +19,7 @@ mod range;
 mod span;
 mod uniform;
 
+use crate::build::Atomics;
 use crate::code::Code;
 use crate::frame::{self, Frame};
 use crate::isa::Isa;
@@ -96,6 +97,8 @@ pub struct Lanes<'a> {
     sure: bool,
     /// Accesses that are known to be inside along an axis.
     inside: BTreeSet<(OpId, usize)>,
+    /// Whether the launch is alone with its atomics, where it has any.
+    alone: Val,
     /// The site of a stop that the host asks for.
     interrupted: Option<i64>,
     /// There is more work than a few operations for each element.
@@ -145,12 +148,16 @@ pub fn emit(
         mask: None,
         sure: true,
         inside: BTreeSet::new(),
+        alone: ir.bool(false),
         interrupted: None,
         busy: func.walk().into_iter().any(|id| is_busy(func, id)),
     };
     // The first line of the scratch memory is what `safe` points to.
     lanes.code.reserve(64);
     lanes.bind_params(layouts);
+    if Atomics::of(func) == Atomics::Bounded {
+        lanes.alone = crate::code::alone(ir, words);
+    }
     lanes.groups(begin, end);
     lanes.code.slots = lanes.plan.slots;
     if lanes.code.streams {

@@ -203,6 +203,12 @@ impl Ir {
     pub fn is_const(&self, v: Val) -> bool {
         unsafe { LLVMIsConstant(v.0) != 0 }
     }
+    /// Whether it is known that all bits are set.
+    pub fn is_all_ones(&self, v: Val) -> bool {
+        let ones = unsafe { LLVMConstAllOnes(self.ty(v).0) };
+        // Constants of one value are one object.
+        ones == v.0
+    }
     /// The value of a constant integer scalar.
     pub fn as_int(&self, v: Val) -> Option<i64> {
         unsafe {
@@ -446,6 +452,12 @@ impl Ir {
             let part = |i| Val(LLVMBuildExtractValue(self.builder, both, i, NO_NAME));
             (part(0), part(1))
         }
+    }
+
+    /// Changes an integer in one instruction where the processor has one; gives what was there.
+    pub fn atomic_change(&self, how: super::AtomicChange, p: Val, x: Val) -> Val {
+        let order = LLVMAtomicOrdering::LLVMAtomicOrderingSequentiallyConsistent;
+        Val(unsafe { LLVMBuildAtomicRMW(self.builder, how, p.0, x.0, order, 0) })
     }
 
     // Calls.

@@ -12,5 +12,7 @@ mod machine;
 pub use build::{Ir, Ty, Val};
 pub use flow::Blk;
 pub use jit::{Loaded, Symbol, version};
-pub use llvm_sys::{LLVMIntPredicate as IntCmp, LLVMRealPredicate as RealCmp};
+pub use llvm_sys::{
+    LLVMAtomicRMWBinOp as AtomicChange, LLVMIntPredicate as IntCmp, LLVMRealPredicate as RealCmp,
+};
 pub use machine::Machine;
