@@ -90,7 +90,7 @@ def recipe_of(kernel, args, kwargs):
             sizes |= {dim: int(n) for dim, n in zip(about[0], value.shape) if isinstance(dim, str)}
         if lies := lying(value):
             layouts[name] = lies
-    config |= {dim: sizes[dim] for dim in kernel._kernel.static_dims() if dim in sizes}
+    config |= {dim: sizes[dim] for dim in kernel.now().kernel.static_dims() if dim in sizes}
     return Recipe(f"{kernel.__module__}:{kernel.__name__}", types, config, layouts=layouts)
 
 

@@ -13,6 +13,7 @@ from tessera import _report
 #: A code, what the message matches, and why there is no repair.
 REASONS = [
     ("E_ASSERT", r"", "the message is the kernel's own, and says what its author wanted"),
+    ("E_ARGUMENT", r"^expected .*( in --\w+|warps|registers in all threads)", "an option of a command: the message lists what it takes"),
 ]
 
 
