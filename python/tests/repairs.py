@@ -14,6 +14,8 @@ from tessera import _report
 REASONS = [
     ("E_ASSERT", r"", "the message is the kernel's own, and says what its author wanted"),
     ("E_ARGUMENT", r"^expected .*( in --\w+|warps|registers in all threads)", "an option of a command: the message lists what it takes"),
+    ("E_ARGUMENT", r"^expected a loop step above 0", "the message says what a step must be"),
+    ("E_LAUNCH_GEOMETRY", r"^the kernel @\w+ failed", "what failed in it stands beside this"),
 ]
 
 
