@@ -2,7 +2,7 @@
 
 use crate::gpu;
 use crate::pack::row_major;
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_frontend::Table;
@@ -36,21 +36,25 @@ impl Tables {
             return Ok(Vec::new());
         }
         let mut there = self.there.lock();
-        if !there.contains_key(&queue.device) {
-            let mut made = Vec::new();
-            for table in &self.items {
-                let bytes = table.bytes();
-                let memory = gpu::Memory::new(queue, bytes.len() as u64)?;
-                gpu::write(&view(table, memory.address() as *mut u8), queue, &bytes)?;
-                made.push(memory);
-            }
-            // Launches on other streams read them too.
-            gpu::synchronize(queue.device, Some(queue.stream))?;
-            there.insert(queue.device, made);
-        }
-        let made = &there[&queue.device];
-        let rows = self.items.iter().zip(made);
+        let made = match there.entry(queue.device) {
+            Entry::Occupied(made) => made.into_mut(),
+            Entry::Vacant(place) => place.insert(self.copied(queue)?),
+        };
+        let rows = self.items.iter().zip(made.iter());
         Ok(rows.map(|(table, memory)| view(table, memory.address() as *mut u8)).collect())
+    }
+
+    fn copied(&self, queue: Queue) -> Result<Vec<gpu::Memory>, Diagnostics> {
+        let mut made = Vec::new();
+        for table in &self.items {
+            let bytes = table.bytes();
+            let memory = gpu::Memory::new(queue, bytes.len() as u64)?;
+            gpu::write(&view(table, memory.address() as *mut u8), queue, &bytes)?;
+            made.push(memory);
+        }
+        // Launches on other streams read them too.
+        gpu::synchronize(queue.device, Some(queue.stream))?;
+        Ok(made)
     }
 }
 

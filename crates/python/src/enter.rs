@@ -38,12 +38,7 @@ pub fn enter_call<T: Send>(
     work: impl FnOnce() -> Result<T, Diagnostics> + Send,
 ) -> PyResult<T> {
     let mut failed = None;
-    let done = enter(py, || {
-        work().map_err(|found| {
-            failed = Some(found.clone());
-            found
-        })
-    });
+    let done = enter(py, || work().inspect_err(|found| failed = Some(found.clone())));
     match failed {
         Some(found) if done.is_err() && !tessera_driver::is_interrupt(&found) => {
             let caller = caller(py).unwrap_or_default();
