@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera._arrays import numpy_dtype
+from tessera._func import Func
 from tessera._kernel import KernelFn
 from tessera.kernels import arrays, elementwise, gemm
 
@@ -113,7 +114,9 @@ def named(function):
     name = getattr(function, "__name__", None) or function.name
     for path in (f"{getattr(function, '__module__', None)}:{name}", f"tessera:{name}"):
         with contextlib.suppress(AttributeError, ImportError):
-            if recipes.found(path) is function:
+            has = recipes.found(path)
+            # Operations hold functions as they are when they are made.
+            if has is function or isinstance(has, Func) and has.frozen() is function:
                 return {"function": path}
     # An epilogue: the library makes one of each kind.
     for activation, *parts in itertools.product(elementwise.ACTIVATIONS.values(), *[(False, True)] * 3):

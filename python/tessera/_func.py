@@ -93,6 +93,7 @@ class Func:
             return self
         if self._still is None or self._still.handle is not handle:
             self._still = Func(None, self.source, handle)
+            functools.update_wrapper(self._still, self, updated=())
         return self._still
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
