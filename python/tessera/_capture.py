@@ -199,7 +199,7 @@ def capture(value: object, look: Look | None = None) -> Any:
     if value is None or isinstance(value, (bool, str, _core.DType)):
         return value
     if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**63 else _core.Name("opaque", "integer beyond 64 bits")
+        return int(value) if -(2**127) <= value < 2**127 else _core.Name("opaque", "integer beyond 128 bits")
     if isinstance(value, float):
         return float(value)
     if isinstance(value, numpy.generic) and value.dtype.kind in "biuf":

@@ -823,3 +823,41 @@ def test_index_outside_of_a_tuple_is_refused():
             x[i] = STEPS[6]
 
     assert error.value.code == "E_OOB"
+
+
+OFFSET_BASIS = 0xCBF29CE484222325
+LEAST = -(2**63)
+BEYOND = 2**130
+
+
+def test_integers_of_all_widths(backend):
+    @ts.kernel
+    def hashed(x: ts.Tensor["n", ts.u64], y: ts.Tensor["n", ts.i64], PRIME: int = 2**40 + 2**8 + 0xB3, MASK: int = 2**64 - 1):
+        i = ts.tile.linear_id()
+        x[i] = (x[i] ^ OFFSET_BASIS) * PRIME & MASK
+        y[i] = LEAST + y[i]
+        return x
+
+    def expected(v, mask=2**64 - 1):
+        return (v ^ OFFSET_BASIS) * (2**40 + 2**8 + 0xB3) & mask & (2**64 - 1)
+
+    x, y = np.array([0, 7, 2**64 - 1], np.uint64), np.array([0, 5, 2**63 - 1], np.int64)
+    hashed(x, y)
+    assert x.tolist() == [expected(v) for v in (0, 7, 2**64 - 1)]
+    assert y.tolist() == [LEAST, LEAST + 5, -1]
+    for _ in range(3):  # a call that is repeated compares constants of all widths
+        x[0] = 7
+        hashed(x, y, MASK=2**63 + 5)
+        assert int(x[0]) == expected(7, 2**63 + 5)
+        x[0] = 7
+        hashed(x, y, MASK=2**63 + 4)
+        assert int(x[0]) == expected(7, 2**63 + 4)
+
+
+def test_integer_that_no_type_holds_is_refused():
+    with pytest.raises(ts.TesseraError, match="integer beyond 128 bits"):
+
+        @ts.kernel
+        def k(x: ts.Tensor["n", ts.u64]):
+            x[0] = BEYOND
+            return x

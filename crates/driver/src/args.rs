@@ -90,7 +90,7 @@ impl Arg {
         match value {
             Capture::None => Arg::None,
             Capture::Bool(v) => Arg::Number { value: Number::Bool(*v), dtype: None },
-            Capture::Int(v) => Arg::int(*v),
+            Capture::Int(v) => Arg::Number { value: Number::Int(*v), dtype: None },
             Capture::Float(v) => Arg::Number { value: Number::Float(*v), dtype: None },
             Capture::Str(s) => Arg::Str(s.clone()),
             Capture::Func(f) => Arg::Func(f.clone()),

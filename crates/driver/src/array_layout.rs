@@ -38,7 +38,7 @@ pub fn read(
     let (mut axis, mut align) = (rank.checked_sub(1), i64::from(WIDEST));
     for (key, value) in entries {
         let shown = || config::show(value);
-        let most = rank as i64;
+        let most = rank as i128;
         match (key.as_str(), value) {
             ("axis", Capture::None) => axis = None,
             ("axis", Capture::Int(n)) if (-most..most).contains(n) => {
@@ -55,9 +55,9 @@ pub fn read(
                 )));
             }
             ("align", Capture::Int(n))
-                if *n >= bytes && *n <= i64::from(WIDEST) && n.count_ones() == 1 =>
+                if *n >= bytes.into() && *n <= WIDEST.into() && n.count_ones() == 1 =>
             {
-                align = *n;
+                align = *n as i64;
             }
             ("align", _) => {
                 return Err(fail(format!(

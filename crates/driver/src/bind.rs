@@ -487,9 +487,7 @@ fn stored_as(elem: NumType) -> DType {
 pub fn constant(arg: &Arg, ty: &str) -> Result<Capture, String> {
     match (ty, arg) {
         ("bool", Arg::Number { value: Number::Bool(v), .. }) => Ok(Capture::Bool(*v)),
-        ("int", Arg::Number { value: Number::Int(v), .. }) if i64::try_from(*v).is_ok() => {
-            Ok(Capture::Int(*v as i64))
-        }
+        ("int", Arg::Number { value: Number::Int(v), .. }) => Ok(Capture::Int(*v)),
         ("float", Arg::Number { value: Number::Float(v), .. }) => Ok(Capture::Float(*v)),
         ("float", Arg::Number { value: Number::Int(v), .. }) => Ok(Capture::Float(*v as f64)),
         ("str", Arg::Str(s)) => Ok(Capture::Str(s.clone())),

@@ -97,7 +97,7 @@ pub fn show_all(values: &BTreeMap<String, Capture>) -> String {
 
 /// Everything compile-time in one list: dims, then constants, then tunables.
 pub fn entries(config: &Config) -> Vec<(String, Capture)> {
-    let dims = config.dims.iter().map(|(n, v)| (n.clone(), Capture::Int(*v)));
+    let dims = config.dims.iter().map(|(n, v)| (n.clone(), Capture::Int((*v).into())));
     let rest = config.consts.iter().chain(&config.tunables).map(|(n, v)| (n.clone(), v.clone()));
     dims.chain(rest).collect()
 }
@@ -112,7 +112,10 @@ pub fn attrs(config: &Config) -> Attrs {
         }
         let attr = match value {
             Capture::Bool(v) => Attr::Bool(v),
-            Capture::Int(v) => Attr::Int(v),
+            // An attribute has 64 bits; nobody reads these back.
+            Capture::Int(v) => {
+                i64::try_from(v).map_or_else(|_| Attr::Str(v.to_string()), Attr::Int)
+            }
             Capture::Float(v) => Attr::Float(v),
             Capture::Str(v) => Attr::Str(v),
             Capture::Func(f) => Attr::Ref(f.name.clone()),

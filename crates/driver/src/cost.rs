@@ -81,7 +81,7 @@ fn add(
     for (name, value) in given {
         let dim = parse_dim(name).map(|d| d.to_string()).unwrap_or_default();
         let size = match value {
-            Capture::Int(size) if *size >= 0 => *size,
+            Capture::Int(size) if (0..=i64::MAX.into()).contains(size) => *size as i64,
             other => {
                 let shown = crate::config::show(other);
                 let message = format!("expected a size of at least 0 for `{name}`, got {shown}");

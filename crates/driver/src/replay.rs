@@ -31,7 +31,7 @@ const ALIGNMENT: u64 = 16;
 pub enum Seen {
     Array(View),
     Float(f64),
-    Int(i64),
+    Int(i128),
     Bool(bool),
     Text(String),
     DType(NumType),

@@ -76,8 +76,10 @@ pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, 
             (_, _) if tunables.contains(name) => {
                 out.tunables.insert(name.clone(), value.clone());
             }
-            (_, Capture::Int(size)) if symbols.contains(&dim) && *size >= 0 => {
-                out.sizes.known.insert(dim, *size);
+            (_, Capture::Int(size))
+                if symbols.contains(&dim) && (0..=i64::MAX.into()).contains(size) =>
+            {
+                out.sizes.known.insert(dim, *size as i64);
             }
             (_, value) if symbols.contains(&dim) => {
                 let shown = crate::config::show(value);

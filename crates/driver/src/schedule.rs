@@ -124,8 +124,8 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
             Some(Capture::Str(word)) if !word.is_empty() && field.name == ROLES => {
                 said.set(ROLES, Attr::word(word));
             }
-            Some(Capture::Int(n)) if *n > 0 && !turns_off(field) => {
-                said.set(field.name, Attr::Int(*n));
+            Some(Capture::Int(n @ 1..=1024)) if !turns_off(field) => {
+                said.set(field.name, Attr::Int(*n as i64));
             }
             Some(value) if field.name == OFF => {
                 let named = names(value).and_then(|names| Off::named(names, OFF).ok());
@@ -181,7 +181,7 @@ pub fn fields(text: &str) -> Result<(String, Vec<(String, Capture)>), Diagnostic
 fn capture(value: &Attr) -> Option<Capture> {
     match value {
         Attr::Bool(v) => Some(Capture::Bool(*v)),
-        Attr::Int(v) => Some(Capture::Int(*v)),
+        Attr::Int(v) => Some(Capture::Int((*v).into())),
         Attr::Float(v) => Some(Capture::Float(*v)),
         Attr::Str(v) | Attr::Word(v) => Some(Capture::Str(v.clone())),
         Attr::List(items) => {

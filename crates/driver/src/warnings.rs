@@ -12,7 +12,7 @@ const MANY_VALUES: usize = 8;
 pub struct Warnings {
     told: BTreeSet<String>,
     pending: Vec<String>,
-    values: BTreeMap<String, BTreeSet<i64>>,
+    values: BTreeMap<String, BTreeSet<i128>>,
 }
 
 impl Warnings {

@@ -58,7 +58,7 @@ fn call(x: &mut [f32], writable: bool) -> Call {
 }
 
 fn given(dims: [(&str, i64); 1]) -> Given {
-    let values = dims.map(|(name, size)| (name.to_string(), Capture::Int(size))).into();
+    let values = dims.map(|(name, size)| (name.to_string(), Capture::Int(size.into()))).into();
     Given { values, ..Given::default() }
 }
 

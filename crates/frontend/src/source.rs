@@ -12,7 +12,7 @@ use tessera_tile::TileFunc;
 pub enum Capture {
     None,
     Bool(bool),
-    Int(i64),
+    Int(i128),
     Float(f64),
     Str(String),
     DType(NumType),

@@ -114,7 +114,7 @@ impl Literals {
             _ => {
                 let usual = [16, 1, 64, 2, 128, 8, 32, 3, 0];
                 let others = self.ints.iter().copied().filter(|n| !usual.contains(n)).take(12);
-                usual.into_iter().chain(others).map(Capture::Int).collect()
+                usual.into_iter().chain(others).map(|n| Capture::Int(n.into())).collect()
             }
         }
     }

@@ -111,7 +111,7 @@ impl Candidate {
     /// What it says of how a group runs.
     fn asked(&self) -> Asked {
         let int = |name: &str| match self.tunables.get(name) {
-            Some(Capture::Int(n)) => Some(*n),
+            Some(Capture::Int(n)) => i64::try_from(*n).ok(),
             _ => None,
         };
         Asked { warps: int("num_warps"), stages: int("num_stages") }

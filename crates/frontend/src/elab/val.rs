@@ -155,7 +155,7 @@ impl Val {
         match c {
             Capture::None => Val::None,
             Capture::Bool(v) => Val::Const(Const::Bool(*v)),
-            Capture::Int(v) => Val::int(*v),
+            Capture::Int(v) => Val::Const(Const::Int(*v)),
             Capture::Float(v) => Val::Const(Const::Float(*v)),
             Capture::Str(s) => Val::Const(Const::Str(s.clone())),
             Capture::DType(t) => Val::Const(Const::DType(*t)),

@@ -60,7 +60,7 @@ pub fn params(spec: &str) -> Vec<ParamSpec> {
 
 pub fn decl(text: &str, spec: &str, tunables: &[(&str, i64)]) -> KernelDecl {
     let candidate: BTreeMap<String, Capture> =
-        tunables.iter().map(|(n, v)| (n.to_string(), Capture::Int(*v))).collect();
+        tunables.iter().map(|(n, v)| (n.to_string(), Capture::Int((*v).into()))).collect();
     KernelDecl {
         source: source(text, &[]),
         params: params(spec),
