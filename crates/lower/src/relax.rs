@@ -7,7 +7,7 @@
 //! - gathers of neighbours as loads of blocks (`runs.rs`);
 //! - sums of a product and a tile made by the product itself;
 //! - the maximum of a tile times a number that is not negative as the number times the maximum;
-//! - quotients by what a row or a column shares, and is not known before, as products by its inverse;
+//! - quotients by what a row or a column shares as products by its inverse;
 //! - products by one number and then by another as products by theirs;
 //! - numbers that replace whole rows, where something equals a number, as a repair of these rows;
 //! - `exp(x·c - r)` as `exp2` of one fused product, `c·log2 e` and `r·log2 e` being made once for all
@@ -315,8 +315,9 @@ fn quotient(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
     let Some(by) = spread(func, op.operands[1]).filter(|_| ty.dtype() == DType::F32) else {
         return false;
     };
-    // A number's inverse is rounded, or not a number at all: `tile-canonicalise` has taken the exact ones.
-    if float(func, by).is_some() {
+    // A product by an inverse that is no normal number is not near the quotient.
+    if float(func, by).is_some_and(|by| !(by as f32).is_normal() || !(1.0 / by as f32).is_normal())
+    {
         return false;
     }
     let (x, by) = (rw.get(op.operands[0]), rw.get(by));
