@@ -32,6 +32,7 @@ PAGES = ["language.md", "debugging.md", "tuning.md"]
 BACKENDS = ["interp", "cpu", "ptx-emulated:sm_80", "ptx-emulated:sm_90a"]
 #: Kernels that are not compared, with the reason: nothing is left out in silence.
 ORIGINS = "implicit tile origins, which Python does not have"
+TRACED = "called inside of `ts.jit` and `ts.vmap` only, with values that have no elements yet"
 LARGE = "more groups, lanes or iterations than are executed here"
 NOT_COMPARED = {
     "gemm at example.py": ORIGINS,
@@ -39,6 +40,8 @@ NOT_COMPARED = {
     "gemm at <printed gemm>": ORIGINS,
     "product at tuned.py": LARGE,
     "column at test_cpu_hazards.py": LARGE,
+    "gate at example.py": TRACED,
+    "scale at example.py": TRACED,
     "derived at example.py": "ts.tile.slope: a derivative",
 }
 #: Test files whose kernels are compared.

@@ -304,3 +304,35 @@ def _lift() -> None:
 
 _lift()
 __all__ = ["Array", "Index", "Place", "value_of", "FUNCTIONS", "Lacks", "cast_array"]
+
+
+class Constants(Array):
+    """A captured array: a number at a known position, an array elsewhere."""
+
+    def __getitem__(self, at: Any) -> Any:
+        items = at if isinstance(at, tuple) else (at,)
+        if len(items) == self.host.ndim and all(type(item) is int for item in items):
+            return self.host[items].item()
+        return super().__getitem__(at)
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        raise OracleError("E_TYPE", "a constant is not written")
+
+
+class Numbers(tuple):
+    """A captured tuple, which takes positions that are known at run time only, if it holds numbers alone."""
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return Numbers(super().__getitem__(at))
+        if not isinstance(at, Val):
+            return super().__getitem__(at)
+        if not all(isinstance(item, (bool, int, float)) for item in self):
+            raise OracleError("E_TYPE", "a position in a tuple of other things than numbers")
+        if all(isinstance(item, bool) for item in self):
+            dt = "bool"
+        elif all(isinstance(item, int) for item in self):
+            dt = "i64" if max(self) < 2**63 else "u64"
+        else:
+            dt = "f32"
+        return Array(np.array(self, NUMPY[dt]), dt)[at]

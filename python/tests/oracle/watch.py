@@ -26,7 +26,7 @@ from tessera._kernel import KernelFn
 from tessera._source import closure_of
 
 from . import context
-from .memory import Array
+from .memory import Array, Constants, Numbers
 from .rewrite import Rewrite, meets
 from .run import BUILTINS, HELPERS, MATH, TILE, TS, Func, _as, cdiv, launch
 from .tile import _identity
@@ -90,7 +90,7 @@ class Source:
 
     def names(self) -> dict[str, Any]:
         """What its free names stand for, as far as Python knows them."""
-        bound = {**self.fn.__globals__, **closure_of(self.fn)}
+        bound = {**members_of(self.fn), **self.fn.__globals__, **closure_of(self.fn)}
         used = {n.id for n in ast.walk(self.node) if isinstance(n, ast.Name)}
         return {name: bound[name] for name in used if name in bound}
 
@@ -113,6 +113,14 @@ class Source:
         return function
 
 
+def members_of(fn: Any) -> dict[str, Any]:
+    """The names of the class that a function stands in: kernels and their helpers see them after all others."""
+    owner: Any = None
+    for part in fn.__qualname__.rpartition("<locals>.")[2].split(".")[:-1]:
+        owner = fn.__globals__.get(part) if owner is None else vars(owner).get(part)
+    return dict(vars(owner)) if isinstance(owner, type) else {}
+
+
 def taken(value: Any, coroutine: bool, noted: bool, made: dict[int, Any]) -> Any:
     """What a captured value is for the oracle."""
     if value is ts:
@@ -123,9 +131,10 @@ def taken(value: Any, coroutine: bool, noted: bool, made: dict[int, Any]) -> Any
         return MATH
     if isinstance(value, RealFunc):
         if id(value) not in made:
-            if value._fn is None:
+            fn = inspect.unwrap(value)
+            if not inspect.isfunction(fn):
                 raise Lacks("a function that was pickled")
-            source = Source(value._fn, value.source.text, value.source.name)
+            source = Source(fn, value.source.text, value.source.name)
             space = {**BUILTINS, **HELPERS, "__note__": _note}
             made[id(value)] = found = Func(None, coroutine)
             space.update({k: taken(v, coroutine, noted, made) for k, v in source.names().items()})
@@ -148,7 +157,9 @@ def taken(value: Any, coroutine: bool, noted: bool, made: dict[int, Any]) -> Any
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, tuple):
-        return tuple(taken(v, coroutine, noted, made) for v in value)
+        return Numbers(taken(v, coroutine, noted, made) for v in value)
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return Constants(value.copy(), dtype_name(value.dtype))
     return value
 
 
