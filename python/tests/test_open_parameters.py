@@ -39,8 +39,9 @@ def test_int_in_shapes_and_slices(block):
 
 
 def test_wrong_extent_is_told_at_the_call():
-    for wrong in (0, -4):
-        refused(lambda: in_shapes(iota(), BLOCK=wrong), "E_SHAPE_MISMATCH")
+    refused(lambda: in_shapes(iota(), BLOCK=-4), "E_SHAPE_MISMATCH")
+    error = refused(lambda: in_shapes(iota(), BLOCK=0), "E_LAUNCH_GEOMETRY")
+    assert "the tiles that are stored have no elements" in str(error)
 
 
 @ts.kernel

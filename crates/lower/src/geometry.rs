@@ -46,8 +46,10 @@ impl Pass<Tile> for Geometry {
 pub fn geometry_error(func: &TileFunc) -> Diagnostic {
     let lane = kind_of(func) == Some(KernelKind::Lane);
     let failure = if lane { infer_domain(func).err() } else { infer_grid(func).err() };
+    // What was open went with the stores that `tile-empty` took away.
     let failure = failure.unwrap_or_else(|| Failure {
-        message: "expected a launch grid, got none".into(),
+        message: "expected a launch grid: the tiles that are stored have no elements, so its extent cannot be told"
+            .into(),
         loc: func.loc.clone(),
     });
     let help = if lane {

@@ -226,7 +226,8 @@ impl Writer<'_> {
 impl PlanOptions {
     /// The options that a plan's text, as printed or changed, asks for.
     pub fn from_text(text: &str) -> Result<PlanOptions, Diagnostics> {
-        let given = kept(text, FILE)?;
+        let help = "change `f.compiled(*args).plan` in what has memory (`sched.store` or `sched.fused`) alone";
+        let given = kept(text, FILE).map_err(|found| found.or_help(help))?;
         let materialise = given.stored.keys().cloned().collect();
         Ok(PlanOptions { materialise, given: Some(Arc::new(given)), ..PlanOptions::default() })
     }
