@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from doc_blocks import ROOT, python_blocks, run
 from oracle import fuzz
-from oracle.generate import W, generate
+from oracle.expressions import W
+from oracle.generate import generate
 from oracle.run import Program, array
 from oracle.values import OracleError, Val
 from oracle.watch import Seen, watching

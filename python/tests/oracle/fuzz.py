@@ -24,7 +24,8 @@ import numpy as np
 import tessera as ts
 
 from . import context
-from .generate import OPTIONAL, Case, generate
+from .expressions import OPTIONAL, Case
+from .generate import generate
 from .run import Program, array
 from .values import Lacks, OracleError
 
