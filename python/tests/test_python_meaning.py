@@ -1,5 +1,7 @@
 """A kernel means what Python says its text means: order of evaluation, places and values, short circuits, loops, literals."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -616,3 +618,316 @@ def test_compile_time_extents():
     x = np.arange(12, dtype=np.float32)
     assert repeated(x, np.zeros_like(x), 5).tolist() == (x + 1).tolist()
     assert grouped(x, np.array([1, 2, 3], np.float32)).tolist() == (x * np.repeat([1, 2, 3], 4)).tolist()
+
+
+# Helpers that return before their end
+
+
+@ts.func
+def larger(a, b):
+    if a > b:
+        return a
+    else:
+        return b
+
+
+@ts.func
+def sign(a):
+    if a > 0:
+        return 1
+    elif a < 0:
+        return -1
+    return 0
+
+
+@ts.func
+def ordered(a, b):
+    if a > b:
+        return b, a
+    return a, b
+
+
+@ts.func
+def first_at_least(x, n, least):
+    for i in range(n):
+        if x[i] >= least:
+            return i
+    return -1
+
+
+@ts.func
+def in_two_loops(x, n, wanted):
+    for i in range(n):
+        j = 0
+        while j < n:
+            if i != j and x[i] + x[j] == wanted:
+                return i * 10 + j
+            j += 1
+    else:
+        return -2
+    return -3
+
+
+@ts.func
+def stops(x, at):
+    if x[at] < 0:
+        return
+    x[at] += 1
+
+
+@ts.kernel
+def by_helpers(x: ts.Tensor["n", ts.i32], y: ts.Tensor["m", ts.i64]):
+    ts.tile.grid(1)
+    y[0] = larger(x[0], x[1])
+    y[1] = sign(x[2])
+    y[2], y[3] = ordered(x[0], x[1])
+    y[4] = first_at_least(x, n, 4)
+    y[5] = first_at_least(x, n, 100)
+    y[6] = in_two_loops(x, n, 6)
+    y[7] = in_two_loops(x, n, 99)
+    stops(x, 0)
+    stops(x, 2)
+    return y
+
+
+@ts.kernel
+def lanes_by_helpers(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32]):
+    i = ts.tile.linear_id()
+    y[i] = sign(x[i]) * 10 + larger(x[i], 1)
+    return y
+
+
+@ts.kernel
+def tiles_by_helpers(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32], c: ts.i32):
+    ts.tile.grid(1)
+    y[0:4] = larger(c, 2) * (x[0:4] if sign(c) > 0 else -x[0:4])
+    return y
+
+
+def test_helpers_return_from_anywhere():
+    x = i32(3, 2, -7, 4)
+    y = by_helpers(x, np.zeros(8, np.int64))
+    assert y.tolist() == [3, -1, 2, 3, 3, -1, 13, -2] and x.tolist() == [4, 2, -7, 4]
+    assert lanes_by_helpers(i32(3, 0, -5), i32(0, 0, 0)).tolist() == [13, 1, -9]
+    assert tiles_by_helpers(i32(1, 2, 3, 4), i32(0, 0, 0, 0), -3).tolist() == [-2, -4, -6, -8]
+
+
+@ts.func
+def of_two_types(a, c):
+    if c > 0:
+        return a
+    return ts.tile.cast(a, ts.f32)
+
+
+@ts.func
+def perhaps(a):
+    if a > 0:
+        return a
+
+
+@pytest.mark.parametrize("body, text", [
+    ("y[0] = of_two_types(x[0], x[1])", "return one type on all paths"),
+    ("y[0] = perhaps(x[0])", "ends without a `return`"),
+    ("y[0] = stars(x[0])", "is not part of the kernel language"),
+    ("y[0] = by_name_only(x[0], 5)", "write `b=5`"),
+])  # fmt: skip
+def test_helpers_that_give_no_one_value(body, text):
+    with pytest.raises(ts.TesseraError) as error:
+        ts.kernel(source=f'def k(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32]):\n    {body}\n')(lambda x, y: None)(i32(1, 2), i32(0, 0))
+    assert text in str(error.value)
+
+
+@ts.func
+def stars(*v):
+    return v
+
+
+@ts.func
+def by_name_only(a, *, b):
+    return a + b
+
+
+# Augmented assignment is an assignment: the sum has its own type, and is stored
+
+
+@ts.kernel
+def add_other_types(
+    a: ts.Tensor["n", ts.i32], b: ts.Tensor["n", ts.i8], c: ts.Tensor["n", ts.i64], d: ts.Tensor["n", ts.f16],
+    f: ts.Tensor["n", ts.f32], g: ts.Tensor["n", ts.f64],
+):  # fmt: skip
+    ts.tile.grid(1)
+    a[0] += 0.5
+    a[1] += f[0]
+    b[0:4] += f[0:4]
+    c[0] += f[1]
+    d[0] += g[0]
+    return a
+
+
+def test_augmented_assignment_adds_before_it_converts():
+    a, b, c = i32(-1, 3, 0, 0), np.array([-1, 2, -3, 4], np.int8), np.array([2**40 + 1, 0, 0, 0], np.int64)
+    d, f = np.ones(4, np.float16), np.array([-0.5, 1.0, 0.7, 0.8], np.float32)
+    g = np.array([2.0**-11 + 2.0**-40, 0, 0, 0])
+    want = [int(-1 + 0.5), int(3 - 0.5)], [int(v + w) for v, w in zip(b.tolist(), f)], int(np.float32(2**40 + 1) + f[1])
+    add_other_types(a, b, c, d, f, g)
+    assert a[:2].tolist() == want[0] and b.tolist() == want[1] and int(c[0]) == want[2]
+    assert d[0] == np.float16(1.0 + g[0]) == np.float16(1.001)
+
+
+@ts.kernel
+def fold_at_positions(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32], z: ts.Tensor["n", ts.u32]):
+    ts.tile.grid(1)
+    at = ts.tile.arange(4) // 2
+    x[at] -= ts.tile.arange(4)
+    y[at] ^= ts.tile.arange(4)
+    z[at] |= ts.tile.cast(ts.tile.arange(4), ts.u32)
+    return x
+
+
+def test_every_contribution_at_a_repeated_position_counts():
+    x, y, z = i32(0, 10), i32(7, 7), np.array([8, 0], np.uint32)
+    fold_at_positions(x, y, z)
+    assert x.tolist() == [-1, 5] and y.tolist() == [7 ^ 0 ^ 1, 7 ^ 2 ^ 3] and z.tolist() == [9, 3]
+
+
+# Ranges
+
+
+@ts.kernel
+def ranges(s: ts.Tensor["k", ts.i32], u: ts.Tensor["k", ts.u64], y: ts.Tensor["n", ts.i64]):
+    ts.tile.grid(1)
+    for i in range(5, -1, -2):
+        y[0] = y[0] * 10 + i
+    y[1] = i
+    for i in range(0, 4, s[0]):
+        y[2] += 100 + i
+    for i in range(4, 0, s[0]):
+        y[3] = y[3] * 10 + i
+    for i in range(s[1], 7, s[1]):
+        y[4] = y[4] * 10 + i
+        if i > 4:
+            break
+    for i in range(0, 4, s[0]):
+        y[5] += 1
+        if y[5] > 9:
+            break
+    for i in range(2**63 - 3, 2**63 - 1, 4):
+        y[6] += 1
+    for i in range(u[0]):
+        y[7] += 1
+        if i == 3:
+            break
+    return y
+
+
+def test_ranges_go_up_and_down():
+    y = ranges(i32(-3, 2), np.array([2**63 + 1, 0], np.uint64), np.zeros(8, np.int64))
+    assert y.tolist() == [531, 1, 0, 41, 246, 0, 1, 4]
+
+
+@ts.kernel
+def step_of_zero(s: ts.Tensor["k", ts.i32], y: ts.Tensor["n", ts.i64]):
+    ts.tile.grid(1)
+    for i in range(0, 4, s[0]):
+        y[0] += 1
+    return y
+
+
+def test_a_step_of_zero_is_reported():
+    found = step_of_zero.check(i32(0), np.zeros(1, np.int64)).findings
+    assert found and "step of `range` other than 0" in str(found[0])
+
+
+# Tests that bind names
+
+
+@ts.kernel
+def else_of_a_test_that_binds(c: ts.Tensor[1, ts.i32], y: ts.Tensor[4, ts.i32]):
+    for i in range(3):
+        c[0] += 1
+        while (w := i) < 0:
+            pass
+        else:
+            break
+        y[0] = 5
+    w = v = 0
+    for i in range(3):
+        while (w := i + y[1]) < 2:
+            y[1] += 1
+            while (v := y[2]) < 1:
+                y[2] += 1
+            else:
+                continue
+            y[3] = 7
+        else:
+            continue
+        y[0] = 9
+    y[3] += w * 10 + v
+    return y
+
+
+@ts.kernel
+def bound_behind_and(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32]):
+    i = ts.tile.linear_id()
+    if x[i] > 2 and (u := x[i] // 2) != 2:
+        y[i] = u
+    elif not (x[i] < 0 or (v := x[i] * 7) > 9):
+        y[i] = v
+    y[i] += w if x[i] > 5 and (w := x[i] * 100) > 0 else 1
+    return y
+
+
+def test_names_that_tests_bind():
+    c, y = i32(0), i32(0, 0, 0, 0)
+    else_of_a_test_that_binds(c, y)
+    assert c.tolist() == [1] and y.tolist() == [0, 2, 1, 41]
+    assert bound_behind_and(i32(6, 4, 1, -1, 2), i32(0, 0, 0, 0, 0)).tolist() == [603, 1, 8, 1, 1]
+
+
+@ts.kernel
+def membership(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32], act: str):
+    i = ts.tile.linear_id()
+    y[i] = x[i] in (1, 3, 5)
+    if act in ("square", "sq"):
+        y[i] += 10 * (x[i] not in (2, x[0]))
+    y[i] += 100 * max(x[i], 2, 3) + 1000 * min(5, x[i], 4)
+    return y
+
+
+def test_membership_and_functions_of_many():
+    want = [(v in (1, 3, 5)) + 10 * (v not in (2, 1)) + 100 * max(v, 2, 3) + 1000 * min(5, v, 4) for v in (1, 2, 5, 7)]
+    assert membership(i32(1, 2, 5, 7), i32(0, 0, 0, 0), "sq").tolist() == want
+    assert membership(i32(1, 2), i32(0, 0), "relu").tolist() == [1 + 300 + 1000, 300 + 2000]
+
+
+@ts.kernel
+def nested_loops_of_one_name(y: ts.Tensor["n", ts.i64]):
+    ts.tile.grid(1)
+    for i in range(3):
+        for i in range(2):
+            y[0] += 1
+    y[1] = i
+    return y
+
+
+def test_nested_loops_of_one_name():
+    assert nested_loops_of_one_name(np.zeros(2, np.int64)).tolist() == [6, 1]
+
+
+@ts.kernel
+def constants(y: ts.Tensor["n", ts.i32], f: ts.Tensor["n", ts.f32]):
+    ts.tile.grid(1)
+    y[0] = 2**53 + 1 == 2.0**53
+    y[1] = 2**60 + 1 > 2.0**60
+    y[2] = (True ^ True) is False
+    f[0] = min(math.nan, 1.0)
+    f[1] = min(1.0, math.nan)
+    f[2] = math.floor(f[3])
+    f[3] = math.ceil(f[3])
+    return y
+
+
+def test_constants_are_computed_as_python_does():
+    y, f = i32(7, 7, 7, 7), np.array([0, 0, 0, -2.5], np.float32)
+    constants(y, f)
+    assert y[:3].tolist() == [0, 1, 1] and np.isnan(f[0]) and f[1:].tolist() == [1.0, -3.0, -2.0]

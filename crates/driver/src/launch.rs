@@ -98,8 +98,8 @@ pub struct Prepared {
     made: Vec<usize>,
     /// What the choice of the backend rested on.
     basis: Basis,
-    /// Where it is kept to be repeated; arguments given by name, and arrays made for it, go the long
-    /// way in any case.
+    /// Where it is kept to be repeated; arguments given by name, and arrays made for it on a device, go
+    /// the long way in any case.
     replays: Option<Arc<Replays>>,
 }
 
@@ -137,7 +137,9 @@ impl Prepared {
     /// Puts in an array that was made for the call. What other streams do to it goes before.
     pub fn fill(&mut self, param: usize, array: ArrayArg, streams: &[u64]) {
         self.bound.slots[param] = Slot::Array(array);
-        self.replays = None;
+        if self.location != Location::Host {
+            self.replays = None;
+        }
         self.made.push(param);
         for &stream in streams {
             if stream != self.streams.on && !self.streams.after.contains(&stream) {
@@ -309,7 +311,7 @@ impl KernelHandle {
             measure: _,
             location,
             streams,
-            made: _,
+            made,
             basis,
             replays,
         } = call;
@@ -322,8 +324,10 @@ impl KernelHandle {
         // The interpreter is asked for to look at what happens, and is slow enough not to feel the rest.
         let repeatable = here && !checked && spec.choice.backend.name() != "interp";
         let note = replays.filter(|_| repeatable).and_then(|replays| {
-            let note = Note::of(&self.params, &spec, &bound)?;
-            Some((note, Basis { grid, ..basis }, replays))
+            let note = Note::of(&self.params, &spec, &bound, &made)?;
+            let mut returns = spec.returns.clone();
+            returns.extend(made.iter().filter(|p| !spec.returns.contains(p)));
+            Some((note, Basis { grid, returns, ..basis }, replays))
         });
         let mut slots = bound.slots;
         let own = spec.params.iter().take(spec.params.len() - spec.tables.len());
@@ -407,7 +411,11 @@ impl KernelHandle {
         if let Some((note, basis, replays)) = again {
             let launch = Some(launch.clone());
             let record = Arc::new(Record { spec: spec.clone(), cache_hit: true, launch });
-            replays.keep(Recipe::new(note, basis, Way::Here(args, ForkLock::new(None)), record));
+            let way = match spec.artifact.settle_here(&args) {
+                Some(settled) => Way::Settled(settled),
+                None => Way::Here(args, ForkLock::new(None)),
+            };
+            replays.keep(Recipe::new(note, basis, way, record));
         }
         let record = Arc::new(Record { spec, cache_hit, launch: Some(launch) });
         if let Some(span) = span {

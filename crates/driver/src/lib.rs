@@ -76,7 +76,7 @@ pub use nvidia::features;
 pub use pack::{is_packed, packed_bytes, row_major};
 pub use processor::{Processor, processor, set_threads, threads};
 pub use products::{grouped_columns, product_plans};
-pub use replay::{Function, HOST, MAX_RANK, Replay, Replays, Seen, View};
+pub use replay::{Function, HOST, MAX_RANK, Made, Replay, Replays, Seen, View};
 pub use request::Given;
 pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.

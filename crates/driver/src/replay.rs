@@ -13,9 +13,10 @@ use crate::params::{Kind, Param, Params};
 use crate::profile::Span;
 use crate::specialise::Specialised;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tessera_diag::Diagnostics;
 use tessera_frontend::{ArgType, Capture, FuncSource};
+use tessera_ir::Privilege;
 use tessera_numerics::{DType, NumType, Profile, Scalar};
 use tessera_support::ForkLock;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
@@ -71,6 +72,8 @@ pub struct View {
 #[derive(PartialEq)]
 enum Wanted {
     Array(Layout),
+    /// An array that the caller leaves to the call.
+    Made(Layout),
     /// A real number, whichever, to be made this dtype.
     Real(DType),
     /// The same for a parameter that takes anything: what is no float there is another program.
@@ -101,14 +104,27 @@ pub(crate) struct Recipe {
     /// All numbers that the launch takes, and which of them are a call's own.
     scalars: Vec<Scalar>,
     reals: Vec<usize>,
+    made: Vec<Made>,
     way: Way,
     record: Arc<Record>,
+}
+
+/// An array that is made for a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Made {
+    pub param: usize,
+    /// Its place among the arrays.
+    array: usize,
+    pub dims: Vec<i64>,
+    pub dtype: DType,
 }
 
 /// How a launch is repeated.
 pub(crate) enum Way {
     /// Put on a stream.
     Queued(Arc<dyn Settled>),
+    /// Run to its end.
+    Settled(Arc<dyn Settled>),
     /// Run to its end, with these arguments but for addresses and reals. The second is a copy that
     /// no launch is using.
     Here(LaunchArgs, ForkLock<Option<LaunchArgs>>),
@@ -197,7 +213,21 @@ impl KernelHandle {
     pub fn launch_again(&self, replay: &Replay, stream: u64) -> Result<(), Diagnostics> {
         let recipe = &*replay.recipe;
         match &recipe.way {
-            Way::Queued(settled) => self.queue_again(replay, &**settled, stream),
+            Way::Queued(settled) => {
+                let span = Span::open(Some(Queue { device: recipe.basis.device, stream }));
+                replay.launch(&**settled, stream)?;
+                if let Some(span) = span {
+                    span.kernel(self.name(), &self.params.loc, &recipe.record);
+                }
+                self.record(recipe.record.clone());
+                Ok(())
+            }
+            Way::Settled(settled) => {
+                let (span, start) = (Span::open(None), Instant::now());
+                replay.launch(&**settled, 0)?;
+                self.ran_again(recipe, span, start.elapsed());
+                Ok(())
+            }
             Way::Here(args, spare) => self.run_again(replay, args, spare),
         }
     }
@@ -233,42 +263,46 @@ impl KernelHandle {
         recipe.record.spec.artifact.launch(&args)?;
         let time = start.elapsed();
         *spare.lock() = Some(args);
+        self.ran_again(recipe, span, time);
+        Ok(())
+    }
+
+    fn ran_again(&self, recipe: &Recipe, span: Option<Span>, time: Duration) {
         if let Some(span) = span {
             span.kernel(self.name(), &self.params.loc, &Arc::new(recipe.record.taking(time)));
         }
         self.record_again(recipe.record.clone(), time);
-        Ok(())
-    }
-
-    fn queue_again(
-        &self,
-        replay: &Replay,
-        settled: &dyn Settled,
-        stream: u64,
-    ) -> Result<(), Diagnostics> {
-        let recipe = &*replay.recipe;
-        let addresses = &replay.addresses[..replay.arrays];
-        let span = Span::open(Some(Queue { device: recipe.basis.device, stream }));
-        if recipe.reals.is_empty() {
-            settled.launch(addresses, &recipe.scalars, stream)?;
-        } else {
-            let mut scalars = recipe.scalars.clone();
-            for (&place, &value) in recipe.reals.iter().zip(&replay.reals) {
-                scalars[place] = value;
-            }
-            settled.launch(addresses, &scalars, stream)?;
-        }
-        if let Some(span) = span {
-            span.kernel(self.name(), &self.params.loc, &recipe.record);
-        }
-        self.record(recipe.record.clone());
-        Ok(())
     }
 }
 
 impl Replay {
     pub fn device(&self) -> u32 {
         self.recipe.basis.device
+    }
+
+    fn launch(&self, settled: &dyn Settled, stream: u64) -> Result<(), Diagnostics> {
+        let recipe = &*self.recipe;
+        let addresses = &self.addresses[..self.arrays];
+        if recipe.reals.is_empty() {
+            return settled.launch(addresses, &recipe.scalars, stream);
+        }
+        let mut scalars = recipe.scalars.clone();
+        for (&place, &value) in recipe.reals.iter().zip(&self.reals) {
+            scalars[place] = value;
+        }
+        settled.launch(addresses, &scalars, stream)
+    }
+
+    /// The arrays that the call is to be given beside the caller's.
+    pub fn made(&self) -> &[Made] {
+        &self.recipe.made
+    }
+
+    /// Puts one of them in; false where it does not lie as the one of the earlier call did.
+    pub fn fill(&mut self, made: usize, view: &View) -> bool {
+        let Made { param, array, .. } = self.recipe.made[made];
+        self.addresses[array] = view.address;
+        matches!(&self.recipe.wanted[param], Wanted::Made(layout) if layout.is_of(view))
     }
 
     /// The parameters that the call gives back.
@@ -290,6 +324,7 @@ fn fit(recipe: &Arc<Recipe>, args: &[Seen]) -> Option<Replay> {
     let mut reals = 0;
     for (wanted, seen) in recipe.wanted.iter().zip(args) {
         match (wanted, seen) {
+            (Wanted::Made(_), _) => return None,
             (Wanted::Array(layout), Seen::Array(view)) if view.device == recipe.basis.device => {
                 if !layout.is_of(view) {
                     return None;
@@ -307,13 +342,16 @@ fn fit(recipe: &Arc<Recipe>, args: &[Seen]) -> Option<Replay> {
             _ => return None,
         }
     }
-    is_disjoint(recipe, &out.addresses[..out.arrays]).then_some(out)
+    // Those that are made come after what was given, and share memory with nothing.
+    let fits = is_disjoint(recipe, &out.addresses[..out.arrays]);
+    out.arrays += recipe.made.len();
+    fits.then_some(out)
 }
 
 fn number(seen: &Seen, dtype: DType) -> Option<Scalar> {
     let value = match seen {
         Seen::Float(v) => Number::Float(*v),
-        Seen::Int(v) => Number::Int((*v).into()),
+        Seen::Int(v) => Number::Int(*v),
         Seen::Bool(v) => Number::Bool(*v),
         Seen::Array(_) | Seen::Text(_) | Seen::DType(_) | Seen::Func(_) | Seen::Builtin(_) => {
             return None;
@@ -377,13 +415,24 @@ pub(crate) struct Note {
     least: usize,
     scalars: Vec<Scalar>,
     reals: Vec<usize>,
+    made: Vec<Made>,
 }
+
+/// Larger results are made the long way, which knows whether they must be cleared.
+const MADE_BYTES: i64 = 64 << 10;
 
 impl Note {
     /// `None` for a call that cannot be repeated so: with arguments that are no arrays or numbers,
-    /// with results that are made for it, or with more of them than there is room for.
-    pub fn of(params: &Params, spec: &Specialised, bound: &Bound) -> Option<Self> {
-        let mut out = Note { wanted: Vec::new(), least: 0, scalars: Vec::new(), reals: Vec::new() };
+    /// with large results that are made for it, or with more of them than there is room for. `made`
+    /// are the parameters whose arrays were made for the call.
+    pub fn of(params: &Params, spec: &Specialised, bound: &Bound, made: &[usize]) -> Option<Self> {
+        let mut out = Note {
+            wanted: Vec::new(),
+            least: 0,
+            scalars: Vec::new(),
+            reals: Vec::new(),
+            made: Vec::new(),
+        };
         let mut arrays = 0;
         for (i, (param, slot)) in params.items.iter().zip(&bound.slots).enumerate() {
             let place = spec.params.iter().position(|&p| p == i);
@@ -393,8 +442,23 @@ impl Note {
                     if buffer.dims.len() > MAX_RANK || buffer.dims.contains(&0) {
                         return None;
                     }
+                    let privilege = spec.privilege(place);
+                    let layout = Layout::new(buffer, privilege.writes());
                     arrays += 1;
-                    Wanted::Array(Layout::new(buffer, spec.privilege(place).writes()))
+                    if made.contains(&i) {
+                        // What is folded into begins with something else than zeros.
+                        let small = layout.reach.1 - layout.reach.0 <= MADE_BYTES;
+                        if privilege != Privilege::Write || !small {
+                            return None;
+                        }
+                        let (dims, dtype) = (buffer.dims.clone(), buffer.dtype);
+                        out.made.push(Made { param: i, array: arrays - 1, dims, dtype });
+                        Wanted::Made(layout)
+                    } else if out.made.is_empty() {
+                        Wanted::Array(layout)
+                    } else {
+                        return None;
+                    }
                 }
                 (Slot::Scalar(value), Some(_)) => {
                     out.scalars.push(*value);
@@ -410,7 +474,7 @@ impl Note {
                 _ => return None,
             };
             let default = param.default.as_ref().and_then(constant).map(Wanted::Constant);
-            if default.as_ref() != Some(&wanted) {
+            if default.as_ref() != Some(&wanted) && !matches!(wanted, Wanted::Made(_)) {
                 out.least = i + 1;
             }
             out.wanted.push(wanted);
@@ -450,7 +514,7 @@ fn constant(value: &Capture) -> Option<Seen> {
 
 impl Recipe {
     pub fn new(note: Note, basis: Basis, way: Way, record: Arc<Record>) -> Self {
-        let Note { wanted, least, scalars, reals } = note;
-        Self { basis, wanted, least, scalars, reals, way, record }
+        let Note { wanted, least, scalars, reals, made } = note;
+        Self { basis, wanted, least, scalars, reals, made, way, record }
     }
 }

@@ -290,7 +290,6 @@ fn elaborate(
             call_site: Loc::unknown(),
             name: Arc::from(decl.source.name.as_str()),
             is_kernel: true,
-            result: None,
             assigned: BTreeMap::new(),
         }],
         diags: Diagnostics::new(),

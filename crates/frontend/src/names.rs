@@ -2,7 +2,7 @@
 
 use crate::parsed::Parsed;
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
-use ruff_python_ast::{Expr, Stmt};
+use ruff_python_ast::{BoolOp, Expr, Stmt, UnaryOp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, SourceFile};
@@ -102,6 +102,46 @@ pub fn has_named(expr: &Expr) -> bool {
     !named(expr).is_empty()
 }
 
+/// The names that an expression has bound for certain where it came out true, or false.
+pub fn bound_where(expr: &Expr, holds: bool) -> BTreeSet<String> {
+    match expr {
+        Expr::BoolOp(e) if (e.op == BoolOp::And) == holds => {
+            e.values.iter().flat_map(|v| bound_where(v, holds)).collect()
+        }
+        Expr::UnaryOp(e) if e.op == UnaryOp::Not => bound_where(&e.operand, !holds),
+        _ => {
+            let mut finder = Bound { names: BTreeSet::new() };
+            finder.visit_expr(expr);
+            finder.names
+        }
+    }
+}
+
+/// What an expression binds wherever it is evaluated.
+struct Bound {
+    names: BTreeSet<String>,
+}
+
+impl<'a> Visitor<'a> for Bound {
+    fn visit_expr(&mut self, expr: &'a Expr) {
+        match expr {
+            Expr::BoolOp(e) => e.values.iter().take(1).for_each(|v| self.visit_expr(v)),
+            Expr::If(e) => self.visit_expr(&e.test),
+            Expr::Compare(e) => {
+                self.visit_expr(&e.left);
+                e.comparators.iter().take(1).for_each(|v| self.visit_expr(v));
+            }
+            Expr::Named(e) => {
+                if let Expr::Name(n) = &*e.target {
+                    self.names.insert(n.id.to_string());
+                }
+                self.visit_expr(&e.value);
+            }
+            _ => walk_expr(self, expr),
+        }
+    }
+}
+
 /// The variables of the loops in a body, at any depth.
 pub fn loop_targets(body: &[Stmt]) -> BTreeSet<String> {
     let mut finder = Targets { names: BTreeSet::new() };
@@ -188,7 +228,8 @@ pub fn leaves_loop(body: &[Stmt]) -> bool {
     })
 }
 
-fn returns(body: &[Stmt]) -> bool {
+/// Whether a body has a `return`, in inner loops too.
+pub fn returns(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match stmt {
         Stmt::Return(_) => true,
         Stmt::If(s) => returns(&s.body) || s.elif_else_clauses.iter().any(|c| returns(&c.body)),

@@ -192,7 +192,7 @@ fn loops_keep_types_and_literals_give_way() {
         &["E_TYPE", "expected `t` to keep its type in the loop"],
     );
     refuses("for i in x:\n    y[0] = 0.0", &["E_SYNTAX"]);
-    refuses("for i in range(0, 4, 0):\n    y[0] = 0.0", &["E_ARGUMENT", "positive step"]);
+    refuses("for i in range(0, 4, 0):\n    y[0] = 0.0", &["E_ARGUMENT", "a step other than 0"]);
 }
 
 #[test]

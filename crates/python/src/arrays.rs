@@ -8,7 +8,7 @@ use crate::values::Func;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyType};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple, PyType};
 use pyo3::{ffi, intern};
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
@@ -142,6 +142,16 @@ fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
         _ => Number::Float(value.call_method0(intern!(py, "__float__"))?.extract()?),
     };
     Ok(Arg::Number { value: number, dtype: Some(dtype) })
+}
+
+/// A new array of zeros, of a dtype that an array of some call had.
+pub fn zeros<'py>(py: Python<'py>, dims: &[i64], dtype: DType) -> Option<Bound<'py, PyAny>> {
+    static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let make = ZEROS.import(py, "numpy", "zeros").ok()?;
+    let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let descr = seen.iter().find(|(_, _, d)| *d == dtype)?.1.clone_ref(py);
+    drop(seen);
+    make.call1((PyTuple::new(py, dims).ok()?, descr)).ok()
 }
 
 fn numpy(value: &Bound<'_, PyAny>) -> PyResult<Arg> {

@@ -2,7 +2,7 @@
 //! anything being allocated, numbers, words and functions. Any doubt sends a call the long way, which tells
 //! what is wrong.
 
-use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
+use crate::arrays::{NdHead, descr_dtype, head, is_ndarray, zeros};
 use crate::call::Given;
 use crate::device_array::DeviceArray;
 use crate::enter::enter;
@@ -14,7 +14,7 @@ use crate::{dlpack, record, streams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
-use tessera_driver::{Function, HOST, MAX_RANK, Place, Purpose, Seen, View};
+use tessera_driver::{Function, HOST, MAX_RANK, Made, Place, Purpose, Seen, View};
 use tessera_numerics::Profile;
 
 /// Where the stream of a call is to be had from.
@@ -73,10 +73,19 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
         None => None,
     };
     let profile = Profile::ALL.get(given.profile).copied().unwrap_or_default();
-    let replay = given.replays.find(&BACKENDS, &seen, grid.as_deref(), profile)?;
+    let mut replay = given.replays.find(&BACKENDS, &seen, grid.as_deref(), profile)?;
+    let mut made = Vec::with_capacity(replay.made().len());
+    for number in 0..replay.made().len() {
+        let Made { param, dims, dtype, .. } = &replay.made()[number];
+        let array = zeros(py, dims, *dtype)?;
+        made.push((*param, array.clone()));
+        if !replay.fill(number, &numpy(&array)?) {
+            return None;
+        }
+    }
     record::keep(given.args);
     let done = enter(py, || given.kernel.launch_again(&replay, stream));
-    Some(done.and_then(|()| results(given.args, replay.returns())))
+    Some(done.and_then(|()| results(given.args, &made, replay.returns())))
 }
 
 /// Arrays of one kind only: others may be in use on another stream.
@@ -171,12 +180,20 @@ fn extents(grid: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     grid.cast_exact::<PyInt>().ok()?.extract().ok().map(|n| vec![n])
 }
 
-fn results<'py>(args: &Bound<'py, PyTuple>, returns: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+fn results<'py>(
+    args: &Bound<'py, PyTuple>,
+    made: &[(usize, Bound<'py, PyAny>)],
+    returns: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    let of = |place: usize| match made.iter().find(|(param, _)| *param == place) {
+        Some((_, array)) => Ok(array.clone()),
+        None => args.get_item(place),
+    };
     match returns {
         [] => Ok(args.py().None().into_bound(args.py())),
-        [one] => args.get_item(*one),
+        [one] => of(*one),
         several => {
-            let all = several.iter().map(|&place| args.get_item(place));
+            let all = several.iter().map(|&place| of(place));
             Ok(PyTuple::new(args.py(), all.collect::<PyResult<Vec<_>>>()?)?.into_any())
         }
     }

@@ -264,6 +264,9 @@ class Expressions:
     def e_minmax(self, s: Scope, dt: str, depth: int) -> str:
         self.count("min, max")
         f = self.pick(["min", "max", "ts.tile.maximum", "ts.tile.minimum"])
+        if f in ("min", "max") and self.chance(0.25):
+            self.count("min, max of three")
+            return f"{f}({self.expr(s, dt, depth - 1)}, {self.operand(s, dt, depth - 1)}, {self.leaf(s, dt)})"
         return f"{f}({self.expr(s, dt, depth - 1)}, {self.operand(s, dt, depth - 1)})"
 
     def e_cast(self, s: Scope, dt: str, depth: int) -> str:
@@ -369,6 +372,11 @@ class Expressions:
                 ops = self.pick(["< <=", "<= <", "> >=", "< >", "== <=", "!= !="]).split()
                 first = self.pick([self.literal(dt), self.expr(s, dt, depth - 1)])
                 return f"({first} {ops[0]} {self.expr(s, dt, depth - 1)} {ops[1]} {self.operand(s, dt, depth - 1)})"
+            if roll < 0.5:
+                self.count("in")
+                dt = self.pick(INTS)
+                items = ", ".join(self.operand(s, dt, depth - 1) for _ in range(self.rng.randint(2, 3)))
+                return f"({self.expr(s, dt, depth - 1)} {self.pick(['in', 'not in'])} ({items}))"
         bools = [n for n, d in s.names.items() if d == "bool"]
         if bools and self.chance(0.2):
             return self.pick(bools)

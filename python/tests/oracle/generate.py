@@ -34,10 +34,25 @@ class Gen(Statements):
         body = self.block(s, self.rng.randint(1, 3), 1)
         body = certain + body if self.chance(0.5) else body + certain
         returns = "two" if self.chance(0.3) else "one"
-        if returns == "two":
-            body.append(f"return {self.expr(s, dt, 1)}, {self.leaf(s, dt)}")
-        else:
-            body.append(f"return {self.expr(s, dt, 1)}")
+        def back(scope: Scope) -> str:
+            return f"return {self.expr(scope, dt, 1)}" + (f", {self.leaf(scope, dt)}" if returns == "two" else "")
+
+        if self.chance(0.5):
+            # Before the end, from a branch or out of a loop.
+            early = [f"if {self.cond(s, 1)}:", *self.indent([back(s)])]
+            form = self.pick(["if", "else", "loop"] if returns == "one" else ["if", "else"])
+            self.count(f"early return of a helper: {form}")
+            if form == "else":
+                early += ["else:", *self.indent([*self.block(s.copy(), 1, 0), self.pick([back(s), "pass"])])]
+            elif form == "loop":
+                inner = s.copy()
+                j = self.name("i64", "j")
+                inner.names[j] = "i64"
+                inner.fixed.add(j)
+                early = [f"if {self.cond(inner, 1)}:", *self.indent([back(inner)])]
+                early = [f"for {j} in range({self.bound(s)}):", *self.indent([*self.block(inner, 1, 0), *early])]
+            body += early
+        body.append(back(s))
         given = ""
         if default:
             if self.has("helper_global_default") and dt in INTS and self.chance(0.4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import math
 import re
@@ -60,7 +61,10 @@ def _python(name: str) -> Any:
     """Python's own functions, over values."""
 
     def two(f: Any, plain: Any) -> Any:
-        return lambda a, b: f(a, b) if isinstance(a, Val) or isinstance(b, Val) else plain(a, b)
+        def pair(a: Any, b: Any) -> Any:
+            return f(a, b) if isinstance(a, Val) or isinstance(b, Val) else plain(a, b)
+
+        return lambda a, b, *more: functools.reduce(pair, more, pair(a, b))
 
     def as_int(x: Any) -> Any:
         if isinstance(x, Val):

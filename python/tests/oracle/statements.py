@@ -141,6 +141,10 @@ class Statements(Expressions):
         dt = carrier(s.arrays[name])
         op = self.pick(["+", "-", "*", "//", "%", "&", "|", "^"] if dt in INTS else ["+", "-", "*", "/"])
         self.count("augmented element")
+        if op in "+-*" and self.chance(0.3):
+            self.count("augmented element by another type")
+            other = self.pick([d for d in SCALARS if d in ("f32", "f64") or d[0] == dt[0] or dt[0] == "f"])
+            return [f"{self.element(s, name)} {op}= {self.expr(s, other, 2)}"]
         return [f"{self.element(s, name)} {op}= {self.operand(s, dt, 3)}"]
 
     def s_augment_slice(self, s: Scope, depth: int) -> list[str]:
@@ -296,8 +300,14 @@ class Statements(Expressions):
     # Control flow.
     def s_if_(self, s: Scope, depth: int) -> list[str]:
         self.count("if")
-        out = [f"if {self.cond(s, 2)}:"]
-        out += self.indent(self.block(s.copy(), self.rng.randint(1, 3), depth - 1))
+        inner, test = s.copy(), self.cond(s, 2)
+        if self.has("walrus") and self.chance(0.15):
+            self.count("walrus behind and")
+            dt = self.pick(SCALARS)
+            name, value = self.name(dt), self.expr(s, dt, 2)
+            test = f"{test} and ({name} := {value}) {self.pick(['<', '!=', '>='])} {self.literal(dt)}"
+            inner.names[name] = dt
+        out = [f"if {test}:", *self.indent(self.block(inner, self.rng.randint(1, 3), depth - 1))]
         if self.chance(0.25):
             self.count("elif")
             out.append(f"elif {self.cond(s, 1)}:")
@@ -329,6 +339,13 @@ class Statements(Expressions):
             j = self.name("i64", "j")
         hi = self.bound(s)
         head = self.pick([f"range({hi})", f"range({hi})", f"ts.tile.range({hi})", f"range(1, {hi})", f"range({hi}, {hi} + 3, 2)"])
+        if self.chance(0.2):
+            self.count("range down")
+            head = self.pick([f"range({hi}, -1, -1)", f"range({hi}, 0, -2)", f"range(-1, {hi}, -1)"])
+            ints = [n for n, d in s.names.items() if d in ("i32", "i64")]
+            if ints and self.chance(0.5):
+                self.count("range with a step that is known at run time")
+                head = self.pick(["range(0, 3, {} % 2 * 2 - 1)", "range(3, -1, {} % 2 * 4 - 3)"]).format(self.pick(ints))
         inner = s.copy()
         inner.names[j] = "i64"
         inner.fixed.add(j)
@@ -367,6 +384,12 @@ class Statements(Expressions):
         head = limit if form == "limit" else f"{limit} and {cond}" if form == "first" else f"{cond} and {limit}"
         if form != "limit":
             self.count("while with and")
+        bound = ""
+        if self.has("walrus") and self.chance(0.3):
+            self.count("walrus in the test of a while")
+            bound = self.name("i64", "w")
+            head = f"({bound} := {c}) < {self.rng.randint(1, 4)}" + self.pick(["", f" and {cond}"])
+            inner.names[bound] = "i64"
         self.loops.append("while")
         body = [f"{c} += 1", *self.block(inner, self.rng.randint(1, 3), depth - 1)]
         self.loops.pop()
@@ -376,6 +399,8 @@ class Statements(Expressions):
             out += ["else:", *self.indent(self.block(s.copy(), 1, depth - 1))]
         s.names[c] = "i64"
         s.fixed.add(c)
+        if bound:
+            s.names[bound] = "i64"
         return out
 
     def s_begun(self, s: Scope, depth: int) -> list[str]:

@@ -678,8 +678,8 @@ def slope(*values: Any) -> Any:
 
 def range(start: Any, stop: Any = None, step: Any = 1, prefetch: Any = None) -> Any:
     lo, hi = (0, int(start)) if stop is None else (int(start), int(stop))
-    if int(step) <= 0:
-        raise OracleError("E_ARGUMENT", "a step that is not positive")
+    if int(step) == 0:
+        raise OracleError("E_ARGUMENT", "a step of 0")
     return (Val("i64", np.int64(k)) for k in builtins.range(lo, hi, int(step)))
 
 

@@ -11,8 +11,8 @@ use tessera_tile::TileBuild;
 pub const ROWS: Rows = rows! {
     Any "tile.range" "(start, stop=None, step=1, prefetch=None)" Call(range), "At the head of a loop: `start, start + step, …` below `stop`, one after another.";
     Any "py.range" "(start, stop=None, step=1)" Call(range), "At the head of a loop.";
-    Any "py.min" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Minimum)), "The smaller of two scalars.";
-    Any "py.max" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Maximum)), "The larger of two scalars.";
+    Any "py.min" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Minimum)), "The smallest of two scalars or more.";
+    Any "py.max" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Maximum)), "The largest of two scalars or more.";
     Any "py.pow" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Pow)), "`a ** b`.";
     Any "py.abs" "(x)" Call(|e, a| one(e, a, ScalarFn::Abs, f64::abs)), "The absolute value.";
     Any "py.round" "(x)" Call(|e, a| one(e, a, ScalarFn::Round, f64::round_ties_even)), "The nearest integer, ties to even.";
@@ -28,8 +28,8 @@ pub const ROWS: Rows = rows! {
     Any "math.cos" "(x)" Call(|e, a| one(e, a, ScalarFn::Cos, f64::cos)), "The cosine.";
     Any "math.tanh" "(x)" Call(|e, a| one(e, a, ScalarFn::Tanh, f64::tanh)), "The hyperbolic tangent.";
     Any "math.fabs" "(x)" Call(|e, a| one(e, a, ScalarFn::Abs, f64::abs)), "The absolute value.";
-    Any "math.floor" "(x)" Call(|e, a| whole(e, a, f64::floor)), "The integer below.";
-    Any "math.ceil" "(x)" Call(|e, a| whole(e, a, f64::ceil)), "The integer above.";
+    Any "math.floor" "(x)" Call(|e, a| whole(e, a, ScalarFn::Floor, f64::floor)), "The integer below: of a run-time scalar an i64.";
+    Any "math.ceil" "(x)" Call(|e, a| whole(e, a, ScalarFn::Ceil, f64::ceil)), "The integer above: of a run-time scalar an i64.";
     Any "math.pow" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Pow)), "`a ** b`.";
 };
 
@@ -76,19 +76,31 @@ fn one(e: &mut Elab<'_>, args: &mut Args, f: ScalarFn, eval: fn(f64) -> f64) -> 
     }
 }
 
-fn whole(e: &mut Elab<'_>, args: &mut Args, eval: fn(f64) -> f64) -> Val {
+fn whole(e: &mut Elab<'_>, args: &mut Args, f: ScalarFn, eval: fn(f64) -> f64) -> Val {
     let x = args.get("x");
     match &x {
-        Val::Open(_) => Val::Open(OpenKind::Int),
-        Val::Dim(_) => x,
-        v => match as_float(v) {
-            Some(v) => Val::Const(Const::Int(eval(v) as i128)),
-            None => e.error_help(
-                Code::E_TYPE,
-                "expected a compile-time number",
-                "on tiles and run-time scalars use ts.tile.floor or ts.tile.ceil",
-            ),
-        },
+        Val::Open(_) => return Val::Open(OpenKind::Int),
+        Val::Dim(_) | Val::Poison | Val::Const(Const::Int(_)) => return x,
+        v => {
+            if let Some(v) = as_float(v) {
+                return Val::Const(Const::Int(eval(v) as i128));
+            }
+        }
+    }
+    let Some(v) = e.runtime(&x) else { return Val::Poison };
+    if e.ty(v).rank() > 0 {
+        return e.error_help(
+            Code::E_TYPE,
+            "expected a scalar, got a tile",
+            format!("write ts.tile.{}(x), and ts.tile.cast(…, ts.i32) for integers", f.name()),
+        );
+    }
+    if e.ty(v).dtype().is_int() {
+        return Val::Rt(e.b().cast(v, DType::I64));
+    }
+    match e.apply(f, &[Val::Rt(v)]) {
+        Val::Rt(v) => Val::Rt(e.b().cast(v, DType::I64)),
+        other => other,
     }
 }
 

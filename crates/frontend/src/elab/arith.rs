@@ -3,6 +3,7 @@
 use super::literal::{Weight, join};
 use super::val::{Const, OpenKind, Val};
 use super::{Elab, Mode, describe_type, show_shape};
+use std::cmp::Ordering;
 use tessera_diag::{Code, Diagnostic};
 use tessera_ir::{Dim, DimExpr, DimOp, Shape, Type, Value};
 use tessera_numerics::{DType, FnClass, ScalarFn};
@@ -102,12 +103,12 @@ impl Elab<'_> {
                 None => w,
                 Some(before) => match join(before, w) {
                     Some(w) => w,
-                    None => return self.no_common_type(operands, v),
+                    None => return self.no_common_type(operands, v, f),
                 },
             });
         }
         let Some(mut dtype) = weight?.dtype() else {
-            return self.no_common_type(operands, &operands[0]);
+            return self.no_common_type(operands, &operands[0], f);
         };
         let class = f.map(ScalarFn::class);
         if dtype == DType::Bool && matches!(class, Some(FnClass::Arith | FnClass::Shift)) {
@@ -133,7 +134,12 @@ impl Elab<'_> {
     }
 
     /// Reports that no dtype holds the values of all operands.
-    fn no_common_type<T>(&mut self, operands: &[Val], last: &Val) -> Option<T> {
+    fn no_common_type<T>(
+        &mut self,
+        operands: &[Val],
+        last: &Val,
+        f: Option<ScalarFn>,
+    ) -> Option<T> {
         let literal = |v: &&Val| matches!(v, Val::Const(Const::Int(_)));
         let (a, b) = (self.describe(&operands[0]), self.describe(last));
         if operands.len() == 1 || operands.iter().all(|v| literal(&v)) {
@@ -152,7 +158,12 @@ impl Elab<'_> {
             self.error_help(
                 Code::E_TYPE,
                 format!("expected operands of one signedness, got {a} and {b}"),
-                "cast one of them: ts.tile.cast(x, ts.i64)",
+                match (f.map(ScalarFn::class), self.weight_of(&operands[0])) {
+                    (Some(FnClass::Shift), Some(Weight::Strong(own))) => {
+                        format!("cast the count of bits: ts.tile.cast(n, ts.{})", own.carrier())
+                    }
+                    _ => "cast one of them: ts.tile.cast(x, ts.i64)".to_string(),
+                },
             );
         }
         None
@@ -292,10 +303,13 @@ impl Elab<'_> {
             let whole = |v: Option<i128>| v.map(|v| Val::Const(Const::Int(v)));
             let truth = |v: bool| Some(Val::Const(Const::Bool(v)));
             if matches!(f, F::FloorDiv | F::Mod) && y == 0 {
+                return Some(self.constant_by_zero(x));
+            }
+            if matches!(f, F::Shl | F::Shr) && y < 0 {
                 return Some(self.error_help(
-                    Code::E_DIV_ZERO,
-                    format!("expected a divisor other than 0, got {x} divided by 0"),
-                    "this is a constant expression: Python would raise ZeroDivisionError",
+                    Code::E_ARGUMENT,
+                    format!("expected a shift by 0 bits or more, got {y}"),
+                    "this is a constant expression: Python would raise ValueError",
                 ));
             }
             let out = match f {
@@ -311,6 +325,7 @@ impl Elab<'_> {
                 F::Shr => whole(u32::try_from(y).ok().map(|s| x >> s.min(127))),
                 F::And if both_bool => truth(x & y != 0),
                 F::Or if both_bool => truth(x | y != 0),
+                F::Xor if both_bool => truth(x != y),
                 F::And => whole(Some(x & y)),
                 F::Or => whole(Some(x | y)),
                 F::Xor => whole(Some(x ^ y)),
@@ -336,8 +351,35 @@ impl Elab<'_> {
             }
             return out;
         }
+        if f == F::Div
+            && let (Some(x), Some(0)) = ints
+        {
+            return Some(self.constant_by_zero(x));
+        }
+        if let Some(order) = compared(a, b) {
+            let holds = match f {
+                F::Eq => Some(order == Some(Ordering::Equal)),
+                F::Ne => Some(order != Some(Ordering::Equal)),
+                F::Lt => Some(order == Some(Ordering::Less)),
+                F::Le => Some(matches!(order, Some(Ordering::Less | Ordering::Equal))),
+                F::Gt => Some(order == Some(Ordering::Greater)),
+                F::Ge => Some(matches!(order, Some(Ordering::Greater | Ordering::Equal))),
+                _ => None,
+            };
+            if let Some(holds) = holds {
+                return Some(Val::Const(Const::Bool(holds)));
+            }
+        }
         let (x, y) = (as_float(a)?, as_float(b)?);
         self.fold_floats(f, x, y)
+    }
+
+    fn constant_by_zero(&mut self, x: i128) -> Val {
+        self.error_help(
+            Code::E_DIV_ZERO,
+            format!("expected a divisor other than 0, got {x} divided by 0"),
+            "this is a constant expression: Python would raise ZeroDivisionError",
+        )
     }
 
     fn fold_floats(&mut self, f: ScalarFn, x: f64, y: f64) -> Option<Val> {
@@ -352,8 +394,9 @@ impl Elab<'_> {
             F::FloorDiv => number(python_divmod(x, y).0),
             F::Mod => number(python_divmod(x, y).1),
             F::Pow => number(x.powf(y)),
-            F::Minimum => number(if x < y { x } else { y }),
-            F::Maximum => number(if x > y { x } else { y }),
+            // The first, unless the other is beyond it.
+            F::Minimum => number(if y < x { y } else { x }),
+            F::Maximum => number(if y > x { y } else { x }),
             F::Eq => truth(x == y),
             F::Ne => truth(x != y),
             F::Lt => truth(x < y),
@@ -414,6 +457,29 @@ fn as_float(c: &Const) -> Option<f64> {
         Const::Float(v) => Some(*v),
         other => as_int(other).map(|v| v as f64),
     }
+}
+
+/// How two constants compare, of which one is a float: exactly, as Python does it. The inner `None` is NaN's.
+fn compared(a: &Const, b: &Const) -> Option<Option<Ordering>> {
+    match (a, b) {
+        (Const::Float(x), Const::Float(y)) => Some(x.partial_cmp(y)),
+        (Const::Float(x), other) => Some(against(*x, as_int(other)?)),
+        (other, Const::Float(y)) => Some(against(*y, as_int(other)?).map(Ordering::reverse)),
+        _ => None,
+    }
+}
+
+fn against(x: f64, n: i128) -> Option<Ordering> {
+    // Beyond 2^127 the float decides; up to it, whole floats are integers of 128 bits.
+    const END: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0;
+    if x.is_nan() {
+        return None;
+    }
+    if x >= END || x < -END {
+        return Some(if x > 0.0 { Ordering::Greater } else { Ordering::Less });
+    }
+    let whole = x.floor();
+    Some((whole as i128).cmp(&n).then(if x > whole { Ordering::Greater } else { Ordering::Equal }))
 }
 
 /// What kind of compile-time number this is; `None` for run-time values.

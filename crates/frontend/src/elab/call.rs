@@ -1,5 +1,6 @@
 //! Calls: functions of the API, and `@ts.func` functions, which are inlined.
 
+use super::flow::{Flag, RETURN};
 use super::val::{Const, Val};
 use super::{Elab, Frame};
 use crate::api::{ApiRow, Args, Handler, Style};
@@ -10,8 +11,19 @@ use ruff_text_size::Ranged;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Loc};
-use tessera_ir::{OpSpec, Value};
-use tessera_tile::{KernelKind, TileOp};
+use tessera_ir::{Attr, OpSpec, Type, Value};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::{KernelKind, TileBuild, TileOp};
+
+/// What a loop counts over.
+pub struct Range {
+    pub lo: Value,
+    pub hi: Value,
+    /// Above 0.
+    pub step: Value,
+    /// The loop counts its iterations, and its variable is the first number and so many of the second.
+    pub scale: Option<(Value, Value)>,
+}
 
 /// An argument as given.
 pub struct Given {
@@ -32,6 +44,17 @@ impl Elab<'_> {
         let Some(given) = self.arguments(c, places) else { return Val::Poison };
         self.loc = loc;
         match target {
+            Val::Api(row) if matches!(row.name, "py.min" | "py.max") && given.len() > 2 => {
+                let f = if row.name == "py.min" { ScalarFn::Minimum } else { ScalarFn::Maximum };
+                match given.iter().find(|g| g.name.is_some()) {
+                    None => given
+                        .into_iter()
+                        .map(|g| g.value)
+                        .reduce(|a, b| self.binary(f, a, b))
+                        .unwrap_or(Val::Poison),
+                    Some(_) => self.call_api(row, given),
+                }
+            }
             Val::Api(row) => self.call_api(row, given),
             Val::Func(f) => self.inline(&f, given),
             Val::Const(Const::DType(t)) => match given.first() {
@@ -175,16 +198,35 @@ impl Elab<'_> {
         };
         let call_site = self.loc.clone();
         let mut env = BTreeMap::new();
-        let names: Vec<String> =
-            parsed.def.parameters.iter().map(|p| p.name().to_string()).collect();
+        let takes = &parsed.def.parameters;
+        if let Some(open) = takes.vararg.as_ref().or(takes.kwarg.as_ref()) {
+            let stars = if takes.vararg.is_some() { "*" } else { "**" };
+            let name: Arc<str> = Arc::from(source.name.as_str());
+            let place = parsed.loc(open.range()).inside(&name, &call_site);
+            let message = format!("`{stars}{}` is not part of the kernel language", open.name);
+            let error = Diagnostic::new(Code::E_SYNTAX, message).at(place);
+            return self.report(error.help("write the parameters out; a tuple is one argument"));
+        }
+        let by_name = takes.posonlyargs.len();
+        let by_place = by_name + takes.args.len();
+        let names: Vec<String> = takes.iter().map(|p| p.name().to_string()).collect();
         for (place, g) in given.into_iter().enumerate() {
             let slot = match &g.name {
-                Some(n) => names.iter().position(|p| p == n),
-                None => Some(place).filter(|p| *p < names.len()),
+                Some(n) => names.iter().position(|p| p == n).filter(|p| *p >= by_name),
+                None => Some(place).filter(|p| *p < by_place),
             };
             match slot {
                 Some(slot) if !env.contains_key(&names[slot]) => {
                     env.insert(names[slot].clone(), g.value);
+                }
+                None if g.name.is_none() && by_place < names.len() => {
+                    let message = format!(
+                        "`{}` takes at most {by_place} arguments without a name, got one more: `{}`",
+                        source.name, g.text
+                    );
+                    let help = format!("write `{}={}`", names[by_place], g.text);
+                    return self
+                        .report(Diagnostic::new(Code::E_ARGUMENT, message).at(g.loc).help(help));
                 }
                 _ => {
                     let known: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -202,7 +244,6 @@ impl Elab<'_> {
             call_site: call_site.clone(),
             name: Arc::from(source.name.as_str()),
             is_kernel: false,
-            result: None,
             assigned: BTreeMap::new(),
         });
         let complete = self.defaults(&parsed, &names, &source.name, &call_site);
@@ -211,27 +252,33 @@ impl Elab<'_> {
         let exits =
             if complete { self.stmts(&parsed.def.body) } else { super::flow::Exits::returned() };
         self.loop_depth = depth;
-        let partly = self.left(&exits).is_some();
         self.block = block;
-        let frame = self.frames.pop();
+        let returned = self.frames.pop().and_then(|mut f| f.env.remove(RETURN));
         self.loc = call_site.clone();
         // What went wrong inside is the reason for what it does not give.
-        let failed = self.found > found;
-        if partly && failed {
-            return Val::Poison;
+        if !complete || self.found > found {
+            return returned.filter(|_| exits.ret == Flag::Always).unwrap_or(Val::Poison);
         }
-        if partly {
-            let message = format!(
-                "expected `{}` to return at its end, got a return under a run-time condition",
-                source.name
-            );
-            let name: Arc<str> = Arc::from(source.name.as_str());
-            let place = parsed.loc(parsed.def.name.range()).inside(&name, &call_site);
-            let error = Diagnostic::new(Code::E_UNSUPPORTED, message).at(place);
-            return self.report(error.help("use `a if c else b` or ts.tile.where(c, a, b)"));
+        match (returned, &exits.ret) {
+            (None | Some(Val::None), _) | (_, Flag::Never) => Val::None,
+            (Some(Val::Clash(both)), _) => {
+                let message = format!(
+                    "expected `{}` to return one type on all paths, got {} and {}",
+                    source.name, both.0, both.1
+                );
+                let name: Arc<str> = Arc::from(source.name.as_str());
+                let place = parsed.loc(parsed.def.name.range()).inside(&name, &call_site);
+                let error = Diagnostic::new(Code::E_TYPE, message).at(place);
+                self.report(error.help("cast one of them: ts.tile.cast(v, …)"))
+            }
+            (Some(value), Flag::Always) => value,
+            // Nobody may ask for it.
+            (Some(value), Flag::Maybe(_)) => {
+                let what = self.describe(&value);
+                let none = format!("None, where `{}` ends without a `return`", source.name);
+                Val::Clash(Box::new((what, none)))
+            }
         }
-        let nothing = if complete && !failed { Val::None } else { Val::Poison };
-        frame.and_then(|f| f.result).unwrap_or(nothing)
     }
 
     /// Gives parameters that got no argument their defaults.
@@ -275,7 +322,7 @@ impl Elab<'_> {
     }
 
     /// The bounds of `range(…)` or `ts.tile.range(…)` at the head of a loop.
-    pub fn range_of(&mut self, iter: &Expr) -> Option<(Value, Value, Value)> {
+    pub fn range_of(&mut self, iter: &Expr) -> Option<Range> {
         let Expr::Call(c) = iter else {
             self.loc = self.place(iter.range());
             self.error_help(
@@ -335,16 +382,94 @@ impl Elab<'_> {
             }
         };
         let step = third.or(step).unwrap_or(Val::int(1));
-        if let Some(s) = step.as_const_int()
-            && s <= 0
-        {
+        if step.as_const_int() == Some(0) {
             self.error_help(
                 Code::E_ARGUMENT,
-                format!("expected a positive step, got {s}"),
-                "count up, and turn the index around: `for i in range(n): j = n - 1 - i`",
+                "expected a step other than 0, got 0",
+                "Python would raise ValueError: write `range(start, stop, 1)`",
             );
             return None;
         }
-        Some((self.index_value(&lo)?, self.index_value(&hi)?, self.index_value(&step)?))
+        let known = step.as_const_int();
+        // What counts past the last position must be a number of 64 bits.
+        let far = known.zip(hi.as_const_int()).is_some_and(|(s, hi)| hi.checked_add(s).is_none());
+        let (lo, hi) = (self.bound(&lo)?, self.bound(&hi)?);
+        // A size, or a constant that is still open, is a step up.
+        let up = known.map_or(matches!(step, Val::Dim(_) | Val::Open(_)), |s| s > 0);
+        let by = self.index_value(&step)?;
+        if (up && !far) || (known.is_none() && self.is_positive(by)) {
+            return Some(Range { lo, hi, step: by, scale: None });
+        }
+        let turns = match known {
+            Some(s) => self.turns(lo, hi, by, s > 0),
+            None => self.turns_either_way(lo, hi, by),
+        };
+        let (zero, one) = (self.b().index(0), self.b().index(1));
+        Some(Range { lo: zero, hi: turns, step: one, scale: Some((lo, by)) })
+    }
+
+    /// A bound of a range. What 64 bits with a sign do not hold is beyond every position.
+    fn bound(&mut self, v: &Val) -> Option<Value> {
+        let value = self.runtime(v)?;
+        if *self.ty(value) != Type::Scalar(DType::U64) {
+            return self.index_value(v);
+        }
+        let most = self.b().constant(Type::Scalar(DType::U64), Attr::Int(i64::MAX));
+        let value = self.b().ew(ScalarFn::Minimum, &[value, most]);
+        Some(self.b().cast(value, DType::I64))
+    }
+
+    /// How many positions a range has, going up or down. What is not above 0 is none.
+    fn turns(&mut self, lo: Value, hi: Value, step: Value, up: bool) -> Value {
+        let (from, to) = if up { (lo, hi) } else { (hi, lo) };
+        let by = if up { step } else { self.b().ew(ScalarFn::Neg, &[step]) };
+        let one = self.b().index(1);
+        let span = self.b().ew(ScalarFn::Sub, &[to, from]);
+        let span = self.b().ew(ScalarFn::Sub, &[span, one]);
+        let whole = self.b().ew(ScalarFn::FloorDiv, &[span, by]);
+        self.b().ew(ScalarFn::Add, &[whole, one])
+    }
+
+    /// The same for a step whose sign is known at run time. A step of 0 has no iteration, and is
+    /// reported where the kernel is checked: Python raises an error.
+    fn turns_either_way(&mut self, lo: Value, hi: Value, step: Value) -> Value {
+        let zero = self.b().index(0);
+        let valid = self.b().ew(ScalarFn::Ne, &[step, zero]);
+        let text = Val::Const(Const::Str("expected a step of `range` other than 0".into()));
+        self.assertion(&Val::Rt(valid), &text);
+        let up = self.b().ew(ScalarFn::Gt, &[step, zero]);
+        let down = self.b().ew(ScalarFn::Lt, &[step, zero]);
+        let turns = self.choose(
+            up,
+            |this| Val::Rt(this.turns(lo, hi, step, true)),
+            |this| {
+                this.choose(
+                    down,
+                    |this| Val::Rt(this.turns(lo, hi, step, false)),
+                    |this| Val::Rt(this.b().index(0)),
+                )
+            },
+        );
+        match turns {
+            Val::Rt(v) => v,
+            _ => zero,
+        }
+    }
+
+    /// Whether a number is above 0 wherever it is computed from what every launch has.
+    fn is_positive(&self, v: Value) -> bool {
+        let Some(op) = self.func.def(v) else { return false };
+        let all = || op.operands.iter().all(|&v| self.is_positive(v));
+        match op.code {
+            TileOp::Const => op.attr("value").and_then(Attr::as_int).is_some_and(|n| n > 0),
+            TileOp::NumPrograms | TileOp::GroupSize | TileOp::WarpSize | TileOp::Dim => true,
+            TileOp::Cast => {
+                let (from, to) = (self.ty(op.operands[0]).dtype(), self.ty(v).dtype());
+                from.is_int() && from.bits() <= to.bits() && all()
+            }
+            TileOp::Ew(ScalarFn::Add | ScalarFn::Mul | ScalarFn::Minimum) => all(),
+            TileOp::Ew(ScalarFn::Maximum) => op.operands.iter().any(|&v| self.is_positive(v)),
+            _ => false,
+        }
     }
 }

@@ -170,13 +170,7 @@ impl Elab<'_> {
     fn compare_two(&mut self, op: CmpOp, a: &Val, b: &Val) -> Val {
         let f = match op {
             CmpOp::Is | CmpOp::IsNot => return self.identity(a, b, op == CmpOp::Is),
-            CmpOp::In | CmpOp::NotIn => {
-                return self.error_help(
-                    Code::E_SYNTAX,
-                    "`in` is not part of the kernel language",
-                    "compare with each: `x == a or x == b`",
-                );
-            }
+            CmpOp::In | CmpOp::NotIn => return self.is_among(a, b, op == CmpOp::In),
             CmpOp::Eq => ScalarFn::Eq,
             CmpOp::NotEq => ScalarFn::Ne,
             CmpOp::Lt => ScalarFn::Lt,
@@ -185,6 +179,56 @@ impl Elab<'_> {
             CmpOp::GtE => ScalarFn::Ge,
         };
         self.binary_recovering(f, a.clone(), b.clone())
+    }
+
+    /// `a in (b, c)`: whether it equals one of them. They are values: nothing is left to evaluate.
+    fn is_among(&mut self, a: &Val, items: &Val, wanted: bool) -> Val {
+        let found = match (a, items) {
+            (Val::Poison, _) | (_, Val::Poison) => return Val::Poison,
+            (_, Val::Open(_)) => return Val::Open(OpenKind::Bool),
+            (Val::Const(Const::Str(part)), Val::Const(Const::Str(text))) => {
+                Val::Const(Const::Bool(text.contains(part.as_str())))
+            }
+            (_, Val::Tuple(items)) => {
+                let mut found = Val::Const(Const::Bool(false));
+                for item in items {
+                    let same = match (a, item) {
+                        // Of what is no number the compiler knows what it is.
+                        (
+                            Val::Const(Const::Str(_) | Const::DType(_)) | Val::None,
+                            Val::Const(_) | Val::None,
+                        )
+                        | (
+                            Val::Const(_),
+                            Val::Const(Const::Str(_) | Const::DType(_)) | Val::None,
+                        ) => Val::Const(Const::Bool(a == item)),
+                        _ => self.binary(ScalarFn::Eq, a.clone(), item.clone()),
+                    };
+                    found = match (&found, &same) {
+                        (Val::Const(Const::Bool(false)), _) => same,
+                        (Val::Const(Const::Bool(true)), _) => found,
+                        (_, Val::Const(Const::Bool(true))) => same,
+                        (_, Val::Const(Const::Bool(false))) => found,
+                        (Val::Open(_), _) | (_, Val::Open(_)) => Val::Open(OpenKind::Bool),
+                        _ => self.binary(ScalarFn::Or, found, same),
+                    };
+                }
+                found
+            }
+            _ => {
+                let what = self.describe(items);
+                return self.error_help(
+                    Code::E_TYPE,
+                    format!("expected a tuple behind `in`, got {what}"),
+                    "write the values out: `x in (1, 2)`; of a tile, ts.tile.any(t == x)",
+                );
+            }
+        };
+        match found {
+            Val::Const(Const::Bool(b)) => Val::Const(Const::Bool(b == wanted)),
+            Val::Rt(_) if !wanted => self.unary(ScalarFn::Not, found),
+            other => other,
+        }
     }
 
     /// `x if c else y`.
@@ -197,7 +241,17 @@ impl Elab<'_> {
                 let (a, b) = (self.expr(body), self.expr(orelse));
                 if a == b { a } else { self.open_join(a, b) }
             }
-            Some(Truth::Run(c)) => self.choose(c, |e| e.expr(body), |e| e.expr(orelse)),
+            Some(Truth::Run(c)) => self.choose(
+                c,
+                |this| {
+                    this.bound_by(test, true);
+                    this.expr(body)
+                },
+                |this| {
+                    this.bound_by(test, false);
+                    this.expr(orelse)
+                },
+            ),
         }
     }
 

@@ -69,21 +69,28 @@ impl Elab<'_> {
                 value
             }
             other => {
-                let what = match other {
-                    Expr::Lambda(_) => "`lambda`",
-                    Expr::Dict(_) | Expr::DictComp(_) => "a dict",
-                    Expr::Set(_) | Expr::SetComp(_) => "a set",
-                    Expr::ListComp(_) | Expr::Generator(_) => "a comprehension",
-                    Expr::FString(_) | Expr::TString(_) => "a formatted string",
-                    Expr::Yield(_) | Expr::YieldFrom(_) => "`yield`",
-                    Expr::Await(_) => "`await`",
-                    Expr::Starred(_) => "`*`",
-                    _ => "this expression",
+                let usual = "a kernel is arithmetic on tiles and scalars, indexing, calls, if, for and while";
+                let (what, write) = match other {
+                    Expr::Lambda(_) => ("`lambda`", "define a @ts.func outside the kernel"),
+                    Expr::Dict(_) | Expr::DictComp(_) => {
+                        ("a dict", "use a tuple, or variables of their own")
+                    }
+                    Expr::Set(_) | Expr::SetComp(_) => ("a set", "use a tuple: `x in (1, 2)`"),
+                    Expr::ListComp(_) | Expr::Generator(_) => {
+                        ("a comprehension", "write a `for` loop, or an operation on a tile")
+                    }
+                    Expr::FString(_) | Expr::TString(_) => {
+                        ("a formatted string", "give the values beside the text: `print(\"x\", v)`")
+                    }
+                    Expr::Yield(_) | Expr::YieldFrom(_) => ("`yield`", "store into a parameter"),
+                    Expr::Await(_) => ("`await`", usual),
+                    Expr::Starred(_) => ("`*`", "write the values out"),
+                    _ => ("this expression", usual),
                 };
                 self.error_help(
                     Code::E_SYNTAX,
                     format!("{what} is not part of the kernel language"),
-                    "a kernel is arithmetic on tiles and scalars, indexing, calls, if, for and while",
+                    write,
                 )
             }
         }

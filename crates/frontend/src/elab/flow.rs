@@ -13,6 +13,10 @@ use tessera_ir::{
 use tessera_numerics::{DType, FnClass, ScalarFn};
 use tessera_tile::{TileBuild, TileOp};
 
+/// The variable that holds what a helper returned: no name of Python's is a keyword. It is there only on
+/// paths that have returned, and nothing on others asks for it.
+pub const RETURN: &str = "return";
+
 /// Whether control left by one way.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Flag {
@@ -88,21 +92,38 @@ impl Elab<'_> {
     ) -> Exits {
         let condition = self.condition(test);
         self.loc = self.place(test.range());
-        let otherwise = |this: &mut Self| match rest.split_first() {
-            None => Exits::none(),
-            Some((clause, more)) => match &clause.test {
-                Some(test) => this.if_chain(test, &clause.body, more),
-                None => this.stmts(&clause.body),
-            },
+        let then = |this: &mut Self| {
+            this.bound_by(test, true);
+            this.stmts(body)
+        };
+        let otherwise = |this: &mut Self| {
+            this.bound_by(test, false);
+            match rest.split_first() {
+                None => Exits::none(),
+                Some((clause, more)) => match &clause.test {
+                    Some(test) => this.if_chain(test, &clause.body, more),
+                    None => this.stmts(&clause.body),
+                },
+            }
         };
         match condition {
-            Some(Truth::Known(true)) => self.stmts(body),
+            Some(Truth::Known(true)) => then(self),
             Some(Truth::Known(false)) => otherwise(self),
-            Some(Truth::Run(c)) => self.branch(c, |this| this.stmts(body), otherwise),
+            Some(Truth::Run(c)) => self.branch(c, then, otherwise),
             // Not known: both sides are checked as if either could run.
             Some(Truth::Open) | None => {
                 let c = self.b().constant(Type::BOOL, Attr::Bool(true));
-                self.branch(c, |this| this.stmts(body), otherwise)
+                self.branch(c, then, otherwise)
+            }
+        }
+    }
+
+    /// Names that a condition binds for certain where it came out so have their values.
+    pub fn bound_by(&mut self, test: &Expr, holds: bool) {
+        for name in crate::names::bound_where(test, holds) {
+            if let Some(Val::Maybe(v, _)) = self.env().get(&name) {
+                let value = Val::Rt(*v);
+                self.env().insert(name, value);
             }
         }
     }
@@ -123,7 +144,23 @@ impl Elab<'_> {
         let gone = |flag: &Flag| *flag != Flag::Never;
         let dead =
             if gone(&exits.brk) || gone(&exits.cont) { Exits::broken() } else { Exits::returned() };
-        self.branch_after(left, &dead, |_| Exits::none(), |this| this.stmts(rest))
+        let mut returns = false;
+        let mut out = self.branch_after(
+            left,
+            &dead,
+            |_| Exits::none(),
+            |this| {
+                this.env().remove(RETURN);
+                let exits = this.stmts(rest);
+                returns = exits.ret == Flag::Always;
+                exits
+            },
+        );
+        // Who has not returned before does now.
+        if returns && !gone(&exits.brk) && !gone(&exits.cont) {
+            out.ret = Flag::Always;
+        }
+        out
     }
 
     /// `dead` is how control had left before the first side, if it is there only for that.
@@ -205,9 +242,29 @@ impl Elab<'_> {
             self.flatten(&mut join, condition, outer);
         }
         let none = Exits::none();
+        let mut own = self.own_names(&mut join, &env1, &env2, 0);
+        own.extend(self.own_names(&mut join, &env2, &env1, 1));
         self.merge_envs(&mut join, env1, env2, &none, &none);
+        self.env().extend(own);
         let out = self.merge_choice(&mut join, &a, &b);
         self.close_branch(join, outer);
+        out
+    }
+
+    /// Names that only one side of an expression binds may be asked for where that side ran: their
+    /// values go along.
+    fn own_names(&mut self, join: &mut Join, env: &Env, other: &Env, side: usize) -> Env {
+        let mut out = Env::new();
+        for (name, value) in env.iter().filter(|(name, _)| !other.contains_key(*name)) {
+            if !matches!(value, Val::Rt(_) | Val::Maybe(..)) {
+                continue;
+            }
+            if let Val::Rt(v) | Val::Maybe(v, _) =
+                self.one_side(join, name, value, &Val::None, side)
+            {
+                out.insert(name.clone(), Val::Maybe(v, self.assigned_at(name)));
+            }
+        }
         out
     }
 
@@ -345,6 +402,12 @@ impl Elab<'_> {
         for name in names {
             let merged = match (env1.get(&name), env2.get(&name)) {
                 (Some(a), Some(b)) if a == b => a.clone(),
+                (Some(a), Some(b)) if name == RETURN => {
+                    let none = Exits::none();
+                    self.merge_vals(join, &name, a, b, &none, &none)
+                }
+                (Some(a), None) if name == RETURN => self.one_side(join, &name, a, &Val::None, 0),
+                (None, Some(b)) if name == RETURN => self.one_side(join, &name, b, &Val::None, 1),
                 (Some(a), Some(b)) => self.merge_vals(join, &name, a, b, first, second),
                 // What only one side has is used only where the other did not leave.
                 (Some(a), None) if second.always() => self.one_side(join, &name, a, &Val::None, 0),

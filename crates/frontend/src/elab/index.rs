@@ -684,6 +684,17 @@ impl Elab<'_> {
         self.b().value(spec).expect("the result type is given")
     }
 
+    /// The dtype in which elements of memory are added up.
+    pub fn sum_type(mem: &Type) -> DType {
+        match mem {
+            Type::View { elem, .. } => match elem.accumulator() {
+                Accum::Type(dtype) => dtype,
+                Accum::Fp32Fast => DType::F32,
+            },
+            other => other.dtype().compute(),
+        }
+    }
+
     /// `X[...] += v`, or a fold by a reduction parameter's own operator.
     pub fn accumulate_block(&mut self, block: &BlockRef, value: &Val, op: &str) {
         let mem = self.ty(block.mem).clone();
@@ -703,14 +714,7 @@ impl Elab<'_> {
             self.atomic_block(block, value, None, op, "relaxed", scope);
             return;
         }
-        let dtype = match &mem {
-            Type::View { elem, .. } => match elem.accumulator() {
-                Accum::Type(dtype) => dtype,
-                Accum::Fp32Fast => DType::F32,
-            },
-            other => other.dtype().compute(),
-        };
-        let Some(value) = self.fit_block(block, value, Some(dtype)) else { return };
+        let Some(value) = self.fit_block(block, value, Some(Self::sum_type(&mem))) else { return };
         let Some(value) = self.in_order(block, value) else { return };
         let spec = OpSpec::new(TileOp::Accumulate, &[block.mem, value])
             .group("at", &block.at)

@@ -1,13 +1,15 @@
 //! Loops over the variables that their bodies change. A counted loop that nothing leaves early is
 //! `tile.for`; every other one is `tile.while`, with a flag for each way it may be left.
 
+use super::call::Range;
 use super::expr::Truth;
-use super::flow::{Exits, Flag};
+use super::flow::{Exits, Flag, RETURN};
 use super::literal::{Weak, Weight, join};
 use super::val::{AfterLoop, Const, Last, Val};
 use super::{Elab, Env, Mode};
 use crate::names::{
-    assigned, breaks_loop, has_named, leaves_loop, loop_targets, named, read_outside_loops,
+    assigned, bound_where, breaks_loop, has_named, leaves_loop, loop_targets, named,
+    read_outside_loops, returns,
 };
 use ruff_python_ast::{Expr, Stmt, StmtFor, StmtWhile};
 use ruff_text_size::Ranged;
@@ -28,11 +30,24 @@ struct Carried {
 }
 
 enum Head<'a> {
-    Range { name: String, lo: Value, hi: Value, step: Value },
+    Range { name: String, range: Range },
     While { test: &'a Expr },
 }
 
 impl Head<'_> {
+    /// The first number and the step, where the loop counts its iterations.
+    fn scale(&self) -> Option<(Value, Value)> {
+        match self {
+            Head::Range { range, .. } => range.scale,
+            Head::While { .. } => None,
+        }
+    }
+
+    /// The variable, as far as it is the number that the loop counts.
+    fn counter(&self) -> Option<&str> {
+        self.variable().filter(|_| self.scale().is_none())
+    }
+
     fn variable(&self) -> Option<&str> {
         match self {
             Head::Range { name, .. } => Some(name),
@@ -46,6 +61,10 @@ struct Loop<'a> {
     head: Head<'a>,
     body: &'a [Stmt],
     orelse: &'a [Stmt],
+    /// It stands in a helper, which may return out of it.
+    in_helper: bool,
+    /// The variable that says whether the loop, whose test stands in its body, was ended by the test.
+    ended: String,
 }
 
 impl Loop<'_> {
@@ -54,14 +73,33 @@ impl Loop<'_> {
         matches!(&self.head, Head::While { test } if has_named(test))
     }
 
+    /// Whether a variable must say that the test ended the loop: it does so by a `break` then.
+    fn asks_for_its_end(&self) -> bool {
+        self.tests_inside() && !self.orelse.is_empty() && leaves_loop(self.body)
+    }
+
+    /// The names that the test of a `while` has bound wherever the loop ends.
+    fn bound_by_test(&self) -> BTreeSet<String> {
+        let Head::While { test } = &self.head else { return BTreeSet::new() };
+        let mut names = bound_where(test, false);
+        if leaves_loop(self.body) {
+            let others = bound_where(test, true);
+            names.retain(|n| others.contains(n));
+        }
+        names
+    }
+
     /// The names that one iteration may bind.
     fn changed(&self) -> BTreeSet<String> {
         let mut names = assigned(self.body);
         if let Head::While { test } = &self.head {
             names.extend(named(test));
         }
-        if self.tests_inside() {
-            names.extend(assigned(self.orelse));
+        if self.asks_for_its_end() {
+            names.insert(self.ended.clone());
+        }
+        if self.in_helper && returns(self.body) {
+            names.insert(RETURN.into());
         }
         names
     }
@@ -91,7 +129,7 @@ struct Saved {
 impl Elab<'_> {
     pub fn for_stmt(&mut self, s: &StmtFor) -> Exits {
         let loc = self.loc.clone();
-        let Some((lo, hi, step)) = self.range_of(&s.iter) else {
+        let Some(range) = self.range_of(&s.iter) else {
             self.poison_assigned(&s.body, &s.target);
             return Exits::none();
         };
@@ -109,12 +147,19 @@ impl Elab<'_> {
         if let Some(frame) = self.frames.last_mut() {
             frame.assigned.insert(target.id.to_string(), at);
         }
-        let head = Head::Range { name: target.id.to_string(), lo, hi, step };
-        self.repeat(&Loop { head, body: &s.body, orelse: &s.orelse })
+        let head = Head::Range { name: target.id.to_string(), range };
+        self.repeat(&self.statement(head, &s.body, &s.orelse))
     }
 
     pub fn while_stmt(&mut self, s: &StmtWhile) -> Exits {
-        self.repeat(&Loop { head: Head::While { test: &s.test }, body: &s.body, orelse: &s.orelse })
+        self.repeat(&self.statement(Head::While { test: &s.test }, &s.body, &s.orelse))
+    }
+
+    fn statement<'a>(&self, head: Head<'a>, body: &'a [Stmt], orelse: &'a [Stmt]) -> Loop<'a> {
+        let in_helper = !self.frame().is_kernel;
+        // No name of Python's has a space in it.
+        let ended = format!("else {}", self.loop_depth);
+        Loop { head, body, orelse, in_helper, ended }
     }
 
     /// After an error in a loop's head: its variables mean nothing, and its body is not read.
@@ -185,27 +230,36 @@ impl Elab<'_> {
     /// `else` runs where the loop was not left by `break`.
     fn after_loop(&mut self, l: &Loop<'_>, exits: Exits) -> Exits {
         let out = Exits { ret: exits.ret.clone(), ..Exits::none() };
-        if l.orelse.is_empty() || l.tests_inside() {
+        let ended = self.env().remove(&l.ended);
+        if l.orelse.is_empty() {
             return out;
         }
-        let Some(left) = self.left(&exits) else {
+        let left = match ended {
+            Some(Val::Rt(ended)) => Some(self.b().ew(ScalarFn::Not, &[ended])),
+            _ if l.tests_inside() => None,
+            _ => self.left(&exits),
+        };
+        let Some(left) = left else {
             let later = self.stmts(l.orelse);
             return self.either(out, later);
         };
         // What only a `break` gave a value has it where the loop was left by one.
         let before = self.env().clone();
+        let otherwise = assigned(l.orelse);
+        let hollow: BTreeSet<String> = assigned(l.body).intersection(&otherwise).cloned().collect();
         let later = self.branch(
             left,
             |this| {
-                for value in this.env().values_mut() {
-                    if let Val::Maybe(v, _) = value {
-                        *value = Val::Rt(*v);
+                for name in &hollow {
+                    if let Some(Val::Maybe(v, _)) = before.get(name) {
+                        this.env().insert(name.clone(), Val::Rt(*v));
                     }
                 }
                 Exits::none()
             },
             |this| {
-                for (name, value) in &before {
+                this.env().remove(RETURN);
+                for (name, value) in before.iter().filter(|(name, _)| hollow.contains(*name)) {
                     if let Val::Maybe(_, l) = value {
                         this.env().insert(name.clone(), Val::Unset(l.clone()));
                     }
@@ -261,10 +315,13 @@ impl Elab<'_> {
     /// `Err` names a variable that should have been carried with another type.
     fn try_repeat(&mut self, l: &Loop<'_>, wanted: &[(String, Type)]) -> Result<Exits, Again> {
         let loc = self.loc.clone();
+        if l.asks_for_its_end() {
+            self.env().insert(l.ended.clone(), Val::Const(Const::Bool(false)));
+        }
         let before = self.env().clone();
         let carried = self.carried(l, &before, wanted);
         let (lo, hi, step) = match &l.head {
-            Head::Range { lo, hi, step, .. } => (Some(*lo), Some(*hi), Some(*step)),
+            Head::Range { range, .. } => (Some(range.lo), Some(range.hi), Some(range.step)),
             Head::While { .. } => (None, None, None),
         };
         let inside = l.tests_inside();
@@ -304,12 +361,12 @@ impl Elab<'_> {
         let mut loop_env = |this: &mut Self, region: BlockId| -> Vec<Value> {
             let mut args = Vec::new();
             if plain {
-                args.push(this.func.add_arg(region, Type::INDEX, l.head.variable()));
+                args.push(this.func.add_arg(region, Type::INDEX, l.head.counter()));
             }
             for (i, ty) in types.iter().enumerate() {
                 let offset = usize::from(!plain && lo.is_some());
                 let name = match i.checked_sub(offset) {
-                    None => l.head.variable(),
+                    None => l.head.counter(),
                     Some(at) => carried.get(at).map(|c| c.name.as_str()),
                 };
                 args.push(this.func.add_arg(region, ty.clone(), name));
@@ -317,7 +374,11 @@ impl Elab<'_> {
             let counted = usize::from(lo.is_some());
             *this.env() = before.clone();
             if let Some(name) = l.head.variable() {
-                this.env().insert(name.to_string(), Val::Rt(args[0]));
+                let value = match l.head.scale() {
+                    Some((first, step)) => this.scaled(args[0], first, step, name),
+                    None => args[0],
+                };
+                this.env().insert(name.to_string(), Val::Rt(value));
             }
             for (place, (c, &arg)) in carried.iter().zip(&args[counted..]).enumerate() {
                 let value = if c.hollow {
@@ -341,6 +402,8 @@ impl Elab<'_> {
                     }
                 }
             }
+            // Who has returned is not here.
+            this.env().remove(RETURN);
             args
         };
         if !plain {
@@ -371,14 +434,29 @@ impl Elab<'_> {
             yields.push(self.carry(c, &end, &loc)?);
         }
         self.settle_weak(&carried, &weak_args)?;
+        let returned = self.returned(&carried)?;
+        let mut tested = Env::new();
+        for name in l.bound_by_test() {
+            let own = !before.contains_key(&name) && !carried.iter().any(|c| c.name == name);
+            match self.env().get(&name).cloned() {
+                Some(Val::Rt(v)) if own => {
+                    let ty = self.ty(v).clone();
+                    return Err(Again { name, ty });
+                }
+                Some(v @ Val::Const(_)) if own => {
+                    tested.insert(name, v);
+                }
+                _ => {}
+            }
+        }
         if let Some(name) = &variable {
             let end = self.env().get(name).cloned().unwrap_or(Val::Poison);
-            let end = match end {
+            let end = match self.read_after(&end, false) {
                 Val::Rt(v) if *self.ty(v) == Type::INDEX => v,
                 Val::Const(_) | Val::Dim(_) => {
                     self.convert(&end, DType::I64, &[]).unwrap_or(args[0])
                 }
-                _ => {
+                end => {
                     self.loop_variable_type(name, &end);
                     args[0]
                 }
@@ -404,23 +482,36 @@ impl Elab<'_> {
         *self.env() = before.clone();
         for (c, &result) in carried.iter().zip(&results[offset..]) {
             self.func.set_name(result, &c.name);
-            let value = if c.hollow {
+            let value = if c.hollow && c.name != RETURN {
                 Val::Maybe(result, self.assigned_at(&c.name))
             } else {
                 Val::Rt(result)
             };
             self.env().insert(c.name.clone(), value);
         }
-        for name in l.changed() {
+        if let Some(value) = returned {
+            self.env().insert(RETURN.into(), value);
+        }
+        for name in l.bound_by_test() {
+            if let Some(Val::Maybe(v, _)) = self.env().get(&name) {
+                let value = Val::Rt(*v);
+                self.env().insert(name, value);
+            }
+        }
+        for name in l.changed().into_iter().filter(|name| name != RETURN) {
             if !before.contains_key(&name) && !carried.iter().any(|c| c.name == name) {
                 let at = self.assigned_at(&name);
                 self.env().insert(name, Val::Unset(at));
             }
         }
+        self.env().extend(tested);
         if let (Some(name), Some(lo), Some(hi), Some(step)) = (l.head.variable(), lo, hi, step) {
             let last = match &variable {
                 Some(_) => Last::Carried(results[offset + carried.len()]),
-                None => Last::Position(step),
+                None => match l.head.scale() {
+                    Some((first, step)) => Last::Scaled(first, step),
+                    None => Last::Position(step),
+                },
             };
             let was = before.get(name).cloned();
             let after = AfterLoop { lo, hi, last, before: was, name: name.to_string() };
@@ -435,22 +526,25 @@ impl Elab<'_> {
         Ok(Exits { ret: flag(&exits.ret, 1), brk: flag(brk, 2), cont: Flag::Never })
     }
 
-    /// A body whose `while` test binds names: where it fails, `else` runs and the loop ends.
+    /// A body whose `while` test binds names: where it fails, the loop ends.
     fn tested_body(&mut self, test: &Expr, l: &Loop<'_>) -> Exits {
         let last = |this: &mut Self| {
-            let exits = this.stmts(l.orelse);
-            if exits.always() {
-                return exits;
+            if l.asks_for_its_end() {
+                this.env().insert(l.ended.clone(), Val::Const(Const::Bool(true)));
             }
-            this.either(exits, Exits::broken())
+            Exits::broken()
+        };
+        let body = |this: &mut Self| {
+            this.bound_by(test, true);
+            this.stmts(l.body)
         };
         match self.condition(test) {
-            Some(Truth::Known(true)) => self.stmts(l.body),
+            Some(Truth::Known(true)) => body(self),
             Some(Truth::Known(false)) => last(self),
-            Some(Truth::Run(c)) => self.branch(c, |this| this.stmts(l.body), last),
+            Some(Truth::Run(c)) => self.branch(c, body, last),
             Some(Truth::Open) | None => {
                 let c = self.b().constant(Type::BOOL, Attr::Bool(true));
-                self.branch(c, |this| this.stmts(l.body), last)
+                self.branch(c, body, last)
             }
         }
     }
@@ -597,6 +691,29 @@ impl Elab<'_> {
         Ok(())
     }
 
+    /// What the body returns, where that need not be carried out of the loop.
+    fn returned(&mut self, carried: &[Carried]) -> Result<Option<Val>, Again> {
+        if carried.iter().any(|c| c.name == RETURN) {
+            return Ok(None);
+        }
+        let value = self.env().get(RETURN).cloned();
+        match &value {
+            Some(Val::Rt(v)) => {
+                let ty = self.ty(*v).clone();
+                Err(Again { name: RETURN.into(), ty })
+            }
+            Some(Val::Tuple(parts)) if parts.iter().any(|v| matches!(v, Val::Rt(_))) => {
+                self.error_help(
+                    Code::E_UNSUPPORTED,
+                    "expected no tuple to be returned out of a loop",
+                    "keep its parts in variables, leave the loop by `break`, and return them behind it",
+                );
+                Ok(Some(Val::Poison))
+            }
+            _ => Ok(value),
+        }
+    }
+
     /// Names that `else` and a body that breaks both bind have a value after the loop: they are
     /// carried, with the type they have where the loop is left.
     fn hollow_types(
@@ -641,7 +758,8 @@ impl Elab<'_> {
             };
             let poisoned = *old == Val::Poison || new == Val::Poison;
             // A name that an earlier loop or branch may have left without a value is the body's own.
-            let unset = matches!(old, Val::Unset(_) | Val::Clash(_) | Val::After(_));
+            let unset =
+                matches!(old, Val::Unset(_) | Val::Maybe(..) | Val::Clash(_) | Val::After(_));
             if !poisoned && !unset && !carried.iter().any(|c| c.name == *name) && *old != new {
                 self.error_help(
                     Code::E_UNSUPPORTED,
@@ -663,6 +781,11 @@ impl Elab<'_> {
             ran,
             |this| match after.last {
                 Last::Carried(v) => Val::Rt(v),
+                Last::Scaled(first, step) => {
+                    let one = this.b().index(1);
+                    let turn = this.b().ew(ScalarFn::Sub, &[after.hi, one]);
+                    Val::Rt(this.scaled(turn, first, step, &after.name))
+                }
                 Last::Position(step) => {
                     let one = this.b().index(1);
                     let span = this.b().ew(ScalarFn::Sub, &[after.hi, after.lo]);
@@ -686,6 +809,14 @@ impl Elab<'_> {
             self.func.set_name(v, &after.name);
         }
         out
+    }
+
+    /// The position of an iteration.
+    fn scaled(&mut self, turn: Value, first: Value, step: Value, name: &str) -> Value {
+        let far = self.b().ew(ScalarFn::Mul, &[turn, step]);
+        let value = self.b().ew(ScalarFn::Add, &[first, far]);
+        self.func.set_name(value, name);
+        value
     }
 
     /// Zero in place of a variable without a value.

@@ -44,8 +44,6 @@ pub struct Frame {
     pub call_site: Loc,
     pub name: Arc<str>,
     pub is_kernel: bool,
-    /// What an inlined function returned.
-    pub result: Option<Val>,
     /// Where each variable was last assigned, for messages.
     pub assigned: BTreeMap<String, Loc>,
 }

@@ -82,6 +82,13 @@ impl Elab<'_> {
                 write,
             );
         }
+        if crate::names::assigned(&self.frame().parsed.def.body).contains(id) {
+            return self.error_help(
+                Code::E_NAME,
+                format!("`{id}` is read before it has a value"),
+                format!("assign `{id}` before: what an iteration of a loop leaves, the first one does not have"),
+            );
+        }
         let mut known: Vec<String> = self.frame().env.keys().cloned().collect();
         known.extend(self.symbols.iter().cloned());
         known.extend(self.frame().source.captures.keys().filter(|k| !k.contains('.')).cloned());

@@ -2,12 +2,14 @@
 
 use super::Elab;
 use super::expr::Truth;
-use super::flow::Exits;
+use super::flow::{Exits, RETURN};
+use super::literal::Weight;
 use super::val::{BlockRef, Const, OpenKind, Reach, Val};
 use ruff_python_ast::{Expr, ExprSubscript, Operator, Stmt, StmtReturn};
 use ruff_text_size::Ranged;
 use tessera_diag::{Code, Diagnostic};
 use tessera_ir::{Effects, OpId, Opcode, Type};
+use tessera_numerics::DType;
 
 impl Elab<'_> {
     /// A run of statements. After one that may leave (return, break, continue), the rest runs only
@@ -87,21 +89,26 @@ impl Elab<'_> {
                 );
             }
             other => {
-                let what = match other {
-                    Stmt::With(_) => "`with`",
-                    Stmt::Try(_) => "`try`",
-                    Stmt::Raise(_) => "`raise`",
-                    Stmt::Import(_) | Stmt::ImportFrom(_) => "`import`",
-                    Stmt::ClassDef(_) => "`class`",
-                    Stmt::Match(_) => "`match`",
-                    Stmt::Global(_) | Stmt::Nonlocal(_) => "`global`",
-                    Stmt::Delete(_) => "`del`",
-                    _ => "this statement",
+                let usual = "a kernel is made of assignments, calls, if, for, while and return";
+                let (what, write) = match other {
+                    Stmt::With(_) => ("`with`", usual),
+                    Stmt::Try(_) => ("`try`", "nothing raises inside a kernel: test with `if`"),
+                    Stmt::Raise(_) => ("`raise`", "write `assert condition, \"text\"`"),
+                    Stmt::Import(_) | Stmt::ImportFrom(_) => {
+                        ("`import`", "import at the top of the file")
+                    }
+                    Stmt::ClassDef(_) => ("`class`", "define it outside the kernel"),
+                    Stmt::Match(_) => ("`match`", "write `if`, `elif` and `else`"),
+                    Stmt::Global(_) | Stmt::Nonlocal(_) => {
+                        ("`global`", "a kernel gives results in arrays: store into a parameter")
+                    }
+                    Stmt::Delete(_) => ("`del`", "leave it out: names are not memory here"),
+                    _ => ("this statement", usual),
                 };
                 self.error_help(
                     Code::E_SYNTAX,
                     format!("{what} is not part of the kernel language"),
-                    "a kernel is made of assignments, calls, if, for, while and return",
+                    write,
                 );
             }
         }
@@ -224,10 +231,21 @@ impl Elab<'_> {
                 };
                 // Every contribution at an index tile counts, and folds are one step: both read
                 // what is there when they write.
-                if op == Operator::Add && (folds || block.reach.contains(&Reach::Gather)) {
+                let gathers = block.reach.contains(&Reach::Gather);
+                let step = match op {
+                    Operator::Add if folds || gathers => Some("sum"),
+                    Operator::Sub if gathers => Some("sub"),
+                    Operator::BitAnd if gathers => Some("and"),
+                    Operator::BitOr if gathers => Some("or"),
+                    Operator::BitXor if gathers => Some("xor"),
+                    _ => None,
+                };
+                if let Some(step) = step {
                     let value = self.expr(value);
                     self.loc = stmt;
-                    self.accumulate_block(&block, &value, "sum");
+                    if self.is_contribution(&block, &value) {
+                        self.accumulate_block(&block, &value, step);
+                    }
                     return;
                 }
                 // The old contents are read first; where nothing in between writes there, reading
@@ -239,7 +257,9 @@ impl Elab<'_> {
                 let new = self.expr(value);
                 self.loc = stmt;
                 let is_view = matches!(ty, Type::View { .. });
-                if op == Operator::Add && is_view && !self.writes_after(&read, block.mem) {
+                let sums = self.meets_in(&ty, &new) == Some(Self::sum_type(&ty));
+                let fused = op == Operator::Add && is_view && sums;
+                if fused && !self.writes_after(&read, block.mem) {
                     self.func.blocks[self.block].ops.retain(|op| !read.contains(op));
                     self.accumulate_block(&block, &new, "sum");
                     return;
@@ -258,6 +278,36 @@ impl Elab<'_> {
                 );
             }
         }
+    }
+
+    /// The dtype in which an element of an array and a value are added.
+    fn meets_in(&self, mem: &Type, value: &Val) -> Option<DType> {
+        super::literal::join(Weight::Strong(mem.dtype()), self.weight_of(value)?)?.dtype()
+    }
+
+    /// Whether a value may be folded into elements of an array one by one: converting it first must
+    /// not change the sums. Integers wrap alike in all widths.
+    fn is_contribution(&mut self, block: &BlockRef, value: &Val) -> bool {
+        let mem = self.ty(block.mem).clone();
+        let sum = Self::sum_type(&mem);
+        let Some(weight) = self.weight_of(value) else { return true };
+        let open = matches!(value, Val::Open(_));
+        let fits = match self.meets_in(&mem, value) {
+            Some(met) => met == sum || (met.is_int() && sum.is_int()),
+            // A literal that no type holds is told of where it is converted.
+            None => matches!(weight, Weight::WeakInt(..)),
+        };
+        if !fits && !open {
+            let what = self.describe(value);
+            let (name, own) =
+                (self.func.name_of(block.mem).unwrap_or("buffer").to_string(), mem.dtype());
+            self.error_help(
+                Code::E_TYPE,
+                format!("expected a contribution of dtype {sum} to elements of `{name}`, which are {own}, got {what}"),
+                format!("cast it: ts.tile.cast(v, ts.{sum})"),
+            );
+        }
+        fits || open
     }
 
     /// Whether an op of the current block behind these may write an array.
@@ -284,9 +334,8 @@ impl Elab<'_> {
     fn return_stmt(&mut self, s: &StmtReturn) -> Exits {
         if !self.frame().is_kernel {
             let value = s.value.as_ref().map_or(Val::None, |e| self.expr(e));
-            if let Some(frame) = self.frames.last_mut() {
-                frame.result = Some(value);
-            }
+            let value = self.read_after(&value, true);
+            self.env().insert(RETURN.into(), value);
             return Exits::returned();
         }
         let Some(expr) = &s.value else { return Exits::returned() };

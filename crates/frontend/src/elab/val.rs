@@ -134,6 +134,8 @@ pub struct AfterLoop {
 pub enum Last {
     /// The last position of the range with this step: no iteration changed or cut it short.
     Position(Value),
+    /// The position of the last iteration, of a loop that counts them: the first number, and the step.
+    Scaled(Value, Value),
     /// A result of the loop.
     Carried(Value),
 }
