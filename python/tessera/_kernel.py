@@ -110,6 +110,14 @@ class Explanation(str):
         return Explanation, (str(self), self.fields)
 
 
+class AtGrid(functools.partial):
+    """A kernel with its grid, ``k[grid]``: it is called, or checked."""
+
+    def check(self, *args: Any, **kwargs: Any) -> Any:
+        """``k.check(…, grid=grid)``."""
+        return self.func.__self__.check(*args, **self.keywords, **kwargs)
+
+
 class KernelFn:
     """A tile kernel. Calling it launches it and gives back the parameters that it returns.
 
@@ -231,7 +239,7 @@ class KernelFn:
         return trace(self, line, args, kwargs, grid)
 
     def __getitem__(self, grid: int | tuple[int, ...]) -> Callable[..., Any]:
-        return functools.partial(self.launch, grid=grid)
+        return AtGrid(self.launch, grid=grid)
 
     def scheduled(self, schedule: Any = None, /, **fields: Any) -> KernelFn:
         """The kernel with a schedule pinned: a `Schedule`, its text, or fields by name. This one stays as it is."""

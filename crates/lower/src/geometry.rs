@@ -53,14 +53,41 @@ pub fn geometry_error(func: &TileFunc) -> Diagnostic {
         loc: func.loc.clone(),
     });
     let help = if lane {
+        let (i, n) = lane_words(func);
         format!(
-            "guard the accesses with `if i < n:`, or give the number of lanes: `{}[n](…)`",
+            "guard the accesses with `if {i} < {n}:`, or give the number of lanes: `{}[{n}](…)`",
             func.name
         )
     } else {
         grid_help(func)
     };
     Diagnostic::new(Code::E_LAUNCH_GEOMETRY, failure.message).at(failure.loc).help(help)
+}
+
+/// What the kernel calls its lane, and an extent that its accesses suggest: that of what it writes, if
+/// something is written at the lane.
+fn lane_words(func: &TileFunc) -> (String, String) {
+    let mut lane = None;
+    let mut found: Option<(bool, String)> = None;
+    for id in func.walk() {
+        let op = &func.ops[id];
+        if op.code == TileOp::LinearId {
+            lane = lane.or_else(|| user_name(func, op.result()).map(str::to_string));
+        }
+        let Some(memory) = positioned(op).filter(|&m| is_view(func, m)) else { continue };
+        let writes = written(op) == Some(memory);
+        let dims = func.ty(memory).shape();
+        for (&at, dim) in op.group("at").iter().zip(dims) {
+            let better = found.as_ref().is_none_or(|(wrote, _)| writes && !wrote);
+            if is_linear_id(func, at)
+                && better
+                && let Some(size) = dim_expr(dim)
+            {
+                found = Some((writes, python(&size)));
+            }
+        }
+    }
+    (lane.unwrap_or("i".into()), found.map_or("n".into(), |(_, n)| n))
 }
 
 /// The statement to write, with the extents that are known.

@@ -214,7 +214,10 @@ impl Checker {
             if earlier.site == inst.site && earlier.together {
                 found.help("let each element be written by one lane, or use an atomic operation")
             } else {
-                found.help("call `ts.tile.barrier()` between the two")
+                found.help(
+                    "call `ts.tile.barrier()` between the two; where lanes do not meet, read and write it by atomic \
+                     operations alone: `ts.tile.atomic_or(x[i], 0)` reads",
+                )
             }
         });
     }
