@@ -430,8 +430,7 @@ impl Elab<'_> {
         self.b().ew(ScalarFn::Add, &[whole, one])
     }
 
-    /// The same for a step whose sign is known at run time. A step of 0 has no iteration, and is
-    /// reported where the kernel is checked: Python raises an error.
+    /// The same for a step whose sign is known at run time. Of 0 Python makes an error.
     fn turns_either_way(&mut self, lo: Value, hi: Value, step: Value) -> Value {
         let zero = self.b().index(0);
         let valid = self.b().ew(ScalarFn::Ne, &[step, zero]);
