@@ -475,7 +475,7 @@ fn against(x: f64, n: i128) -> Option<Ordering> {
     if x.is_nan() {
         return None;
     }
-    if x >= END || x < -END {
+    if !(-END..END).contains(&x) {
         return Some(if x > 0.0 { Ordering::Greater } else { Ordering::Less });
     }
     let whole = x.floor();
