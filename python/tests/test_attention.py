@@ -339,9 +339,8 @@ def four(s, b, h, q):
     ("function", "code", "line", "help"),
     [
         (wrong_shape, "E_SHAPE_MISMATCH", 2, "at its place"),
-        (raises, "E_SYNTAX", 2, "assignments, calls"),
+        (raises, "E_SYNTAX", 2, "assert condition"),
         (branches, "E_TYPE", 2, "ts.tile.where"),
-        (returns_early, "E_UNSUPPORTED", 1, "ts.tile.where"),
         (two_of_them, "E_TYPE", 1, "one tile"),
         (narrow, "E_TYPE", 2, "ts.tile.cast(x, ts.f32)"),
         (four, "E_ARGUMENT", 1, "called with 5"),
@@ -355,6 +354,15 @@ def test_functions_are_told_what_to_do_at_their_lines(function, code, line, help
     (told,) = caught.value.diagnostics
     assert (told.code, told.file, told.line) == (code, __file__, function.__wrapped__.__code__.co_firstlineno + line), told
     assert help in told.help
+
+
+def test_a_function_may_return_early():
+    x = arrays(np.random.default_rng(11), 1, 2, 2, 20, 20, 16, 16)
+    got = ts.op.flash_attention(*x, score_mod=returns_early)
+    for head, factor in ((0, 2.0), (1, 1.0)):
+        one = [a[:, head : head + 1] for a in x]
+        want = ts.op.flash_attention(one[0] * np.float32(factor), *one[1:])
+        np.testing.assert_allclose(got[:, head : head + 1], want, rtol=1e-5, atol=1e-6)
 
 
 def test_numbers_are_no_arrays_of_a_function():
