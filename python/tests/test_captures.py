@@ -279,6 +279,22 @@ class Layer:
     BEHIND = 1.0
 
 
+class Last:
+    FACTOR = 2.0
+
+    @staticmethod
+    @ts.kernel
+    def run(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        x[i] = x[i] * Last.FACTOR
+
+
+def test_the_last_kernel_of_a_class_may_name_its_class():
+    x = ones()
+    Last.run(x)
+    assert x[0] == 2
+
+
 def test_names_of_the_class(monkeypatch):
     assert Layer.run(ones())[0] == 4 and Layer().run(ones())[0] == 4 and Layer.static(ones())[0] == 3
     monkeypatch.setattr(Layer, "FACTOR", 5.0)
