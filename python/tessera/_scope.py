@@ -66,11 +66,15 @@ def _binds(body: Iterable[ast.AST], name: str, after: int) -> bool:
     return any(end > after and bound in (name, "*") for bound, end in _bound(body))
 
 
-def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, float]]:
     """The names that statements bind in their own scope, and the lines after which they have their values."""
     for node in nodes:
-        end = getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        end: float = getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)
+        if isinstance(node, ast.ClassDef):
+            # Its name has a value after its last line, which may be the last line of a function in it.
+            yield node.name, end + 0.5
+            continue
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name, end
             continue
         if isinstance(node, ast.Lambda):

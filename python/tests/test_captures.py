@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import pickle
 import subprocess
@@ -276,6 +277,22 @@ class Layer:
         return x
 
     BEHIND = 1.0
+
+
+class Last:
+    FACTOR = 2.0
+
+    @staticmethod
+    @ts.kernel
+    def run(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        x[i] = x[i] * Last.FACTOR
+
+
+def test_the_last_kernel_of_a_class_may_name_its_class():
+    x = ones()
+    Last.run(x)
+    assert x[0] == 2
 
 
 def test_names_of_the_class(monkeypatch):
@@ -730,6 +747,74 @@ def test_positions_outside_of_a_table_read_zero_and_are_reported():
     x = np.array([5, 7, 0, 0], np.int32)
     assert by_tile(x)[1] == 15 + 3 + GRID[1, 1]
     assert "E_OOB" in {f.code for f in by_tile.check(x).findings}
+
+
+SHORT = (1.0, 2.0, 3.0)
+
+
+@ts.kernel
+def at_the_lane(x: ts.Tensor["n", ts.f32], o: ts.Out["n", ts.f32]):
+    i = ts.tile.linear_id()
+    o[i] = x[i] + SHORT[i] + WEIGHTS[i]
+    return o
+
+
+def test_a_table_says_nothing_of_the_number_of_lanes(backend):
+    wanted = [1 + 1.5, 2 - 2.0, 3 + 0.25, 8, 3, 0, 0]
+    assert at_the_lane(np.zeros(7, np.float32)).tolist() == wanted
+    assert at_the_lane(np.zeros(2, np.float32)).tolist() == wanted[:2]
+
+
+def test_findings_name_a_table_as_the_source_does():
+    report = at_the_lane.check(np.zeros(5, np.float32))
+    assert [str(f).splitlines()[0] for f in report.findings if "outside" in str(f)] == [
+        "error[E_OOB]: index 3 is outside of `SHORT`, which has 3 elements along axis 0"
+    ]
+
+    @ts.kernel
+    def literal(o: ts.Out[4, ts.i64], SHORT: ts.i64):
+        i = ts.tile.linear_id()
+        pair = (5, 7)
+        o[i] = pair[i] + (SHORT, 2)[1]
+        return o
+
+    assert "outside of `pair`" in str(literal.check(SHORT=1))
+    assert literal(SHORT=1).tolist() == [7, 9, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("items", "words", "help"),
+    [
+        ("(-1, 2**63)", "no dtype holds both -1 and 9223372036854775808", "as floats"),
+        ("(1, 2**70)", "no dtype holds 1180591620717411303424", "as floats"),
+        ("(x[0], x[1])", "the items of the tuple are computed at run time", "ts.tile.where(i == 0, a, b)"),
+        ("(1, 'a')", "the tuple holds ", "numbers alone"),
+    ],
+)
+def test_tuples_that_are_no_tables_say_why(items, words, help):
+    text = f'@ts.kernel\ndef k(x: ts.Tensor["n", ts.f32]):\n    i = ts.tile.linear_id()\n    x[i] = {items}[i]\n'
+    linecache.cache["<no table>"] = (len(text), None, text.splitlines(keepends=True), "<no table>")
+    with pytest.raises(ts.TesseraError) as caught:
+        exec(compile(text, "<no table>", "exec"), {"ts": ts})
+    assert words in str(caught.value) and help in caught.value.help
+
+
+def test_items_that_are_computed_can_be_chosen(backend):
+    @ts.kernel
+    def lanes(x: ts.Tensor[2, ts.f32], o: ts.Out[2, ts.f32]):
+        i = ts.tile.linear_id()
+        o[i] = ts.tile.where(i == 0, x[1], x[0])
+        return o
+
+    @ts.kernel
+    def groups(x: ts.Tensor[3, ts.f32], o: ts.Out[3, ts.f32]):
+        i = ts.tile.program_id(0)
+        o[i] = ts.tile.where(i == 0, x[1], ts.tile.where(i == 1, x[2], x[0]))
+        return o
+
+    x = np.array([3, 4], np.float32)
+    assert lanes(x).tolist() == [4, 3]
+    assert groups(np.array([3, 4, 5], np.float32)).tolist() == [4, 5, 3]
 
 
 def test_table_is_a_constant_at_a_known_position():

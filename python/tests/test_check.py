@@ -108,3 +108,28 @@ def test_races_found_by_the_environment_variable_are_check_errors(monkeypatch):
     with pytest.raises(ts.CheckError) as caught:
         shift(np.ones(8, np.float32))
     assert caught.value.code == "E_RACE"
+
+
+@ts.kernel
+def promised(x: ts.Tensor[4, ts.i32], v: ts.Tensor[4, ts.i32], n: ts.i32):
+    at = ts.tile.arange(4) // 2
+    ts.tile.store(x, at, v[:], mask=ts.tile.arange(4) % 2 >= n, unique=True)
+
+
+def test_a_promise_of_unique_positions_that_does_not_hold_is_found():
+    x, v = np.zeros(4, np.int32), np.arange(4, dtype=np.int32)
+    report = promised.check(x, v, 0)
+    (found,) = report.findings
+    assert found.code == "E_RACE" and "unique=True" in str(found)
+    assert "element [0] of `x`" in str(found) and "positions 0 and 1" in str(found)
+    # What is masked off is not written.
+    assert promised.check(x, v, 1)
+
+    @ts.kernel
+    def in_shared(v: ts.Tensor[4, ts.f32], y: ts.Tensor[4, ts.f32]):
+        b = ts.tile.alloc_shared((4,), ts.f32)
+        b[:] = v[:]
+        ts.tile.store(b, ts.tile.arange(4) // 4, v[:], unique=True)
+        y[:] = b[:]
+
+    assert [f.code for f in in_shared.check(ones(4), ones(4)).findings] == ["E_RACE"]

@@ -20,6 +20,33 @@ def test_writing_a_read_region_is_refused_at_decoration():
     assert e.value.code == "E_PRIVILEGE" and "x[i] = 1.0" in str(e.value)
 
 
+def test_folding_into_an_out_says_the_whole_annotation():
+    index = np.array([1, 1, 7], np.int32)
+    for dims in ("8", '"m"'):
+        with pytest.raises(ts.PrivilegeError) as e:
+
+            @ts.kernel
+            def bad(idx: ts.Tensor[3, ts.i32], y: ts.Out[eval(dims), ts.f32]):
+                y[idx[:]] += 1.0
+
+        assert f"`y: ts.Region[ts.reduce_sum, ts.Out[{dims}, ts.f32]]`" in e.value.help
+
+    @ts.kernel
+    def good(idx: ts.Tensor[3, ts.i32], y: ts.Region[ts.reduce_sum, ts.Out[8, ts.f32]]):
+        y[idx[:]] += 1.0
+        return y
+
+    assert good(index).tolist() == [0, 2, 0, 0, 0, 0, 0, 1]
+    with pytest.raises(ts.PrivilegeError) as e:
+
+        @ts.kernel
+        def reads(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):
+            i = ts.tile.linear_id()
+            y[i] = y[i] + x[i]
+
+    assert '`y: ts.Region[ts.read_write, ts.Tensor["n", ts.f32]]`, and pass an array' in e.value.help
+
+
 @ts.kernel
 def both(x: ts.Tensor["n", ts.f32], a: ts.Region[ts.write, ts.Tensor["n", ts.f32]],
          b: ts.Region[ts.write, ts.Tensor["n", ts.f32]]):

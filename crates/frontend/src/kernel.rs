@@ -317,6 +317,9 @@ fn elaborate(
     let privileges = privilege::assign(&mut elab);
     privilege::tables(&mut elab);
     params.extend((0..elab.tables.len()).map(|i| decl.params.len() + i));
+    if !elab.tables.is_empty() {
+        elab.func.attrs.set("tables", Attr::Int(elab.tables.len() as i64));
+    }
     let mut diags = elab.diags;
     if !elab.origins.is_empty() && mode == Mode::Check {
         let names: Vec<_> = elab.origins.keys().map(|n| format!("`{n}`")).collect();

@@ -38,7 +38,7 @@ pub fn assign(e: &mut Elab<'_>) -> Vec<Option<Privilege>> {
         };
         let privilege = match declared {
             Some(privilege) => {
-                check(e, &p.name, privilege, &uses);
+                check(e, (&p.name, &p.kind), privilege, &uses);
                 privilege
             }
             None => least(&uses),
@@ -102,7 +102,23 @@ fn least(uses: &Uses) -> Privilege {
     }
 }
 
-fn check(e: &mut Elab<'_>, name: &str, privilege: Privilege, uses: &Uses) {
+/// The type of a parameter as an annotation, with `Tensor` or `Out` as the privilege goes with it.
+fn annotation(kind: &ParamKind, made: bool) -> Option<String> {
+    let ParamKind::Tensor { dims, elem, .. } = kind else { return None };
+    let symbol = |d: &String| match d.parse::<i64>() {
+        Ok(_) => d.clone(),
+        Err(_) => format!("\"{d}\""),
+    };
+    let mut items: Vec<String> = dims.as_ref()?.iter().map(symbol).collect();
+    let elem = elem.as_ref()?;
+    let dtype = elem.to_string();
+    items.push(if dtype.contains(' ') { format!("\"{dtype}\"") } else { format!("ts.{dtype}") });
+    let of = if made { "Out" } else { "Tensor" };
+    Some(format!("ts.{of}[{}]", items.join(", ")))
+}
+
+fn check(e: &mut Elab<'_>, (name, kind): (&str, &ParamKind), privilege: Privilege, uses: &Uses) {
+    let made = matches!(kind, ParamKind::Tensor { out: true, .. });
     let mut refuse = |at: &Option<Loc>, does: &str, help: String| {
         if let Some(loc) = at {
             e.report(
@@ -118,11 +134,24 @@ fn check(e: &mut Elab<'_>, name: &str, privilege: Privilege, uses: &Uses) {
             );
         }
     };
-    let suggest = |p: &str| format!("declare it `{name}: ts.Region[ts.{p}]` if that is intended");
+    // What is made for the launch holds nothing yet: it can be folded into, and not read.
+    let suggest = |p: &str| {
+        let folds = p.starts_with("reduce_");
+        let ty = annotation(kind, made && folds).map_or(String::new(), |t| format!(", {t}"));
+        let passed = if made && !folds { ", and pass an array," } else { "" };
+        format!("declare it `{name}: ts.Region[ts.{p}{ty}]`{passed} if that is intended")
+    };
+    // Folding with one operator is what `reduce_*` is for.
+    let fold_of = |op: &str, used: bool| match op {
+        "add" if made && !used => "reduce_sum",
+        "max" if made && !used => "reduce_max",
+        "min" if made && !used => "reduce_min",
+        _ => "read_write",
+    };
     for (op, used, loc) in &uses.atomics {
         let place = Some(loc.clone());
         if !allowed(privilege, op) {
-            refuse(&place, &format!("changed by an atomic {op}"), suggest("read_write"));
+            refuse(&place, &format!("changed by an atomic {op}"), suggest(fold_of(op, *used)));
         } else if privilege.reduces() && *used {
             refuse(&place, "read: the old value of an atomic is used", suggest("read_write"));
         }
@@ -134,7 +163,9 @@ fn check(e: &mut Elab<'_>, name: &str, privilege: Privilege, uses: &Uses) {
         }
         Privilege::Write => {
             refuse(&uses.read, "read", suggest("read_write"));
-            refuse(&uses.accumulate, "read by `+=`", suggest("read_write"));
+            let folds = uses.folds.iter().all(|(op, _)| op == "sum") && uses.read.is_none();
+            let wanted = if made && folds { "reduce_sum" } else { "read_write" };
+            refuse(&uses.accumulate, "read by `+=`", suggest(wanted));
         }
         Privilege::ReadWrite => {}
         Privilege::ReduceSum

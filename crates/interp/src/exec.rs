@@ -80,7 +80,7 @@ impl Machine<'_> {
                 return self.store(inst, extent, step).map(|()| None);
             }
             Action::Gather { rank, dtype } => self.gather(inst, *rank, *dtype)?,
-            Action::Scatter { rank } => return self.scatter(inst, *rank).map(|()| None),
+            Action::Scatter { rank, .. } => return self.scatter(inst, *rank).map(|()| None),
             Action::Accumulate { extent, step, fold } => {
                 return self.accumulate(inst, extent, step, *fold).map(|()| None);
             }

@@ -201,7 +201,10 @@ impl Preparer<'_> {
             }
             TileOp::Store => Action::Store { extent: ints(op, "extent")?, step: steps(op) },
             TileOp::Gather => Action::Gather { rank: ty(0).rank(), dtype: dtype(0) },
-            TileOp::Scatter => Action::Scatter { rank: ty(0).rank() },
+            TileOp::Scatter => Action::Scatter {
+                rank: ty(0).rank(),
+                unique: op.attr("unique").and_then(Attr::as_bool) == Some(true),
+            },
             TileOp::Accumulate => {
                 let extent = ints(op, "extent")?;
                 Action::Accumulate { extent, step: steps(op), fold: self.fold(op)? }

@@ -135,6 +135,8 @@ pub(crate) enum Action {
     },
     Scatter {
         rank: usize,
+        /// The program promises that no position repeats.
+        unique: bool,
     },
     Accumulate {
         extent: Vec<i64>,

@@ -14,7 +14,9 @@ use crate::taint::{Taint, computed_from};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attr, Changed, DimExpr, OpId, Pass, PassContext, Type, Value};
-use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, dim_expr_of, kind_of, linear_of};
+use tessera_tile::{
+    Atom, KernelKind, Tile, TileFunc, TileOp, dim_expr_of, is_table, kind_of, linear_of,
+};
 
 pub struct Geometry;
 
@@ -251,7 +253,10 @@ fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
     let accesses: Vec<OpId> = func
         .walk()
         .into_iter()
-        .filter(|&id| positioned(&func.ops[id]).is_some_and(|m| is_view(func, m)))
+        // The extent of a constant table is that of the table, not of what is computed.
+        .filter(|&id| {
+            positioned(&func.ops[id]).is_some_and(|m| is_view(func, m) && !is_table(func, m))
+        })
         .collect();
     let mut guards: Option<Vec<DimExpr>> = None;
     for &id in &accesses {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::{DType, Profile};
 use tessera_support::{ForkLock, Hash128, StableHasher};
+use tessera_target::arrays::misaligned;
 use tessera_target::frame::{self, Frame};
 use tessera_target::{ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
@@ -201,9 +202,17 @@ impl Artifact for Kernel {
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
         let mut words = Vec::new();
         let mut classes: Classes = vec![ArrayClass::default(); self.frame.params.len()];
+        let mut crooked = None;
         self.frame.fill(&self.func, args, &mut words, |place, _, b| {
-            classes[place] = ArrayClass::of_param(&self.frame.params[place].kind, b);
+            let param = &self.frame.params[place];
+            classes[place] = ArrayClass::of_param(&param.kind, b);
+            if crooked.is_none() {
+                crooked = misaligned(&param.name, b, self.func.loc.clone());
+            }
         })?;
+        if let Some(error) = crooked {
+            return Err(error.into());
+        }
         let other;
         let code = if classes == self.classes {
             &self.usual

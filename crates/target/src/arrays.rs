@@ -3,6 +3,7 @@
 use crate::BufferArg;
 use crate::frame::{Frame, ParamKind};
 use std::collections::BTreeMap;
+use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::Privilege;
 
 /// How an array lies in memory, as far as code is generated for it.
@@ -93,6 +94,24 @@ impl ArrayClass {
     pub fn is_contiguous(self, axis: usize) -> bool {
         self.contiguous >> axis & 1 == 1
     }
+}
+
+/// Why code that reads whole elements cannot take an array: they are not at multiples of their size.
+pub fn misaligned(name: &str, b: &BufferArg, loc: Loc) -> Option<Diagnostic> {
+    let size = b.dtype.bytes();
+    if ArrayClass::of(b).align as usize >= size || b.dims.contains(&0) {
+        return None;
+    }
+    let strides: Vec<_> = b.strides.iter().map(i64::to_string).collect();
+    let message = format!(
+        "`{name}`: expected {} elements at multiples of {size} bytes, got an array that begins at \
+         {:#x} with strides of ({}) bytes",
+        b.dtype,
+        b.data as u64,
+        strides.join(", ")
+    );
+    let help = format!("copy the array to memory of its own: `{name} = {name}.copy()`");
+    Some(Diagnostic::new(Code::E_LAUNCH_BAD_LAYOUT, message).at(loc).help(help))
 }
 
 /// The classes of arrays that lie row by row on good addresses, as most do.

@@ -2,7 +2,7 @@
 
 use crate::TileOp;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_ir::{Attr, Dim, Func, Level, OpErrors, Type};
+use tessera_ir::{Attr, Dim, Func, Level, OpErrors, Type, Value};
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tile;
@@ -35,8 +35,16 @@ pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
 }
 
 /// What a function may be told. `grid` holds one dimension expression for each axis; `domain` the
-/// number of lanes of a lane kernel; `lanes` how many form a group.
-const FUNC_ATTRS: &[&str] = &["kind", "grid", "domain", "lanes", "config"];
+/// number of lanes of a lane kernel; `lanes` how many form a group; `tables` how many of the last
+/// parameters are constant tables, which the launch fills in.
+const FUNC_ATTRS: &[&str] = &["kind", "grid", "domain", "lanes", "tables", "config"];
+
+/// Whether a parameter is a constant table.
+pub fn is_table(func: &Func<Tile>, value: Value) -> bool {
+    let args = &func.blocks[func.body].args;
+    let count = func.attrs.get("tables").and_then(Attr::as_int).unwrap_or(0);
+    args.iter().rev().take(usize::try_from(count).unwrap_or(0)).any(|&a| a == value)
+}
 
 /// Whether the lanes of a group do the op together, so that all must reach it.
 pub fn is_collective(code: TileOp) -> bool {
@@ -96,7 +104,7 @@ impl Level for Tile {
                 "kind" => true,
                 "grid" => value.as_exprs().is_some(),
                 "domain" => value.as_expr().is_some(),
-                "lanes" => value.as_int().is_some_and(|v| v > 0),
+                "lanes" | "tables" => value.as_int().is_some_and(|v| v > 0),
                 "config" => value.as_dict().is_some(),
                 _ => false,
             };

@@ -24,7 +24,7 @@ pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
 pub use build::TileBuild;
 pub use distance::distance;
 pub use inline::without_repairs;
-pub use level::{KernelKind, Tile, has_elements, is_collective, kind_of};
+pub use level::{KernelKind, Tile, has_elements, is_collective, is_table, kind_of};
 pub use table::TileOp;
 
 use tessera_diag::Diagnostics;

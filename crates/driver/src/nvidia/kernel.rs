@@ -14,6 +14,7 @@ use tessera_numerics::Profile;
 use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, classes_said, compile};
 use tessera_runtime::cuda::{CudaError, Function, LaunchShape, LoadOptions, Module};
 use tessera_support::{ForkLock, Hash128};
+use tessera_target::arrays::misaligned;
 use tessera_target::frame::{CONTEXT, Frame};
 use tessera_target::{
     ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs, ObjectStore, Queue, Settled,
@@ -178,30 +179,16 @@ impl Kernel {
         let mut crooked = None;
         self.frame.fill(&self.func, args, words, |place, _, b| {
             classes[place] = ArrayClass::of_param(&self.frame.params[place].kind, b);
-            if u64::from(classes[place].align) < b.dtype.bytes() as u64 && !b.dims.contains(&0) {
-                crooked.get_or_insert(place);
+            if u64::from(classes[place].align) < b.dtype.bytes() as u64 && crooked.is_none() {
+                let name = &self.frame.params[place].name;
+                crooked = misaligned(name, b, self.func.loc.clone());
             }
         })?;
-        if let Some(place) = crooked {
-            return Err(self.misaligned(args, place));
+        if let Some(error) = crooked {
+            return Err(error.into());
         }
         let variant = self.variant(classes)?;
         Ok((words, variant))
-    }
-
-    fn misaligned(&self, args: &LaunchArgs, place: usize) -> Diagnostics {
-        let name = &self.frame.params[place].name;
-        let ArgValue::Buffer(b) = &args.params[place] else { return Diagnostics::new() };
-        let (size, dtype) = (b.dtype.bytes(), b.dtype);
-        let message = format!(
-            "`{name}`: expected {dtype} elements at multiples of {size} bytes, got an array that begins at {:#x} with strides of {} bytes",
-            b.data as u64,
-            crate::args::shape(&b.strides)
-        );
-        Diagnostic::new(ErrorCode::E_LAUNCH_BAD_LAYOUT, message)
-            .at(self.func.loc.clone())
-            .help("copy the array to memory of its own")
-            .into()
     }
 
     /// Runs code that can find fault or prints, and waits for what it says.

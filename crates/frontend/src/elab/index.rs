@@ -30,7 +30,12 @@ impl Elab<'_> {
             Val::Tuple(parts) => {
                 let index = items.first().map_or(Val::Poison, |e| self.expr(e));
                 self.loc = self.place(s.range());
-                self.tuple_at(&parts, index)
+                let name = match &*s.value {
+                    Expr::Name(n) => n.id.as_str(),
+                    Expr::Attribute(a) => a.attr.as_str(),
+                    _ => "tuple",
+                };
+                self.tuple_at(name, &parts, index)
             }
             Val::Rt(_) | Val::Buf { .. } | Val::Block(_) => {
                 let Some(value) = self.runtime(&base) else { return Val::Poison };

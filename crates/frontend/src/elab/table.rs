@@ -34,8 +34,10 @@ impl Elab<'_> {
             let args = &self.func.blocks[self.func.body].args;
             args.iter().any(|&a| self.func.name_of(a) == Some(name))
         };
-        let plain = name.replace('.', "_");
-        let own = (1..).map(|n| format!("{plain}_table{n}")).find(|n| !taken(n));
+        // Messages show it: the name that the source has, unless a parameter has it too.
+        let plain = name.rsplit('.').next().unwrap_or(name);
+        let others = (2..).map(|n| format!("{plain}_{n}"));
+        let own = std::iter::once(plain.to_string()).chain(others).find(|n| !taken(n));
         let ty = Type::View {
             dims: table.dims.iter().map(|&d| Dim::Static(d)).collect(),
             elem: NumType::plain(table.dtype),
@@ -119,8 +121,39 @@ impl Elab<'_> {
         }))
     }
 
-    /// The element of a tuple at a position that is known, or of a tuple of numbers at any.
-    pub fn tuple_at(&mut self, parts: &[Val], index: Val) -> Val {
+    /// Why a tuple takes no index that is known at run time only, and what to write.
+    fn no_table(&mut self, parts: &[Val]) -> Val {
+        let known = "expected an index that is known at compile time";
+        if let Some(why) = too_wide(parts) {
+            let help = "write the numbers as floats, or keep those that i64 holds and those that u64 holds in tuples of their own";
+            return self.error_help(Code::E_TYPE, format!("{known}: {why}"), help);
+        }
+        let constant =
+            |p: &&Val| matches!(p, Val::Const(Const::Str(_) | Const::DType(_)) | Val::Tuple(_));
+        if let Some(part) = parts.iter().find(constant) {
+            let what = self.describe(part);
+            let help = "tuples of numbers alone take an index that is known at run time";
+            return self.error_help(Code::E_TYPE, format!("{known}: the tuple holds {what}"), help);
+        }
+        if parts.iter().all(|p| matches!(p, Val::Const(_))) {
+            let most = Table::MOST_BYTES;
+            let help = "pass them as an array";
+            return self.error_help(
+                Code::E_TYPE,
+                format!("{known}: a tuple of {} numbers needs more than {most} bytes", parts.len()),
+                help,
+            );
+        }
+        self.error_help(
+            Code::E_TYPE,
+            format!("{known}: the items of the tuple are computed at run time"),
+            "choose among them: `ts.tile.where(i == 0, a, b)`, one in another where there are more",
+        )
+    }
+
+    /// The element of a tuple at a position that is known, or of a tuple of numbers at any; `name` is
+    /// what the source calls the tuple.
+    pub fn tuple_at(&mut self, name: &str, parts: &[Val], index: Val) -> Val {
         let len = parts.len() as i64;
         match (&index, index.as_const_int()) {
             (Val::Poison, _) => return Val::Poison,
@@ -139,17 +172,32 @@ impl Elab<'_> {
             _ => {}
         }
         let Some(table) = numbers(parts) else {
-            return self.error_help(
-                Code::E_TYPE,
-                "expected an index that is known at compile time, for the tuple does not hold numbers alone",
-                "tuples of numbers take any index",
-            );
+            return self.no_table(parts);
         };
         let dims = [Dim::Static(len)];
         let Some((at, reach)) = self.point_value(&index, &dims[0]) else { return Val::Poison };
-        let mut block = BlockRef::new(self.table("tuple", &Arc::new(table)));
+        let mut block = BlockRef::new(self.table(name, &Arc::new(table)));
         block.push(at, reach, 1);
         self.gathered(block, &dims)
+    }
+}
+
+/// Integers that neither i64 nor u64 holds all of.
+fn too_wide(parts: &[Val]) -> Option<String> {
+    let int = |p: &Val| match p {
+        Val::Const(Const::Int(v)) => Some(*v),
+        Val::Const(Const::Bool(v)) => Some(i128::from(*v)),
+        _ => None,
+    };
+    let all: Vec<i128> = parts.iter().map(int).collect::<Option<_>>()?;
+    let (least, most) = (*all.iter().min()?, *all.iter().max()?);
+    let fits = |v: i128| i64::try_from(v).is_ok() || u64::try_from(v).is_ok();
+    match [least, most].into_iter().find(|&v| !fits(v)) {
+        Some(v) => Some(format!("no dtype holds {v}")),
+        None if least < 0 && i64::try_from(most).is_err() => {
+            Some(format!("no dtype holds both {least} and {most}"))
+        }
+        None => None,
     }
 }
 

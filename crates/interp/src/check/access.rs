@@ -86,7 +86,7 @@ pub(crate) fn accesses<'i>(
         Action::Store { extent, step } => {
             vec![Access { step, ..write(Touch::Write, extent.len(), block(extent)) }]
         }
-        Action::Scatter { rank } => vec![write(Touch::Write, *rank, None)],
+        Action::Scatter { rank, .. } => vec![write(Touch::Write, *rank, None)],
         Action::Accumulate { extent, step, .. } => {
             let place = inst.args.first().and_then(|a| memory.get(a.slot)?.as_ref());
             let touch = place.and_then(|p| p.reduces).map_or(Touch::Update, Touch::Fold);

@@ -156,6 +156,9 @@ impl Checker {
         touched: &Touched,
     ) {
         self.bounds(inst, access, memory, slot, touched);
+        if matches!(inst.action, Action::Scatter { unique: true, .. }) {
+            self.repeated(inst, memory, slot, touched);
+        }
         if access.touch != Touch::Write {
             self.initialised(inst, memory, slot, touched);
         }

@@ -8,6 +8,7 @@ use super::order_shadow::{Now, OrderShadow};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::program::Inst;
+use std::collections::btree_map::{BTreeMap, Entry};
 use tessera_diag::{Code, Diagnostic};
 
 /// What a lock needs.
@@ -47,6 +48,39 @@ impl Checker {
                     "guard the access with a condition, or use `mask=`",
                 )
             }
+        });
+    }
+
+    /// Positions that repeat in a store that promises they do not.
+    pub(super) fn repeated(
+        &mut self,
+        inst: &Inst,
+        memory: &Memory,
+        slot: usize,
+        touched: &Touched,
+    ) {
+        let mut first = BTreeMap::new();
+        let mut again = Vec::new();
+        for spot in &touched.spots {
+            match first.entry(spot.element) {
+                Entry::Vacant(place) => _ = place.insert(spot.i),
+                Entry::Occupied(place) => again.push((*place.get(), *spot)),
+            }
+        }
+        let Some(&(before, spot)) = again.first() else { return };
+        let (name, who) = (self.name(slot), self.who(self.number, None));
+        let place = (Code::E_RACE, inst.site, &inst.loc);
+        self.findings.report(place, again.len() as u64, || {
+            let at = position(&memory.dims, spot.element);
+            Diagnostic::new(
+                Code::E_RACE,
+                format!(
+                    "a store with `unique=True` writes element {at:?} of `{name}` more than once"
+                ),
+            )
+            .note(format!("in {who}, positions {before} and {} of the index tile name it", spot.i))
+            .note("which of the values stays is not specified")
+            .help("leave out `unique=True`, or mask all but one of the positions")
         });
     }
 

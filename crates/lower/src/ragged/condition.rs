@@ -1,7 +1,9 @@
 //! Bounds conditions: comparisons of a position along one axis with a scalar.
 
+use super::state::{Root, Spread};
+use crate::sign::may_be_negative;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tessera_ir::{Attr, Value};
 use tessera_numerics::ScalarFn;
 use tessera_tile::{TileFunc, TileOp};
@@ -16,7 +18,7 @@ fn burn(fuel: &Cell<usize>) -> bool {
     left > 0
 }
 
-/// Which ends of an axis a condition cuts off.
+/// Which ends of an axis a condition cuts off: it is false beyond them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sides {
     pub lower: bool,
@@ -24,45 +26,59 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    fn flipped(self) -> Self {
-        Self { lower: self.upper, upper: self.lower }
+    /// Whether the condition is false in all padding of a place.
+    pub fn cut(self, root: Root) -> bool {
+        root.spread == Spread::Ends && self.upper && (self.lower || !root.front)
     }
 
-    fn and(self, other: Self) -> Self {
+    fn either(self, other: Self) -> Self {
         Self { lower: self.lower || other.lower, upper: self.upper || other.upper }
+    }
+
+    fn both(self, other: Self) -> Self {
+        Self { lower: self.lower && other.lower, upper: self.upper && other.upper }
     }
 }
 
 type Bounds = BTreeMap<usize, Sides>;
 
+/// What is cut off where both conditions hold: all that one of them cuts off.
+fn conjunction(mut a: Bounds, b: Bounds) -> Bounds {
+    for (axis, sides) in b {
+        let both = a.get(&axis).copied().unwrap_or_default().either(sides);
+        a.insert(axis, both);
+    }
+    a
+}
+
+/// What is cut off where one of two conditions holds: what both of them cut off.
+fn disjunction(a: &Bounds, b: &Bounds) -> Bounds {
+    a.iter().filter_map(|(axis, sides)| Some((*axis, sides.both(*b.get(axis)?)))).collect()
+}
+
 /// The axes along which a condition says where a tile ends or begins: it is, or has as a conjunct,
 /// a comparison of something that varies along that axis only with something that varies along
 /// none. A causal mask compares two axes and bounds neither.
 pub(super) fn bounded_axes(func: &TileFunc, condition: Value) -> Bounds {
-    bounded(func, condition, &Cell::new(FUEL))
+    bounded(func, condition, true, &Cell::new(FUEL))
 }
 
-fn bounded(func: &TileFunc, condition: Value, fuel: &Cell<usize>) -> Bounds {
+/// The same of the condition's complement: where it is true in the padding.
+pub(super) fn bounded_by_complement(func: &TileFunc, condition: Value) -> Bounds {
+    bounded(func, condition, false, &Cell::new(FUEL))
+}
+
+/// What is cut off where the condition is `holds`.
+fn bounded(func: &TileFunc, condition: Value, holds: bool, fuel: &Cell<usize>) -> Bounds {
     let Some(op) = func.def(condition).filter(|_| burn(fuel)) else { return Bounds::new() };
     match op.code {
-        TileOp::Ew(ScalarFn::And) => {
-            let mut axes = bounded(func, op.operands[0], fuel);
-            for (axis, sides) in bounded(func, op.operands[1], fuel) {
-                let both = axes.get(&axis).copied().unwrap_or_default().and(sides);
-                axes.insert(axis, both);
-            }
-            axes
+        TileOp::Ew(f @ (ScalarFn::And | ScalarFn::Or)) => {
+            let [a, b] = [0, 1].map(|i| bounded(func, op.operands[i], holds, fuel));
+            if (f == ScalarFn::And) == holds { conjunction(a, b) } else { disjunction(&a, &b) }
         }
-        TileOp::Ew(ScalarFn::Not) => match func.def(op.operands[0]).map(|inner| inner.code) {
-            // The complement of one comparison is one; of a conjunction it is not.
-            Some(TileOp::Ew(f @ (ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge))) => {
-                let Some(inner) = func.def(op.operands[0]) else { return Bounds::new() };
-                let found = compared(func, f, [inner.operands[0], inner.operands[1]], fuel);
-                found.into_iter().map(|(axis, sides)| (axis, sides.flipped())).collect()
-            }
-            _ => Bounds::new(),
-        },
+        TileOp::Ew(ScalarFn::Not) => bounded(func, op.operands[0], !holds, fuel),
         TileOp::Ew(f @ (ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge)) => {
+            let f = if holds { f } else { complement(f) };
             // What is below the least of some is below each of them.
             let (a, b) = match f {
                 ScalarFn::Lt | ScalarFn::Le => (ScalarFn::Maximum, ScalarFn::Minimum),
@@ -72,36 +88,49 @@ fn bounded(func: &TileFunc, condition: Value, fuel: &Cell<usize>) -> Bounds {
             let mut axes = Bounds::new();
             for a in parts(func, op.operands[0], a, fuel) {
                 for &b in &all_b {
-                    for (axis, sides) in compared(func, f, [a, b], fuel) {
-                        let both = axes.get(&axis).copied().unwrap_or_default().and(sides);
-                        axes.insert(axis, both);
-                    }
+                    axes = conjunction(axes, compared(func, f, [a, b], fuel));
                 }
             }
             axes
         }
         // Conditions made on one axis and spread over the others.
-        TileOp::Broadcast => bounded(func, op.operands[0], fuel),
+        TileOp::Broadcast => bounded(func, op.operands[0], holds, fuel),
         TileOp::Expand => {
             let at = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
-            let inner = bounded(func, op.operands[0], fuel);
+            let inner = bounded(func, op.operands[0], holds, fuel);
             inner.into_iter().map(|(a, sides)| (if a >= at { a + 1 } else { a }, sides)).collect()
         }
         _ => Bounds::new(),
     }
 }
 
+fn complement(f: ScalarFn) -> ScalarFn {
+    match f {
+        ScalarFn::Lt => ScalarFn::Ge,
+        ScalarFn::Le => ScalarFn::Gt,
+        ScalarFn::Gt => ScalarFn::Le,
+        _ => ScalarFn::Lt,
+    }
+}
+
 /// The axes that one comparison bounds.
 fn compared(func: &TileFunc, f: ScalarFn, [a, b]: [Value; 2], fuel: &Cell<usize>) -> Bounds {
     let below = matches!(f, ScalarFn::Lt | ScalarFn::Le);
-    let one = |axes: BTreeSet<usize>, upper: bool| {
-        axes.into_iter().map(|a| (a, Sides { lower: !upper, upper })).collect()
+    let (Some(a), Some(b)) = (varies(func, a, fuel), varies(func, b, fuel)) else {
+        return Bounds::new();
     };
-    match (varies(func, a, fuel), varies(func, b, fuel)) {
-        (Some(a), Some(b)) if a.len() == 1 && b.is_empty() => one(a, below),
-        (Some(a), Some(b)) if a.is_empty() && b.len() == 1 => one(b, !below),
-        _ => Bounds::new(),
-    }
+    let (axes, below) = match (a.len(), b.len()) {
+        (1, 0) => (a, below),
+        (0, 1) => (b, !below),
+        _ => return Bounds::new(),
+    };
+    // A position that falls along its axis is below a bound at the axis's end.
+    let sides = |course: Course| match (course, below) {
+        (Course::Rises, true) | (Course::Falls, false) => Sides { lower: false, upper: true },
+        (Course::Rises, false) | (Course::Falls, true) => Sides { lower: true, upper: false },
+        (Course::Unknown, _) => Sides::default(),
+    };
+    axes.into_iter().map(|(axis, course)| (axis, sides(course))).collect()
 }
 
 /// What a value is the least of, or the greatest, as `f` says; else the value itself. Parts may have
@@ -121,33 +150,91 @@ fn parts(func: &TileFunc, value: Value, f: ScalarFn, fuel: &Cell<usize>) -> Vec<
     }
 }
 
-fn shifted(axes: &BTreeSet<usize>, at: Option<&Attr>) -> BTreeSet<usize> {
-    let at = at.and_then(Attr::as_int).unwrap_or(0) as usize;
-    axes.iter().map(|&a| if a >= at { a + 1 } else { a }).collect()
+/// How a value changes along an axis.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Course {
+    Rises,
+    Falls,
+    Unknown,
 }
 
-/// The axes along which a value differs, where it is made of positions and scalars alone.
-fn varies(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Option<BTreeSet<usize>> {
+impl Course {
+    fn turned(self) -> Self {
+        match self {
+            Course::Rises => Course::Falls,
+            Course::Falls => Course::Rises,
+            Course::Unknown => Course::Unknown,
+        }
+    }
+}
+
+type Courses = BTreeMap<usize, Course>;
+
+fn shifted(axes: Courses, at: Option<&Attr>) -> Courses {
+    let at = at.and_then(Attr::as_int).unwrap_or(0) as usize;
+    axes.into_iter().map(|(a, course)| (if a >= at { a + 1 } else { a }, course)).collect()
+}
+
+fn turned(axes: Courses) -> Courses {
+    axes.into_iter().map(|(a, course)| (a, course.turned())).collect()
+}
+
+fn added(mut a: Courses, b: Courses) -> Courses {
+    for (axis, course) in b {
+        a.entry(axis)
+            .and_modify(|c| *c = if *c == course { course } else { Course::Unknown })
+            .or_insert(course);
+    }
+    a
+}
+
+/// The axes along which a value differs, and how, where it is made of positions and scalars alone.
+fn varies(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Option<Courses> {
     if func.ty(value).rank() == 0 {
-        return Some(BTreeSet::new());
+        return Some(Courses::new());
     }
     let op = func.def(value).filter(|_| burn(fuel))?;
+    let of = |i: usize| varies(func, op.operands[i], fuel);
     match op.code {
-        TileOp::Const => Some(BTreeSet::new()),
-        TileOp::Iota => Some([0].into()),
-        TileOp::Cast | TileOp::Broadcast => varies(func, op.operands[0], fuel),
-        TileOp::Expand => Some(shifted(&varies(func, op.operands[0], fuel)?, op.attr("axis"))),
+        TileOp::Const => Some(Courses::new()),
+        TileOp::Iota => Some([(0, Course::Rises)].into()),
+        TileOp::Cast | TileOp::Broadcast => of(0),
+        TileOp::Expand => Some(shifted(of(0)?, op.attr("axis"))),
         TileOp::Transpose => {
-            let inner = varies(func, op.operands[0], fuel)?;
+            let inner = of(0)?;
             let perm = op.attr("perm").and_then(Attr::as_ints)?;
-            Some((0..perm.len()).filter(|&i| inner.contains(&(perm[i] as usize))).collect())
+            let moved = |i: usize| Some((i, *inner.get(&(perm[i] as usize))?));
+            Some((0..perm.len()).filter_map(moved).collect())
         }
-        TileOp::Ew(ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul | ScalarFn::Neg) => {
-            let mut out = BTreeSet::new();
-            for &operand in &op.operands {
-                out.extend(varies(func, operand, fuel)?);
-            }
-            Some(out)
+        TileOp::Ew(ScalarFn::Neg) => Some(turned(of(0)?)),
+        TileOp::Ew(ScalarFn::Add) => Some(added(of(0)?, of(1)?)),
+        TileOp::Ew(ScalarFn::Sub) => Some(added(of(0)?, turned(of(1)?))),
+        TileOp::Ew(ScalarFn::Mul) => {
+            let (a, b) = (of(0)?, of(1)?);
+            let factor = if a.is_empty() { op.operands[0] } else { op.operands[1] };
+            let sign = if a.is_empty() || b.is_empty() { sign(func, factor) } else { None };
+            Some(match sign {
+                Some(true) => added(a, b),
+                Some(false) => turned(added(a, b)),
+                None => added(a, b).into_keys().map(|axis| (axis, Course::Unknown)).collect(),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a number is known to be above zero, or below it.
+fn sign(func: &TileFunc, value: Value) -> Option<bool> {
+    let id = func.def_id(value)?;
+    let op = &func.ops[id];
+    match op.code {
+        TileOp::Const => {
+            let number = op.attr("value").and_then(Attr::as_float).filter(|x| *x != 0.0);
+            number.map(|x| x > 0.0)
+        }
+        TileOp::Cast | TileOp::Broadcast | TileOp::Expand => sign(func, op.operands[0]),
+        _ if func.ty(value).rank() == 0 && func.ty(value).dtype().is_int() => {
+            (!may_be_negative(func, value, id)).then_some(true)
         }
         _ => None,
     }

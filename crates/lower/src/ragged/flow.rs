@@ -1,12 +1,12 @@
 //! The flow of padding through a kernel: the state of every value, to a fixed point.
 
-use super::condition::{Sides, bounded_axes};
+use super::condition::{Sides, bounded_axes, bounded_by_complement};
 use super::held::{Held, apply};
-use super::state::{Axis, Root};
-use crate::facts::{extents, int_const, kept_axes, reach, written, yielded};
+use super::state::{Axis, Root, Spread};
+use crate::facts::{extents, int_const, kept_axes, positioned, reach, written, yielded};
 use crate::sign::may_be_negative;
-use std::collections::BTreeMap;
-use tessera_ir::{Attr, BlockId, OpId, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use tessera_ir::{Attr, BlockId, OpId, Value, ValueDef};
 use tessera_numerics::{DType, ScalarFn};
 use tessera_support::SideTable;
 use tessera_tile::{TileFunc, TileOp};
@@ -50,6 +50,49 @@ fn is_zero(constant: Option<&Attr>) -> bool {
         Some(other) => other.as_float() == Some(0.0),
         None => false,
     }
+}
+
+/// Whether a slice is read inside a loop, at a position that may be another in each iteration.
+fn moves(func: &TileFunc, owner: OpId, root: Root) -> bool {
+    let start = func.ops[root.access].group("at").get(root.axis).copied();
+    let inside: BTreeSet<OpId> = inner(func, owner).into_iter().collect();
+    let mut seen = BTreeSet::new();
+    let mut left: Vec<Value> =
+        start.into_iter().filter(|_| inside.contains(&root.access)).collect();
+    while let Some(value) = left.pop() {
+        if !seen.insert(value) {
+            continue;
+        }
+        match func.values[value].def {
+            ValueDef::Arg(block, _) => {
+                let parent = func.blocks[block].parent;
+                if parent.is_some_and(|p| p == owner || inside.contains(&p)) {
+                    return true;
+                }
+            }
+            ValueDef::Result(op, _) if !inside.contains(&op) => {}
+            ValueDef::Result(op, _) => {
+                let op = &func.ops[op];
+                if !op.regions.is_empty() || positioned(op).is_some() {
+                    return true;
+                }
+                left.extend(&op.operands);
+            }
+        }
+    }
+    false
+}
+
+/// The ops in the regions of an op.
+fn inner(func: &TileFunc, owner: OpId) -> Vec<OpId> {
+    let mut out = Vec::new();
+    for &region in &func.ops[owner].regions {
+        for &id in &func.blocks[region].ops {
+            out.push(id);
+            out.extend(inner(func, id));
+        }
+    }
+    out
 }
 
 fn spoil(axis: Axis) -> Axis {
@@ -112,6 +155,19 @@ impl Flow<'_> {
         }
     }
 
+    /// What one iteration gives to the next. Of a slice that is elsewhere in each iteration the
+    /// padding is not at the ends of what is carried.
+    fn carry(&mut self, owner: OpId, from: &[Value], to: &[Value]) {
+        for (&from, &to) in from.iter().zip(to) {
+            let state = self.state(from).into_iter().map(|axis| match axis.root() {
+                Some(root) if moves(self.func, owner, root) => axis.spread(Spread::Carried),
+                _ => axis,
+            });
+            let state = state.collect();
+            self.merge(to, &state);
+        }
+    }
+
     fn op(&mut self, id: OpId) {
         let func = self.func;
         let op = &func.ops[id];
@@ -120,7 +176,7 @@ impl Flow<'_> {
                 let args = func.blocks[op.regions[0]].args[1..].to_vec();
                 self.merge_all(op.group("init"), &args);
                 self.block(op.regions[0]);
-                self.merge_all(yielded(func, op.regions[0]), &args);
+                self.carry(id, yielded(func, op.regions[0]), &args);
                 self.merge_all(&args, &op.results);
             }
             TileOp::While => {
@@ -129,7 +185,7 @@ impl Flow<'_> {
                 self.block(op.regions[0]);
                 self.merge_all(&args, &func.blocks[op.regions[1]].args);
                 self.block(op.regions[1]);
-                self.merge_all(yielded(func, op.regions[1]), &args);
+                self.carry(id, yielded(func, op.regions[1]), &args);
                 self.merge_all(&args, &op.results);
             }
             TileOp::If => {
@@ -200,7 +256,7 @@ impl Flow<'_> {
                             .group("at")
                             .get(axis)
                             .is_some_and(|&at| may_be_negative(self.func, at, id));
-                        Axis::Zero(Root { access: id, axis, front })
+                        Axis::Zero(Root { access: id, axis, front, spread: Spread::Ends })
                     }
                 };
                 match self.buffers.get(&memory).map(|b| b[axis]) {
@@ -311,8 +367,8 @@ impl Flow<'_> {
     fn is_masked(&self, id: OpId, axis: usize) -> bool {
         let op = &self.func.ops[id];
         let sides = bounded_axes(self.func, op.result()).get(&axis).copied().unwrap_or_default();
-        let roots = op.operands.iter().filter_map(|&v| self.axis(v, axis).root());
-        sides.upper && roots.into_iter().all(|r| sides.lower || !r.front)
+        let mut roots = op.operands.iter().filter_map(|&v| self.axis(v, axis).root());
+        sides.upper && roots.all(|r| sides.cut(r))
     }
 
     /// What any element of a value may be.
@@ -400,26 +456,26 @@ impl Flow<'_> {
     fn select(&self, id: OpId, rank: usize) -> State {
         let op = &self.func.ops[id];
         let [cond, a, b] = [0, 1, 2].map(|i| op.operands[i]);
-        let bounded = bounded_axes(self.func, cond);
+        // Each arm is taken where the condition is true, or where it is false.
+        let taken = bounded_axes(self.func, cond);
+        let passed = bounded_by_complement(self.func, cond);
         let cond_rank = self.func.ty(cond).rank();
         (0..rank)
             .map(|d| {
-                let (x, y) = (self.axis(a, d), self.axis(b, d));
-                let sides = bounded.get(&d).copied().unwrap_or_default();
-                let cleared =
-                    |a: Axis| a.root().is_none_or(|r| sides.upper && (sides.lower || !r.front));
-                if sides != Sides::default()
-                    && (x.root().is_none() || y.root().is_none())
-                    && cleared(x)
-                    && cleared(y)
-                {
-                    return Axis::Clean;
-                }
+                let [taken, passed] =
+                    [&taken, &passed].map(|b| b.get(&d).copied().unwrap_or_default());
+                let cleared = |a: Axis, by: Sides| match a.root() {
+                    Some(root) if by.cut(root) => Axis::Clean,
+                    _ => a,
+                };
+                let (x, y) = (cleared(self.axis(a, d), taken), cleared(self.axis(b, d), passed));
                 let c = if cond_rank == 0 { Axis::Clean } else { self.axis(cond, d) };
+                // A condition that bounds is the same in all padding, whatever else it asks.
+                let c = cleared(cleared(c, taken), passed);
                 match (x, y) {
                     (Axis::Nil | Axis::Zero(_), Axis::Nil | Axis::Zero(_)) => x.join(y),
                     _ => {
-                        let root = [x, y, c].iter().find_map(|a| a.root());
+                        let root = [x, y, c].iter().filter_map(|a| a.root()).reduce(Root::worse);
                         let held = |axis: Axis, v| axis.held().unwrap_or_else(|| self.whole(v));
                         root.map_or(Axis::Clean, |r| Axis::padded(r, held(x, a).or(held(y, b))))
                     }
@@ -453,8 +509,21 @@ impl Flow<'_> {
                     break;
                 }
             }
+            // Axes of one element divide nothing.
+            let wide = |sizes: &[i64], range: std::ops::Range<usize>| -> Vec<usize> {
+                range.filter(|&d| sizes[d] != 1).collect()
+            };
+            let (ins, outs) = (wide(&a, first_i..i), wide(&b, first_j..j));
+            let ragged: Vec<usize> = (first_i..i).filter(|&d| state[d].root().is_some()).collect();
+            if let ([first, ..], &[only]) = (&ins[..], &outs[..])
+                && ragged.iter().all(|d| d == first)
+            {
+                // The first of merged axes counts on across the others: its padding is at the end.
+                out[only] = state[*first];
+                continue;
+            }
             let shared = state[first_i..i].iter().copied().fold(Axis::Clean, Axis::join);
-            out[first_j..j].fill(shared);
+            out[first_j..j].fill(shared.spread(Spread::Reshaped));
         }
         out
     }
@@ -463,7 +532,8 @@ impl Flow<'_> {
 /// One axis of an elementwise result from the same axis of its operands, and from what any of their
 /// elements may be.
 fn combined(f: ScalarFn, from: DType, to: DType, operands: &[(Axis, Held)]) -> Axis {
-    let Some(root) = operands.iter().find_map(|(a, _)| a.root()) else {
+    let roots = operands.iter().filter_map(|(a, _)| a.root());
+    let Some(root) = roots.reduce(Root::worse) else {
         let nil = !operands.is_empty() && operands.iter().all(|(a, _)| *a == Axis::Nil);
         let product = f == ScalarFn::Mul && operands.iter().any(|(a, _)| *a == Axis::Nil);
         return match nil || product {

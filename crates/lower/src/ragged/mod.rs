@@ -15,10 +15,12 @@ mod flow;
 mod held;
 mod state;
 
-use crate::facts::{dim_expr, int_const, positioned, python, quoted, user_name};
+use crate::facts::{
+    dim_expr, extents, int_const, kept_axes, positioned, python, quoted, user_name,
+};
 use flow::{Flow, flow};
 use held::Held;
-use state::{Axis, Root};
+use state::{Axis, Root, Spread};
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Changed, OpId, Pass, PassContext, Value};
@@ -107,7 +109,8 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
             op.group("at").iter().filter(|&&at| func.ty(at).rank() > 0).find_map(|&at| {
                 flow.state(at).iter().enumerate().find_map(|(axis, state)| {
                     let root = state.root()?;
-                    if masked.as_ref().is_some_and(|m| m.contains_key(&axis)) {
+                    let mask = masked.as_ref().and_then(|m| m.get(&axis));
+                    if mask.is_some_and(|sides| sides.cut(root)) {
                         return None;
                     }
                     let what = "the positions along";
@@ -166,6 +169,12 @@ fn error(
         (Some(d), Some(at)) => format!("{d} - {}", user_name(func, at).unwrap_or("start")),
         _ => "…".to_string(),
     };
+    if root.spread != Spread::Ends {
+        return Diagnostic::new(Code::E_RAGGED, message)
+            .at(func.ops[id].loc.clone())
+            .label(access.loc.clone(), "this slice may leave the tensor")
+            .help(early(func, root, fill, &left));
+    }
     if root.front {
         let fill = fill.unwrap_or("-math.inf");
         let size = left.split(" - ").next().unwrap_or("n").to_string();
@@ -211,4 +220,39 @@ fn error(
         .at(func.ops[id].loc.clone())
         .label(access.loc.clone(), "this slice may leave the tensor")
         .help(help)
+}
+
+/// Where padding may be anywhere in what is reduced, no condition tells it from the rest: the slice
+/// itself is to be masked.
+fn early(func: &TileFunc, root: Root, fill: Option<&str>, left: &str) -> String {
+    let access = &func.ops[root.access];
+    let slice = access.results.first().copied().filter(|&v| func.ty(v).is_value());
+    let memory = positioned(access).unwrap_or(access.operands[0]);
+    let name = match slice.and_then(|v| user_name(func, v)) {
+        Some(name) => name.to_string(),
+        None => user_name(func, memory).map_or("…".to_string(), |n| format!("{n}[…]")),
+    };
+    let when = match root.spread {
+        Spread::Carried => "where it is read, inside the loop",
+        _ => "before it is reshaped",
+    };
+    // The axes of memory that the slice keeps; `rows` and `cols` are the last two.
+    let extent = extents(access);
+    let kept: Vec<usize> = kept_axes(&extent).collect();
+    let from_end = kept.iter().rev().position(|&a| a == root.axis);
+    let both = if root.front { "both ends of " } else { "" };
+    let value = fill.map_or(String::new(), |f| format!(", value={f}"));
+    let call = match from_end {
+        Some(0) if !root.front => format!("ts.tile.bounds_mask({name}, cols={left}{value})"),
+        Some(1) if !root.front => format!("ts.tile.bounds_mask({name}, rows={left}{value})"),
+        _ => {
+            let (fill, size) = (fill.unwrap_or("-math.inf"), left.split(" - ").next());
+            let size = size.unwrap_or("n");
+            let above = if root.front { "(p >= 0) & " } else { "" };
+            format!(
+                "ts.tile.where({above}(p < {size}), {name}, {fill})` with `p` its positions there, `p = start + ts.tile.arange(…)"
+            )
+        }
+    };
+    format!("mask {both}the slice {when}: `{call}`")
 }

@@ -10,6 +10,26 @@ pub(super) struct Root {
     pub axis: usize,
     /// The block may begin before the tensor, too.
     pub front: bool,
+    pub spread: Spread,
+}
+
+impl Root {
+    /// Of two places the one that less clears; the first where they are alike.
+    pub fn worse(self, other: Root) -> Root {
+        let hard = |r: Root| (r.spread != Spread::Ends, r.front);
+        if hard(other) > hard(self) { other } else { self }
+    }
+}
+
+/// Where along the axis the padding of a place may lie.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Spread {
+    /// At its ends: a bounds condition tells it.
+    Ends,
+    /// Anywhere, for a reshape divided or merged the axis.
+    Reshaped,
+    /// Anywhere, for a loop carries what it read at one position after another.
+    Carried,
 }
 
 /// One axis, from the most to the least that is known.
@@ -51,6 +71,19 @@ impl Axis {
         }
     }
 
+    /// The same padding, anywhere along the axis.
+    pub fn spread(self, spread: Spread) -> Axis {
+        let moved = |root: Root| match root.spread {
+            Spread::Ends => Root { spread, ..root },
+            _ => root,
+        };
+        match self {
+            Axis::Zero(root) => Axis::Zero(moved(root)),
+            Axis::Dirty(root, held) => Axis::Dirty(moved(root), held),
+            other => other,
+        }
+    }
+
     /// The same padding with contents that are not known.
     pub fn spoiled(self) -> Axis {
         self.root().map_or(Axis::Clean, |root| Axis::Dirty(root, Held::Unknown))
@@ -69,13 +102,13 @@ impl Axis {
     /// what a loop carries comes to an end.
     pub fn join(self, other: Axis) -> Axis {
         match (self, other) {
-            // Two paths with padding of different places: the first place is as good a name.
-            (Axis::Dirty(root, a), Axis::Dirty(_, b)) => {
-                Axis::Dirty(root, if a == b { a } else { Held::Unknown })
+            (Axis::Dirty(a, x), Axis::Dirty(b, y)) => {
+                Axis::Dirty(a.worse(b), if x == y { x } else { Held::Unknown })
             }
-            (Axis::Dirty(root, _), Axis::Zero(_)) | (Axis::Zero(_), Axis::Dirty(root, _)) => {
-                Axis::Dirty(root, Held::Unknown)
+            (Axis::Dirty(a, _), Axis::Zero(b)) | (Axis::Zero(b), Axis::Dirty(a, _)) => {
+                Axis::Dirty(a.worse(b), Held::Unknown)
             }
+            (Axis::Zero(a), Axis::Zero(b)) => Axis::Zero(a.worse(b)),
             (a, b) => {
                 if b.rank() > a.rank() {
                     b
