@@ -143,7 +143,9 @@ class Statements(Expressions):
         self.count("augmented element")
         if op in "+-*" and self.chance(0.3):
             self.count("augmented element by another type")
-            other = self.pick([d for d in SCALARS if d in ("f32", "f64") or d[0] == dt[0] or dt[0] == "f"])
+            # A literal may have widened an integer, which is then not stored into fewer bits.
+            fits = [d for d in INTS if dt[0] == "f" or d[0] == dt[0] and int(d[1:]) <= int(dt[1:])]
+            other = self.pick(["f32", "f64", *fits])
             return [f"{self.element(s, name)} {op}= {self.expr(s, other, 2)}"]
         return [f"{self.element(s, name)} {op}= {self.operand(s, dt, 3)}"]
 
