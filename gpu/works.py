@@ -389,7 +389,10 @@ def _gemm(xp, inputs, rows, columns):
 
 def gemm(M, N, K, dtype, kind="integers", config=None):
     arrays = {"A": Declared((M, K), dtype, kind), "B": Declared((K, N), dtype, kind), "C": Declared((M, N), dtype)}
-    recipe = Recipe("gpu.kernels:gemm", dict.fromkeys("ABC", dtype), dict(config or kernels.GEMM))
+    # Rows of an odd length begin at odd addresses.
+    aligned = {name: next(n for n in (16, 8, 4, 2, 1) if a.bytes // a.shape[0] % n == 0) for name, a in arrays.items()}
+    layouts = {name: {"axis": 1, "align": n} for name, n in aligned.items() if n < 16}
+    recipe = Recipe("gpu.kernels:gemm", dict.fromkeys("ABC", dtype), dict(config or kernels.GEMM), layouts=layouts)
     return Work(
         "gemm", (M, N, K), dtype, arrays, "C", (Step(recipe, ("A", "B", "C")),), _gemm,
         bytes=sum(a.bytes for a in arrays.values()), flops=2 * M * N * K, grid=(M, N), row_cost=8 * K, peers=("eager",),
