@@ -946,3 +946,20 @@ def test_integer_that_no_type_holds_is_refused():
         def k(x: ts.Tensor["n", ts.u64]):
             x[0] = BEYOND
             return x
+
+
+def test_kernels_are_freed_with_the_namespace_that_they_watch():
+    import gc
+    import weakref
+
+    text = "@ts.kernel(source=SOURCE)\ndef k(x: ts.Tensor['n', ts.f32]):\n    pass\n"
+    source = 'def k(x: ts.Tensor["n", ts.f32]):\n    i = ts.tile.linear_id()\n    x[i] = x[i] * FACTOR\n    return x\n'
+    seen = []
+    for factor in range(5):
+        namespace = {"ts": ts, "SOURCE": source, "FACTOR": float(factor)}
+        exec(compile(text, "<made>", "exec"), namespace)
+        assert namespace["k"](ones())[0] == factor
+        seen.append(weakref.ref(namespace["k"]))
+    del namespace
+    gc.collect()
+    assert [kernel for kernel in seen if kernel() is not None] == []

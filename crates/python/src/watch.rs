@@ -3,6 +3,7 @@
 use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
 use crate::dtype::DType;
 use pyo3::exceptions::PyException;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -38,6 +39,18 @@ enum Place {
 
 #[pymethods]
 impl Watch {
+    /// A namespace holds the kernel that watches it: the collector must see through.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for Entry { place, value, .. } in &self.entries {
+            match place {
+                Place::Dict(dict, _) => visit.call(dict)?,
+                Place::Mapping(object, _) | Place::Cell(object) => visit.call(object)?,
+            }
+            visit.call(value)?;
+        }
+        self.parts.iter().try_for_each(|part| visit.call(part))
+    }
+
     /// Each entry is `(namespace or None, name or cell, attributes, (value,) or ())`.
     #[new]
     fn new(entries: &Bound<'_, PyList>, settled: bool) -> PyResult<Self> {
