@@ -10,9 +10,9 @@ import pytest
 import tessera as ts
 from test_attention import alibi, biased, capped, close, even, reference, same_document
 
-COMBINATIONS = 320
+COMBINATIONS = 160
 #: Combinations of a test: what is compiled for one is there for the next.
-EACH = 40
+EACH = 20
 
 
 @ts.func

@@ -371,7 +371,11 @@ class Expressions:
                 dt = self.pick(SCALARS)
                 ops = self.pick(["< <=", "<= <", "> >=", "< >", "== <=", "!= !="]).split()
                 first = self.pick([self.literal(dt), self.expr(s, dt, depth - 1)])
-                return f"({first} {ops[0]} {self.expr(s, dt, depth - 1)} {ops[1]} {self.operand(s, dt, depth - 1)})"
+                last = self.operand(s, dt, depth - 1)
+                if not self.plain and not self.in_helper and self.chance(0.4):
+                    self.count("effect behind a chained comparison")
+                    last = self.e_effect(s, dt, depth - 1)
+                return f"({first} {ops[0]} {self.expr(s, dt, depth - 1)} {ops[1]} {last})"
             if roll < 0.5:
                 self.count("in")
                 dt = self.pick(INTS)
