@@ -138,3 +138,105 @@ def test_an_index_read_from_the_array_that_changes(backend):
     want = h.copy()
     np.add.at(want, h.copy(), 1)
     np.testing.assert_array_equal(k(h.copy()), want)
+
+
+def test_many_values_read_from_the_array_that_changes(backend):
+    """More than a block of them: all are read before any is changed."""
+
+    @ts.kernel
+    def k(h: ts.Region[ts.read_write, ts.Tensor[600, ts.i32]], x: ts.Tensor[600, ts.i32]):
+        ts.tile.atomic_add(h[x[:]], h[:])
+        at = h[:]
+        ts.tile.atomic_add(h[at], 1)
+        return h
+
+    rng = np.random.default_rng(14)
+    h, x = rng.integers(0, 300, 600).astype(np.int32), rng.integers(-5, 620, 600).astype(np.int32)
+    want = h.copy()
+    for at, v in ((x, want.copy), (None, lambda: np.ones(600, np.int32))):
+        at, v = want.copy() if at is None else at, v()
+        inside = (0 <= at) & (at < 600)
+        np.add.at(want, at[inside], v[inside])
+    np.testing.assert_array_equal(k(h.copy(), x), want)
+
+
+@pytest.mark.parametrize("form", ["tiles", "region"])
+@pytest.mark.parametrize("dtype", ["i32", "i64", "u32", "f32", "f64"])
+def test_tiles_of_every_length(form, dtype, threads):
+    """Whole blocks of places, parts of one, parts of a vector; a table of any length, so that it lies anywhere beside them."""
+    rng = np.random.default_rng(10)
+    for extent, index, bins in ((1, "i32", 1), (2, "i64", 3), (15, "i32", 16), (17, "i64", 5), (127, "i32", 256), (128, "i32", 384), (129, "i64", 512),
+                                (143, "i32", 700), (144, "i64", 1000), (257, "i32", 9), (1000, "i64", 5000)):  # fmt: skip
+        kernel = changing("add", dtype, index, extent, form)
+        for n in (extent, 3 * extent + extent // 2 + 1):
+            x = rng.integers(-bins // 2 - 1, 2 * bins, n).astype(KINDS[index])
+            x[rng.integers(0, n, n // 8)] = rng.choice([np.iinfo(x.dtype).min, np.iinfo(x.dtype).max, -1, bins])
+            v, h = rng.integers(0, 4, n).astype(KINDS[dtype]), rng.integers(0, 4, bins).astype(KINDS[dtype])
+            np.testing.assert_array_equal(kernel(x, v, h.copy()), wanted("add", x, v, h, form), f"{n} in {bins}, tiles of {extent}")
+
+
+def test_sums_of_floats_are_made_in_order():
+    """On one thread each bin is the sum of its values one after another, whatever block they are in."""
+    rng, before = np.random.default_rng(11), ts.runtime.threads()
+    ts.runtime.set_threads(1)
+    try:
+        for dtype in ("f32", "f64"):
+            for extent in (100, 300, 1024):
+                x = rng.integers(-1, 6, 5000).astype(np.int32)
+                v = (rng.standard_normal(5000) * 10.0 ** rng.integers(-6, 6, 5000)).astype(KINDS[dtype])
+                want = np.zeros(5, KINDS[dtype])
+                for i, d in zip(x, v):
+                    if 0 <= i < 5:
+                        want[i] += d
+                for form in ("tiles", "region"):
+                    got = changing("add", dtype, "i32", extent, form)(x, v, np.zeros_like(want))
+                    assert got.tobytes() == want.tobytes(), (dtype, extent, form)
+    finally:
+        ts.runtime.set_threads(before)
+
+
+def test_values_that_follow_some_axes(backend):
+    """Of two axes: one value for each row, one for each column, one computed from two that are one for all, one for each element."""
+
+    @ts.kernel
+    def k(x: ts.Tensor[5, 150, ts.i32], r: ts.Tensor[5, ts.i32], c: ts.Tensor[150, ts.i32], a: ts.i32, h: ts.Tensor["b", ts.i32]):
+        at = x[:, :]
+        rows = ts.tile.broadcast(r[:][:, None], (5, 150))
+        cols = ts.tile.broadcast(c[:][None, :], (5, 150))
+        ts.tile.atomic_add(h[at], rows)
+        ts.tile.atomic_sub(h[at + 1], cols)
+        ts.tile.atomic_add(h[at], ts.tile.full((5, 150), a, ts.i32) * ts.tile.full((5, 150), a, ts.i32))
+        ts.tile.atomic_add(h[at], rows * cols)
+        ts.tile.atomic_xor(h[at * 2], at)
+        return h
+
+    rng = np.random.default_rng(12)
+    x, r, c, h = (rng.integers(-3, 40, shape).astype(np.int32) for shape in ((5, 150), 5, 150, 37))
+    want = h.copy()
+    rows, cols = np.broadcast_to(r[:, None], x.shape), np.broadcast_to(c[None, :], x.shape)
+    for op, at, v in ((np.add, x, rows), (np.subtract, x + 1, cols), (np.add, x, np.full_like(x, 49)), (np.add, x, rows * cols),
+                      (np.bitwise_xor, x * 2, x)):  # fmt: skip
+        inside = (0 <= at) & (at < h.size)
+        op.at(want, at[inside], v[inside])
+    np.testing.assert_array_equal(k[1](x, r, c, 7, h.copy()), want)
+
+
+def test_indexes_that_are_computed_and_kept(backend):
+    """The nest that changes also stores what it computes for another."""
+
+    @ts.kernel
+    def k(x: ts.Tensor["n", ts.f32], h: ts.Tensor["b", ts.i64], y: ts.Out["n", ts.i32]):
+        o = ts.tile.grid(ts.cdiv(n, 200)) * 200
+        at = ts.tile.cast(ts.tile.floor(ts.tile.load(x[o:o + 200], other=-1.0) * 10.0), ts.i32)
+        ts.tile.atomic_max(h[at], ts.tile.cast(at, ts.i64) * at)
+        y[o:o + 200] = at
+        return h, y
+
+    x = np.random.default_rng(13).uniform(-1, 4, 777).astype(np.float32)
+    at = np.floor(x * np.float32(10)).astype(np.int32)
+    want = np.full(30, 50, np.int64)
+    inside = (0 <= at) & (at < 30)
+    np.maximum.at(want, at[inside], at[inside].astype(np.int64) ** 2)
+    h, y = k(x, np.full(30, 50, np.int64))
+    np.testing.assert_array_equal(h, want)
+    np.testing.assert_array_equal(y, at)

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_diag::Diagnostics;
+use tessera_ir::Attr;
 use tessera_numerics::{DType, Profile};
 use tessera_support::{ForkLock, Hash128, StableHasher};
 use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore, Settled};
@@ -106,6 +107,7 @@ impl Backend for Cpu {
                 serial: is_serial(func, options.profile),
                 threads: self.threads,
                 atomics: Atomics::of(func),
+                flush: func.attrs.get("flush").and_then(Attr::as_bool) == Some(true),
                 last: ForkLock::default(),
             }),
             store: options.store.clone(),

@@ -14,7 +14,7 @@ use tessera_target::ObjectStore;
 use tessera_tile::{KernelKind, TileFunc, TileOp, kind_of};
 
 /// Raised when the same Tile IR may give other code than before.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 const ENTRY: &str = "kernel";
 
 /// Words of arguments, scratch memory, and which groups (or parts) to run; gives the number of the

@@ -5,7 +5,7 @@ use crate::backend::Kernel;
 use crate::build::{Atomics, Variant};
 use crate::code::{Context, Shared};
 use crate::frame;
-use crate::pool::{self, Finish, Split, Worker};
+use crate::pool::{self, Finish, FloatEnv, Split, Worker};
 use crate::room::with_room;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -30,6 +30,8 @@ pub struct About {
     /// Threads of every launch; 0 for what `set_threads` says.
     pub threads: usize,
     pub atomics: Atomics,
+    /// Subnormal results of f32 arithmetic become zero.
+    pub flush: bool,
     /// What the latest launch ran, and on how many threads at most.
     pub last: ForkLock<Option<(Arc<Variant>, usize)>>,
 }
@@ -112,6 +114,7 @@ fn run(
         shared: &shared,
         lanes: shape.lanes,
         alone: turn.as_ref().is_some_and(Turn::is_alone),
+        flush: about.flush,
         failure: Mutex::new(None),
     };
     let total = if variant.parts { parts } else { shape.groups as u64 };
@@ -190,6 +193,7 @@ struct Run<'a> {
     shared: &'a Shared<'a>,
     lanes: i64,
     alone: bool,
+    flush: bool,
     failure: Mutex<Option<Diagnostic>>,
 }
 
@@ -219,7 +223,9 @@ impl Run<'_> {
             words[frame::SLOTS] = room as u64 + fixed;
             // SAFETY: the words are what the code was generated for, checked against the types by
             // `Frame::fill`; arrays are the caller's for the launch; the room is large enough.
+            let flush = self.flush.then(FloatEnv::flushing);
             let site = unsafe { (self.variant.entry)(words.as_ptr(), room, begin, end) };
+            drop(flush);
             if site == 0 {
                 return ControlFlow::Continue(());
             }

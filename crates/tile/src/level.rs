@@ -36,8 +36,9 @@ pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
 
 /// What a function may be told. `grid` holds one dimension expression for each axis; `domain` the
 /// number of lanes of a lane kernel; `lanes` how many form a group; `tables` how many of the last
-/// parameters are constant tables, which the launch fills in.
-const FUNC_ATTRS: &[&str] = &["kind", "grid", "domain", "lanes", "tables", "config"];
+/// parameters are constant tables, which the launch fills in; `flush` that f32 arithmetic may give zero for a
+/// subnormal result (LANGUAGE 13).
+const FUNC_ATTRS: &[&str] = &["kind", "grid", "domain", "lanes", "tables", "config", "flush"];
 
 /// Whether a parameter is a constant table.
 pub fn is_table(func: &Func<Tile>, value: Value) -> bool {
@@ -106,6 +107,7 @@ impl Level for Tile {
                 "domain" => value.as_expr().is_some(),
                 "lanes" | "tables" => value.as_int().is_some_and(|v| v > 0),
                 "config" => value.as_dict().is_some(),
+                "flush" => value.as_bool().is_some(),
                 _ => false,
             };
             if !good {

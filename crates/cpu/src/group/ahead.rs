@@ -27,6 +27,8 @@ pub struct Ahead {
     /// Those of the present nest, with the way to the next group's block in bytes, and how near it is
     /// to come.
     pub now: BTreeMap<OpId, (Val, i32)>,
+    /// The present nest is busy with elements of its own that it loads and stores.
+    pub stores: bool,
 }
 
 impl<'a> Group<'a> {
@@ -45,7 +47,8 @@ impl<'a> Group<'a> {
             // Read once, beside much work: the processor's own looking ahead ends at each page.
             // What every group reads is in the caches from the first one on.
             let anew = self.next_group(id).is_some() || self.bytes(id) > NEAR;
-            if self.plan.nests(func.ops[id].result()) == 1 && weight > BUSY && anew {
+            let busy = weight > BUSY || self.ahead.stores;
+            if self.plan.nests(func.ops[id].result()) == 1 && busy && anew {
                 self.ahead.now.insert(id, (self.ir.c64(FAR), 3));
                 continue;
             }

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod blocked;
+mod changes;
 mod control;
 mod nest;
 mod plan;

@@ -80,12 +80,18 @@ impl<'a> Group<'a> {
             [Sink::Keep(v, b)] if self.is_turned(*v, b) => Some((*v, b.clone())),
             _ => None,
         };
+        let waiting = self.waiting(dims, &sink);
+        self.ahead.stores = waiting.is_some();
         self.versions(dims, &all, &written_ops(&sinks), |group, n| {
             if let Some((v, b)) = &turned {
                 return group.turn(n, *v, b);
             }
+            if let Some(waiting) = &waiting {
+                return group.in_blocks(n, &all, 0, &sinks[1..], waiting);
+            }
             group.loops(n, &all, 0, &mut |group, n| group.leaf(n, &sinks));
         });
+        self.ahead.stores = false;
         self.settle(&sinks);
     }
 
@@ -315,7 +321,8 @@ impl<'a> Group<'a> {
         Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask }.store(&self.s, code);
     }
 
-    /// Folds each element's value into its place, one after another: two of one place both count.
+    /// Folds each element's value into its place, one after another: two of one place both count. Where
+    /// that is a few instructions it is done in blocks instead (`changes.rs`).
     fn change(&mut self, n: &mut Nest, id: OpId) {
         let op = &self.func.ops[id];
         let (ir, s, identity) = (self.ir, self.s, n.identity());

@@ -4,14 +4,23 @@
 /// Round to nearest, keep subnormals, trap nothing: MXCSR on x86-64, FPCR on AArch64.
 pub(super) const STANDARD: u64 = if cfg!(target_arch = "x86_64") { 0x1F80 } else { 0 };
 
-/// Puts the default environment in place, and what was there back when dropped.
-pub(super) struct FloatEnv {
+/// As `STANDARD`, but subnormal results become zero. On AArch64 that bit would change operands too, which comparisons
+/// see.
+const FLUSHING: u64 = if cfg!(target_arch = "x86_64") { 0x9F80 } else { STANDARD };
+
+/// Puts an environment in place, and what was there back when dropped.
+pub struct FloatEnv {
     outer: u64,
 }
 
 impl FloatEnv {
     pub fn standard() -> Self {
         Self { outer: replace(STANDARD) }
+    }
+
+    /// For code whose arithmetic may flush.
+    pub fn flushing() -> Self {
+        Self { outer: replace(FLUSHING) }
     }
 }
 

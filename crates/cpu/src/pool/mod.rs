@@ -14,7 +14,7 @@ mod ranges;
 mod tests;
 
 use crew::{Crew, Posted};
-use float_env::FloatEnv;
+pub use float_env::FloatEnv;
 use job::Job;
 use ranges::Units;
 use std::ops::{ControlFlow, Range};

@@ -146,10 +146,10 @@ impl Scalars<'_> {
         let y = self.first_if(c, x, greater);
         let zero = ir.const_float(ir.ty(x), 0.0);
         match (value == 0.0, value.is_sign_negative(), greater) {
-            // -0 with +0 is +0.
-            (true, false, true) => ir.fadd(y, zero),
-            // +0 with -0 is -0.
-            (true, true, false) => ir.select(ir.fcmp(RealCmp::LLVMRealOEQ, x, zero), c, y),
+            // -0 with +0 is +0, and +0 with -0 is -0. No sum, which might flush a subnormal number.
+            (true, false, true) | (true, true, false) => {
+                ir.select(ir.fcmp(RealCmp::LLVMRealOEQ, x, zero), c, y)
+            }
             _ => y,
         }
     }
