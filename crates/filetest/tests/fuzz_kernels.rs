@@ -242,7 +242,7 @@ fn kernels_that_were_wrong_once_are_right() {
 
 #[test]
 fn random_kernels_compute_the_same_before_and_after_the_passes() {
-    let budget = Budget::new(35);
+    let budget = Budget::new(30);
     let (mut refused, mut ran, mut faulted, mut on_ptx) = (0, 0, 0, 0);
     let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
     let mut seed = budget.seed;

@@ -23,6 +23,22 @@ pub fn compiled_kernels() -> usize {
     COMPILED.load(Ordering::Relaxed)
 }
 
+/// Kernels that no function holds any more, and that are kept for one that asks again. Each has memory of the process
+/// mapped for its code, of which there may be only so many pieces.
+const IDLE: usize = 512;
+
+/// Keeps a kernel. Where too many are here that nobody holds, those go.
+fn keep(key: Key, artifact: Arc<dyn Artifact>) {
+    let mut there = KERNELS.lock();
+    there.insert(key, artifact);
+    if there.len() > IDLE {
+        let idle = there.values().filter(|a| Arc::strong_count(a) == 1).count();
+        if idle > IDLE {
+            there.retain(|_, a| Arc::strong_count(a) > 1);
+        }
+    }
+}
+
 /// More are not worth a thread here: kernels are small, and the caller's machine has other work.
 const THREADS: usize = 8;
 
@@ -36,10 +52,13 @@ pub fn compile(
 ) -> Result<Vec<Arc<dyn Artifact>>, Diagnostics> {
     choice.caps()?;
     let keys: Vec<Key> = funcs.iter().map(|f| key(f, choice, mode)).collect();
-    let missing: Vec<usize> = {
+    // What is here or is made is held from now on, so that nobody lets it go before it is handed over.
+    let held: Vec<Mutex<Option<Arc<dyn Artifact>>>> = {
         let there = KERNELS.lock();
-        (0..funcs.len()).filter(|&i| !there.contains_key(&keys[i])).collect()
+        keys.iter().map(|key| Mutex::new(there.get(key).cloned())).collect()
     };
+    let hold = |i: usize| held[i].lock().unwrap_or_else(|e| e.into_inner());
+    let missing: Vec<usize> = (0..funcs.len()).filter(|&i| hold(i).is_none()).collect();
     let next = AtomicUsize::new(0);
     let errors: Mutex<Option<Diagnostics>> = Mutex::new(None);
     let store = cache::store()?;
@@ -49,7 +68,8 @@ pub fn compile(
             match one(&funcs[i], made.contains(&i), choice, mode, &options) {
                 Ok(artifact) => {
                     COMPILED.fetch_add(1, Ordering::Relaxed);
-                    KERNELS.lock().insert(keys[i].clone(), artifact);
+                    *hold(i) = Some(artifact.clone());
+                    keep(keys[i].clone(), artifact);
                 }
                 Err(found) => {
                     errors.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(found);
@@ -67,8 +87,7 @@ pub fn compile(
     if let Some(errors) = errors.into_inner().unwrap_or_else(|e| e.into_inner()) {
         return Err(errors);
     }
-    let there = KERNELS.lock();
-    Ok(keys.iter().filter_map(|k| there.get(k).cloned()).collect())
+    Ok((0..funcs.len()).filter_map(|i| hold(i).take()).collect())
 }
 
 fn key(func: &TileFunc, choice: &Choice, mode: Mode) -> Key {

@@ -98,3 +98,28 @@ fn a_kernel_that_nobody_knows_stays_a_call() {
     let program = compiled(text, LANES, &[noise(&[6], DType::F32, 1)], false);
     assert!(program.plan_text().contains("kernel = @other"), "{}", program.plan_text());
 }
+
+/// A call that only reads is made for what it does: such calls keep the order of the text, whatever
+/// they wait for.
+#[test]
+fn calls_that_only_read_keep_their_order() {
+    let text = "func @f(%x: tensor<[6], f32>) {
+  %s = graph.reduce %x {op = sum, axes = [0]} : tensor<[], f32>
+  graph.kernel_call %s {kernel = @first, privileges = [read]}
+  %r = graph.loop init(%s) {trip = 2} : tensor<[], f32> do (%i: tensor<[], i64>, %c: tensor<[], f32>) {
+    graph.kernel_call %c {kernel = @second, privileges = [read]}
+    %d = graph.add %c, %s : tensor<[], f32>
+    graph.yield %d
+  }
+  graph.kernel_call %x {kernel = @third, privileges = [read]}
+  graph.kernel_call %r {kernel = @fourth, privileges = [read]}
+  graph.kernel_call {kernel = @fifth, privileges = []}
+  graph.return %x
+}";
+    let plan = compiled(text, LANES, &[noise(&[6], DType::F32, 1)], false).plan_text();
+    let places: Vec<Option<usize>> = ["first", "second", "third", "fourth", "fifth"]
+        .iter()
+        .map(|name| plan.find(&format!("@{name}")))
+        .collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{plan}");
+}

@@ -17,7 +17,12 @@ pub fn reduce(x: &Array, op: ReduceOp, axes: &[usize]) -> Option<Array> {
     let data = in_accumulator(&transpose(x, &perm)?, accum)?;
     let rows: usize = dims.iter().product();
     let done = if len == 0 || rows == 0 {
-        Data::fill(op.identity(accum.carrier())?, rows)
+        // As Python has it: a sum begins with −0.0, but the sum of nothing is a plain zero.
+        let nothing = match op {
+            ReduceOp::Sum => Scalar::zero(accum.carrier()),
+            _ => op.identity(accum.carrier())?,
+        };
+        Data::fill(nothing, rows)
     } else if is_narrow(accum) {
         narrow(&data, op, accum, len)?
     } else {

@@ -48,7 +48,8 @@ struct Emitter<'b> {
     sums: Option<Held>,
 }
 
-pub fn emit(mut body: Body, fit: Fit, loc: &Loc) -> Result<Kernel, String> {
+pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel, String> {
+    body.ordered = ordered;
     let shape = shape(&mut body, fit)?;
     let mut func = TileFunc::new("kernel");
     func.loc = loc.clone();
@@ -166,7 +167,7 @@ fn with_axes(access: &Access, body: &Body, axes: &[Axis]) -> ArrayUse {
     }
 }
 
-fn plain_array(value: Value, dims: &[i64], dtype: DType) -> ArrayUse {
+pub(super) fn plain_array(value: Value, dims: &[i64], dtype: DType) -> ArrayUse {
     let strides = (0..dims.len()).map(|i| dims[i + 1..].iter().product()).collect();
     ArrayUse { value, offset: 0, dims: dims.to_vec(), strides, dtype, writes: false }
 }
@@ -294,24 +295,7 @@ impl Emitter<'_> {
 
     /// Converts to a stored dtype and back into its carrier.
     fn settle(&mut self, x: Value, to: NumType, round: Rounding, saturate: bool) -> Value {
-        let from = self.b.func.ty(x).dtype();
-        if from == to.storage {
-            return x;
-        }
-        let stored = self.cast(x, to.storage, round, saturate);
-        self.b.cast(stored, to.storage.carrier())
-    }
-
-    fn cast(&mut self, x: Value, to: DType, round: Rounding, saturate: bool) -> Value {
-        let ty = self.b.func.ty(x).with_dtype(to);
-        let mut spec = OpSpec::new(TileOp::Cast, &[x]);
-        if round != Rounding::Rne {
-            spec = spec.attr("round", Attr::word(round.name()));
-        }
-        if saturate != to.saturates_by_default() {
-            spec = spec.attr("saturate", Attr::Bool(saturate));
-        }
-        self.b.value(spec.result(ty)).expect("the result type is given")
+        settle(&mut self.b, x, to, round, saturate)
     }
 
     fn by_policy(&mut self, x: Value, to: NumType) -> Value {
@@ -393,7 +377,16 @@ impl Emitter<'_> {
                     accum.saturates_by_default(),
                 );
                 let mut left = rest;
-                for axis in self.tiled(axes).into_iter().rev() {
+                let listed: Vec<Axis> =
+                    axes.iter().copied().filter(|&a| self.tile_of(a).is_some()).collect();
+                if self.body.ordered && listed.len() > 1 {
+                    value = self.in_one(value, &left, &listed)?;
+                    left.retain(|a| !listed.contains(a));
+                    value = self.b.reduce(value, *op, left.len());
+                }
+                let listed: Vec<Axis> =
+                    self.tiled(axes).into_iter().filter(|a| left.contains(a)).collect();
+                for axis in listed.into_iter().rev() {
                     let place = left.iter().position(|&a| a == axis).unwrap_or(0);
                     value = self.b.reduce(value, *op, place);
                     left.remove(place);
@@ -468,6 +461,27 @@ impl Emitter<'_> {
         let x = self.b.select(none, zero, x);
         let y = self.b.ew(ScalarFn::Exp, &[x]);
         self.b.select(none, zero, y)
+    }
+
+    /// A tile whose axes `last` are one, the last, in this order.
+    fn in_one(&mut self, x: Value, axes: &[Axis], last: &[Axis]) -> Result<Value, String> {
+        let place = |a: &Axis| axes.iter().position(|b| a == b).unwrap_or(0);
+        let kept: Vec<usize> = axes.iter().filter(|a| !last.contains(a)).map(place).collect();
+        let perm: Vec<usize> = kept.iter().copied().chain(last.iter().map(place)).collect();
+        let dtype = self.b.func.ty(x).dtype();
+        let from: Vec<i64> = axes.iter().map(|&a| self.tile_of(a).unwrap_or(1)).collect();
+        let mut value = x;
+        if perm.iter().enumerate().any(|(i, &p)| i != p) {
+            let dims: Vec<i64> = perm.iter().map(|&p| from[p]).collect();
+            let spec = OpSpec::new(TileOp::Transpose, &[value])
+                .attr("perm", Attr::ints(perm.iter().map(|&p| p as i64)))
+                .result(Type::tile(&dims, dtype));
+            value = self.b.value(spec)?;
+        }
+        let mut dims: Vec<i64> = kept.iter().map(|&p| from[p]).collect();
+        dims.push(last.iter().map(|&a| self.tile_of(a).unwrap_or(1)).product());
+        let spec = OpSpec::new(TileOp::Reshape, &[value]).result(Type::tile(&dims, dtype));
+        self.b.value(spec)
     }
 
     /// A value along these axes too.
@@ -710,8 +724,42 @@ impl Emitter<'_> {
     }
 }
 
+/// Converts to a stored dtype and back into its carrier.
+pub(super) fn settle(
+    b: &mut Builder<'_, Tile>,
+    x: Value,
+    to: NumType,
+    round: Rounding,
+    saturate: bool,
+) -> Value {
+    let from = b.func.ty(x).dtype();
+    if from == to.storage {
+        return x;
+    }
+    let stored = cast(b, x, to.storage, round, saturate);
+    b.cast(stored, to.storage.carrier())
+}
+
+pub(super) fn cast(
+    b: &mut Builder<'_, Tile>,
+    x: Value,
+    to: DType,
+    round: Rounding,
+    saturate: bool,
+) -> Value {
+    let ty = b.func.ty(x).with_dtype(to);
+    let mut spec = OpSpec::new(TileOp::Cast, &[x]);
+    if round != Rounding::Rne {
+        spec = spec.attr("round", Attr::word(round.name()));
+    }
+    if saturate != to.saturates_by_default() {
+        spec = spec.attr("saturate", Attr::Bool(saturate));
+    }
+    b.value(spec.result(ty)).expect("the result type is given")
+}
+
 /// A constant of a carrier.
-fn constant(value: Scalar) -> (Attr, DType) {
+pub(super) fn constant(value: Scalar) -> (Attr, DType) {
     let attr = match value {
         Scalar::Bool(v) => Attr::Bool(v),
         Scalar::I32(v) => Attr::Int(v.into()),

@@ -165,7 +165,7 @@ impl<'m> Copy<'m> {
             code = GraphOp::Const;
             attrs = Attrs::new().with("value", Attr::Int(value));
         }
-        let mut operands = operands;
+        let mut operands: Vec<Value> = operands.into_iter().map(|v| self.local(v, to)).collect();
         if code == GraphOp::Dot {
             self.align(&mut operands, &mut attrs, &old.loc, to);
         }
@@ -178,6 +178,9 @@ impl<'m> Copy<'m> {
         if pure && is_identity(code, &attrs, &operands, &types, &self.dst) {
             return Ok(vec![operands[0]]);
         }
+        // Numbers that are not all the same are memory of the function, which blocks inside of it capture.
+        let dense = code == GraphOp::Const && attrs.get("data").is_some();
+        let to = if dense { self.dst.body } else { to };
         let mut site = Site { func: &mut self.dst, block: to, loc: &old.loc };
         if let Some(made) = expand(&mut site, self.fit, code, &operands, &attrs, &types) {
             let values = made.map_err(|why| {
@@ -189,7 +192,9 @@ impl<'m> Copy<'m> {
         }
         let show: Vec<_> = types.iter().map(Type::to_string).collect();
         let key = (code, operands.clone(), format!("{attrs:?} {show:?} {:?}", old.group_lens));
-        if pure && let Some(found) = self.seen.iter().rev().find_map(|s| s.get(&key)) {
+        let scopes =
+            self.seen.iter().rev().take(if is_remade(code, &attrs) { 1 } else { usize::MAX });
+        if pure && let Some(found) = scopes.into_iter().find_map(|s| s.get(&key)) {
             return Ok(found.clone());
         }
         let new = self.dst.ops.push(Op {
@@ -234,7 +239,8 @@ impl<'m> Copy<'m> {
         }
         self.dst.blocks[to].ops.push(new);
         let results = self.dst.ops[new].results.clone();
-        if pure && let Some(scope) = self.seen.last_mut() {
+        let scope = if dense { self.seen.first_mut() } else { self.seen.last_mut() };
+        if pure && let Some(scope) = scope {
             scope.insert(key, results.clone());
         }
         Ok(results)
@@ -242,6 +248,53 @@ impl<'m> Copy<'m> {
 }
 
 impl Copy<'_> {
+    /// A value for ops of this block. What a block captures is in memory; constants, positions and what
+    /// repeats or renames them are made again instead, where they cost nothing.
+    fn local(&mut self, v: Value, to: BlockId) -> Value {
+        let Some(id) = self.dst.def_id(v) else { return v };
+        let op = &self.dst.ops[id];
+        if op.block == to || !self.is_made_of_nothing(v) {
+            return v;
+        }
+        let (code, attrs, loc) = (op.code, op.attrs.clone(), op.loc.clone());
+        let (operands, group_lens) = (op.operands.clone(), op.group_lens.clone());
+        let operands: Vec<Value> = operands.into_iter().map(|v| self.local(v, to)).collect();
+        let ty = self.dst.ty(v).clone();
+        let key =
+            (code, operands.clone(), format!("{attrs:?} {:?} {group_lens:?}", [ty.to_string()]));
+        if let Some(found) = self.seen.last().and_then(|s| s.get(&key)) {
+            return found[0];
+        }
+        let new = self.dst.ops.push(Op {
+            code,
+            operands,
+            group_lens,
+            results: Vec::new(),
+            attrs,
+            regions: Vec::new(),
+            loc,
+            block: to,
+        });
+        let def = ValueDef::Result(new, 0);
+        let value = self.dst.values.push(ValueData { ty, name: None, def });
+        self.dst.ops[new].results.push(value);
+        self.dst.blocks[to].ops.push(new);
+        if let Some(scope) = self.seen.last_mut() {
+            scope.insert(key, vec![value]);
+        }
+        value
+    }
+
+    /// Whether a value is one number many times, or positions, under any shape.
+    fn is_made_of_nothing(&self, v: Value) -> bool {
+        let Some(id) = self.dst.def_id(v) else { return false };
+        let op = &self.dst.ops[id];
+        match op.code {
+            GraphOp::Broadcast | GraphOp::Reshape => self.is_made_of_nothing(op.operands[0]),
+            code => is_remade(code, &op.attrs),
+        }
+    }
+
     /// Brings contracted axes that do not follow each other to the end of their operand.
     fn align(&mut self, operands: &mut [Value], attrs: &mut Attrs, loc: &Loc, to: BlockId) {
         let ints = |attrs: &Attrs, name: &str| -> Vec<i64> {
@@ -311,6 +364,15 @@ fn settled(ty: Type, loc: &Loc) -> Result<Type, Diagnostics> {
         })
         .collect::<Result<_, _>>()?;
     Ok(Type::Tensor { dims, elem })
+}
+
+/// Whether each block makes it for itself.
+fn is_remade(code: GraphOp, attrs: &Attrs) -> bool {
+    match code {
+        GraphOp::Const => attrs.get("data").is_none(),
+        GraphOp::Iota => true,
+        _ => false,
+    }
 }
 
 /// Whether the op hands on what it gets.

@@ -72,21 +72,32 @@ pub struct Group {
 }
 
 pub struct Grouping {
+    pub block: BlockId,
     pub groups: Vec<Group>,
     /// The values that have memory, and who writes it.
     pub stored: BTreeMap<Value, usize>,
-    /// Values that are others under another shape.
+    /// Values that are others under another shape, in this block and in those around it.
     pub alias: BTreeMap<Value, Value>,
+}
+
+impl Grouping {
+    /// The op that makes a value, where it is one of this block. What a block captures is in memory
+    /// when it runs: the op behind it belongs to another kernel, with another iteration space.
+    pub fn def(&self, func: &GraphFunc, v: Value) -> Option<OpId> {
+        func.def_id(v).filter(|&id| func.ops[id].block == self.block)
+    }
 }
 
 pub const END: usize = 0;
 
-/// `split` are values that are to have memory, `apart` products that are to have a kernel too.
+/// `split` are values that are to have memory, `apart` products that are to have a kernel too, `outer`
+/// is the grouping of the block around this one.
 pub fn group(
     func: &GraphFunc,
     block: BlockId,
     split: &BTreeSet<Value>,
     apart: &BTreeSet<Value>,
+    outer: Option<&Grouping>,
 ) -> Grouping {
     let end = Group {
         kind: Kind::End,
@@ -100,9 +111,15 @@ pub fn group(
     };
     let mut sweep = Sweep {
         func,
-        out: Grouping { groups: vec![end], stored: BTreeMap::new(), alias: BTreeMap::new() },
+        out: Grouping {
+            block,
+            groups: vec![end],
+            stored: BTreeMap::new(),
+            alias: outer.map(|o| o.alias.clone()).unwrap_or_default(),
+        },
         requests: BTreeMap::new(),
         place: 0,
+        effect: None,
         split,
         apart,
     };
@@ -119,6 +136,8 @@ struct Sweep<'f> {
     out: Grouping,
     requests: BTreeMap<Value, Vec<Request>>,
     place: usize,
+    /// The group of the next effect in the text: effects keep their order.
+    effect: Option<usize>,
     /// Values that are to have memory whatever the rules say.
     split: &'f BTreeSet<Value>,
     /// Products that nothing else shares a kernel with.
@@ -355,7 +374,7 @@ impl Sweep<'_> {
         };
         let (mut at, mut at_map) = (operand, map);
         let mut best = operand;
-        while let Some(id) = func.def_id(at) {
+        while let Some(id) = self.out.def(func, at) {
             if !is_view(func.ops[id].code)
                 || self.split.contains(&at)
                 || !matches!(class(func, id), Class::View)
@@ -385,7 +404,7 @@ impl Sweep<'_> {
             if !seen.insert(v) {
                 continue;
             }
-            let Some(id) = func.def_id(v) else { continue };
+            let Some(id) = self.out.def(func, v) else { continue };
             match class(func, id) {
                 Class::Source => {
                     if func.ops[id].code == GraphOp::Iota {
@@ -541,6 +560,11 @@ impl Sweep<'_> {
             return;
         }
         let group = self.add(Kind::Op(id));
+        if has_effect(func, id)
+            && let Some(next) = self.effect.replace(group)
+        {
+            self.out.groups[group].succ.insert(next);
+        }
         for &v in &op.results {
             self.store(v, group);
         }
@@ -558,4 +582,12 @@ impl Sweep<'_> {
             }
         }
     }
+}
+
+/// Whether an op, or one of its regions, does something beside its results: a call that only reads is
+/// made for what it does on the host.
+fn has_effect(func: &GraphFunc, id: OpId) -> bool {
+    let op = &func.ops[id];
+    let inside = |&block: &BlockId| func.blocks[block].ops.iter().any(|&i| has_effect(func, i));
+    op.code == GraphOp::KernelCall && op.results.is_empty() || op.regions.iter().any(inside)
 }

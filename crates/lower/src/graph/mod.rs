@@ -4,6 +4,7 @@
 //! - `index`: rearrangement as lines through iteration spaces.
 //! - `group`: which values get memory, which ops share a kernel.
 //! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
+//! - `loop_kernel`: a loop with small iterations as one kernel.
 //! - `plan`: steps and buffers; `text`: a plan to read, change and ask for.
 //! - `join`, `expand`, `gate`: sums that are joins, windows that are parts, products that are quotients; `scatter`: a kernel of its own.
 //! - `fit`: how kernels are cut for a kind of machine; for one of many threads, `large` (sums in parts),
@@ -20,6 +21,7 @@ mod group;
 mod index;
 mod join;
 mod large;
+mod loop_kernel;
 mod nodes;
 mod nothing;
 mod plan;

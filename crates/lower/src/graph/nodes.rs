@@ -131,6 +131,8 @@ pub struct Body {
     pub full: Vec<Axis>,
     /// Axes that may not become one with others.
     pub apart: Vec<Axis>,
+    /// Whether sums over several axes take them in the order of the op.
+    pub ordered: bool,
 }
 
 pub struct Tracer<'a> {
@@ -209,11 +211,11 @@ impl Tracer<'_> {
         let known = self.grouping.stored.get(&root);
         let aliased = root != v;
         let elsewhere = known.is_some_and(|&g| g != self.me) || (aliased && known.is_some());
-        let Some(id) = self.func.def_id(v).filter(|_| !elsewhere) else {
+        let Some(id) = self.grouping.def(self.func, v).filter(|_| !elsewhere) else {
             return self.load(v, map);
         };
         // In this kernel it is computed at the map it is written at; elsewhere it is read.
-        if aliased && self.func.def_id(root).is_none() {
+        if aliased && self.grouping.def(self.func, root).is_none() {
             return self.load(v, map);
         }
         self.op(id, v, map)
@@ -426,7 +428,7 @@ impl Tracer<'_> {
         loop {
             let root = memory_of(self.grouping, v);
             let stored = self.grouping.stored.contains_key(&root);
-            let next = match self.func.def_id(v) {
+            let next = match self.grouping.def(self.func, v) {
                 Some(id) if !stored && matches!(class(self.func, id), Class::View) => {
                     let op = &self.func.ops[id];
                     let place = op.results.iter().position(|&r| r == v).unwrap_or(0);

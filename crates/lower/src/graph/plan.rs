@@ -1,12 +1,13 @@
 //! A function as a list of steps over buffers.
 
-use super::class::is_empty;
+use super::class::{Class, class, is_empty};
 use super::emit::{ArrayUse, Kernel, emit};
 use super::epilogue::crowded;
 use super::fit::Fit;
 use super::group::{END, Group, Grouping, Kind, group};
+use super::loop_kernel::loop_kernel;
 use super::nodes::{memory_of, trace};
-use super::scatter::{in_place, scatter};
+use super::scatter::scatter;
 use super::strided::{self, Strided};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -134,6 +135,8 @@ pub struct PlanOptions {
     /// Functions may be written with others that differ from them within the bounds of the profile
     /// `default`.
     pub short: bool,
+    /// Sums over several axes take them in row-major order (LANGUAGE 14), as the profile `strict` asks for.
+    pub ordered: bool,
 }
 
 pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics> {
@@ -159,7 +162,7 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
         planner.at.insert(param, Array { writes: false, ..planner.whole(buffer, param) });
         planner.plan.params.push(buffer);
     }
-    let (steps, results) = planner.block(func.body)?;
+    let (steps, results) = planner.block(func.body, None)?;
     planner.plan.steps = steps;
     for (v, array) in results {
         let buffer = planner.own_memory(v, array);
@@ -247,20 +250,17 @@ impl Planner<'_> {
     }
 
     /// The steps of a block, and where the values are that it hands on.
-    fn block(&mut self, block: BlockId) -> Result<Lowered, Diagnostics> {
+    fn block(&mut self, block: BlockId, outer: Option<&Grouping>) -> Result<Lowered, Diagnostics> {
         let func = self.func;
         let mut split = BTreeSet::new();
         if self.options.separate {
             split.extend(func.values.ids());
         } else {
-            let asked = |v: &Value| {
-                self.names.get(v).is_some_and(|name| self.options.materialise.contains(name))
-            };
-            split.extend(func.values.ids().filter(asked));
+            split.extend(func.values.ids().filter(|&v| self.is_asked(v)));
         }
         let mut apart = BTreeSet::new();
         let grouping = loop {
-            let grouping = group(func, block, &split, &apart);
+            let grouping = group(func, block, &split, &apart, outer);
             let more = match self.options.fit {
                 Fit::Threads => crowded(func, &grouping),
                 Fit::Caches => BTreeSet::new(),
@@ -367,7 +367,8 @@ impl Planner<'_> {
         let main = g.product.or(g.outputs.first().map(|o| o.value));
         let loc = main.and_then(|v| func.def(v)).map_or(func.loc.clone(), |op| op.loc.clone());
         let label = label(func, g);
-        let kernel = emit(body, self.options.fit, &loc).map_err(|why| internal(&why, &loc))?;
+        let kernel = emit(body, self.options.fit, self.options.ordered, &loc)
+            .map_err(|why| internal(&why, &loc))?;
         self.emitted(kernel, label, &loc, steps)
     }
 
@@ -407,6 +408,10 @@ impl Planner<'_> {
 
     /// The number of a kernel; one that is there already is used again.
     pub fn kernel(&mut self, mut tile: TileFunc) -> usize {
+        // Arithmetic with subnormals is many times slower. Conversions from f64 keep them, and so does f64.
+        if self.options.short && !tile.values.iter().any(|(_, v)| v.ty.dtype() == DType::F64) {
+            tile.attrs.set("flush", Attr::Bool(true));
+        }
         let hash = tile.hash();
         if let Some(&found) = self.known.get(&hash) {
             return found;
@@ -438,7 +443,7 @@ impl Planner<'_> {
                 let results = all(self, &op.results)?;
                 let mut branches = Vec::new();
                 for &region in &op.regions {
-                    let (mut inner, yields) = self.block(region)?;
+                    let (mut inner, yields) = self.block(region, Some(grouping))?;
                     for ((_, from), to) in yields.into_iter().zip(&results) {
                         inner.push(Step::Copy { from, to: to.clone() });
                     }
@@ -448,12 +453,20 @@ impl Planner<'_> {
                 let then = branches.pop().unwrap_or_default();
                 steps.push(Step::Cond { pred, then, otherwise, loc: loc.clone() });
             }
-            GraphOp::Scatter if in_place(func, id) => {
-                let kernel = scatter(func, id, self.options.fit, &|v| memory_of(grouping, v));
+            // One without updates is evaluated by the host: nobody has copied its operand.
+            GraphOp::Scatter if matches!(class(func, id), Class::Parts) => {
+                let kernel = scatter(func, id, self.options.fit, self.options.ordered, &|v| {
+                    memory_of(grouping, v)
+                });
                 self.emitted(kernel, "scatter".into(), loc, steps)?;
             }
-            GraphOp::While => self.repeat(grouping, id, steps)?,
-            GraphOp::Loop => self.counted(grouping, id, steps)?,
+            GraphOp::While | GraphOp::Loop => {
+                match self.whole_loop(id, &|v| memory_of(grouping, v)) {
+                    Some(kernel) => self.emitted(kernel, "loop".into(), loc, steps)?,
+                    None if op.code == GraphOp::While => self.repeat(grouping, id, steps)?,
+                    None => self.counted(grouping, id, steps)?,
+                }
+            }
             GraphOp::KernelCall => {
                 let words = op.attr("privileges").and_then(Attr::as_list).unwrap_or_default();
                 let privileges: Vec<Privilege> =
@@ -492,6 +505,25 @@ impl Planner<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a value is to have memory of its own.
+    fn is_asked(&self, v: Value) -> bool {
+        self.names.get(&v).is_some_and(|name| self.options.materialise.contains(name))
+    }
+
+    /// A loop as one kernel, where machines run a kernel of one group well and no value of it is asked for.
+    fn whole_loop(&self, id: OpId, memory: &dyn Fn(Value) -> Value) -> Option<Kernel> {
+        let mut separate = self.options.separate;
+        for &region in &self.func.ops[id].regions {
+            self.func.walk_block(region, &mut |inner| {
+                separate |= self.func.ops[inner].results.iter().any(|v| self.is_asked(*v));
+            });
+        }
+        match self.options.fit {
+            Fit::Caches if !separate => loop_kernel(self.func, id, memory),
+            Fit::Caches | Fit::Threads => None,
+        }
     }
 
     /// Memory for carried values, filled with what they begin with.
@@ -549,11 +581,11 @@ impl Planner<'_> {
                 self.at.insert(arg, array.clone());
             }
         }
-        let (test, pred) = self.block(op.regions[0])?;
+        let (test, pred) = self.block(op.regions[0], Some(grouping))?;
         let Some((_, pred)) = pred.into_iter().next() else {
             return Err(internal("no condition", &op.loc));
         };
-        let (mut body, yields) = self.block(op.regions[1])?;
+        let (mut body, yields) = self.block(op.regions[1], Some(grouping))?;
         self.hand_on(&yields, &carried, &mut body);
         steps.push(Step::While { test, pred, body, loc: op.loc.clone() });
         Ok(())
@@ -586,7 +618,7 @@ impl Planner<'_> {
             let array = self.turned(&stack, arg, number);
             self.at.insert(arg, array);
         }
-        let (mut body, yields) = self.block(region)?;
+        let (mut body, yields) = self.block(region, Some(grouping))?;
         let (next, rows) = yields.split_at(carried.len().min(yields.len()));
         for ((v, from), &stack) in rows.iter().zip(&op.results[carried.len()..]) {
             let stack = self.array(grouping, stack, &op.loc)?;

@@ -10,7 +10,7 @@ use super::index::dims_of;
 use tessera_graph::{GraphFunc, GraphOp};
 use tessera_ir::{Attr, Builder, Dim, DimExpr, OpId, OpSpec, Privilege, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp, ScalarFn};
-use tessera_tile::{TileBuild, TileFunc, TileOp};
+use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
 /// Whether updates can be joined in the array's own memory.
 pub fn in_place(func: &GraphFunc, id: OpId) -> bool {
@@ -30,7 +30,13 @@ fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
 
 /// The kernel that puts the updates of a scatter into its result, which holds the old array.
 /// `memory` gives the value whose memory a value has.
-pub fn scatter(func: &GraphFunc, id: OpId, fit: Fit, memory: &dyn Fn(Value) -> Value) -> Kernel {
+pub fn scatter(
+    func: &GraphFunc,
+    id: OpId,
+    fit: Fit,
+    ordered: bool,
+    memory: &dyn Fn(Value) -> Value,
+) -> Kernel {
     let op = &func.ops[id];
     let (x, indices, updates) = (op.results[0], op.operands[1], op.operands[2]);
     let (dims, lead) = (dims_of(func, x), dims_of(func, indices));
@@ -84,6 +90,13 @@ pub fn scatter(func: &GraphFunc, id: OpId, fit: Fit, memory: &dyn Fn(Value) -> V
         writes: false,
     };
     let folded = operator(func, id).and_then(privilege).filter(|_| fit == Fit::Threads);
+    // Under `strict` no kernel adds floats by atomics, though one group would keep their order.
+    let numbers = fit == Fit::Caches
+        && !(ordered && dtype.is_float())
+        && row.is_empty()
+        && batch == 0
+        && count > 0;
+    let atomic = operator(func, id).filter(|_| numbers).and_then(|op| change(op, dtype));
     let mut tile = TileFunc::new("scatter");
     tile.loc = op.loc.clone();
     tile.attrs.set("kind", Attr::word("group"));
@@ -111,7 +124,10 @@ pub fn scatter(func: &GraphFunc, id: OpId, fit: Fit, memory: &dyn Fn(Value) -> V
         width,
         spread: folded.is_some(),
     };
-    let grid = write(func, id, &mut tile, &form);
+    let grid = match atomic {
+        Some(change) => write_numbers(func, id, &mut tile, &form, change),
+        None => write(func, id, &mut tile, &form),
+    };
     tile.attrs.set("grid", Attr::exprs([DimExpr::Const(grid)]));
     Kernel { func: tile, args, grid: [grid, 1, 1] }
 }
@@ -140,6 +156,90 @@ fn privilege(op: ReduceOp) -> Option<Privilege> {
         ReduceOp::Min => Some(Privilege::ReduceMin),
         ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
     }
+}
+
+/// How a number is changed at a position that is one of a tile, in the order of the tile.
+fn change(op: ReduceOp, dtype: DType) -> Option<&'static str> {
+    let plain = matches!(
+        dtype,
+        DType::F32 | DType::F64 | DType::I32 | DType::I64 | DType::U32 | DType::U64
+    );
+    match op {
+        ReduceOp::Sum if plain => Some("add"),
+        // Of floats, the two ops treat NaN as `numerics` says for each.
+        ReduceOp::Max if plain && dtype.is_int() => Some("max"),
+        ReduceOp::Min if plain && dtype.is_int() => Some("min"),
+        _ => None,
+    }
+}
+
+/// Says of a load that it does not leave its array.
+fn stays_inside(b: &mut Builder<'_, Tile>, loaded: Value) {
+    if let Some(id) = b.func.def_id(loaded) {
+        b.func.ops[id].attrs.set("inbounds", Attr::Bool(true));
+    }
+}
+
+/// Updates that are numbers, a tile of them at a time: positions are computed in vectors, and one group changes one
+/// number after another. Positions outside are left alone.
+fn write_numbers(
+    func: &GraphFunc,
+    id: OpId,
+    tile: &mut TileFunc,
+    form: &Form<'_>,
+    change: &str,
+) -> i64 {
+    const TILE: i64 = 1024;
+    let Form { params, args, axes, .. } = form;
+    let op = &func.ops[id];
+    let clamp = op.attr("oob").and_then(Attr::as_word) == Some("clamp");
+    let rows = args[0].dims[0];
+    let entry = tile.body;
+    let mut b = Builder::at_end(tile, entry, op.loc.clone());
+    let part = |b: &mut Builder<'_, Tile>, start: Value, extent: i64| {
+        let mut at = Vec::new();
+        for k in 0..*axes {
+            let column = b.index(k as i64);
+            let place = b.load(params[0], &[start, column], &[extent, 0]);
+            stays_inside(b, place);
+            let mut place = b.cast(place, DType::I64);
+            if clamp {
+                let ty = b.func.ty(place).clone();
+                let zero = b.constant(ty.clone(), Attr::Int(0));
+                let most = b.constant(ty, Attr::Int(args[2].dims[k] - 1));
+                place = b.ew(ScalarFn::Maximum, &[place, zero]);
+                place = b.ew(ScalarFn::Minimum, &[place, most]);
+            }
+            at.push(place);
+        }
+        let value = b.load(params[1], &[start], &[extent]);
+        stays_inside(b, value);
+        let ty = b.func.ty(value).clone();
+        let spec = OpSpec::new(TileOp::Atomic, &[params[2], value])
+            .group("at", &at)
+            .attr("op", Attr::word(change))
+            .result(ty);
+        b.op(spec).expect("the result type is given");
+    };
+    let (whole, rest) = (rows / TILE * TILE, rows % TILE);
+    if whole > 0 {
+        let (lo, hi, step) = (b.index(0), b.index(whole), b.index(TILE));
+        let loop_op = b
+            .op(OpSpec::new(TileOp::For, &[lo, hi, step]).results(Vec::new()))
+            .expect("a loop without results");
+        let region = b.func.ops[loop_op].regions[0];
+        let start = b.func.add_arg(region, Type::INDEX, Some("i"));
+        b.block = region;
+        part(&mut b, start, TILE);
+        b.yield_(&[]);
+        b.block = entry;
+    }
+    if rest > 0 {
+        let start = b.index(whole);
+        part(&mut b, start, rest);
+    }
+    b.return_();
+    1
 }
 
 /// Writes the body and gives the number of groups.

@@ -149,7 +149,14 @@ fn mergeable(body: &Body, a: Axis, b: Axis) -> bool {
     let nodes = body.nodes.iter().all(|node| match node {
         Node::Load { access, .. } => alike(&access.strides),
         Node::Position { strides, .. } => alike(strides),
-        Node::Reduce { axes, .. } => axes.contains(&a) == axes.contains(&b),
+        Node::Reduce { axes, .. } => {
+            let both = axes.contains(&a) && axes.contains(&b);
+            let follow = || {
+                let mut list = axes.iter().filter(|&&x| body.space.extents[x] != 1);
+                list.any(|&x| x == a) && list.next() == Some(&b)
+            };
+            axes.contains(&a) == axes.contains(&b) && (!both || !body.ordered || follow())
+        }
         _ => true,
     });
     nodes && body.writes.iter().all(|w| alike(&w.access.strides))

@@ -4,7 +4,7 @@
 use super::index::{Axis, Line, Map, Space, dims_of, is_view, strides, through};
 use tessera_graph::ops::kernel::privileges;
 use tessera_graph::{Graph, GraphFunc, GraphOp};
-use tessera_ir::{Attr, Op, Privilege, Value};
+use tessera_ir::{Attr, BlockId, Op, Privilege, Value};
 
 /// Where a value is inside of another; offset and strides in elements.
 #[derive(Debug, PartialEq)]
@@ -20,12 +20,12 @@ pub fn argument(func: &GraphFunc, op: &Op<Graph>, place: usize) -> Option<Stride
     let takes = op.code == GraphOp::KernelCall
         && op.attr("views").and_then(Attr::as_bool) == Some(true)
         && privileges(op.attr("privileges")).get(place).copied().flatten() == Some(Privilege::Read);
-    if takes { strided(func, op.operands[place]) } else { None }
+    if takes { strided(func, op.operands[place], op.block) } else { None }
 }
 
 /// `None` for a value that is computed, that repeats elements, or whose last axis does not lie side by
-/// side.
-fn strided(func: &GraphFunc, v: Value) -> Option<Strided> {
+/// side. What a block captures has memory itself, and what it is a view of need not.
+fn strided(func: &GraphFunc, v: Value, block: BlockId) -> Option<Strided> {
     let dims = dims_of(func, v);
     if dims.contains(&0) {
         return None;
@@ -37,7 +37,7 @@ fn strided(func: &GraphFunc, v: Value) -> Option<Strided> {
     let mut root = v;
     while let Some(id) = func.def_id(root) {
         let op = &func.ops[id];
-        if !is_view(op.code) || op.code == GraphOp::Broadcast {
+        if op.block != block || !is_view(op.code) || op.code == GraphOp::Broadcast {
             break;
         }
         let place = op.results.iter().position(|&r| r == root)?;
@@ -87,7 +87,7 @@ mod tests {
         let module = parse_module::<Graph>(&text, "<test>").unwrap_or_else(|e| panic!("{e}"));
         let func = &module.funcs[0];
         let v = tessera_graph::walk::returned(func)[0];
-        let found = strided(func, v)?;
+        let found = strided(func, v, func.body)?;
         Some((func.name_of(found.root)?.to_string(), found.offset, found.strides))
     }
 

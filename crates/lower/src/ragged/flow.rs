@@ -35,9 +35,12 @@ pub(super) fn flow(func: &TileFunc) -> Flow<'_> {
 }
 
 /// Whether a block lies inside its memory for reasons known at compile time: a constant start, and
-/// an end within a static dimension. Sizes known at run time never count.
+/// an end within a static dimension; or because the access says so. Sizes known at run time never count.
 fn inside(func: &TileFunc, access: OpId, memory: Value, axis: usize) -> bool {
     let op = &func.ops[access];
+    if op.attr("inbounds").and_then(Attr::as_bool) == Some(true) {
+        return true;
+    }
     let start = op.group("at").get(axis).and_then(|&at| int_const(func, at));
     let end = start.and_then(|s| s.checked_add(reach(op, axis)?));
     let size = func.ty(memory).shape()[axis].as_static();

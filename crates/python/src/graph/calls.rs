@@ -7,7 +7,7 @@ use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
 use crate::watch::Watch;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_driver::BufferArg;
 use tessera_numerics::DType;
@@ -30,6 +30,11 @@ enum Form {
     Float,
     Int,
     Bool,
+    /// A number of NumPy's, of exactly this type.
+    Scalar {
+        kind: Py<PyType>,
+        dtype: DType,
+    },
     /// What stands for itself: a number or a text that is equal, and no leaf.
     Same(Py<PyAny>),
 }
@@ -107,8 +112,19 @@ impl Form {
         } else if value.is_exact_instance_of::<PyBool>() {
             Some(Form::Bool)
         } else {
-            None
+            Self::scalar(value)
         })
+    }
+
+    /// A number of NumPy's that a word holds.
+    fn scalar(value: &Bound<'_, PyAny>) -> Option<Self> {
+        let kind = value.get_type();
+        if kind.module().ok()?.to_str().ok()? != "numpy" {
+            return None;
+        }
+        let dtype = descr_dtype(&value.getattr("dtype").ok()?).ok()?.ok()?;
+        let number = Form::Scalar { kind: kind.unbind(), dtype };
+        word(value, dtype).map(|_| number)
     }
 
     fn dict(dict: &Bound<'_, PyDict>, fixed: &dyn Fn(&str) -> bool) -> PyResult<Option<Self>> {
@@ -162,6 +178,7 @@ impl Form {
             Form::Float => out.push(DType::F64),
             Form::Int => out.push(DType::I64),
             Form::Bool => out.push(DType::Bool),
+            Form::Scalar { dtype, .. } => out.push(*dtype),
         }
         Ok(true)
     }
@@ -235,7 +252,24 @@ impl Form {
                 let number = value.cast_exact::<PyBool>().ok()?;
                 leaves.number(number.is_true().into())
             }
+            Form::Scalar { kind, dtype } => {
+                value.get_type().is(kind).then(|| leaves.number(word(value, *dtype)?))?
+            }
         }
+    }
+}
+
+/// The bits of a number of NumPy's.
+fn word(value: &Bound<'_, PyAny>, dtype: DType) -> Option<u64> {
+    match dtype {
+        DType::F32 => value.extract::<f64>().ok().map(|v| (v as f32).to_bits().into()),
+        DType::F64 => value.extract::<f64>().ok().map(f64::to_bits),
+        DType::Bool => value.is_truthy().ok().map(u64::from),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+            value.extract::<i64>().ok().map(|v| v as u64)
+        }
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => value.extract::<u64>().ok(),
+        _ => None,
     }
 }
 

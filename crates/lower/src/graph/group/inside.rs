@@ -90,7 +90,7 @@ impl Sweep<'_> {
         let (mut list, mut seen) = (vec![v], 0);
         while let Some(v) = list.pop() {
             seen += 1;
-            let Some(id) = func.def_id(v).filter(|_| seen <= SEARCHED) else { continue };
+            let Some(id) = self.out.def(func, v).filter(|_| seen <= SEARCHED) else { continue };
             match class(func, id) {
                 Class::Combine if func.ops[id].code == GraphOp::Reduce => {
                     let dims = dims_of(func, func.ops[id].operands[0]);
@@ -217,7 +217,7 @@ impl Sweep<'_> {
         if dims_of(func, v).iter().product::<i64>() * 8 <= size {
             return;
         }
-        let Some(id) = func.def_id(v).filter(|_| *budget > 0) else {
+        let Some(id) = self.out.def(func, v).filter(|_| *budget > 0) else {
             out.insert(v);
             return;
         };
@@ -257,7 +257,14 @@ impl Sweep<'_> {
                 let line = &map[axis];
                 let alone =
                     g.outputs.len() == 1 && g.outputs[0].value == v && g.outputs[0].map == *map;
-                if !alone {
+                // All of the axis, in the direction of the scan: a part of another array is written as it lies there.
+                let turned = op.attr("reverse").and_then(Attr::as_bool).unwrap_or(false);
+                let extent = dims_of(func, v)[axis];
+                let all: i64 = line.axes.iter().map(|&a| g.space.extents[a]).product();
+                let (offset, step) = if turned && extent > 1 { (extent - 1, -1) } else { (0, 1) };
+                let straight =
+                    extent == 1 || (line.offset, line.step) == (offset, step) && all == extent;
+                if !alone || !straight {
                     return false;
                 }
                 let list = line.axes.clone();
