@@ -24,14 +24,16 @@ scripts/build-extension.sh
 cargo test "${CARGO_FLAGS[@]}" -q --no-run -p tessera-filetest -p tessera-cpu -p tessera-ptx -p tessera-driver -p tessera-autodiff
 
 # Programs of the language against Python itself: `python/tests/oracle`.
-share 45 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_oracle.py -k random_programs
+share 30 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_oracle.py -k random_programs
 # Random kernels before and after the passes, on the CPU and as PTX, beside damaged Python; damaged IR.
-share 20 "kernels through the passes" rust tessera-filetest --test fuzz_kernels
+share 15 "kernels through the passes" rust tessera-filetest --test fuzz_kernels
 share 5 "damaged IR" rust tessera-filetest --test fuzz damaged
 share 8 "lanes on the CPU" rust tessera-cpu --test lane random_kernels
 share 8 "lanes as PTX" rust tessera-ptx --test lane random_kernels
-share 5 "functions on arrays" rust tessera-driver --test graph random_functions
-share 4 "derivatives" rust tessera-autodiff --test suite programs_at_random
+# Functions on arrays with control flow, planned and lowered, against the interpreter of Graph IR: `python/tests/plans`.
+share 22 "plans" "$VENV_PYTHON" -m pytest -q -s python/tests/test_plans.py -k random_programs
+share 4 "functions on arrays" rust tessera-driver --test graph random_functions
+share 3 "derivatives" rust tessera-autodiff --test suite programs_at_random
 share 5 "attention" "$VENV_PYTHON" -m pytest -q -s python/tests/test_attention_grid.py -k more_combinations
 
 if ((${#failed[@]})); then

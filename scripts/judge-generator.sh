@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Judges the generator of random programs: puts one old fault back at a time, builds, and says how long the programs of
-# python/tests/oracle take to find it, five minutes at most.
-# usage: judge-generator.sh [PATCH...]      (python/tests/oracle/faults/*.patch where none is given)
+# Judges the generators of random programs: puts one old fault back at a time, builds, and says how long the programs of
+# python/tests/oracle (kernels) or python/tests/plans (functions on arrays) take to find it, five minutes at most.
+# usage: judge-generator.sh [PATCH...]      (the patches of faults/ in both where none is given)
 #
 # A patch begins with `fault:`, what is wrong in one line, and may name the backend that shows it: `backend: cpu`.
 # It is applied to a worktree of HEAD in build/judge, which shares this checkout's target directory and environment.
@@ -10,9 +10,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 readonly MINUTES=5
 work=$ROOT/build/judge
+shopt -s nullglob
 patches=("$@")
-((${#patches[@]})) || patches=("$ROOT"/python/tests/oracle/faults/*.patch)
-[[ -f ${patches[0]} ]] || die "there is no patch to judge with: python/tests/oracle/faults holds none."
+((${#patches[@]})) || patches=("$ROOT"/python/tests/{oracle,plans}/faults/*.patch)
+((${#patches[@]})) || die "there is no patch to judge with: python/tests/oracle/faults holds none."
 
 git worktree remove --force "$work" 2>/dev/null || true
 git worktree add --quiet --detach "$work" HEAD
@@ -21,16 +22,26 @@ ln -s "$VENV" "$work/.venv"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
 
 fuzz() {
-    (cd "$work/python/tests" && PYTHONPATH=$work/python:$work/python/tests "$VENV_PYTHON" -m oracle.fuzz "$@")
+    (cd "$work/python/tests" && PYTHONPATH=$work/python:$work/python/tests "$VENV_PYTHON" -m "$@")
+}
+# judge PACKAGE MINUTES BACKEND: the first program that differs.
+judge() {
+    case $1 in
+        oracle) fuzz oracle.fuzz --features "$features" --minutes "$2" --stop-at 1 --minimise 20 --backend "$3" ;;
+        plans) fuzz plans.fuzz --minutes "$2" --stop-at 1 --shrink 20 --backend "$3" ;;
+    esac
 }
 
 # Without a fault nothing may be found, and what HEAD has is what is drawn.
 "$work/scripts/build-extension.sh" >"$LOGS/judge.log" 2>&1 || die "the build of HEAD failed: see $LOGS/judge.log"
 features=$LOGS/judge-features.txt
-fuzz --probe "$features"
-for backend in interp cpu; do
-    fuzz --features "$features" --minutes 1 --stop-at 1 --backend "$backend" >"$LOGS/judge-none-$backend.txt" ||
-        die "HEAD itself differs from Python on $backend: see $LOGS/judge-none-$backend.txt"
+fuzz oracle.fuzz --probe "$features"
+for package in oracle plans; do
+    [[ " ${patches[*]} " == */$package/faults/* ]] || continue
+    for backend in interp cpu; do
+        judge "$package" 1 "$backend" >"$LOGS/judge-none-$package-$backend.txt" ||
+            die "HEAD itself differs from $package on $backend: see $LOGS/judge-none-$package-$backend.txt"
+    done
 done
 
 field() { sed -n "s/^$1: *//p" "$2" | head -1; }
@@ -42,7 +53,8 @@ for patch in "${patches[@]}"; do
     backend=$(field backend "$patch")
     git -C "$work" apply "$patch" || die "$(basename "$patch") does not apply to HEAD: bring it up to date."
     "$work/scripts/build-extension.sh" >"$LOGS/judge.log" 2>&1 || die "the build with $(basename "$patch") failed: see $LOGS/judge.log"
-    told=$(fuzz --features "$features" --minutes "$MINUTES" --stop-at 1 --minimise 20 --backend "${backend:-interp}") || true
+    [[ $patch == */plans/faults/* ]] && package=plans || package=oracle
+    told=$(judge "$package" "$MINUTES" "${backend:-interp}") || true
     printf '%s\n' "$told" >"$LOGS/judge-$(basename "$patch" .patch).txt"
     took=$(sed -n 's/^# seed .*found after \([0-9.]*\) s$/\1/p' <<<"$told" | head -1)
     if [[ -z $took ]]; then
