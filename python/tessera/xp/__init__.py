@@ -25,7 +25,35 @@ from ._reduce import (
     searchsorted, sort, std, sum, top_k, var,
 )  # fmt: skip
 from ._info import __array_namespace_info__
-from ._sets import nonzero, unique_all, unique_counts, unique_inverse, unique_values
+from ._calculus import (
+    convolve, correlate, cross, diff, dot, ediff1d, gradient, inner, interp, kron, matvec, polyadd, polyder, polyint, polymul,
+    polysub, polyval, trapezoid, unwrap, vander, vdot, vecmat,
+)  # fmt: skip
+from ._diagonals import (
+    array, bartlett, blackman, copy, diag, diag_indices, diag_indices_from, diagflat, diagonal, fill_diagonal, fromfunction,
+    geomspace, hamming, hanning, identity, indices, ix_, kaiser, logspace, mask_indices, mgrid, ogrid, ravel_multi_index, trace,
+    tri, tril_indices, tril_indices_from, triu_indices, triu_indices_from, unravel_index,
+)  # fmt: skip
+from ._joins import (
+    append, apply_along_axis, apply_over_axes, array_split, atleast_1d, atleast_2d, atleast_3d, block, column_stack, delete,
+    dsplit, dstack, fliplr, flipud, hsplit, hstack, insert, packbits, ravel, resize, rollaxis, rot90, unpackbits, vsplit, vstack,
+)  # fmt: skip
+from ._numbers import (
+    allclose, around, array_equal, array_equiv, bitwise_count, broadcast_shapes, cbrt, choose, deg2rad, divmod, fabs, fix,
+    float_power, fmax, fmin, fmod, frexp, gcd, heaviside, isclose, iscomplex, iscomplexobj, isneginf, isposinf, isreal, isrealobj,
+    isscalar, issubdtype, iterable, lcm, ldexp, logaddexp2, modf, nan_to_num, ndim, nextafter, piecewise, promote_types, rad2deg,
+    rint, select, shape, size, spacing, vectorize,
+)  # fmt: skip
+from ._sets import (
+    argwhere, compress, extract, flatnonzero, intersect1d, isin, nonzero, setdiff1d, setxor1d, union1d, unique, unique_all,
+    unique_counts, unique_inverse, unique_values,
+)  # fmt: skip
+from ._special import digamma, erfinv, i0, lgamma, polygamma, sinc
+from ._statistics import (
+    average, bincount, corrcoef, cov, digitize, histogram, histogram2d, histogram_bin_edges, median, nanargmax, nanargmin,
+    nancumprod, nancumsum, nanmax, nanmean, nanmedian, nanmin, nanpercentile, nanprod, nanquantile, nanstd, nansum, nanvar,
+    percentile, ptp, quantile, segment_max, segment_min, segment_prod, segment_sum,
+)  # fmt: skip
 from ._types import (
     bfloat16, bool, can_cast, e, finfo, float16, float32, float64, iinfo, inf, int8, int16, int32, int64, isdtype, nan,
     newaxis, pi, result_type, uint8, uint16, uint32, uint64,
@@ -35,6 +63,13 @@ concatenate = concat
 cumsum = cumulative_sum
 cumprod = cumulative_prod
 transpose = permute_dims
+absolute, power, true_divide, mod, invert, bitwise_not = abs, pow, divide, remainder, bitwise_invert, bitwise_invert
+left_shift, right_shift = bitwise_left_shift, bitwise_right_shift
+arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh = acos, acosh, asin, asinh, atan, atan2, atanh
+amax, amin = max, min
+degrees, radians = rad2deg, deg2rad
+gammaln = lgamma
+bool_, euler_gamma = bool, 0.5772156649015329
 __array_api_version__ = "2023.12"
 
 from . import _methods  # noqa: E402,F401  (puts operators and methods on tracers)

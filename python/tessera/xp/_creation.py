@@ -11,7 +11,7 @@ from .._arrays import numpy_dtype
 from .._dims import Dim
 from .._dtypes import dtype as as_dtype
 from .._jit import eager
-from .._trace import as_tracer, aval, current
+from .._trace import as_tracer, aval, current, known
 
 _FLOAT = "f32"
 
@@ -88,6 +88,7 @@ empty_like = zeros_like
 def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
     """Numbers from ``start`` to ``stop`` by ``step``."""
     first, last = (0, start) if stop is None else (start, stop)
+    known(first, last, step)
     count = max(int(numpy.ceil((last - first) / step)), 0)
     whole = all(isinstance(v, int) for v in (first, last, step))
     wanted = p.name_of(dtype) if dtype is not None else "i64" if whole else _FLOAT

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy
+
 from .. import _prim as p
 from .._jit import eager
 from .._promote import is_float
-from .._trace import as_tracer, aval, fail
+from .._trace import as_tracer, aval, current, fail, one
 
 
 def _unary(fn: str, name: str, doc: str) -> Any:
@@ -75,7 +77,7 @@ sigmoid = _unary("sigmoid", "sigmoid", "1 / (1 + exp(-x)).")
 erf = _unary("erf", "erf", "Error function.")
 
 
-def _predicate(fn: str, name: str, otherwise: bool) -> Any:
+def _predicate(fn: str, name: str, otherwise: bool, doc: str) -> Any:
     def call(x: Any) -> Any:
         shape, dtype, _ = aval(x)
         if not is_float(dtype):
@@ -83,24 +85,29 @@ def _predicate(fn: str, name: str, otherwise: bool) -> Any:
         return p.ew(fn, x)
 
     call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
     return eager(call)
 
 
-isnan = _predicate("isnan", "isnan", False)
-isinf = _predicate("isinf", "isinf", False)
-isfinite = _predicate("isfinite", "isfinite", True)
+isnan = _predicate("isnan", "isnan", False, "Whether NaN.")
+isinf = _predicate("isinf", "isinf", False, "Whether infinite.")
+isfinite = _predicate("isfinite", "isfinite", True, "Whether neither infinite nor NaN.")
 
 
-def _whole(fn: str, name: str) -> Any:
+def _whole(fn: str, name: str, doc: str) -> Any:
     def call(x: Any) -> Any:
         x = as_tracer(x)
         return p.ew(fn, x) if is_float(x._dtype) else x
 
     call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
     return eager(call)
 
 
-floor, ceil, round, trunc = (_whole(n, n) for n in ("floor", "ceil", "round", "trunc"))
+floor = _whole("floor", "floor", "Rounded down.")
+ceil = _whole("ceil", "ceil", "Rounded up.")
+round = _whole("round", "round", "Rounded to the nearest integer, ties to even.")
+trunc = _whole("trunc", "trunc", "Rounded towards zero.")
 
 
 @eager
@@ -117,8 +124,19 @@ def square(x: Any) -> Any:
 
 @eager
 def pow(x1: Any, x2: Any) -> Any:
-    """x1 to the power x2. Small whole Python exponents are products."""
-    if isinstance(x2, int) and not isinstance(x2, bool) and 0 <= x2 <= 8 or isinstance(x2, float) and x2 in (1.0, 2.0, 3.0, 4.0):
+    """x1 to the power x2. Small whole Python exponents are products. Integers to negative powers are refused where the exponent is
+    one Python number; of arrays they are the whole part: 1 and -1 stay what they are, all else is 0."""
+    if isinstance(x2, int) and not isinstance(x2, bool):
+        whole = not is_float(aval(x1)[1])
+        if whole and x2 < 0:
+            raise fail(
+                "E_ARGUMENT",
+                f"expected an exponent of at least 0 for integers, got {x2}",
+                "make the base a float: `x.astype(ts.f32) ** -1`",
+            )
+        if 0 <= x2 <= 8 or whole:
+            return _power(as_tracer(x1), x2)
+    if isinstance(x2, float) and x2 in (1.0, 2.0, 3.0, 4.0):
         return _power(as_tracer(x1), int(x2))
     if isinstance(x2, float) and x2 == 0.5:
         return p.ew("sqrt", x1)
@@ -144,14 +162,23 @@ def _power(x: Any, n: int) -> Any:
 
 
 def _int_pow(x: Any, n: Any) -> Any:
-    """By squaring, for every bit that an exponent can have."""
-    (x, n), _ = p.together(x, n)
-    out = p.splat(1, x.shape, x._dtype)
-    for bit in range(6):
+    """By squaring, for every bit that an exponent can have; they wrap around as products do."""
+    (base, n), _ = p.together(x, n)
+    if base._dtype == "bool":
+        return p.ew("or", base, p.ew("not", n))
+    signed = base._dtype.startswith("i")
+    bits = int(base._dtype[1:]) - signed
+    out, x = p.splat(1, base.shape, base._dtype), base
+    for bit in range(bits):
         odd = p.ew("ne", p.ew("and", p.ew("shr", n, bit), 1), 0)
         out = p.select(odd, p.ew("mul", out, x), out)
-        x = p.ew("mul", x, x)
-    return out
+        if bit + 1 < bits:
+            x = p.ew("mul", x, x)
+    if not signed:
+        return out
+    odd = p.ew("ne", p.ew("and", n, 1), 0)
+    unit = p.select(p.ew("eq", base, -1), p.select(odd, -1, 1), p.select(p.ew("eq", base, 1), 1, 0))
+    return p.select(p.ew("lt", n, 0), p.cast(unit, base._dtype), out)
 
 
 @eager
@@ -172,8 +199,10 @@ def asinh(x: Any) -> Any:
     (x,), _ = p.together(x, floats=True)
     m = p.ew("abs", x)
     inner = p.ew("add", m, p.ew("div", p.ew("mul", m, m), p.ew("add", 1.0, p.ew("sqrt", p.ew("add", p.ew("mul", m, m), 1.0)))))
-    # The quotient of infinities is none: they are their own result.
-    return p.select(p.ew("isinf", x), x, p.ew("mul", p.ew("sign", x), p.ew("log1p", inner)))
+    # The quotient of infinities is none: they are their own result. Near 0 it is x, whose derivative the magnitude has not.
+    out = p.ew("log1p", inner)
+    out = p.select(p.ew("lt", x, 0.0), p.ew("neg", out), out)
+    return p.select(p.ew("or", p.ew("isinf", x), p.ew("eq", x, 0.0)), x, out)
 
 
 @eager
@@ -190,12 +219,15 @@ def atanh(x: Any) -> Any:
 
 @eager
 def hypot(x1: Any, x2: Any) -> Any:
-    """sqrt(x1 * x1 + x2 * x2), without overflow on the way."""
-    a, b = p.ew("abs", x1), p.ew("abs", x2)
+    """sqrt(x1 * x1 + x2 * x2), without overflow on the way. Infinite where one of the two is, also beside NaN."""
+    (a, b), _ = p.together(x1, x2, floats=True)
+    a, b = p.ew("abs", a), p.ew("abs", b)
     big, small = p.ew("maximum", a, b), p.ew("minimum", a, b)
-    zero = p.ew("eq", big, 0.0)
-    ratio = p.ew("div", small, p.select(zero, 1.0, big))
-    return p.ew("mul", big, p.ew("sqrt", p.ew("add", 1.0, p.ew("mul", ratio, ratio))))
+    endless = p.ew("or", p.ew("isinf", a), p.ew("isinf", b))
+    whole = p.ew("or", p.ew("eq", big, 0.0), endless)
+    ratio = p.select(endless, 0.0, p.ew("div", small, p.select(whole, 1.0, big)))
+    out = p.ew("mul", big, p.ew("sqrt", p.ew("add", 1.0, p.ew("mul", ratio, ratio))))
+    return p.select(endless, math.inf, out)
 
 
 @eager
@@ -207,13 +239,28 @@ def logaddexp(x1: Any, x2: Any) -> Any:
     return p.ew("add", big, p.ew("log1p", p.ew("exp", gap)))
 
 
-@eager
 def signbit(x: Any) -> Any:
-    """Whether the sign bit is set."""
+    """Whether the sign bit is set, also that of a zero, and that of a NaN in an array of the host; a NaN that is computed has no
+    sign, and inside of a trace none has."""
+    if current() is None and isinstance(x, (numpy.ndarray, numpy.generic)) and _BITS.get(aval(x)[1]) is not None:
+        # Before it is loaded: what is loaded is a number, and all NaNs are one.
+        x = numpy.asarray(x)
+        x = x.view(f"i{x.itemsize}")
+    return _signbit(x)
+
+
+#: Integers of the width of floats.
+_BITS = {"f64": "i64", "f32": "i32", "f16": "i16", "bf16": "i16"}
+
+
+@eager
+def _signbit(x: Any) -> Any:
     x = as_tracer(x)
     if not is_float(x._dtype):
         return p.ew("lt", x, 0)
-    return p.ew("or", p.ew("lt", x, 0.0), p.ew("and", p.ew("eq", x, 0.0), p.ew("lt", p.ew("recip", x), 0.0)))
+    if x._dtype not in _BITS:
+        x = p.cast(x, "f32")
+    return p.ew("lt", one("bitcast", [x], results=[(list(x.shape), _BITS[x._dtype])]), 0)
 
 
 @eager
@@ -221,7 +268,7 @@ def copysign(x1: Any, x2: Any) -> Any:
     """The magnitude of one with the sign of the other."""
     (a, b), _ = p.together(x1, x2, floats=True)
     size = p.ew("abs", a)
-    return p.select(signbit(b), p.ew("neg", size), size)
+    return p.select(_signbit(b), p.ew("neg", size), size)
 
 
 def _truth(x: Any) -> Any:

@@ -1,5 +1,8 @@
-"""Indexing: slices, new axes, integers and arrays of integers, as in NumPy. Where an array of positions reaches outside,
-reading clamps it and writing leaves it out; negative positions count from the end."""
+"""Indexing: slices, new axes, integers, arrays of integers and masks, as in NumPy. Positions below zero count from the end.
+
+An integer that Python knows must be inside. What an array of positions says is not known before it runs: where one is outside,
+reading takes the nearest element (``mode="clip"``) or a fill (``mode="fill"``), and writing leaves it out (``mode="drop"``) or
+goes to the nearest element (``mode="clip"``). With ``mode="promise_in_bounds"`` you say that it does not happen."""
 
 from __future__ import annotations
 
@@ -11,7 +14,74 @@ from .. import _prim as p
 from .._dims import Dim, bounds
 from .._jit import eager
 from .._promote import kind
-from .._trace import Tracer, as_tracer, aval, fail, is_array
+from .._trace import Tracer, as_tracer, aval, fail, is_array, to_numpy
+
+#: What happens to positions outside, by what a user may write.
+_READS = {"clip": "clamp", "promise_in_bounds": "clamp", "fill": "fill", "drop": "fill"}
+_WRITES = {"clip": "clamp", "promise_in_bounds": "drop", "fill": "drop", "drop": "drop"}
+
+
+def _outside(mode: Any, known: dict[str, str], default: str) -> str:
+    if mode is None:
+        return known[default]
+    if mode not in known:
+        raise fail(
+            "E_ARGUMENT",
+            f"expected `mode` to say what happens outside ({', '.join(known)}), got {mode!r}",
+            f"leave it out for {default!r}",
+        )
+    return known[mode]
+
+
+def _fill_of(dtype: str) -> Any:
+    """What stands for no element: NaN, the least or the greatest integer, true."""
+    if kind(dtype) == 2:
+        return float("nan")
+    if dtype == "bool":
+        return True
+    bits = int(dtype[1:])
+    return (1 << bits) - 1 if dtype.startswith("u") else -(1 << bits - 1)
+
+
+def _known_mask(i: Any) -> numpy.ndarray | None:
+    """A mask whose elements are known while tracing."""
+    if isinstance(i, (Tracer, int, slice)) or i is None or i is Ellipsis:
+        return None
+    if isinstance(i, list):
+        try:
+            i = numpy.asarray(i)
+        except Exception:  # it holds traced values
+            return None
+    elif not is_array(i) or aval(i)[1] != "bool":
+        return None
+    array = to_numpy(i)
+    return array if array.dtype == bool and array.ndim else None
+
+
+def _unmasked(index: Any, shape: tuple) -> Any:
+    """The index with the positions of known masks in their places."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    masks = [_known_mask(i) for i in items]
+    if all(m is None for m in masks):
+        return index
+    used = sum(m.ndim if m is not None else i is not None and i is not Ellipsis for i, m in zip(items, masks, strict=True))
+    out: list = []
+    axis = 0
+    for i, m in zip(items, masks, strict=True):
+        if m is None:
+            out.append(i)
+            axis += len(shape) - used if i is Ellipsis else i is not None
+            continue
+        have = tuple(shape[axis : axis + m.ndim])
+        if have != m.shape:
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected a mask of the shape of the axes it is for, {p.show(have)}, got {p.show(m.shape)}",
+                "a mask has one truth for each element of its axes",
+            )
+        out += list(m.nonzero())
+        axis += m.ndim
+    return tuple(out)
 
 
 def _is_index_array(i: Any) -> bool:
@@ -42,7 +112,7 @@ def _positions(i: Any, extent: int) -> Tracer:
         raise fail(
             "E_DYNAMIC_EXTENT",
             "expected positions, got a mask: how many elements it selects is not known while tracing",
-            "use `ts.where(mask, x, other)`",
+            "write `xp.where(mask, x, other)`, or make the mask a constant of NumPy",
         )
     i = as_tracer(i)
     if kind(i._dtype) != 1:
@@ -54,7 +124,8 @@ def _positions(i: Any, extent: int) -> Tracer:
 class _Plan:
     """An index taken apart: a strided slice, then positions along some axes, then new axes."""
 
-    def __init__(self, x: Tracer, index: Any) -> None:
+    def __init__(self, x: Tracer, index: Any, lenient: bool = False) -> None:
+        """With ``lenient`` known integers may be outside: they are positions like others."""
         self.start, self.limit, self.stride, self.flip = [], [], [], []
         self.arrays: list[tuple[int, Any]] = []
         self.layout: list[Any] = []  # for each axis of the result before reordering: "new", "drop", axis
@@ -99,6 +170,12 @@ class _Plan:
                         "write an integer, `a:b`, `...`, `None` or an array of integers or bools",
                     ) from None
                 if not -n <= at < n:
+                    if lenient:
+                        self._add(0, n, 1)
+                        self.arrays.append((axis, numpy.asarray(at)))
+                        self.layout.append(("array", axis))
+                        axis += 1
+                        continue
                     raise fail(
                         "E_SHAPE_MISMATCH",
                         f"expected an index between {-n} and {n - 1} for axis {axis}, got {at}",
@@ -115,42 +192,29 @@ class _Plan:
         self.stride.append(stride)
 
 
+def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None) -> Any:
+    """``x[index]``. Where arrays of positions reach outside: the nearest element, or with ``mode="fill"`` the ``fill_value``
+    (NaN, the least integer, the greatest unsigned one)."""
+    return _getitem(x, _unmasked(index, aval(x)[0]), mode, fill_value)
+
+
 @eager
-def getitem(x: Any, index: Any) -> Any:
-    """``x[index]``."""
+def _getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None) -> Any:
     x = as_tracer(x)
-    plan = _Plan(x, index)
+    outside = _outside(mode, _READS, "clip")
+    plan = _Plan(x, index, lenient=mode is not None)
     y = p.slice_(x, plan.start, plan.limit, plan.stride)
     y = p.reverse(y, plan.flip)
     if not plan.arrays:
         shape = [1 if e == "new" else y.shape[e] for e in plan.layout if not isinstance(e, tuple)]
         return p.reshape(y, shape)
+    other = None
+    if outside == "fill":
+        other = _fill_of(x._dtype) if fill_value is None else fill_value
     axes = [a for a, _ in plan.arrays]
-    places = [_positions(i, y.shape[a]) for a, i in plan.arrays]
-    lead = p.broadcast_shapes(*(i.shape for i in places))
-    columns = [p.expand_dims(p.broadcast_to(i, lead), len(lead)) for i in places]
-    indices = p.concat(columns, len(lead)) if len(columns) > 1 else columns[0]
-    made = p.gather(y, indices, axes)
-    # `made` is: the axes of the indices, then those of `y` that are left.
-    rest = [a for a in range(y.ndim) if a not in axes]
-    where = {a: len(lead) + k for k, a in enumerate(rest)}
-    together = _adjacent(plan.layout)
-    order: list[Any] = []
-    placed = False
-    if not together:
-        order += [("lead", k) for k in range(len(lead))]
-        placed = True
-    for e in plan.layout:
-        if isinstance(e, tuple) and e[0] == "array":
-            if not placed:
-                order += [("lead", k) for k in range(len(lead))]
-                placed = True
-        elif e == "new":
-            order.append("new")
-        elif isinstance(e, tuple):
-            order.append(("gone", where[e[1]]))
-        else:
-            order.append(("axis", where[e]))
+    indices, lead = _columns(plan, y)
+    made = p.gather(y, indices, axes, oob=outside, other=other)
+    order = _order(plan, y.ndim, len(lead))
     perm = [e[1] for e in order if e != "new"]
     made = p.transpose(made, perm)
     dims = iter(made.shape)
@@ -165,6 +229,37 @@ def getitem(x: Any, index: Any) -> Any:
     return p.reshape(made, shape)
 
 
+def _columns(plan: _Plan, x: Tracer) -> tuple[Tracer, tuple]:
+    """The positions along the indexed axes, side by side along a last axis, and the shape that they all have."""
+    places = [_positions(i, x.shape[a]) for a, i in plan.arrays]
+    lead = p.broadcast_shapes(*(i.shape for i in places))
+    columns = [p.expand_dims(p.broadcast_to(i, lead), len(lead)) for i in places]
+    return p.concat(columns, len(lead)) if len(columns) > 1 else columns[0], lead
+
+
+def _order(plan: _Plan, rank: int, lead: int) -> list:
+    """Where the axes of the result come from among those that are gathered: those of the indices, then the ones that are left."""
+    axes = [a for a, _ in plan.arrays]
+    rest = [a for a in range(rank) if a not in axes]
+    where = {a: lead + k for k, a in enumerate(rest)}
+    order: list[Any] = []
+    placed = not _adjacent(plan.layout)
+    if placed:
+        order += [("lead", k) for k in range(lead)]
+    for e in plan.layout:
+        if isinstance(e, tuple) and e[0] == "array":
+            if not placed:
+                order += [("lead", k) for k in range(lead)]
+                placed = True
+        elif e == "new":
+            order.append("new")
+        elif isinstance(e, tuple):
+            order.append(("gone", where[e[1]]))
+        else:
+            order.append(("axis", where[e]))
+    return order
+
+
 def _adjacent(layout: list) -> bool:
     """Whether the arrays (and integers beside them) stand together: then their axes go where they stood."""
     marks = [isinstance(e, tuple) and e[0] == "array" for e in layout]
@@ -173,7 +268,8 @@ def _adjacent(layout: list) -> bool:
 
 
 class _At:
-    """``x.at[index]`` with `set add multiply min max`: a new array with some elements changed."""
+    """``x.at[index]`` with `get set add subtract multiply divide min max`: what stands there, or a new array with some elements
+    changed. ``mode`` says what happens where an array of positions reaches outside (see above)."""
 
     def __init__(self, x: Any, index: Any = None) -> None:
         self._x, self._index = x, index
@@ -181,31 +277,63 @@ class _At:
     def __getitem__(self, index: Any) -> _At:
         return _At(self._x, index)
 
-    def _update(self, op: str, value: Any) -> Any:
-        return _scatter(self._x, self._index, value, op)
+    def get(self, *, mode: str | None = None, fill_value: Any = None) -> Any:
+        return getitem(self._x, self._index, mode, fill_value)
 
-    def set(self, value: Any) -> Any:
-        return self._update("set", value)
+    def _update(self, op: str, value: Any, mode: str | None) -> Any:
+        return _scatter(self._x, _unmasked(self._index, aval(self._x)[0]), value, op, mode)
 
-    def add(self, value: Any) -> Any:
-        return self._update("sum", value)
+    def set(self, value: Any, *, mode: str | None = None) -> Any:
+        return self._update("set", value, mode)
 
-    def multiply(self, value: Any) -> Any:
-        return self._update("prod", value)
+    def add(self, value: Any, *, mode: str | None = None) -> Any:
+        return self._update("sum", value, mode)
 
-    def min(self, value: Any) -> Any:
-        return self._update("min", value)
+    def subtract(self, value: Any, *, mode: str | None = None) -> Any:
+        return self._update("sum", _negative(value), mode)
 
-    def max(self, value: Any) -> Any:
-        return self._update("max", value)
+    def multiply(self, value: Any, *, mode: str | None = None) -> Any:
+        return self._update("prod", value, mode)
+
+    def divide(self, value: Any, *, mode: str | None = None) -> Any:
+        return self._update("prod", _reciprocal(value), mode)
+
+    def min(self, value: Any, *, mode: str | None = None) -> Any:
+        return self._update("min", value, mode)
+
+    def max(self, value: Any, *, mode: str | None = None) -> Any:
+        return self._update("max", value, mode)
+
+
+_negative = eager(lambda v: p.ew("neg", v))
+_reciprocal = eager(lambda v: p.ew("recip", v))
+_JOIN = {"sum": "add", "prod": "mul", "min": "minimum", "max": "maximum"}
+
+
+def _masked(x: Tracer, index: Any, value: Tracer, op: str) -> Tracer | None:
+    """One number for all elements that a traced mask chooses."""
+    mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if not isinstance(mask, Tracer) or mask._dtype != "bool" or not mask.shape or value.shape:
+        return None
+    if mask.shape != x.shape[: mask.ndim]:
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected a mask of the shape of the axes it is for, {p.show(x.shape[: mask.ndim])}, got {p.show(mask.shape)}",
+            "a mask has one truth for each element of its axes",
+        )
+    chosen = p.reshape(mask, [*mask.shape, *[1] * (x.ndim - mask.ndim)])
+    return p.select(chosen, value if op == "set" else p.ew(_JOIN[op], x, value), x)
 
 
 @eager
-def _scatter(x: Any, index: Any, value: Any, op: str) -> Any:
+def _scatter(x: Any, index: Any, value: Any, op: str, mode: str | None = None) -> Any:
     """By the positions that reading would take: those of all elements, indexed in the same way."""
     x = as_tracer(x)
-    plan = _Plan(x, index)
+    outside = _outside(mode, _WRITES, "drop")
     value = p.cast(value, x._dtype)
+    if (chosen := _masked(x, index, value, op)) is not None:
+        return chosen
+    plan = _Plan(x, index, lenient=mode is not None)
     whole = not plan.arrays and not plan.flip and all(s == 1 for s in plan.stride)
     if whole and op == "set":
         shape = [b - a for a, b in zip(plan.start, plan.limit, strict=True)]
@@ -214,8 +342,17 @@ def _scatter(x: Any, index: Any, value: Any, op: str) -> Any:
         if tuple(shape) == x.shape:
             return part
         return p.dynamic_update_slice(x, part, plan.start)
-    flat = p.iota((x.size,), 0)
-    at = getitem(p.reshape(flat, x.shape), index)
+    uncut = not plan.flip and tuple(plan.limit) == x.shape and all(s == 0 for s in plan.start) and all(s == 1 for s in plan.stride)
+    if plan.arrays and uncut and not any(e == "new" or isinstance(e, tuple) and e[0] == "drop" for e in plan.layout):
+        indices, lead = _columns(plan, x)
+        perm = [e[1] for e in _order(plan, x.ndim, len(lead))]
+        rest = [n for a, n in enumerate(x.shape) if a not in [b for b, _ in plan.arrays]]
+        shape = [(*lead, *rest)[k] for k in perm]
+        updates = p.transpose(p.broadcast_to(value, shape), [perm.index(k) for k in range(len(perm))])
+        return p.scatter(op, x, indices, updates, [a for a, _ in plan.arrays], oob=outside)
+    flat = p.reshape(p.iota((x.size,), 0), x.shape)
+    # What is outside of an axis has a place outside of the whole.
+    at = _getitem(flat, index, "clip") if outside == "clamp" else _getitem(flat, index, "fill", x.size)
     updates = p.broadcast_to(value, at.shape)
     made = p.scatter(op, p.reshape(x, [-1]), p.reshape(at, [-1, 1]), p.reshape(updates, [-1]), [0])
     return p.reshape(made, x.shape)
@@ -227,13 +364,22 @@ def at(x: Any) -> _At:
 
 
 @eager
-def take(x: Any, indices: Any, axis: int | None = None) -> Any:
-    """The parts at these positions along an axis."""
+def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = None, fill_value: Any = None) -> Any:
+    """The parts at these positions along an axis. Where a position is outside: ``mode="fill"`` gives ``fill_value`` (NaN, the least
+    integer, the greatest unsigned one) and is what holds where nothing is said; ``"clip"`` takes the nearest element, also for
+    positions below zero; ``"wrap"`` counts on from the other end. But with ``"clip"``, positions below zero count from the end."""
     x = as_tracer(x)
     if axis is None:
         x, axis = p.reshape(x, [-1]), 0
     at = p.axis_of(axis, x.ndim)
-    return getitem(x, (*[slice(None)] * at, as_tracer(indices)))
+    positions, n = as_tracer(indices), x.shape[at]
+    if mode in ("clip", "wrap") and kind(positions._dtype) == 1:
+        positions = p.cast(positions, "i64")
+        positions = p.ew("maximum", positions, 0) if mode == "clip" else p.ew("mod", positions, n)
+        mode = "clip"
+    elif mode not in (None, "clip", "fill"):
+        raise fail("E_ARGUMENT", f"expected `mode` to be fill, clip or wrap, got {mode!r}", "leave it out for 'fill'")
+    return _getitem(x, (*[slice(None)] * at, positions), mode or "fill", fill_value)
 
 
 @eager

@@ -9,7 +9,7 @@ from .. import _prim as p
 from .._dims import Dim
 from .._jit import eager
 from .._promote import is_float, kind
-from .._trace import as_tracer, fail
+from .._trace import as_tracer, aval, fail
 
 
 def _count(x: Any, axis: Any) -> int:
@@ -193,5 +193,39 @@ def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) ->
     if side not in ("left", "right"):
         raise fail("E_ARGUMENT", f'expected `side` to be "left" or "right", got {side!r}', 'leave it out for "left"')
     x1 = as_tracer(x1) if sorter is None else take(x1, sorter, 0)
-    before = p.ew("lt" if side == "left" else "le", x1, p.expand_dims(x2, as_tracer(x2).ndim))
+    x2 = as_tracer(x2)
+    if x1.ndim == 1 and not isinstance(x1.shape[0], Dim) and x1.shape[0] > _FEW:
+        return _bisected(x1, x2, side)
+    before = _before(x1, p.expand_dims(x2, x2.ndim), side)
     return p.reduce("sum", p.cast(before, "i64"), -1)
+
+
+#: Up to so many elements they are counted; more are bisected.
+_FEW = 64
+
+
+def _before(a: Any, b: Any, side: str) -> Any:
+    """Whether sorted elements stand before others; NaN is greatest."""
+    out = p.ew("lt" if side == "left" else "le", a, b)
+    if not is_float(aval(a)[1]) and not is_float(aval(b)[1]):
+        return out
+    b_nan = p.ew("isnan", _floats(b))
+    if side == "right":
+        return p.ew("or", out, b_nan)
+    return p.ew("or", out, p.ew("and", b_nan, p.ew("not", p.ew("isnan", _floats(a)))))
+
+
+def _bisected(x1: Any, x2: Any, side: str) -> Any:
+    """How many stand before, one bit after another from the highest."""
+    from ._index import take
+
+    n = x1.shape[0]
+    count = p.splat(0, x2.shape, "i64")
+    step = 1 << (n.bit_length() - 1)
+    while step:
+        further = p.ew("add", count, step)
+        inside = p.ew("le", further, n)
+        at = p.ew("sub", p.ew("minimum", further, n), 1)
+        count = p.select(p.ew("and", inside, _before(take(x1, at, 0), x2, side)), further, count)
+        step //= 2
+    return count
