@@ -55,3 +55,9 @@ from ._layers import (
     TransformerBlock,
     dropout,
 )
+from ._batchnorm import BatchNorm
+from ._functions import conv_transpose, rope
+from ._convs import Conv1d, Conv3d, ConvTranspose
+from ._heads import CrossAttention, MultiHeadAttention
+from ._module import Module, leaf, static
+from ._recurrent import GRU, LSTM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -248,8 +249,17 @@ class TransformerBlock:
         return x + parts["mlp"](params["mlp"], parts["norm2"](params["norm2"], x))
 
 
+def _takes_key(layer: Any) -> bool:
+    """Whether a layer or function has a parameter ``key``."""
+    try:
+        return "key" in inspect.signature(layer).parameters
+    except (TypeError, ValueError):
+        return False
+
+
 class Sequential:
-    """Layers and plain functions, one after another."""
+    """Layers and plain functions, one after another. A ``key`` goes to those that take one, each with its place folded in: with a
+    key a `Dropout` drops (training), without one it does nothing."""
 
     def __init__(self, *layers: Any) -> None:
         self.layers = layers
@@ -258,7 +268,14 @@ class Sequential:
         keys = random.split(key, max(len(self.layers), 1))
         return [layer.init(keys[i]) if hasattr(layer, "init") else {} for i, layer in enumerate(self.layers)]
 
-    def __call__(self, params: list, x: Any) -> Any:
-        for layer, part in zip(self.layers, params, strict=True):
-            x = layer(part, x) if hasattr(layer, "init") else layer(x)
+    def __call__(self, params: list, x: Any, key: Any = None) -> Any:
+        if len(params) != len(self.layers):
+            raise fail(
+                "E_ARGUMENT",
+                f"expected parameters for {len(self.layers)} layers, got {len(params)}",
+                "make them with `init(key)` of the same layers",
+            )
+        for i, (layer, part) in enumerate(zip(self.layers, params, strict=True)):
+            more = {"key": random.fold_in(key, i)} if key is not None and _takes_key(layer) else {}
+            x = layer(part, x, **more) if hasattr(layer, "init") else layer(x, **more)
         return x

@@ -18,10 +18,6 @@ def _wide(dtype: str) -> str:
     return "f64" if dtype == "f64" else "f32"
 
 
-def _zeros(tree: Any) -> Any:
-    return _tree.map(lambda v: xp.zeros(aval(v)[0], dtype=_wide(aval(v)[1])), tree)
-
-
 def _rate(lr: Any, step: Any) -> Any:
     return lr(step) if callable(lr) else lr
 
@@ -52,10 +48,14 @@ class _Optimiser:
 
         state: dict[str, Any] = {"step": numpy.asarray(0, numpy.int64)}
         for name in self._moments:
-            state[name] = _zeros(params)
+            state[name] = _tree.map(lambda v, name=name: self._start(name, v), params)
         if self.master and any(aval(v)[1] in _NARROW for v in _tree.leaves(params)):
             state["master"] = _tree.map(lambda v: xp.astype(v, "f32") if aval(v)[1] in _NARROW else v, params)
         return state
+
+    def _start(self, name: str, w: Any) -> Any:
+        """A moment of a parameter before the first step."""
+        return xp.zeros(aval(w)[0], dtype=_wide(aval(w)[1]))
 
     def update(self, params: Any, grads: Any, state: dict) -> tuple[Any, dict]:
         """Parameters and state after one step."""
@@ -72,11 +72,12 @@ def _update(opt: _Optimiser, params: Any, grads: Any, state: dict) -> tuple[Any,
     if form != grads_form:
         raise fail(
             "E_ARGUMENT",
-            f"expected gradients of the form of the parameters, {form}, got {grads_form}",
+            f"expected gradients of the form of the parameters, {_tree.difference(form, grads_form)}",
             "pass what `ts.grad` gives for the same parameters",
         )
     step = as_tracer(state["step"]) + 1
-    lr = _rate(opt.lr, step)
+    # The first update is at step 0 of a schedule; the corrections of moments count from 1.
+    lr = _rate(opt.lr, step - 1)
     kept = _tree.leaves(state["master"]) if "master" in state else leaves
     moments = [_tree.leaves(state[name]) for name in opt._moments]
     new, new_kept, new_moments = [], [], [[] for _ in opt._moments]

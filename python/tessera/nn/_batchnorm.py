@@ -1,0 +1,69 @@
+"""Batch normalisation with running statistics, which are a state that goes in and comes out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _functional as F, _prim as p, xp
+from .._jit import eager
+from .._trace import as_tracer, fail, one
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """Channels of [batch, channels, …] normalised over all other axes.
+
+        y, state = norm(params, x, state, train=True)    # by the batch, which moves the running statistics
+        y = norm(params, x, state)                       # by the running statistics
+        y = norm(params, x)                              # by the batch
+
+    ``state`` begins as ``norm.init_state()``. ``momentum`` is the part of the new statistics that enters; the running variance is
+    that without bias, as in PyTorch."""
+
+    channels: int
+    momentum: float = 0.1
+    eps: float = 1e-5
+    affine: bool = True
+    dtype: Any = "f32"
+
+    def init(self, key: Any) -> dict:
+        if not self.affine:
+            return {}
+        return {"scale": xp.ones((self.channels,), dtype=self.dtype), "shift": xp.zeros((self.channels,), dtype=self.dtype)}
+
+    def init_state(self) -> dict:
+        """Running statistics before the first batch."""
+        return {"mean": xp.zeros((self.channels,)), "var": xp.ones((self.channels,))}
+
+    def __call__(self, params: dict, x: Any, state: dict | None = None, train: bool = False) -> Any:
+        if train and state is None:
+            raise fail("E_ARGUMENT", "BatchNorm: expected the state with `train=True`",
+                       "write `y, state = norm(params, x, state, train=True)`, beginning with `norm.init_state()`")  # fmt: skip
+        scale, shift = params.get("scale"), params.get("shift")
+        if train:
+            return _trained(x, scale, shift, state, self.channels, self.momentum, self.eps)
+        mean, var = (None, None) if state is None else (state["mean"], state["var"])
+        return F.batchnorm(x, scale, shift, mean, var, self.eps)
+
+
+@eager
+def _trained(x: Any, scale: Any, shift: Any, state: dict, channels: int, momentum: float, eps: float) -> tuple:
+    x = as_tracer(x)
+    if x.ndim < 2 or x.shape[1] != channels:
+        raise fail("E_SHAPE_MISMATCH", f"BatchNorm: expected [batch, {channels}, …], got {p.show(x.shape)}",
+                   "the layer was made for another number of channels")  # fmt: skip
+    others = tuple(i for i in range(x.ndim) if i != 1)
+    held = one("stop_gradient", [p.cast(x, "f64" if x._dtype == "f64" else "f32")])
+    count = math.prod(x.shape[i] for i in others)
+    mean = xp.mean(held, others)
+    far = held - p.reshape(mean, [1, -1] + [1] * (x.ndim - 2))
+    var = xp.sum(far * far, others) / float(max(count - 1, 1))
+    new = {"mean": _moved(state["mean"], mean, momentum), "var": _moved(state["var"], var, momentum)}
+    return F.batchnorm(x, scale, shift, eps=eps), new
+
+
+def _moved(old: Any, new: Any, part: float) -> Any:
+    old = as_tracer(old)
+    return old + (p.cast(new, old._dtype) - old) * part
