@@ -103,6 +103,7 @@ from ._errors import (
     KernelSyntaxError,
     KernelTypeError,
     LaunchError,
+    MissingFileError,
     PrivilegeError,
     ResourceError,
     ShapeError,
@@ -133,13 +134,15 @@ from .op import (
 )
 
 from . import data, nn, optim, random, xp
-from . import _tree as tree
+from . import tree
 from ._control import cond, dynamic_slice, dynamic_update_slice, fori_loop, scan, while_loop
+from ._control_more import ShapeDtypeStruct, associative_scan, eval_shape, linearize, map, reduce_window, switch
 from ._checkpoint import load, save
 from ._custom import custom_jvp, custom_vjp
 from ._gradcheck import gradcheck
 from ._jit import jit
 from ._prof import profile
+from ._remat import checkpoint_name
 from ._trace import Tracer
 from ._transforms import (
     checkpoint,
@@ -156,8 +159,9 @@ from ._transforms import (
 )
 from .xp import where
 
-from . import autodiff
+from . import _op_names, autodiff, debug
 
+_op_names.install()
 fori = fori_loop
 ops = op
 remat = checkpoint
@@ -171,8 +175,8 @@ identity = _api.FUNCTIONS["identity"]
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_core.forked)
 
-# `from tessera import *` must not hide Python's own `bool` and `round`.
-__all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("bool", "round")) + ["__version__"]
+# `from tessera import *` must not hide Python's own `bool`, `map` and `round`.
+__all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("bool", "map", "round")) + ["__version__"]
 
 
 def __getattr__(name: str):

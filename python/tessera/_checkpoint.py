@@ -12,7 +12,9 @@ import numpy
 from . import _core, _tree
 from ._arrays import numpy_dtype
 from ._dtypes import dtype as as_dtype
+from ._errors import MissingFileError
 from ._trace import fail, to_numpy
+from .random import Key
 
 _PLAIN = {"dict": dict, "list": list, "tuple": tuple, "none": type(None)}
 
@@ -24,10 +26,13 @@ def _form(tree: Any, path: str) -> Any:
     if type(tree) is dict:
         if not all(isinstance(k, str) for k in tree):
             return None
-        return {"dict": {k: _form(v, f"{path}.{k}" if path else k) for k, v in sorted(tree.items())}}
+        inner = {k: _form(v, f"{path}.{k}" if path else k) for k, v in sorted(tree.items())}
+        return None if None in inner.values() else {"dict": inner}
     if type(tree) in (list, tuple):
         items = [_form(v, f"{path}.{i}" if path else str(i)) for i, v in enumerate(tree)]
-        return {type(tree).__name__: items}
+        return None if None in items else {type(tree).__name__: items}
+    if type(tree) is Key:
+        return {"key": f"{path}.words" if path else "words"}
     if isinstance(tree, (bool, int, float, str)):
         return {"value": tree}
     if hasattr(tree, "shape"):
@@ -58,6 +63,12 @@ def save(path: str | os.PathLike, tree: Any) -> None:
 def load(path: str | os.PathLike, like: Any = None) -> Any:
     """The tree that was saved. With ``like`` a tree of that form, whose arrays must have the same shapes and dtypes; a file
     of another program without our header gives a dict of its arrays."""
+    if not os.path.exists(path):
+        found = fail("E_ARGUMENT", f"expected a file to load, got {os.fspath(path)}, where there is none",
+                     "check the path, and the directory that it starts from")  # fmt: skip
+        missing = MissingFileError(str(found), found.diagnostics)  # type: ignore[attr-defined]
+        missing.filename = os.fspath(path)
+        raise missing
     arrays, note = _core.safetensors_load(os.fspath(path))
     head = json.loads(note) if note else {}
     kinds = head.get("dtypes", {})
@@ -79,6 +90,8 @@ def _build(form: Any, found: dict) -> Any:
         return inner
     if kind == "none":
         return None
+    if kind == "key":
+        return Key(found[inner])
     if kind == "dict":
         return {k: _build(v, found) for k, v in inner.items()}
     items = [_build(v, found) for v in inner]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _prim as p, _tree
+from . import _core, _prim as p, _tree
 from ._jit import eager
 from ._place import here
-from ._trace import Frame, Tracer, as_tracer, aval, current, fail
+from ._promote import kind
+from ._trace import Frame, Tracer, as_tracer, aval, current, fail, is_array
 
 
 def _frame() -> Frame:
@@ -40,33 +41,59 @@ class _Opened:
             self.frame.builder.abandon()
 
 
-def _flat_result(tree: Any, form: Any, types: list, what: str) -> list[Tracer]:
-    """Leaves of a carried value, in the types they began with."""
+def _place_of(value: Any) -> Any:
+    return value._place if isinstance(value, Tracer) and value._place is not None else here()
+
+
+def _flat_result(tree: Any, form: Any, types: list, what: str, name: str) -> list[Tracer]:
+    """Leaves of a carried value, in the types they began with. ``name`` is what the user calls it."""
     leaves, got = _tree.flatten(tree)
     if form is not None and got != form:
+        if name == "result":
+            told, whose = "branches that give one form", "from both branches"
+        else:
+            told, whose = f"the {name} to keep its form", f"as the {name} that the body is given"
         raise fail(
             "E_ARGUMENT",
-            f"{what}: expected a value of the form {form}, got {got}",
-            "return a tree of the same containers, keys and lengths as the initial value",
+            f"{what}: expected {told}, {_tree.difference(form, got, name)}",
+            f"return a tree of the same containers, keys and lengths {whose}",
         )
     out = []
-    for leaf, (shape, dtype, _), path in zip(leaves, types, _tree.paths(tree), strict=True):
+    for leaf, (shape, dtype, _), path in zip(leaves, types, _tree.paths(tree, name), strict=True):
+        if not is_array(leaf):
+            raise fail("E_TYPE", f"{what}: expected arrays and numbers, got {type(leaf).__name__} for {path}",
+                       "carry arrays and numbers, in dicts, lists, tuples or dataclasses")  # fmt: skip
         have = aval(leaf)
-        if have[0] != shape or (have[1] != dtype and not have[2]):
-            raise fail(
+        if have[0] != shape or (have[1] != dtype and not (have[2] and kind(have[1]) <= kind(dtype))):
+            shown = [f"{'f32' if w and d == 'f64' else d} of shape {list(s)}" for s, d, w in ((shape, dtype, False), have)]
+            raise _core.error(
                 "E_SHAPE_MISMATCH",
-                f"{what}: expected value{path} to stay {dtype} of shape {list(shape)}, got {have[1]} of shape {list(have[0])}",
-                "cast or reshape what the body returns: a carried value keeps its dtype and shape",
-            )
+                f"{what}: expected {path} to be {shown[0]} in both branches, got {shown[1]} in the second" if name == "result" else
+                f"{what}: expected {path} to stay {shown[0]}, got {shown[1]}",
+                "cast or reshape what one of the branches returns" if name == "result" else
+                f"cast or reshape what the body returns, or what it starts with: {path} keeps its dtype and shape",
+                None, None, _place_of(leaf),
+            )  # fmt: skip
         out.append(p.cast(leaf, dtype))
     return out
+
+
+def _condition(value: Any, what: str) -> Any:
+    shape = aval(value)[0]
+    if shape:
+        raise fail(
+            "E_TYPE",
+            f"{what}: expected a condition that is one value, got an array of shape {list(shape)}",
+            "choose element by element with `xp.where`, or decide by `xp.any` or `xp.all` of it",
+        )
+    return p.cast(value, "bool")
 
 
 @eager
 def cond(pred: Any, then: Callable, otherwise: Callable, *operands: Any) -> Any:
     """``then(*operands)`` where the condition holds, else ``otherwise(*operands)``; one of the two is computed."""
     frame = _frame()
-    pred = frame.lift(p.cast(pred, "bool"))
+    pred = frame.lift(_condition(pred, "cond"))
     operands = _tree.map(as_tracer, operands)
     frame.builder.open("cond", [pred._value], None, None, here())
     with _Opened(frame):
@@ -74,7 +101,7 @@ def cond(pred: Any, then: Callable, otherwise: Callable, *operands: Any) -> Any:
         made = _values(frame, first)
         types = [aval(v) for v in made]
         frame.builder.next_region([v._value for v in made])
-        other = _flat_result(otherwise(*operands), form, types, "cond")
+        other = _flat_result(otherwise(*operands), form, types, "cond", "result")
         results = frame.builder.close([v._value for v in _values(frame, other)])
     return _tree.unflatten(form, _wrap(frame, results))
 
@@ -88,9 +115,9 @@ def while_loop(test: Callable, body: Callable, init: Any) -> Any:
     types = [aval(v) for v in start]
     args = frame.builder.open("while", [], {"init": [v._value for v in start]}, None, here())
     with _Opened(frame):
-        ok = p.cast(test(_tree.unflatten(form, _wrap(frame, args))), "bool")
+        ok = _condition(test(_tree.unflatten(form, _wrap(frame, args))), "while_loop")
         args = frame.builder.next_region([frame.lift(ok)._value])
-        out = _flat_result(body(_tree.unflatten(form, _wrap(frame, args))), form, types, "while_loop")
+        out = _flat_result(body(_tree.unflatten(form, _wrap(frame, args))), form, types, "while_loop", "value")
         results = frame.builder.close([v._value for v in _values(frame, out)])
     return _tree.unflatten(form, _wrap(frame, results))
 
@@ -103,9 +130,53 @@ def _strong(v: Any) -> Any:
     return v
 
 
+def _step(f: Callable, carry: Any, x: Any) -> tuple:
+    got = f(carry, x)
+    if not isinstance(got, tuple) or len(got) != 2:
+        raise fail(
+            "E_ARGUMENT",
+            f"scan: expected the function to give (carry, y), got {type(got).__name__}",
+            "end the function with `return carry, y`",
+        )
+    return got
+
+
+def _unrolled(f: Callable, init: Any, xs: Any, length: int, reverse: bool, width: int) -> tuple:
+    """A scan that takes ``width`` steps in an iteration, and the steps that are left after it."""
+    from . import xp
+
+    whole = length - length % width
+
+    def several(carry: Any, chunk: Any) -> tuple:
+        ys: list = [None] * width
+        for k in range(width)[:: -1 if reverse else 1]:
+            carry, ys[k] = _step(f, carry, _tree.map(lambda a, k=k: a[k], chunk))
+        return carry, _tree.map(lambda *steps: xp.stack(steps), *ys)
+
+    def chunks(carry: Any) -> tuple:
+        parts = _tree.map(lambda a: xp.reshape(a[:whole], (whole // width, width, *a.shape[1:])), xs)
+        carry, ys = scan(several, carry, parts, whole // width, reverse)
+        return carry, _tree.map(lambda a: xp.reshape(a, (whole, *a.shape[2:])), ys)
+
+    def rest(carry: Any) -> tuple:
+        return scan(f, carry, _tree.map(lambda a: a[whole:], xs), length - whole, reverse)
+
+    if whole == length:
+        return chunks(init)
+    carry, first = (rest if reverse else chunks)(init)
+    carry, last = (chunks if reverse else rest)(carry)
+    low, high = (last, first) if reverse else (first, last)
+    return carry, _tree.map(lambda a, b: xp.concat([a, b]), low, high)
+
+
 @eager
-def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple:
-    """``carry, y = f(carry, x)`` for each step of ``xs`` along the first axis; gives the last carry and all ``y``."""
+def scan(
+    f: Callable, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1
+) -> tuple:
+    """``carry, y = f(carry, x)`` for each step of ``xs`` along the first axis; gives the last carry and all ``y``.
+
+    An iteration takes ``unroll`` steps (``True``: all of them). Loops with small bodies are one kernel as they are; more steps in an
+    iteration make larger code."""
     frame = _frame()
     leaves, form = _tree.flatten(init)
     start = _values(frame, [_strong(v) for v in leaves])
@@ -116,20 +187,18 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
     if len(sizes) != 1 or None in sizes:
         raise fail("E_SHAPE_MISMATCH", f"scan: expected one extent for the first axis of all `xs`, got {sorted(map(str, sizes))}",
                    "give `length=` where there are no `xs`")  # fmt: skip
+    trip = sizes.pop()
+    width = trip if unroll is True else int(unroll)
+    if isinstance(trip, int) and trip and min(width, trip) > 1:
+        return _unrolled(f, init, xs, trip, reverse, min(width, trip))
     groups = {"init": [v._value for v in start], "xs": [v._value for v in steps]}
-    args = frame.builder.open("loop", [], groups, {"trip": sizes.pop(), "reverse": reverse}, here())
+    args = frame.builder.open("loop", [], groups, {"trip": trip, "reverse": reverse}, here())
     with _Opened(frame):
         inner = _wrap(frame, args)
         carry = _tree.unflatten(form, inner[1 : 1 + len(start)])
         x = _tree.unflatten(steps_form, inner[1 + len(start) :])
-        got = f(carry, x)
-        if not isinstance(got, tuple) or len(got) != 2:
-            raise fail(
-                "E_ARGUMENT",
-                f"scan: expected the function to give (carry, y), got {type(got).__name__}",
-                "end the function with `return carry, y`",
-            )
-        out = _flat_result(got[0], form, types, "scan")
+        got = _step(f, carry, x)
+        out = _flat_result(got[0], form, types, "scan", "carry")
         ys, ys_form = _tree.flatten(got[1])
         yields = _values(frame, [*out, *ys])
         results = _wrap(frame, frame.builder.close([v._value for v in yields]))
@@ -150,7 +219,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable, init: Any) -> Any:
     with _Opened(frame):
         inner = _wrap(frame, args)
         i = inner[0] + lower if lower else inner[0]
-        out = _flat_result(body(i, _tree.unflatten(form, inner[1:])), form, types, "fori_loop")
+        out = _flat_result(body(i, _tree.unflatten(form, inner[1:])), form, types, "fori_loop", "value")
         results = frame.builder.close([v._value for v in _values(frame, out)])
     return _tree.unflatten(form, _wrap(frame, results))
 

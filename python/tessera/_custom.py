@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,18 @@ from ._jit import _name
 from ._promote import is_float
 from ._trace import Tracer, aval, current, emit, fail, is_array, outermost
 from ._transforms import Inner, _outside
+
+
+class _Rules(threading.local):
+    """Whether this thread is tracing a function with its rules."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: Any) -> None:
+        self.depth -= 1
 
 
 class custom_vjp:
@@ -26,7 +39,7 @@ class custom_vjp:
         self._fn, self._nondiff = fn, tuple(nondiff_argnums)
         self._fwd: Callable | None = None
         self._bwd: Callable | None = None
-        self._in_rule = 0
+        self._rules = _Rules()
 
     def defvjp(self, fwd: Callable, bwd: Callable) -> custom_vjp:
         self._fwd, self._bwd = fwd, bwd
@@ -41,14 +54,11 @@ class custom_vjp:
             )
         if current() is None:
             return _outside(self.__call__, args, {}, _name(self._fn))
-        if self._in_rule:
+        if self._rules.depth:
             # The rule itself calls the function: there it is what it says.
             return self._fn(*args)
-        self._in_rule += 1
-        try:
+        with self._rules:
             return self._traced(args)
-        finally:
-            self._in_rule -= 1
 
     def _traced(self, args: tuple) -> Any:
         fixed = {i: args[i] for i in self._nondiff}
@@ -190,12 +200,14 @@ def _cotangents(args: tuple, got: tuple) -> list:
 
 
 class custom_jvp:
-    """A function with a forward derivative of its own: ``f.defjvp(rule)`` with ``rule(primals, tangents) -> (y, dy)``."""
+    """A function with a forward derivative of its own: ``f.defjvp(rule)`` with ``rule(primals, tangents) -> (y, dy)``. The rule may
+    call the function: there it is what its text says, and is differentiated as that."""
 
     def __init__(self, fn: Callable) -> None:
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._rule: Callable | None = None
+        self._rules = _Rules()
 
     def defjvp(self, rule: Callable) -> custom_jvp:
         self._rule = rule
@@ -210,6 +222,12 @@ class custom_jvp:
             )
         if current() is None:
             return _outside(self.__call__, args, {}, _name(self._fn))
+        if self._rules.depth:
+            return self._fn(*args)
+        with self._rules:
+            return self._traced(args)
+
+    def _traced(self, args: tuple) -> Any:
         inner = _closed(Inner(self._fn, args, {}), "custom_jvp")
         leaves, form = _tree.flatten(args)
         types = inner.avals

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import NamedTuple
 
 
@@ -80,6 +82,14 @@ class LaunchError(TesseraError, ValueError):
     """A call does not fit the kernel."""
 
 
+class MissingFileError(LaunchError, FileNotFoundError):
+    """A file that is to be read is not there."""
+
+    def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
+        super().__init__(text, diagnostics)
+        self.errno, self.strerror = errno.ENOENT, os.strerror(errno.ENOENT)
+
+
 class UnsupportedError(TesseraError, NotImplementedError):
     """The construct is reserved, or not supported here."""
 
@@ -109,5 +119,5 @@ class TesseraWarning(UserWarning):
 
 
 # Users know them by the package, and so do tracebacks.
-for _class in [TesseraError, *TesseraError.__subclasses__(), TesseraWarning, Diagnostic]:
+for _class in [TesseraError, *TesseraError.__subclasses__(), MissingFileError, TesseraWarning, Diagnostic]:
     _class.__module__ = "tessera"

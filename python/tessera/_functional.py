@@ -10,6 +10,7 @@ from . import _fused as fused, _prim as p, xp
 from ._dtypes import dtype as as_dtype
 from ._jit import eager
 from ._promote import is_float
+from ._remat import saveable
 from ._trace import Tracer, as_tracer, fail, one
 
 _LOW = {"f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"}
@@ -32,8 +33,9 @@ def _down(x: Tracer, dtype: str, out_dtype: Any = None) -> Tracer:
 
 @eager
 def relu(x: Any) -> Any:
-    """max(x, 0)."""
-    return p.ew("maximum", x, 0)
+    """max(x, 0). The derivative at 0 is 0."""
+    # A maximum would share the derivative between its equal sides.
+    return p.select(p.ew("le", x, 0), 0, x)
 
 
 @eager
@@ -78,16 +80,18 @@ def softplus(x: Any) -> Any:
 
 @eager
 def leaky_relu(x: Any, slope: float = 0.01) -> Any:
-    """x, or slope * x below zero."""
+    """x, or slope * x below zero. The derivative at 0 is 1."""
     x = as_tracer(x)
-    return xp.where(x > 0, x, x * slope)
+    return xp.where(x >= 0, x, x * slope)
 
 
 @eager
 def elu(x: Any, alpha: float = 1.0) -> Any:
-    """x, or alpha * (exp(x) - 1) below zero."""
+    """x, or alpha * (exp(x) - 1) below zero. The derivative at 0 is alpha."""
     x = as_tracer(x)
-    return xp.where(x > 0, x, xp.expm1(xp.minimum(x, 0.0)) * alpha)
+    above = x > 0
+    # Only one of the two sides has a derivative, so that a large `x` meets no infinity times zero.
+    return xp.where(above, x, xp.expm1(xp.where(above, 0.0, x)) * alpha)
 
 
 # Softmax
@@ -531,7 +535,7 @@ def _conv(x: Any, w: Any, b: Any, n: int, stride: Any, padding: Any, dilation: A
     lo, hi = _padding(padding, list(x.shape[2:]), list(w.shape[2:]), strides, dilations)
     dtype = xp.result_type(x, w)
     x, w = p.cast(x, dtype), p.cast(w, dtype)
-    out = one("conv", [x, w], {"strides": strides, "lo": lo, "hi": hi, "dilate_w": dilations, "groups": groups})
+    out = saveable(one("conv", [x, w], {"strides": strides, "lo": lo, "hi": hi, "dilate_w": dilations, "groups": groups}), "dots")
     if b is not None:
         out = out + p.reshape(b, [1, -1] + [1] * n)
     return p.transpose(out, [0, *range(2, n + 2), 1]) if last else out

@@ -147,5 +147,4 @@ def _pulled(fn: Callable, kept: tuple, results: int, moving: int | None = None) 
     args, cts = kept[: len(kept) - 2 * results], kept[len(kept) - results:]
     count = len(args) if moving is None else moving
     _, pull = vjp(lambda *a: fn(*a, *args[count:]), *args[:count])
-    got = pull(list(cts))
-    return list(got) if count > 1 else [got]
+    return list(pull(list(cts)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import inspect
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +16,7 @@ import numpy
 from . import _core, _tree
 from ._declared import annotations_of, extents, types_of
 from ._dims import Sizes, bare
+from ._dtypes import DType
 from ._errors import TesseraError, TesseraWarning
 from ._execute import Runner, compiles, device_of, on_device, ordinal_of
 from ._profile import PROFILES, Profile, current as profile_now
@@ -21,6 +24,8 @@ from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, tr
 
 #: So many traces of one function are probably not wanted.
 _MANY = 16
+#: What is no array and cannot change: equal ones share a trace.
+_VALUES = (str, bytes, DType, numpy.dtype, enum.Enum, type, range, slice, types.FunctionType, types.BuiltinFunctionType, types.EllipsisType)
 #: Targets that are no devices.
 _HOSTS = ("cpu", "interp", "x86")
 
@@ -177,6 +182,9 @@ class Jitted:
         moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
         rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
         leaves, form = _tree.flatten((moving, rest))
+        for at, leaf in enumerate(leaves):
+            if not (is_array(leaf) or isinstance(leaf, _VALUES)):
+                raise self._no_tree(leaf, _names(self._fn, moving, rest)[at])
         fixed = (tuple((i, _tree.told_apart(v)) for i, v in sorted(fixed_args.items())),
                  tuple((k, _tree.told_apart(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
         try:
@@ -193,6 +201,16 @@ class Jitted:
                 "pass arrays, or make the static argument hashable (a tuple, a frozen dataclass)",
             ) from None
         return key, leaves, form, (fixed_args, fixed_names)
+
+    def _no_tree(self, leaf: Any, path: str) -> Exception:
+        """An object may hold what changes, and the trace would hold what it was at the first call."""
+        kind = type(leaf).__name__
+        return fail(
+            "E_TYPE",
+            f"expected arrays, numbers or trees of them as arguments of `{_name(self._fn)}`, got {kind} for `{path}`",
+            f"pass the arrays that it holds; or make `{kind}` a tree, as a dataclass or with `ts.tree.register`; or, where it never "
+            "changes, name the argument in `static_argnums`",
+        )
 
     def _find(self, args: tuple, kwargs: dict) -> tuple[Traced, list]:
         return self._look_up(args, kwargs)[:2]
@@ -250,7 +268,7 @@ class Jitted:
             shown = ", ".join(f"{n} = {v}" for n, v in sizes.items())
             why = f"`{broken}`, which {broken.place} asked for, does not hold with {shown}" if broken else "what a kernel or function of it captures changed"
         elif last[0] != key[0]:
-            why = f"the arguments have another form: {last[0]} and {key[0]}"
+            why = f"the arguments have another form: {_changed(last[0], key[0])}"
         elif last[1] != key[1]:
             pairs = [(a, b) for a, b in zip(last[1], key[1], strict=True) if a != b]
             why = f"an argument changed from {_show(pairs[0][0])} to {_show(pairs[0][1])}"
@@ -377,6 +395,13 @@ def _called(fn: Callable, args: Any, kwargs: Any) -> Any:
             raise
         found = error.__cause__
     raise found
+
+
+def _changed(last: Any, now: Any) -> str:
+    """The first difference of the forms of two calls: it was …, and is …."""
+    (args, kwargs), (new_args, new_kwargs) = last.children, now.children
+    found = _tree.difference(args, new_args, "args") or _tree.difference(kwargs, new_kwargs, "kwargs") or ""
+    return found.replace(", got ", " before, now ", 1)
 
 
 def _unhashable(v: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from ._dims import Dim
 from ._dtypes import dtype as as_dtype
 from ._promote import is_float, kind, meet
+from ._remat import saveable
 from ._trace import Tracer, as_tracer, aval, emit, fail, one, splat
 
 _FLOAT_ONLY = {
@@ -253,4 +254,4 @@ def dot(a: Any, b: Any, contract: tuple, batch: tuple = ((), ()), out: Any = Non
         "batch_a": list(batch[0]), "batch_b": list(batch[1]), "contract_a": list(contract[0]), "contract_b": list(contract[1]),
         "out": None if out is None else name_of(out), "accum": None if accum is None else name_of(accum),
     }  # fmt: skip
-    return one("dot", [cast(a, dtype), cast(b, dtype)], attrs)
+    return saveable(one("dot", [cast(a, dtype), cast(b, dtype)], attrs), "dots")

@@ -122,7 +122,7 @@ def leaked(x: Tracer) -> Exception:
     where = f"; it was made at {made!r}" if made is not None else ""
     return fail(
         "E_GRAPH_INVALID",
-        f"expected a value of the function that is being traced, got one of @{x._frame.name}, whose trace is over{where}",
+        f"expected a value of the function that is being traced, got one of `{x._frame.name}`, whose trace is over{where}",
         "a traced value must not be kept in a global, an attribute or a list outside of the function: return it instead",
     )
 
@@ -282,8 +282,21 @@ def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: 
     place = here()
     if frame.consumed:
         _check_versions(frame, [*ids, *(i for g in (lists or {}).values() for i in g)])
+    for shape, _ in results or ():
+        known(*shape)
     made = frame.builder.append(op, ids, lists, attrs, results, place)
     return [Tracer(frame, v, shape, dtype, weak, place) for v, shape, dtype in made]
+
+
+def known(*extents: Any) -> None:
+    """Refuses extents that are values of the trace."""
+    for extent in extents:
+        if isinstance(extent, Tracer):
+            raise fail(
+                "E_DYNAMIC_EXTENT",
+                f"expected extents that are known while tracing, got {extent!r}",
+                "take the extent from `x.shape`, or name the argument in `static_argnums` of `ts.jit`",
+            )
 
 
 def _check_versions(frame: Frame, ids: list[int]) -> None:

@@ -14,6 +14,7 @@ from . import _tree
 from ._jit import Jitted, Traced, _name, _names, like, run_once
 from ._place import here
 from ._promote import is_float
+from ._remat import kept_call, policy_of
 from ._trace import Tracer, as_tracer, aval, current, emit, fail, is_array, one, tracing
 
 
@@ -221,7 +222,8 @@ def _flat_args(args: tuple) -> tuple[list, Any]:
 
 
 def vjp(fn: Callable, *primals: Any, has_aux: bool = False) -> Any:
-    """``(y, pull)``: the result, and a function from a cotangent of it to cotangents of the arguments."""
+    """``(y, pull)``: the result, and a function from a cotangent of it to a tuple of cotangents, one for each argument
+    (``None`` in the place of integers)."""
     fn = _unwrap(fn)
     primals = _floated(primals, list(range(len(primals))))
     if current() is not None:
@@ -273,7 +275,7 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
         if ct_form != y_form:
             raise fail(
                 "E_ARGUMENT",
-                f"expected a cotangent of the form of the result, {y_form}, got {ct_form}",
+                f"expected a cotangent of the form of the result, {_tree.difference(y_form, ct_form)}",
                 "give a tree of the same containers, keys and lengths",
             )
         cts = []
@@ -310,8 +312,7 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
                 continue
             out.append(next(made) if at in wrt else None)
             at += 1
-        cotangents = _tree.unflatten(form, out)
-        return cotangents[0] if len(primals) == 1 else cotangents
+        return _tree.unflatten(form, out)
 
     inner_types = [aval(v) for v in inner.results]
     return y, pull, aux, residuals, inner
@@ -345,7 +346,7 @@ def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
     if form != moved_form:
         raise fail(
             "E_ARGUMENT",
-            f"expected tangents of the form of the arguments, {form}, got {moved_form}",
+            f"expected tangents of the form of the arguments, {_tree.difference(form, moved_form)}",
             "give a tree of the same containers, keys and lengths",
         )
     inner = Inner(fn, primals, {})
@@ -432,8 +433,7 @@ def _jac(fn: Callable, chosen: list[int], bare: bool, forward: bool, args: tuple
             for r, part in enumerate(parts):
                 def back(t: Any, r: int = r) -> Any:
                     cts = [t if j == r else xp.zeros_like(v) for j, v in enumerate(parts)]
-                    got = pull(_tree.unflatten(y_form, cts))
-                    return got if len(x_leaves) > 1 else (got,)
+                    return pull(_tree.unflatten(y_form, cts))
 
                 made = vmap(back)(_basis(part))
                 rows.append(_tree.unflatten(x_form, [p.reshape(m, (*part.shape, *v.shape)) for m, v in zip(made, x_leaves, strict=True)]))
@@ -475,6 +475,8 @@ def vmap(fn: Callable, in_axes: Any = 0, out_axes: Any = 0) -> Callable:
             return _outside(lambda *a, **k: _vmap(inner_fn, in_axes, out_axes, a, k), args, kwargs, _name(inner_fn))
         return _vmap(inner_fn, in_axes, out_axes, args, kwargs)
 
+    # They are about one example.
+    call.__annotations__ = {}
     return call
 
 
@@ -540,14 +542,20 @@ def stop_gradient(x: Any) -> Any:
     return _tree.map(eager(lambda v: one("stop_gradient", [as_tracer(v)])), x)
 
 
-def checkpoint(fn: Callable) -> Callable:
-    """A function whose inner values are not kept for the reverse pass but computed again."""
-    inner_fn = _unwrap(fn)
+def checkpoint(fn: Callable | None = None, *, policy: Any = None) -> Callable:
+    """A function whose inner values are not kept for the reverse pass but computed again. ``policy`` says what is kept all the same:
+    ``"nothing"``, ``"dots"`` (results of matmuls and convolutions), a tuple of names that `ts.checkpoint_name` gives, or ``"everything"``.
+    What loops and branches inside of the function make is not kept."""
+    if fn is None:
+        return functools.partial(checkpoint, policy=policy)
+    inner_fn, keeps = _unwrap(fn), policy_of(policy)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if current() is None:
+        if current() is None or keeps is None:
             return inner_fn(*args, **kwargs)
+        if keeps:
+            return kept_call(inner_fn, keeps, args, kwargs)
         inner = Inner(inner_fn, args, kwargs)
         types = [(list(s), d) for s, d, _ in map(aval, inner.results)]
         made = emit("call", [], {"callee": inner.func, "kind": "checkpoint"}, groups={"values": inner.arguments()}, results=types)

@@ -13,6 +13,7 @@ import numpy
 from . import _core
 
 _REGISTERED: dict[type, tuple[Callable, Callable]] = {}
+_NAMES: dict[type, Callable[[Any], Iterable[str]] | None] = {}
 #: Classes whose instances were found to be leaves: a training step looks at a thousand of them.
 _LEAVES: set[type] = set()
 #: Classes that calls are taken apart by without Python (`_core.Calls`), and whether that is what they mean.
@@ -42,11 +43,14 @@ LEAF = TreeDef(None, None, ())
 _NONE = object()
 
 
-def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], unflatten: Callable[[Any, list], Any]) -> None:
+def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], unflatten: Callable[[Any, list], Any],
+             names: Callable[[Any], Iterable[str]] | None = None) -> None:  # fmt: skip
     """Makes instances of a class trees: ``flatten(x)`` gives ``(children, meta)`` with hashable ``meta``;
-    ``unflatten(meta, children)`` makes it again."""
+    ``unflatten(meta, children)`` makes it again; ``names(x)`` are the attributes that hold the children, for messages and
+    checkpoints."""
     global plain
     _REGISTERED[kind] = (flatten, unflatten)
+    _NAMES[kind] = names
     _LEAVES.clear()
     plain = plain and kind not in _PLAIN
 
@@ -67,7 +71,8 @@ def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | Non
     if kind in _REGISTERED:
         children, meta = _REGISTERED[kind][0](tree)
         children = list(children)
-        return kind, meta, children, lambda: [f".{i}" for i in range(len(children))]
+        named = _NAMES.get(kind)
+        return kind, meta, children, lambda: [f".{n}" for n in (range(len(children)) if named is None else named(tree))]
     if tree is None:
         return type(None), None, [], list
     if isinstance(tree, dict):
@@ -151,6 +156,63 @@ def paths(tree: Any, prefix: str = "") -> list[str]:
     return [p for child, step in zip(found[2], found[3](), strict=True) for p in paths(child, prefix + step)]
 
 
+def difference(wanted: TreeDef, got: TreeDef, path: str = "") -> str | None:
+    """The first place where two forms differ, as a message goes on after "expected": ``at ['w'][0] a tuple of 2, got None``."""
+    at = f"at {path} " if path else ""
+    if wanted.kind is not got.kind:
+        return f"{at}{_told(wanted)}, got {_told(got)}"
+    if wanted.kind is None or wanted.kind is type(None):
+        return None
+    plain = wanted.kind not in _REGISTERED
+    if plain and issubclass(wanted.kind, dict) and wanted.meta != got.meta:
+        missing, more = [[k for k in a.meta if k not in b.meta] for a, b in ((wanted, got), (got, wanted))]
+        return f"{at}{_told(wanted)}, got " + (f"one without {missing[0]!r}" if missing else f"one with {more[0]!r}" if more else "another order")
+    if len(wanted.children) != len(got.children):
+        return f"{at}{_told(wanted)}, got {_told(got)}"
+    for step, a, b in zip(_steps(wanted), wanted.children, got.children, strict=True):
+        if a != b:
+            return difference(a, b, path + step)
+    return None if wanted.meta == got.meta else f"{at}{_told(wanted)} with {_static(wanted)}, got one with {_static(got)}"
+
+
+def _told(form: TreeDef) -> str:
+    """What a user calls it."""
+    if form.kind is None:
+        return "an array or a number"
+    if form.kind is type(None):
+        return "None"
+    name = form.kind.__name__
+    if form.kind not in _REGISTERED:
+        if issubclass(form.kind, dict):
+            return f"a {name} with {_keys(form.meta)}"
+        if form.kind in (list, tuple):
+            return f"a {name} of {len(form.children)}"
+    return f"a {name}"
+
+
+def _keys(keys: tuple) -> str:
+    shown = ", ".join([repr(k) for k in keys[:6]]) + (", …" if len(keys) > 6 else "")
+    return f"the key{'s' if len(keys) > 1 else ''} {shown}" if keys else "no keys"
+
+
+def _static(form: TreeDef) -> Any:
+    return dict(form.meta[1]) if form.kind not in _REGISTERED and dataclasses.is_dataclass(form.kind) else form.meta
+
+
+def _steps(form: TreeDef) -> list[str]:
+    """How each child is reached."""
+    kind, count = form.kind, len(form.children)
+    if kind in _REGISTERED:
+        return [f".{i}" for i in range(count)]
+    if issubclass(kind, dict):
+        return [f"[{k!r}]" for k in form.meta]
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return [f".{f}" for f in kind._fields]
+    if issubclass(kind, (tuple, list)):
+        return [f"[{i}]" for i in range(count)]
+    return [f".{n}" for n in form.meta[0]]
+
+
 def unflatten(form: TreeDef, leaves: Iterable[Any]) -> Any:
     """A tree of this form with these leaves."""
     given = list(leaves)
@@ -203,7 +265,7 @@ def map(fn: Callable, tree: Any, *rest: Any) -> Any:
         if other_form != form:
             raise _core.error(
                 "E_ARGUMENT",
-                f"expected trees of one form, got {form} and {other_form}",
+                f"expected trees of one form, {difference(form, other_form)}",
                 "give trees of the same containers, keys and lengths",
             )
         others.append(more)

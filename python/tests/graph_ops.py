@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 import numpy as np
+import xp_cases
 
 from tessera import _prim as _p, nn, xp
 
@@ -269,9 +270,17 @@ LEFT_OUT = {
     **dict.fromkeys(("can_cast", "finfo", "iinfo", "isdtype", "result_type", "from_dlpack"), "tells of dtypes, or brings an array in"),
     **dict.fromkeys(("nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"),
                     "gives as many results as values say: outside of traces only, test_array_api.py"),
+    **{name: "is a composition: values and derivatives in test_xp_more.py" for case in xp_cases.CASES for name in case.names.split()},
+    **dict.fromkeys(("lgamma", "gammaln", "digamma", "polygamma", "erfinv"), "values and derivatives in test_xp_special.py"),
+    **dict.fromkeys(("segment_sum", "segment_prod", "segment_max", "segment_min", "bincount", "argwhere", "flatnonzero", "extract", "compress",
+                     "unique", "union1d", "intersect1d", "setdiff1d", "setxor1d"), "is a composition: test_xp_more.py"),
+    **dict.fromkeys(("broadcast_shapes", "promote_types", "ndim", "shape", "size", "iterable", "isscalar", "issubdtype", "isrealobj",
+                     "iscomplexobj"), "tells of shapes and dtypes: test_xp_more.py"),
     "getitem": "is what `x[...]` does, which has rows",
     "put_along_axis": "is the reverse of take_along_axis, whose second derivatives go through it",
     "dropout": "draws from a key: test_training.py",
+    **dict.fromkeys(("conv_transpose", "rope"), "is a composition: values and derivatives in test_nn_more.py"),
+    **dict.fromkeys(("leaf", "static"), "declares a field of a module: test_nn_more.py"),
     "tanh": "is xp.tanh", "sigmoid": "is xp.sigmoid",
 }  # fmt: skip
 
@@ -280,7 +289,6 @@ LEFT_OUT_PRIMITIVES = {
     "kernel_call": "test_kernel_derivatives.py",
     **dict.fromkeys(("cond", "while", "call"), "control flow and calls: test_control_flow.py, test_transforms.py"),
     "dim": "extents are known where a function is traced; crates/autodiff tests symbols",
-    "bitcast": "has no derivative: crates/autodiff says so at its line",
     "opt_barrier": "is made by transforms: the identity, in crates/autodiff",
     "window_argreduce": "gives positions; made by the derivative of max_pool",
     "philox": "gives random integers: test_training.py",

@@ -64,7 +64,9 @@ def test_functions_are_within_two_units_of_the_last_place(name, exact):
         truth = exact(x.astype(np.float64))
         nearest = np.abs(truth).astype(np.float32)
         unit = np.spacing(np.where(np.isfinite(nearest), nearest, np.finfo(np.float32).max)).astype(np.float64)
-        error = np.abs(got.astype(np.float64) - truth) / unit
+        # Results of planned kernels may be flushed: the least normal number is allowed beside the bound.
+        far = np.abs(got.astype(np.float64) - truth)
+        error = np.where(far <= np.finfo(np.float32).tiny, 0.0, far / unit)
     assert (error[np.isfinite(nearest)] <= 2.0).all()
     assert np.isinf(got[np.isinf(nearest)]).all()
     assert np.isnan(ts.jit(getattr(xp, name))(np.full(200, np.nan, np.float32))).all()
@@ -77,7 +79,11 @@ def test_a_negated_product_keeps_the_sign_of_zero():
     expected[np.isnan(expected)] = np.nan
     for profile in ("default", "strict"):
         got = ts.jit(lambda a, b: -(a * b), numerics=profile)(a, b)
+        if profile == "default":
+            flushed = np.abs(expected) < np.finfo(np.float32).tiny
+            expected, whole = np.where(flushed & (got == 0), np.copysign(np.float32(0), expected), expected), expected
         np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
+        expected = whole
 
 
 def test_what_a_mask_leaves_out_is_zero():

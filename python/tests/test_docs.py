@@ -16,13 +16,18 @@ SCHEDULES = ROOT / "docs" / "schedules.md"
 FUNCTIONS = ROOT / "docs" / "functions.md"
 TRITON = ROOT / "docs" / "coming-from-triton.md"
 CUDA = ROOT / "docs" / "coming-from-cuda.md"
+MODELS = ROOT / "docs" / "models.md"
+JAX = ROOT / "docs" / "coming-from-jax.md"
+PYTORCH = ROOT / "docs" / "coming-from-pytorch.md"
+SHARP = ROOT / "docs" / "sharp-edges.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 #: Pages whose blocks run each by itself.
-BLOCKS = [b for page in (LANGUAGE, DEBUGGING, TUNING, TRITON, CUDA) for b in python_blocks(page)]
+REFERENCES = sorted((ROOT / "docs").glob("reference-*.md"))
+BLOCKS = [b for page in (LANGUAGE, DEBUGGING, TUNING, TRITON, CUDA, JAX, PYTORCH, SHARP, *REFERENCES) for b in python_blocks(page)]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.id)
@@ -74,6 +79,26 @@ def test_tables_of_names_are_what_the_compiler_says(page) -> None:
             assert known, f"{page.name}: an error for `{name}` would not say what to write"
 
 
+@pytest.mark.parametrize("page", [JAX, PYTORCH], ids=["jax", "pytorch"])
+def test_tables_of_models_name_what_exists(page) -> None:
+    rows = [line.split("|")[1:4] for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert len(rows) > 35
+    for _, ours, more in rows:
+        for path in re.findall(r"\bts\.((?:\w+\.)*\w+)", ours + more):
+            found = ts
+            for part in path.split("."):
+                found = getattr(found, part)
+
+
+def test_pytorch_idioms_stand_beside_their_originals() -> None:
+    idioms = PYTORCH.read_text(encoding="utf-8").partition("## Six idioms")[2].partition("\n## ")[0]
+    sections = re.split(r"^### ", idioms, flags=re.M)[1:]
+    assert len(sections) == 6
+    for section in sections:
+        title = section.partition("\n")[0]
+        assert re.findall(r"^```(\w+)$", section, re.M)[:2] == ["py", "python"], f"{title!r}: the original, then ours"
+
+
 #: Names of the tables that cannot stand in a Python kernel, so that no error can be about them.
 UNANSWERED = {"__global__", "__device__", "__restrict__"}
 
@@ -99,6 +124,13 @@ def test_readme_blocks_run_in_order() -> None:
 def test_schedules_are_one_session() -> None:
     namespace = fresh_namespace()
     for block in python_blocks(SCHEDULES):
+        check_text(block, run(block, namespace))
+
+
+def test_models_are_one_session() -> None:
+    """What is refused is the end of its block, and the session goes on."""
+    namespace = fresh_namespace()
+    for block in python_blocks(MODELS):
         check_text(block, run(block, namespace))
 
 

@@ -86,7 +86,7 @@ def test_shapes_of_operators():
 
 def test_masks_have_no_known_extent():
     error = refused(ts.TesseraError, "not known while tracing", ts.jit(lambda x: x[x > 0]), X)
-    assert "ts.where" in error.help
+    assert "xp.where" in error.help
 
 
 def test_results_that_are_no_arrays():
@@ -95,7 +95,7 @@ def test_results_that_are_no_arrays():
 
 
 def test_carried_values_keep_their_types():
-    refused(ts.ShapeError, "expected value to stay f32 of shape [4]", ts.jit(lambda x: ts.scan(lambda c, v: (x, v), x[0], x)), X)
+    refused(ts.ShapeError, "expected carry to stay f32 of shape [4]", ts.jit(lambda x: ts.scan(lambda c, v: (x, v), x[0], x)), X)
 
 
 def test_cotangents():
@@ -160,3 +160,22 @@ def test_functions_of_numpy_on_traced_values():
 def test_whole_numbers_that_are_too_large():
     error = refused(ts.TesseraError, "expected numbers that int64 holds, got 1180591620717411303424", ts.jit(lambda x: x * 2), 2**70)
     assert "a float" in error.help
+
+
+@pytest.mark.parametrize(
+    "f", [lambda n: ts.xp.zeros((n,)), lambda n: ts.xp.arange(n), lambda n: ts.xp.arange(0, 9, n), lambda n: ts.xp.broadcast_to(1.0, (n, 2))]
+)
+def test_extents_that_are_values_of_the_trace_are_refused(f):
+    with pytest.raises(ts.TesseraError) as caught:
+        ts.jit(f)(3)
+    assert caught.value.code == "E_DYNAMIC_EXTENT"
+    assert "static_argnums" in caught.value.help
+    assert ts.jit(f, static_argnums=0)(3) is not None
+
+
+def test_conditions_are_one_value():
+    x = np.ones(3, np.float32)
+    for f in (lambda x: ts.cond(x > 0, lambda: 1.0, lambda: 2.0), lambda x: ts.while_loop(lambda v: v > 0, lambda v: v - 1, x)):
+        with pytest.raises(ts.TesseraError, match="one value, got an array of shape") as caught:
+            ts.jit(f)(x)
+        assert "xp.where" in caught.value.help

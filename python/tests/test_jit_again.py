@@ -1,5 +1,7 @@
 """Calls of a jitted function that are like earlier ones: they take a short way (`_core.Calls`) and must give what the long way gives."""
 
+import gc
+import os
 import threading
 import time
 
@@ -264,3 +266,22 @@ def test_names_that_are_no_text():
 def test_a_dtype_that_there_is_not():
     with pytest.raises(ts.TesseraError, match="complex128"):
         ts.jit(lambda x: x)(np.ones(2, complex))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="asks Linux how much memory is mapped")
+def test_code_of_functions_that_are_gone_is_let_go():
+    x = np.ones(4, np.float32)
+
+    def pieces():
+        gc.collect()
+        with open("/proc/self/maps") as file:
+            return sum(1 for _ in file)
+
+    def many(first, count):
+        for i in range(first, first + count):
+            ts.jit(lambda x, i=i: x * (i + 0.125))(x)
+        return pieces()
+
+    before = pieces()
+    # No more than so many idle kernels are kept, each of which has two pieces of memory or more.
+    assert many(0, 1100) - before < 1100
