@@ -30,10 +30,11 @@ from ._annotations import (
 )
 from ._arrays import array, empty, full, ones, zeros
 from ._bench import bench
-from ._core import Array, DType, __version__
+from ._core import DType, __version__
 from ._cost import Cost
 from ._debug import Frame, Traced
 from ._decorators import kernel
+from ._host_array import Array
 from ._schedule import Schedule
 from ._dtypes import (
     accum,

@@ -1,4 +1,4 @@
-"""Arrays by Tessera's dtype names: NumPy's on the host, our own on a device."""
+"""New arrays by Tessera's dtype names, in host memory or on a device."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from . import _core
 from ._core import Array
 from ._device import ordinal
 from ._dtypes import DType, dtype
+from ._host_array import HostArray, host
 
 
 def numpy_dtype(spec: DType | str) -> numpy.dtype:
@@ -33,10 +34,10 @@ def _shape(shape: int | tuple[int, ...], spec: DType | str) -> tuple[int, ...]:
 
 
 def empty(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
-    """An array whose contents are not defined: NumPy's, or a `ts.Array` on a device such as ``"cuda:0"``."""
+    """An array whose contents are not defined, in host memory or on a device such as ``"cuda:0"``."""
     number = None if device is None else ordinal(device)
     if number is None:
-        return numpy.empty(_shape(shape, dtype), numpy_dtype(dtype))
+        return HostArray(_shape(shape, dtype), numpy_dtype(dtype))
     return _core.device_empty(list(_shape(shape, dtype)), _stored(dtype), number)
 
 
@@ -48,7 +49,7 @@ def _stored(spec: DType | str) -> DType:
 def zeros(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
     """An array of zeros."""
     if device is None or ordinal(device) is None:
-        return numpy.zeros(_shape(shape, dtype), numpy_dtype(dtype))
+        return host(numpy.zeros(_shape(shape, dtype), numpy_dtype(dtype)))
     made = empty(shape, dtype, device)
     made.fill_bytes(0)
     return made
@@ -67,21 +68,33 @@ def full(shape: int | tuple[int, ...], value: Any, dtype: DType | str = "f32", d
 def array(values: Any, dtype: DType | str | None = None, device: Any = None) -> Any:
     """A new array of these values, in ``dtype`` (by default what NumPy makes of them, in 32 bits for
     Python's floats), on the host or on a device."""
-    if isinstance(values, Array):
+    if isinstance(values, (Array, HostArray)):
         values = values.numpy()
     made = _host_array(values, dtype)
     number = None if device is None else ordinal(device)
-    return made if number is None else _upload(made, number)
+    return host(made) if number is None else _upload(made, number)
 
 
 def _host_array(values: Any, dtype: DType | str | None) -> numpy.ndarray:
     made = numpy.array(values)
     if dtype is None:
-        # Python's own floats are f64 only because Python has no other.
-        plain = not hasattr(values, "dtype") and made.dtype == numpy.float64
-        return made.astype(numpy.float32) if plain else made
+        return narrowed(made, values)
     converted = made.astype(_one_a_byte(dtype))
     return _pack(converted) if _packed(dtype) else converted
+
+
+def narrowed(made: numpy.ndarray, values: Any) -> numpy.ndarray:
+    """What NumPy made of values: Python's own floats are f64 only because Python has no other, and become f32."""
+    if made.dtype != numpy.float64 or hasattr(values, "dtype"):
+        return made
+    numbers = [values]
+    while numbers:
+        v = numbers.pop()
+        if isinstance(v, (list, tuple)):
+            numbers += v
+        elif getattr(v, "dtype", None) == numpy.float64:
+            return made
+    return made.astype(numpy.float32)
 
 
 def _upload(values: numpy.ndarray, device: int) -> Array:
@@ -139,13 +152,14 @@ def for_result(
     made = empty(shape, dtype)
     if start is not None:
         made.fill(start)
-    return made
+    return made if isinstance(like, HostArray) else made.numpy()
 
 
 def _cleared(shape: tuple[int, ...], dtype: DType, like: Any, device: int | None) -> Any:
     made = for_result(shape, dtype, "write", like, device) if like is not None or device is not None else None
     if made is None or isinstance(made, numpy.ndarray):
-        return zeros(shape, dtype)
+        cleared = zeros(shape, dtype)
+        return cleared if isinstance(like, HostArray) else cleared.numpy()
     if isinstance(made, Array):
         made.fill_bytes(0)
     elif hasattr(made, "zero_"):

@@ -8,8 +8,8 @@ from typing import Any
 from . import _core, _prim as p, _tree
 from ._jit import eager
 from ._place import here
-from ._promote import kind
-from ._trace import Frame, Tracer, as_tracer, aval, current, fail, is_array
+from ._promote import kind, meet
+from ._trace import Frame, Tracer, as_tracer, aval, current, fail, is_array, tracing
 
 
 def _frame() -> Frame:
@@ -21,7 +21,7 @@ def _frame() -> Frame:
 
 def _wrap(frame: Frame, made: list, weak: list[bool] | None = None) -> list[Tracer]:
     place = here()
-    return [Tracer(frame, v, s, d, False, place) for v, s, d in made]
+    return [Tracer(frame, v, s, d, w, place) for (v, s, d), w in zip(made, weak or [False] * len(made), strict=True)]
 
 
 def _values(frame: Frame, leaves: list) -> list[Tracer]:
@@ -100,10 +100,29 @@ def cond(pred: Any, then: Callable, otherwise: Callable, *operands: Any) -> Any:
         first, form = _tree.flatten(then(*operands))
         made = _values(frame, first)
         types = [aval(v) for v in made]
+        if any(weak for _, _, weak in types):
+            # Numbers of the first branch take the dtype that the second one gives.
+            types = _met(types, _types_of(otherwise, operands))
+            made = [p.cast_weak(v, dtype, weak) for v, (_, dtype, weak) in zip(made, types, strict=True)]
         frame.builder.next_region([v._value for v in made])
         other = _flat_result(otherwise(*operands), form, types, "cond", "result")
         results = frame.builder.close([v._value for v in _values(frame, other)])
-    return _tree.unflatten(form, _wrap(frame, results))
+    return _tree.unflatten(form, _wrap(frame, results, [weak for _, _, weak in types]))
+
+
+def _types_of(fn: Callable, operands: tuple) -> list:
+    """Shapes, dtypes and weakness of what a function gives, without a trace of it."""
+    with tracing("branch"):
+        out = _tree.leaves(fn(*operands))
+        return [aval(v) for v in out] if all(map(is_array, out)) else []
+
+
+def _met(types: list, others: list) -> list:
+    """The types of a branch, with weak ones as they meet those of the other branch; what does not fit is for `_flat_result` to say."""
+    if len(types) != len(others):
+        return types
+    return [(shape, *meet((dtype, weak), other[1:])) if weak and kind(other[1]) >= kind(dtype) else (shape, dtype, weak)
+            for (shape, dtype, weak), other in zip(types, others, strict=True)]  # fmt: skip
 
 
 @eager
@@ -200,7 +219,7 @@ def scan(
         got = _step(f, carry, x)
         out = _flat_result(got[0], form, types, "scan", "carry")
         ys, ys_form = _tree.flatten(got[1])
-        yields = _values(frame, [*out, *ys])
+        yields = _values(frame, [*out, *(_strong(v) if is_array(v) else v for v in ys)])
         results = _wrap(frame, frame.builder.close([v._value for v in yields]))
     return _tree.unflatten(form, results[: len(start)]), _tree.unflatten(ys_form, results[len(start) :])
 

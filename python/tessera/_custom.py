@@ -10,7 +10,7 @@ from typing import Any
 from . import _tree
 from ._jit import _name
 from ._promote import is_float
-from ._trace import Tracer, aval, current, emit, fail, is_array, outermost
+from ._trace import Tracer, aval, current, emit, fail, is_array, outermost, weakened
 from ._transforms import Inner, _outside
 
 
@@ -103,7 +103,7 @@ class custom_vjp:
         types = [(list(s), d) for s, d, _ in y_types]
         attrs = {"callee": inner.func, "kind": "custom_vjp", "fwd": fwd.func, "bwd": bwd.func}
         made = emit("call", [], attrs, groups={"values": inner.arguments()}, results=types)
-        return _tree.unflatten(inner.form, made)
+        return _tree.unflatten(inner.form, weakened(made, inner.weak))
 
 
 class Fused:
@@ -248,4 +248,4 @@ class custom_jvp:
         attrs = {"callee": inner.func, "kind": "custom_jvp", "jvp": made_rule.func}
         results = [(list(s), d) for s, d, _ in map(aval, inner.results)]
         made = emit("call", [], attrs, groups={"values": inner.arguments()}, results=results)
-        return _tree.unflatten(inner.form, made)
+        return _tree.unflatten(inner.form, weakened(made, inner.weak))

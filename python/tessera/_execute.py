@@ -10,6 +10,7 @@ import numpy
 from ._arrays import _upload as upload, for_result, numpy_dtype
 from ._core import Array, dim_value
 from ._dtypes import dtype as as_dtype
+from ._host_array import HostArray, WeakArray, host
 from ._profile import current as profile_now
 from ._trace import aval, fail, to_numpy
 
@@ -37,13 +38,15 @@ class Runner:
 
     def __init__(
         self, program: Any, func: str, kernels: dict[str, Any] | None = None, backend: str | None = None,
-        profile: int | None = None, capture: bool = False, plan: str | None = None,
+        profile: int | None = None, capture: bool = False, plan: str | None = None, weak: list[bool] | None = None,
     ) -> None:  # fmt: skip
         self.plan = plan
         self.program, self.func, self.backend, self.profile, self.capture = program, func, backend, profile, capture
         params, results = program.signature(func)
         self.params = [(tuple(s), d, numpy_dtype(d)) for s, d in params]
         self.results = [(tuple(s), d, numpy_dtype(d)) for s, d in results]
+        #: Which results came of Python's numbers alone.
+        self.weak = weak if weak is not None else [False] * len(self.results)
         self._kernels = _Kernels(kernels, self) if kernels else None
         #: Whether extents are left open: code is then made for each size that comes.
         self.is_open = any(isinstance(d, str) for shape, _, _ in self.params for d in shape)
@@ -95,8 +98,8 @@ class Runner:
         if _mode.get() == "oracle":
             inputs = [((list(a.shape), d), a.tobytes()) for a, (_, d, _) in zip(ready, self.params, strict=True)]
             made = self.program.evaluate(self.func, inputs, self._kernels)
-            return [numpy.frombuffer(b, numpy_dtype(d)).reshape(s) for s, d, b in made]
-        outputs = [numpy.empty(s, kind) for s, _, kind in self.shapes(sizes)]
+            return [host(numpy.frombuffer(bytearray(b), numpy_dtype(d)).reshape(s), w) for (s, d, b), w in zip(made, self.weak, strict=True)]
+        outputs = [(WeakArray if w else HostArray)(s, kind) for (s, _, kind), w in zip(self.shapes(sizes), self.weak, strict=True)]
         self.compiled(None, sizes).run(ready, outputs, self._kernels)
         return outputs
 

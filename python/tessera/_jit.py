@@ -20,7 +20,7 @@ from ._dtypes import DType
 from ._errors import TesseraError, TesseraWarning
 from ._execute import Runner, compiles, device_of, on_device, ordinal_of
 from ._profile import PROFILES, Profile, current as profile_now
-from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, tracing
+from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
 
 #: So many traces of one function are probably not wanted.
 _MANY = 16
@@ -67,7 +67,7 @@ class Traced:
                         f"expected `{name}` to return arrays, got {type(value).__name__} at result{path}",
                         "return arrays and numbers, in dicts, lists, tuples or dataclasses",
                     )
-            tracers = [as_tracer(v) for v in out]
+            tracers = [_settled(as_tracer(v)) for v in out]
             frame.finish(tracers)
         self.frame = frame
         self.program, self.func = frame.program, frame.name
@@ -78,7 +78,7 @@ class Traced:
         self.watch = _core.Watch.all(list(frame.watches.values())) if frame.watches else None
         #: Leaves that are donated, once somebody asked.
         self.gifts: set[int] | None = None
-        self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan)
+        self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan, [t._weak for t in tracers])
         self._there: dict[int, list] = {}
 
     def holds(self) -> bool:
@@ -115,6 +115,11 @@ class Traced:
         if device not in self._there:
             self._there[device] = [on_device(a, a.dtype, device) for a in self.captured]
         return self._there[device]
+
+
+def _settled(x: Tracer) -> Tracer:
+    """A result that came of Python's floats alone is f32: f64 comes only of f64 arrays."""
+    return one("cast", [x], results=[(list(x.shape), "f32")], weak=True) if x._weak and x._dtype == "f64" else x
 
 
 def for_device(leaves: list, target: str | None) -> bool:
@@ -427,7 +432,7 @@ def _times(n: int) -> str:
 
 
 def like(result: Any, leaves: list) -> Any:
-    """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else NumPy, or `ts.Array` on a device."""
+    """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else arrays of ours."""
     convert = converter(leaves)
     return result if convert is None else _tree.map(convert, result)
 

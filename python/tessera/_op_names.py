@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 
 from . import _core, _tree, nn, op, xp
+from ._host_array import Array
 from ._jit import eager
 from ._placed import placed
 from ._trace import current, fail
@@ -111,9 +112,9 @@ def following(fn: Callable) -> Callable:
         if current() is not None:
             return made
         given = [v for v in _tree.leaves((args, kwargs)) if isinstance(v, (numpy.ndarray, _core.Array))]
-        if any(isinstance(v, _core.Array) for v in given) or not given:
+        if any(isinstance(v, Array) for v in given) or not given:
             return made
-        return _tree.map(lambda v: v.numpy() if isinstance(v, _core.Array) else v, made)
+        return _tree.map(lambda v: v.numpy() if isinstance(v, Array) else v, made)
 
     return call
 

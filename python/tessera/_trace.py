@@ -15,9 +15,10 @@ from typing import Any
 import numpy
 
 from . import _core
-from ._arrays import numpy_dtype
+from ._arrays import narrowed, numpy_dtype
 from ._dims import Dim, Sizes
 from ._dtypes import DType, dtype as as_dtype
+from ._host_array import HostArray
 from ._place import here
 from ._promote import kind
 
@@ -187,7 +188,8 @@ class Tracer:
 
     @property
     def dtype(self) -> DType:
-        return as_dtype(self._dtype)
+        # A weak float has all digits of Python's until it meets an array, and is f32 where it meets none.
+        return as_dtype("f32" if self._weak and self._dtype == "f64" else self._dtype)
 
     @property
     def ndim(self) -> int:
@@ -317,7 +319,7 @@ def one(op: str, operands: list[Tracer], attrs: dict | None = None, **more: Any)
 
 def is_array(x: Any) -> bool:
     """Whether something is an array or a number that a trace may take."""
-    if type(x) is numpy.ndarray:
+    if type(x) is numpy.ndarray or type(x) is HostArray:
         return True
     return isinstance(x, (Tracer, numpy.ndarray, *_NUMBERS, Dim)) or hasattr(x, "__dlpack__") or isinstance(x, _core.Array)
 
@@ -325,7 +327,7 @@ def is_array(x: Any) -> bool:
 def to_numpy(x: Any) -> numpy.ndarray:
     """An array of any library as a NumPy array."""
     if isinstance(x, numpy.ndarray):
-        return x
+        return x.view(numpy.ndarray) if isinstance(x, HostArray) else x
     if isinstance(x, _core.Array):
         return x.numpy()
     if isinstance(x, numpy.generic):
@@ -363,8 +365,8 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
     """Shape, dtype and weakness of a traced value, an array or a number."""
     if type(x) is numpy.ndarray:
         return x.shape, _name_of(x.dtype), False
-    if isinstance(x, Tracer):
-        return x.shape, x._dtype, x._weak
+    if isinstance(x, (Tracer, HostArray)):
+        return x.shape, x._dtype if isinstance(x, Tracer) else _name_of(x.dtype), x._weak
     if isinstance(x, bool):
         return (), "bool", True
     if isinstance(x, (int, Dim)):
@@ -419,7 +421,8 @@ def as_tracer(x: Any, dtype: str | None = None) -> Tracer:
         from . import xp
 
         return xp.stack([as_tracer(v) for v in x])
-    return dense(to_numpy(x))
+    made = to_numpy(x)
+    return dense(narrowed(made, x) if isinstance(x, (list, tuple)) else made)
 
 
 def _flat(x: Any):
@@ -428,6 +431,13 @@ def _flat(x: Any):
             yield from _flat(v)
         else:
             yield v
+
+
+def weakened(values: list[Tracer], weak: list[bool]) -> list[Tracer]:
+    """New values, marked as weak where what they stand for is."""
+    for value, mark in zip(values, weak, strict=True):
+        value._weak = mark
+    return values
 
 
 def is_tracing(*values: Any) -> bool:

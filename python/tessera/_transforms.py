@@ -15,7 +15,7 @@ from ._jit import Jitted, Traced, _name, _names, like, run_once
 from ._place import here
 from ._promote import is_float
 from ._remat import kept_call, policy_of
-from ._trace import Tracer, as_tracer, aval, current, emit, fail, is_array, one, tracing
+from ._trace import Tracer, as_tracer, aval, current, emit, fail, is_array, one, tracing, weakened
 
 
 class Inner:
@@ -47,13 +47,15 @@ class Inner:
         return [as_tracer(v) for v in self.leaves] + self.captured
 
 
-def inline(program: Any, func: str, args: list[Tracer]) -> list[Tracer]:
-    """Puts a function of the program into the current one."""
+def inline(program: Any, func: str, args: list[Tracer], weak: list[bool] | None = None) -> list[Tracer]:
+    """Puts a function of the program into the current one. ``weak`` are marks of its first results."""
     frame = current()
     assert frame is not None
     ids = [frame.lift(a)._value for a in args]
     place = here()
-    return [Tracer(frame, v, s, d, False, place) for v, s, d in frame.builder.inline(program, func, ids, place)]
+    made = [Tracer(frame, v, s, d, False, place) for v, s, d in frame.builder.inline(program, func, ids, place)]
+    weakened(made[: len(weak or ())], weak or [])
+    return made
 
 
 def _outside(fn: Callable, args: tuple, kwargs: dict, name: str) -> Any:
@@ -189,7 +191,8 @@ def _value_and_grad(fn: Callable, chosen: list[int], bare: bool, has_aux: bool, 
                    "return the loss; more results go with `has_aux=True`")  # fmt: skip
     _check_scalar(fn, inner.results[0], inner.places[0])
     made_func = inner.program.gradient(inner.func, places)
-    results = inline(inner.program, made_func, inner.arguments())
+    moving = [aval(v)[2] for i in sorted(set(chosen)) for v in _tree.leaves(args[i]) if is_array(v)]
+    results = inline(inner.program, made_func, inner.arguments(), inner.weak + moving)
     count = len(inner.results)
     value, aux = _tree.unflatten(inner.form, results[:count])
     grads = iter(results[count:])
@@ -261,7 +264,7 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
     inner = Inner(traced, primals, {}, name=_name(fn))
     wrt = [i for i, (_, dtype, _) in enumerate(inner.avals) if is_float(dtype)]
     forward, pullback, residual_count, takes = inner.program.vjp(inner.func, wrt)
-    results = inline(inner.program, forward, inner.arguments())
+    results = inline(inner.program, forward, inner.arguments(), inner.weak)
     count = len(inner.results)
     y, aux = _tree.unflatten(inner.form, results[:count])
     residuals = results[count:]
@@ -279,7 +282,7 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
                 "give a tree of the same containers, keys and lengths",
             )
         cts = []
-        for (shape, dtype, _), ct, path in zip(y_types, given, _tree.paths(cotangent), strict=True):
+        for (shape, dtype, weak), ct, path in zip(y_types, given, _tree.paths(cotangent), strict=True):
             if not is_float(dtype):
                 continue
             got = aval(ct)
@@ -289,7 +292,7 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
                     f"expected a cotangent of shape {list(shape)} at result{path}, got {list(got[0])}",
                     "a cotangent has the shape of the result: `xp.ones_like(result)`",
                 )
-            if not got[2] and got[1] != dtype:
+            if not got[2] and got[1] != dtype and not (weak and is_float(got[1])):
                 raise fail(
                     "E_TYPE",
                     f"expected a cotangent of {dtype} at result{path}, got {got[1]}",
@@ -304,7 +307,8 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
         for (shape, dtype, _), takes_one in list(zip(inner_types, takes, strict=True))[len(y_types):]:
             if takes_one:
                 cts.append(splat(0.0, shape, dtype))
-        made = iter(inline(program, pullback, [*(as_tracer(r) for r in res), *cts]))
+        moved = [w for _, dtype, w in inner.avals if is_float(dtype)]
+        made = iter(inline(program, pullback, [*(as_tracer(r) for r in res), *cts], moved))
         out, at = [], 0
         for leaf in leaves:
             if not is_array(leaf):
@@ -367,7 +371,8 @@ def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
             wrt.append(at)
             given.append(p.broadcast_to(p.cast(tangent, dtype), shape))
     func, has = inner.program.jvp(inner.func, wrt)
-    results = inline(inner.program, func, inner.arguments() + given)
+    moving = [w for w, h in zip(inner.weak, has, strict=True) if h]
+    results = inline(inner.program, func, inner.arguments() + given, inner.weak + moving)
     count = len(inner.results)
     rest = iter(results[count:])
     from . import xp
@@ -532,7 +537,7 @@ def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict) 
     outs = [a % (r.ndim + 1) for a, r in zip(outs, inner.results, strict=True)]
     axes += [None] * len(inner.captured)
     func, _ = inner.program.vmap(inner.func, axes, outs, sizes.pop())
-    return _tree.unflatten(inner.form, inline(inner.program, func, inner.arguments()))
+    return _tree.unflatten(inner.form, inline(inner.program, func, inner.arguments(), inner.weak))
 
 
 def stop_gradient(x: Any) -> Any:
@@ -559,6 +564,6 @@ def checkpoint(fn: Callable | None = None, *, policy: Any = None) -> Callable:
         inner = Inner(inner_fn, args, kwargs)
         types = [(list(s), d) for s, d, _ in map(aval, inner.results)]
         made = emit("call", [], {"callee": inner.func, "kind": "checkpoint"}, groups={"values": inner.arguments()}, results=types)
-        return _tree.unflatten(inner.form, made)
+        return _tree.unflatten(inner.form, weakened(made, inner.weak))
 
     return call

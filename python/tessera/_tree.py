@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from . import _core
+from ._host_array import HostArray
 
 _REGISTERED: dict[type, tuple[Callable, Callable]] = {}
 _NAMES: dict[type, Callable[[Any], Iterable[str]] | None] = {}
@@ -65,7 +66,7 @@ def _sorted_keys(tree: dict) -> list:
 def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | None:
     """Kind, meta, children, and what gives how each child is reached; ``None`` for a leaf."""
     kind = type(tree)
-    if kind is numpy.ndarray:
+    if kind is numpy.ndarray or kind is HostArray:
         # Most leaves of most calls.
         return None
     if kind in _REGISTERED:

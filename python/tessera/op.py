@@ -1,6 +1,6 @@
 """Operations on whole arrays, made of kernels in the tile language.
 
-NumPy arrays in, NumPy arrays out; of any rank and strides. Results have the dtype of the input unless ``out_dtype=`` says
+NumPy arrays in, NumPy arrays out, and likewise for arrays of ours and of PyTorch; of any rank and strides. Results have the dtype of the input unless ``out_dtype=`` says
 otherwise; arithmetic is done in f32, in f64 for f64 arrays, and rounded once. Tiles are chosen by shape
 (``tessera.kernels.schedule``); ``rows=`` (rows in a tile that holds them whole) and ``block=`` (elements of a piece of a row)
 overrule the choice. ``*_backward`` give gradients.
@@ -477,12 +477,13 @@ def gelu_safe(x: Any) -> numpy.ndarray:
 
 
 def _make_public() -> None:
+    from ._host_array import followed
     from ._op_traced import NAMES, traceable
     from ._placed import placed
 
     for name in __all__:
         operation = globals()[name]
-        globals()[name] = placed(traceable(operation) if name in NAMES else operation)
+        globals()[name] = placed(traceable(followed(operation)) if name in NAMES else followed(operation))
 
 
 _make_public()

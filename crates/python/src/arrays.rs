@@ -42,12 +42,37 @@ pub struct NdHead<'a, 'py> {
     pub row_major: bool,
 }
 
-/// Whether a value is an array of NumPy's own class.
-pub fn is_ndarray(value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    Ok(value.get_type().is(ndarray(value.py())?))
+/// Whose class an array in host memory is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    NumPy,
+    /// `tessera._host_array.HostArray`.
+    Host,
+    /// `tessera._host_array.WeakArray`: its dtype gives way to that of others.
+    Weak,
 }
 
-/// Of a value that is an array of NumPy's own class.
+/// `None` for all but arrays of exactly these classes: others may mean something else by their memory.
+pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Option<Class>> {
+    static WEAK: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let (py, kind) = (value.py(), value.get_type());
+    Ok(if kind.is(ndarray(py)?) {
+        Some(Class::NumPy)
+    } else if kind.is(host(py)?) {
+        Some(Class::Host)
+    } else if kind.is(WEAK.import(py, "tessera._host_array", "WeakArray")?) {
+        Some(Class::Weak)
+    } else {
+        None
+    })
+}
+
+/// Whether a value is an array of NumPy's own class or of ours.
+pub fn is_ndarray(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(class(value)?.is_some())
+}
+
+/// Of a value that is such an array.
 pub fn head<'a, 'py>(value: &'a Bound<'py, PyAny>) -> NdHead<'a, 'py> {
     // SAFETY: as in `numpy`, for as long as the value is borrowed.
     unsafe {
@@ -144,14 +169,23 @@ fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
     Ok(Arg::Number { value: number, dtype: Some(dtype) })
 }
 
-/// A new array of zeros, of a dtype that an array of some call had.
-pub fn zeros<'py>(py: Python<'py>, dims: &[i64], dtype: DType) -> Option<Bound<'py, PyAny>> {
+/// A new array of zeros, of a dtype that an array of some call had: of our class, or of NumPy's.
+pub fn zeros<'py>(
+    py: Python<'py>,
+    dims: &[i64],
+    dtype: DType,
+    ours: bool,
+) -> Option<Bound<'py, PyAny>> {
     static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let make = ZEROS.import(py, "numpy", "zeros").ok()?;
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let descr = seen.iter().find(|(_, _, d)| *d == dtype)?.1.clone_ref(py);
     drop(seen);
-    make.call1((PyTuple::new(py, dims).ok()?, descr)).ok()
+    let made = make.call1((PyTuple::new(py, dims).ok()?, descr)).ok()?;
+    match ours {
+        true => made.call_method1(intern!(py, "view"), (host(py).ok()?,)).ok(),
+        false => Some(made),
+    }
 }
 
 fn numpy(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
@@ -210,6 +244,11 @@ pub fn descr_dtype(descr: &Bound<'_, PyAny>) -> PyResult<Result<DType, String>> 
 fn ndarray<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
     static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     TYPE.import(py, "numpy", "ndarray").map(|t| t.as_any())
+}
+
+fn host<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    TYPE.import(py, "tessera._host_array", "HostArray").map(|t| t.as_any())
 }
 
 fn generic<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {

@@ -2,7 +2,7 @@
 //! anything being allocated, numbers, words and functions. Any doubt sends a call the long way, which tells
 //! what is wrong.
 
-use crate::arrays::{NdHead, descr_dtype, head, is_ndarray, zeros};
+use crate::arrays::{Class, NdHead, class, descr_dtype, head, zeros};
 use crate::call::Given;
 use crate::device_array::DeviceArray;
 use crate::enter::enter;
@@ -33,10 +33,11 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
     }
     let py = given.args.py();
     let mut seen = Vec::with_capacity(given.args.len());
-    let mut source = None;
+    let (mut source, mut first) = (None, None);
     for value in given.args.iter_borrowed() {
         let value = &*value;
-        if is_ndarray(value).ok()? {
+        if let Some(class) = class(value).ok()? {
+            first = first.or(Some(class));
             seen.push(Seen::Array(numpy(value)?));
             source = merged(source, Source::Host)?;
             continue;
@@ -77,7 +78,7 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
     let mut made = Vec::with_capacity(replay.made().len());
     for number in 0..replay.made().len() {
         let Made { param, dims, dtype, .. } = &replay.made()[number];
-        let array = zeros(py, dims, *dtype)?;
+        let array = zeros(py, dims, *dtype, first.is_some_and(|c| c != Class::NumPy))?;
         made.push((*param, array.clone()));
         if !replay.fill(number, &numpy(&array)?) {
             return None;

@@ -10,6 +10,7 @@ import numpy
 
 from .. import _prim as p, _tree
 from .._dims import Dim
+from .._host_array import host
 from .._jit import eager
 from .._promote import kind
 from .._trace import Tracer, aval, current, fail, is_array, one, to_numpy
@@ -204,7 +205,7 @@ def key_data(keys: Any) -> Any:
     """The words of keys, as u64."""
     if not isinstance(keys, Key):
         return words_of(keys)
-    return _unsigned(keys._words) if current() is not None or isinstance(keys._words, Tracer) else numpy.asarray(keys)
+    return _unsigned(keys._words) if current() is not None or isinstance(keys._words, Tracer) else host(numpy.asarray(keys))
 
 
 @eager
@@ -224,7 +225,7 @@ def wrap_key_data(words: Any) -> Key:
     if not is_array(words) or aval(words)[1] not in ("i64", "u64"):
         got = aval(words)[1] if is_array(words) else type(words).__name__
         raise fail("E_TYPE", f"expected words of 64 bits, got {got}", "give what `ts.random.key_data` gave, or a seed to `ts.random.key`")
-    return Key(words_of(words) if aval(words)[1] == "i64" or type(words) is numpy.ndarray else _signed(words))
+    return Key(words_of(words) if aval(words)[1] == "i64" or isinstance(words, numpy.ndarray) else _signed(words))
 
 
 def clone(key: Any) -> Any:

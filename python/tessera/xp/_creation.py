@@ -10,6 +10,7 @@ from .. import _prim as p
 from .._arrays import numpy_dtype
 from .._dims import Dim
 from .._dtypes import dtype as as_dtype
+from .._host_array import HostArray, host
 from .._jit import eager
 from .._trace import as_tracer, aval, current, known
 
@@ -32,14 +33,16 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
         return p.cast(x, wanted)
     from .._arrays import array
 
-    if isinstance(obj, numpy.ndarray) and not copy and (dtype is None or numpy_dtype(as_dtype(dtype)) == obj.dtype):
+    if isinstance(obj, HostArray) and not copy and dtype is None:
         return obj
-    return array(obj, None if dtype is None else as_dtype(dtype))
+    if isinstance(obj, numpy.ndarray) and not copy and (dtype is None or numpy_dtype(as_dtype(dtype)) == obj.dtype):
+        return obj.view(HostArray)
+    return host(array(obj, None if dtype is None else as_dtype(dtype)))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Any:
     """An array of another library, without a copy where that is possible."""
-    made = numpy.from_dlpack(x)
+    made = host(numpy.from_dlpack(x))
     return made.copy() if copy else made
 
 

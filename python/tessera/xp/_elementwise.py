@@ -9,7 +9,7 @@ import numpy
 
 from .. import _prim as p
 from .._jit import eager
-from .._promote import is_float
+from .._promote import is_float, meet
 from .._trace import as_tracer, aval, current, fail, one
 
 
@@ -126,6 +126,10 @@ def square(x: Any) -> Any:
 def pow(x1: Any, x2: Any) -> Any:
     """x1 to the power x2. Small whole Python exponents are products. Integers to negative powers are refused where the exponent is
     one Python number; of arrays they are the whole part: 1 and -1 stay what they are, all else is 0."""
+    if isinstance(x2, (int, float)) and not isinstance(x2, (bool, numpy.generic)):
+        # What follows has the dtype that the operands meet in: a bool to a whole power is an integer, an integer to a float a float.
+        met, weak = meet(aval(x1)[1:], aval(x2)[1:])
+        x1 = p.cast_weak(x1, met, weak)
     if isinstance(x2, int) and not isinstance(x2, bool):
         whole = not is_float(aval(x1)[1])
         if whole and x2 < 0:

@@ -1,11 +1,16 @@
-"""Operators and methods of traced values."""
+"""Operators and methods of traced values and of arrays: the same names mean the same, traced and at once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import _elementwise as e, _index, _linalg, _manipulate as m, _reduce as r
+import numpy
+
+from . import _calculus, _elementwise as e, _index, _linalg, _manipulate as m, _reduce as r
+from .. import _core, _host_array
+from .._arrays import array as _made
 from .._dims import Dim
+from .._host_array import HostArray
 from .._trace import Tracer, is_array
 
 
@@ -23,17 +28,47 @@ _OPERATORS = {
     "pow": e.pow, "matmul": _linalg.matmul, "and": e.bitwise_and, "or": e.bitwise_or, "xor": e.bitwise_xor,
     "lshift": e.bitwise_left_shift, "rshift": e.bitwise_right_shift,
 }  # fmt: skip
-for _name, _fn in _OPERATORS.items():
-    setattr(Tracer, f"__{_name}__", _binary(_fn))
-    setattr(Tracer, f"__r{_name}__", _binary(_fn, swapped=True))
-for _name, _fn in {
+_COMPARISONS = {
     "eq": e.equal, "ne": e.not_equal, "lt": e.less, "le": e.less_equal, "gt": e.greater, "ge": e.greater_equal,
-}.items():  # fmt: skip
-    setattr(Tracer, f"__{_name}__", _binary(_fn))
+}  # fmt: skip
+for _name, _fn in _OPERATORS.items():
+    for _kind in (Tracer, _core.Array):
+        setattr(_kind, f"__{_name}__", _binary(_fn))
+        setattr(_kind, f"__r{_name}__", _binary(_fn, swapped=True))
+for _name, _fn in _COMPARISONS.items():
+    for _kind in (Tracer, _core.Array):
+        setattr(_kind, f"__{_name}__", _binary(_fn))
+_host_array.functions.update(_OPERATORS | _COMPARISONS | {"getitem": _index.getitem})
+
+
+def _at_once(name: str, swapped: bool = False) -> Any:
+    """An operator of arrays in host memory."""
+
+    def method(self: HostArray, other: Any) -> Any:
+        if isinstance(other, Tracer) or isinstance(other, _core.Array):
+            return NotImplemented
+        if isinstance(other, (list, tuple)):
+            other = _made(other)
+        elif not is_array(other):
+            return NotImplemented
+        return _host_array.binary(name, other, self) if swapped else _host_array.binary(name, self, other)
+
+    return method
+
+
+for _name in _OPERATORS:
+    setattr(HostArray, f"__{_name}__", _at_once(_name))
+    setattr(HostArray, f"__r{_name}__", _at_once(_name, swapped=True))
+    # A new array, as under jit: others that share the memory keep what they see.
+    setattr(HostArray, f"__i{_name}__", _at_once(_name))
+for _name in _COMPARISONS:
+    setattr(HostArray, f"__{_name}__", _at_once(_name))
+HostArray.__hash__ = None  # type: ignore[assignment]
 # Comparison is elementwise; as a key a tracer is itself.
 Tracer.__hash__ = object.__hash__  # type: ignore[method-assign]
 for _name, _fn in {"neg": e.negative, "abs": e.abs, "invert": e.bitwise_invert, "pos": e.positive}.items():
-    setattr(Tracer, f"__{_name}__", (lambda fn: lambda self: fn(self))(_fn))
+    for _kind in (Tracer, HostArray, _core.Array):
+        setattr(_kind, f"__{_name}__", (lambda fn: lambda self: fn(self))(_fn))
 Tracer.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ignore[attr-defined]
 
 
@@ -50,27 +85,63 @@ def _transposed(self: Tracer, *axes: Any) -> Any:
     return m.permute_dims(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
 
-for _name, _method in {
-    "reshape": _variadic(m.reshape), "transpose": _transposed, "astype": m.astype, "swapaxes": m.swapaxes,
-    "squeeze": m.squeeze, "sum": r.sum, "mean": r.mean, "max": r.max, "min": r.min, "prod": r.prod, "var": r.var,
-    "std": r.std, "argmax": r.argmax, "argmin": r.argmin, "all": r.all, "any": r.any, "take": _index.take,
-    "clip": e.clip, "round": e.round, "cumsum": r.cumulative_sum, "cumprod": r.cumulative_prod,
-    "flatten": lambda self: m.reshape(self, [-1]), "ravel": lambda self: m.reshape(self, [-1]),
-    "copy": lambda self: self,
-}.items():  # fmt: skip
-    setattr(Tracer, _name, (lambda fn: lambda self, *a, **k: fn(self, *a, **k))(_method))
+#: Methods that compute; arrays in host memory have NumPy's own for those that only give another view.
+_COMPUTE = {
+    "astype": m.astype, "sum": r.sum, "mean": r.mean, "max": r.max, "min": r.min, "prod": r.prod, "var": r.var, "std": r.std,
+    "argmax": r.argmax, "argmin": r.argmin, "all": r.all, "any": r.any, "take": _index.take, "clip": e.clip, "round": e.round,
+    "cumsum": r.cumulative_sum, "cumprod": r.cumulative_prod, "dot": _calculus.dot,
+}  # fmt: skip
+_VIEWS = {
+    "reshape": _variadic(m.reshape), "transpose": _transposed, "swapaxes": m.swapaxes, "squeeze": m.squeeze,
+    "flatten": lambda self: m.reshape(self, [-1]), "ravel": lambda self: m.reshape(self, [-1]), "copy": lambda self: self,
+}  # fmt: skip
+
+
+def _method(fn: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return fn(self, *args, **kwargs)
+
+    method.__doc__ = fn.__doc__
+    return method
+
+
+for _name, _fn in (_COMPUTE | _VIEWS).items():
+    setattr(Tracer, _name, _method(_fn))
+for _name, _fn in _COMPUTE.items():
+    for _kind in (HostArray, _core.Array):
+        setattr(_kind, _name, _method(_fn))
+
+
+def _selects(name: str) -> Any:
+    """A reduction that gives elements, positions or truth: NumPy gives the same in a moment."""
+    whole, base = getattr(HostArray, name), getattr(numpy.ndarray, name)
+
+    def method(self: HostArray, *args: Any, **kwargs: Any) -> Any:
+        if self.size == 0 or self.dtype not in _host_array.NATIVE:
+            return whole(self, *args, **kwargs)
+        return numpy.asarray(base(self.view(numpy.ndarray), *args, **kwargs)).view(type(self) if name in ("max", "min") else HostArray)
+
+    method.__doc__ = whole.__doc__
+    return method
+
+
+for _name in ("max", "min", "argmax", "argmin", "all", "any"):
+    setattr(HostArray, _name, _selects(_name))
 Tracer.T = property(lambda self: m.permute_dims(self))  # type: ignore[attr-defined]
-Tracer.mT = property(lambda self: _linalg.matrix_transpose(self))  # type: ignore[attr-defined]
-Tracer.at = property(lambda self: _index.at(self))  # type: ignore[attr-defined]
+for _kind in (Tracer, _core.Array):
+    _kind.mT = property(lambda self: _linalg.matrix_transpose(self))  # type: ignore[attr-defined,union-attr]
+for _kind in (Tracer, HostArray, _core.Array):
+    _kind.at = property(lambda self: _index.at(self))  # type: ignore[attr-defined,union-attr]
 
 
-def _namespace(self: Tracer, api_version: Any = None) -> Any:
+def _namespace(self: Any, *, api_version: Any = None) -> Any:
     from .. import xp
 
     return xp
 
 
-Tracer.__array_namespace__ = _namespace  # type: ignore[attr-defined]
+for _kind in (Tracer, HostArray, _core.Array):
+    _kind.__array_namespace__ = _namespace  # type: ignore[attr-defined,union-attr]
 
 
 def _item(self: Tracer, *_: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from .. import _prim as p
+from .._host_array import ours
 from .._jit import eager
 from .._promote import is_float
 from .._trace import Tracer, fail, to_numpy
@@ -55,7 +56,7 @@ def _values(x: Any, name: str) -> numpy.ndarray:
 def nonzero(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> tuple:
     """The positions of elements that are not zero, an array for each axis. With ``size`` so many, ``fill_value`` (0) behind them."""
     if size is None:
-        return numpy.nonzero(_sized(x, "nonzero"))
+        return ours(numpy.nonzero(_sized(x, "nonzero")))
     return _nonzero(x, extent(size, "nonzero", "size"), fill_value)
 
 
@@ -63,30 +64,30 @@ def unique_all(x: Any, /) -> UniqueAll:
     """Each value once, where it stands first, which of them each element is, and how often each stands."""
     x = _values(x, "unique_all")
     values, first, inverse, counts = numpy.unique(x, True, True, True, equal_nan=False)
-    return UniqueAll(values, first, inverse.reshape(x.shape), counts)
+    return ours(UniqueAll(values, first, inverse.reshape(x.shape), counts))
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
     """Each value once, and how often it stands."""
-    return UniqueCounts(*numpy.unique(_values(x, "unique_counts"), return_counts=True, equal_nan=False))
+    return ours(UniqueCounts(*numpy.unique(_values(x, "unique_counts"), return_counts=True, equal_nan=False)))
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """Each value once, and which of them each element is."""
     x = _values(x, "unique_inverse")
     values, inverse = numpy.unique(x, return_inverse=True, equal_nan=False)
-    return UniqueInverse(values, inverse.reshape(x.shape))
+    return ours(UniqueInverse(values, inverse.reshape(x.shape)))
 
 
-def unique_values(x: Any, /) -> numpy.ndarray:
+def unique_values(x: Any, /) -> Any:
     """Each value once."""
-    return numpy.unique(_values(x, "unique_values"), equal_nan=False)
+    return ours(numpy.unique(_values(x, "unique_values"), equal_nan=False))
 
 
 def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The positions of elements that are not zero, in row-major order."""
     if size is None:
-        return numpy.flatnonzero(_sized(x, "flatnonzero"))
+        return ours(numpy.flatnonzero(_sized(x, "flatnonzero")))
     return _flatnonzero(x, extent(size, "flatnonzero", "size"), fill_value)
 
 
@@ -98,7 +99,7 @@ def _flatnonzero(x: Any, size: int, fill: Any) -> Any:
 def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The positions of elements that are not zero, a row for each."""
     if size is None:
-        return numpy.argwhere(_sized(x, "argwhere"))
+        return ours(numpy.argwhere(_sized(x, "argwhere")))
     return _argwhere(x, extent(size, "argwhere", "size"), fill_value)
 
 
@@ -140,7 +141,7 @@ def unique(x: Any, return_index: bool = False, return_inverse: bool = False, ret
            *, equal_nan: bool = True, size: int | None = None, fill_value: Any = None) -> Any:  # fmt: skip
     """Each value once, in order. With ``size`` so many, ``fill_value`` (the least value) behind them."""
     if size is None:
-        return numpy.unique(_sized(x, "unique"), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+        return ours(numpy.unique(_sized(x, "unique"), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan))
     if axis is not None:
         raise fail("E_UNSUPPORTED", "unique: expected no `axis` beside `size=`", "flatten the array")
     made = _unique(x, extent(size, "unique", "size"), fill_value, equal_nan)
@@ -180,7 +181,7 @@ def _first(s: Tracer, equal_nan: bool = True) -> Tracer:
 def union1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The values of two arrays, each once, in order."""
     if size is None:
-        return numpy.union1d(_sized(x1, "union1d"), _sized(x2, "union1d"))
+        return ours(numpy.union1d(_sized(x1, "union1d"), _sized(x2, "union1d")))
     return _union1d(x1, x2, extent(size, "union1d", "size"), fill_value)
 
 
@@ -204,7 +205,7 @@ def _chosen(x: Tracer, keep_of: Any, size: int, fill: Any) -> Tracer:
 def intersect1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The values that stand in both arrays, in order."""
     if size is None:
-        return numpy.intersect1d(_sized(x1, "intersect1d"), _sized(x2, "intersect1d"))
+        return ours(numpy.intersect1d(_sized(x1, "intersect1d"), _sized(x2, "intersect1d")))
     return _intersect1d(x1, x2, extent(size, "intersect1d", "size"), fill_value)
 
 
@@ -216,7 +217,7 @@ def _intersect1d(x1: Any, x2: Any, size: int, fill: Any) -> Any:
 def setdiff1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The values of one array that do not stand in the other, in order."""
     if size is None:
-        return numpy.setdiff1d(_sized(x1, "setdiff1d"), _sized(x2, "setdiff1d"))
+        return ours(numpy.setdiff1d(_sized(x1, "setdiff1d"), _sized(x2, "setdiff1d")))
     return _setdiff1d(x1, x2, extent(size, "setdiff1d", "size"), fill_value)
 
 
@@ -228,7 +229,7 @@ def _setdiff1d(x1: Any, x2: Any, size: int, fill: Any) -> Any:
 def setxor1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The values that stand in one array only, in order."""
     if size is None:
-        return numpy.setxor1d(_sized(x1, "setxor1d"), _sized(x2, "setxor1d"))
+        return ours(numpy.setxor1d(_sized(x1, "setxor1d"), _sized(x2, "setxor1d")))
     return _setxor1d(x1, x2, extent(size, "setxor1d", "size"), fill_value)
 
 

@@ -3,10 +3,9 @@
 //! doubt sends a call the long way, which tells what is wrong.
 
 use super::executable::Executable;
-use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
+use crate::arrays::{Class, NdHead, class, descr_dtype, head, is_ndarray};
 use crate::watch::Watch;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_driver::BufferArg;
@@ -26,6 +25,7 @@ enum Form {
     Array {
         dtype: Py<PyAny>,
         dims: Vec<isize>,
+        weak: bool,
     },
     Float,
     Int,
@@ -59,8 +59,8 @@ struct Known {
     inputs: Vec<BufferArg>,
     _held: Vec<Py<PyAny>>,
     outputs: Vec<BufferArg>,
-    /// What `numpy.empty` is called with for each result.
-    empty: Vec<Py<PyTuple>>,
+    /// The class of each result, and what it is called with for a new array.
+    empty: Vec<(Py<PyType>, Py<PyTuple>)>,
     made: Made,
 }
 
@@ -88,9 +88,10 @@ impl Form {
         let all = |items: Vec<Bound<'_, PyAny>>| -> PyResult<Option<Vec<Self>>> {
             items.iter().map(|item| Self::of(item, fixed)).collect()
         };
-        if is_ndarray(value)? {
+        if let Some(class) = class(value)? {
             let NdHead { dims, dtype, .. } = head(value);
-            return Ok(Some(Form::Array { dtype: dtype.unbind(), dims: dims.to_vec() }));
+            let (dtype, dims, weak) = (dtype.unbind(), dims.to_vec(), class == Class::Weak);
+            return Ok(Some(Form::Array { dtype, dims, weak }));
         }
         if let Ok(tuple) = value.cast_exact::<PyTuple>() {
             return Ok(all(tuple.iter().collect())?.map(Form::Tuple));
@@ -186,8 +187,8 @@ impl Form {
     /// Whether a value looks so; its leaves are added.
     fn matches(&self, value: &Bound<'_, PyAny>, leaves: &mut Leaves) -> Option<()> {
         match self {
-            Form::Array { dtype, dims } => {
-                if !is_ndarray(value).ok()? {
+            Form::Array { dtype, dims, weak } => {
+                if (class(value).ok()?? == Class::Weak) != *weak {
                     return None;
                 }
                 let head = head(value);
@@ -381,7 +382,8 @@ impl Calls {
                 return Ok(false);
             }
             let NdHead { dims, dtype, .. } = head(leaf);
-            empty.push(PyTuple::new(py, [PyTuple::new(py, dims)?.into_any(), dtype])?.unbind());
+            let form = PyTuple::new(py, [PyTuple::new(py, dims)?.into_any(), dtype])?;
+            empty.push((leaf.get_type().unbind(), form.unbind()));
         }
         let mut next = 0;
         let Some(made) = Made::of(result, &leaves, &mut next).filter(|_| next == leaves.len())
@@ -479,13 +481,11 @@ impl Calls {
 
 impl Known {
     fn run<'py>(&self, py: Python<'py>, leaves: &Leaves) -> PyResult<Bound<'py, PyAny>> {
-        static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let empty = EMPTY.import(py, "numpy", "empty")?;
         let mut inputs = self.inputs.clone();
         inputs.iter_mut().zip(&leaves.at).for_each(|(input, &at)| input.data = at);
         let (mut outputs, mut made) = (self.outputs.clone(), Vec::with_capacity(self.empty.len()));
-        for (output, args) in outputs.iter_mut().zip(&self.empty) {
-            let array = empty.call1(args.bind(py))?;
+        for (output, (class, form)) in outputs.iter_mut().zip(&self.empty) {
+            let array = class.bind(py).call1(form.bind(py))?;
             output.data = head(&array).data;
             made.push(array);
         }
