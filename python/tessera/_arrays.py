@@ -1,4 +1,4 @@
-"""New arrays by Tessera's dtype names, in host memory or on a device."""
+"""Arrays by Tessera's dtype names: NumPy's on the host, our own on a device."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def _shape(shape: int | tuple[int, ...], spec: DType | str) -> tuple[int, ...]:
 
 
 def empty(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
-    """An array whose contents are not defined, in host memory or on a device such as ``"cuda:0"``."""
+    """An array whose contents are not defined: NumPy's, or a `ts.Array` on a device such as ``"cuda:0"``."""
     number = None if device is None else ordinal(device)
     if number is None:
-        return HostArray(_shape(shape, dtype), numpy_dtype(dtype))
+        return numpy.empty(_shape(shape, dtype), numpy_dtype(dtype))
     return _core.device_empty(list(_shape(shape, dtype)), _stored(dtype), number)
 
 
@@ -49,7 +49,7 @@ def _stored(spec: DType | str) -> DType:
 def zeros(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
     """An array of zeros."""
     if device is None or ordinal(device) is None:
-        return host(numpy.zeros(_shape(shape, dtype), numpy_dtype(dtype)))
+        return numpy.zeros(_shape(shape, dtype), numpy_dtype(dtype))
     made = empty(shape, dtype, device)
     made.fill_bytes(0)
     return made
@@ -72,7 +72,7 @@ def array(values: Any, dtype: DType | str | None = None, device: Any = None) -> 
         values = values.numpy()
     made = _host_array(values, dtype)
     number = None if device is None else ordinal(device)
-    return host(made) if number is None else _upload(made, number)
+    return made if number is None else _upload(made, number)
 
 
 def _host_array(values: Any, dtype: DType | str | None) -> numpy.ndarray:
@@ -152,14 +152,14 @@ def for_result(
     made = empty(shape, dtype)
     if start is not None:
         made.fill(start)
-    return made if isinstance(like, HostArray) else made.numpy()
+    return host(made) if isinstance(like, HostArray) else made
 
 
 def _cleared(shape: tuple[int, ...], dtype: DType, like: Any, device: int | None) -> Any:
     made = for_result(shape, dtype, "write", like, device) if like is not None or device is not None else None
     if made is None or isinstance(made, numpy.ndarray):
         cleared = zeros(shape, dtype)
-        return cleared if isinstance(like, HostArray) else cleared.numpy()
+        return host(cleared) if isinstance(like, HostArray) else cleared
     if isinstance(made, Array):
         made.fill_bytes(0)
     elif hasattr(made, "zero_"):

@@ -13,11 +13,10 @@ from typing import Any
 import numpy
 
 from . import _core
+from ._promote import meet
 
 #: The functions of `ts.xp` behind operators and methods, filled in by `xp._methods`: this module is below them.
 functions: dict[str, Callable] = {}
-#: Dtypes whose arithmetic NumPy does as the compiled code does, bit by bit; those of `ml_dtypes` promote in their own way.
-NATIVE = frozenset(numpy.dtype(c) for c in "?bhilqBHILQefd")
 
 
 class HostArray(numpy.ndarray):
@@ -146,23 +145,18 @@ def binary(name: str, a: Any, b: Any) -> Any:
 
 
 def _by_numpy(name: str, ufunc: Any, a: Any, b: Any) -> Any:
-    from ._promote import meet
-    from ._trace import aval
-
-    kinds = []
-    for v in (a, b):
-        if isinstance(v, (numpy.ndarray, numpy.generic)):
-            if v.dtype not in NATIVE:
-                return None
-        elif not isinstance(v, (bool, int, float)):
-            return None
-        kinds.append(aval(v)[1:])
-    met, weak = meet(*kinds)
+    kinds = (_kind(a), _kind(b))
+    if kinds[0] is None or kinds[1] is None:
+        return None
+    if kinds[0] == kinds[1]:
+        met, weak = kinds[0]
+    else:
+        met, weak = meet(*kinds)
     # Weak floats are kept in f32; only inside a trace do they have more digits.
-    dtype = numpy.dtype(numpy.float32) if weak and met == "f64" else numpy.dtype(_DTYPES[met])
+    dtype = _DTYPES["f32" if weak and met == "f64" else met]
     compares, bitwise = name in _COMPARISONS, name in ("and", "or", "xor")
     if name == "truediv" and dtype.kind != "f":
-        dtype = numpy.dtype(numpy.float32)
+        dtype = _DTYPES["f32"]
     if dtype.kind == "b" and not (compares or bitwise) or dtype.kind == "f" and bitwise:
         return None  # refused, with our words
     try:
@@ -173,15 +167,37 @@ def _by_numpy(name: str, ufunc: Any, a: Any, b: Any) -> Any:
     return numpy.asarray(made).view(WeakArray if weak and not compares else HostArray)
 
 
+def _kind(v: Any) -> tuple[str, bool] | None:
+    """Dtype and weakness; `None` for what is not computed by NumPy."""
+    if isinstance(v, HostArray):
+        name = native(v.dtype)
+        return None if name is None else (name, v._weak)
+    if isinstance(v, (numpy.ndarray, numpy.generic)):
+        name = native(v.dtype)
+        return None if name is None else (name, False)
+    return ("bool", True) if isinstance(v, bool) else ("i64", True) if isinstance(v, int) else ("f64", True) if isinstance(v, float) else None
+
+
 def _operand(v: Any, dtype: numpy.dtype) -> numpy.ndarray:
     if isinstance(v, (numpy.ndarray, numpy.generic)):
-        return numpy.asarray(v).astype(dtype, copy=False)
+        v = numpy.asarray(v)
+        return v if v.dtype is dtype else v.astype(dtype, copy=False)
     return numpy.array(v, dtype)
 
 
+def native(dtype: numpy.dtype) -> str | None:
+    """Our name of a dtype whose arithmetic NumPy does as the compiled code does, bit by bit; those of `ml_dtypes` promote in their
+    own way. (A dtype's number is at hand, its hash is not.)"""
+    return _NAMES.get(dtype.num) if dtype.isnative else None
+
+
 _DTYPES = {
-    "bool": "?", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "f16": "f2",
-    "f32": "f4", "f64": "f8",
+    name: numpy.dtype(code)
+    for name, code in {
+        "bool": "?", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8",
+        "f16": "f2", "f32": "f4", "f64": "f8",
+    }.items()
 }  # fmt: skip
-
-
+_NAMES = {dtype.num: name for name, dtype in _DTYPES.items()} | {
+    numpy.dtype(c).num: f"{'u' if c.isupper() else 'i'}{8 * numpy.dtype(c).itemsize}" for c in "bhilqBHILQ"
+}

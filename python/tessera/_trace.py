@@ -18,7 +18,7 @@ from . import _core
 from ._arrays import narrowed, numpy_dtype
 from ._dims import Dim, Sizes
 from ._dtypes import DType, dtype as as_dtype
-from ._host_array import HostArray
+from ._host_array import HostArray, native
 from ._place import here
 from ._promote import kind
 
@@ -348,9 +348,13 @@ def _torch_i16(x: Any) -> Any:
     return torch.int16
 
 
-@functools.lru_cache
 def _name_of(dtype: numpy.dtype) -> str:
     """What we call a dtype of NumPy's."""
+    return native(dtype) or _other_name(dtype)
+
+
+@functools.lru_cache
+def _other_name(dtype: numpy.dtype) -> str:
     return str(as_dtype(dtype))
 
 

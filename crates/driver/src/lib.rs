@@ -11,6 +11,7 @@
 mod alias;
 mod args;
 mod array_layout;
+mod artifacts;
 mod backends;
 mod bind;
 pub mod cache;

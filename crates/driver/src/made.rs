@@ -1,6 +1,7 @@
 //! Kernels without a Python function: what a trace keeps of a kernel that it calls, and the kernels
 //! that derivatives make of it.
 
+use crate::artifacts::Artifacts;
 use crate::backends::Backends;
 use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
@@ -15,7 +16,7 @@ use tessera_frontend::Table;
 use tessera_ir::{Attr, DimExpr, PassContext, PassManager, PassOptions, Privilege, Type};
 use tessera_lower::{Bounds, Canonicalise, Launched, covers};
 use tessera_numerics::{DType, Profile, Scalar};
-use tessera_support::{ForkLock, StableHasher};
+use tessera_support::StableHasher;
 use tessera_target::{ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
@@ -123,7 +124,7 @@ fn set_grid(func: &mut TileFunc, grid: &[i64]) {
     }
 }
 
-static COMPILED: ForkLock<BTreeMap<String, Arc<dyn Artifact>>> = ForkLock::new(BTreeMap::new());
+static COMPILED: Artifacts = Artifacts::new();
 
 /// Runs a made kernel on arrays in host memory, one for each parameter; a number is an array of one
 /// element. It is compiled the first time.
@@ -142,8 +143,7 @@ pub fn launch_made(
     h.write_str(&choice.backend.caps().arch);
     h.write_u64(profile as u64);
     let key = h.finish().to_string();
-    let found = COMPILED.lock().get(&key).cloned();
-    let artifact = match found {
+    let artifact = match COMPILED.get(&key) {
         Some(artifact) => artifact,
         None => {
             let mut func = func.clone();
@@ -155,7 +155,7 @@ pub fn launch_made(
             let (store, arrays) = (cache::store()?, Default::default());
             let options = CompileOptions { profile, store, arrays };
             let made: Arc<dyn Artifact> = Arc::from(choice.backend.compile(&func, &options)?);
-            COMPILED.lock().insert(key, made.clone());
+            COMPILED.insert(key, made.clone());
             made
         }
     };

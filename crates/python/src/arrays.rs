@@ -94,7 +94,11 @@ pub fn argument<'py>(
 ) -> PyResult<Arg> {
     let py = value.py();
     if value.is_instance(ndarray(py)?)? {
-        return numpy(value);
+        // An element of one of our arrays is an array without axes: for a kernel it is a number.
+        return match class(value)? {
+            Some(Class::Host | Class::Weak) if head(value).dims.is_empty() => scalar(value),
+            _ => numpy(value),
+        };
     }
     if let Some(reader) = readers::known(value) {
         return reader.read(value, keep, found);

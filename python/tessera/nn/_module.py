@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 import numpy
 
-from .. import _core, _tree
+from .. import _tree
 from .._annotations import Tensor, TensorType
+from .._host_array import Array
 from .._trace import Tracer, fail, is_array
 from ..random import Key
 
@@ -47,7 +48,7 @@ def _holds_arrays(hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType, list, tuple, dict):
         return any(_holds_arrays(a) for a in typing.get_args(hint) if a is not Ellipsis)
     if isinstance(hint, type):
-        if issubclass(hint, (Module, Key, Tracer, numpy.ndarray, _core.Array)):
+        if issubclass(hint, (Module, Key, Tracer, numpy.ndarray, Array)):
             return True
         return hasattr(hint, "__dlpack__") and not issubclass(hint, numpy.generic)
     return False

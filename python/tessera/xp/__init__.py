@@ -1,7 +1,7 @@
 """Array functions in the shape of the Python array API, on traced values and on arrays.
 
-Inside of a function that is traced (`ts.jit`, `ts.grad`, …) they become a part of it; outside they run at once, and give
-NumPy arrays. Python's numbers take the dtype of the array beside them."""
+Inside a function that is traced (`ts.jit`, `ts.grad`, …) they become a part of it; outside they run at once, and give `ts` arrays,
+which on the host are NumPy arrays too. Python's numbers take the dtype of the array beside them."""
 
 from ._creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, meshgrid, ones, ones_like, tril, triu, zeros,

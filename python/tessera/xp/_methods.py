@@ -48,7 +48,7 @@ def _at_once(name: str, swapped: bool = False) -> Any:
         if isinstance(other, Tracer) or isinstance(other, _core.Array):
             return NotImplemented
         if isinstance(other, (list, tuple)):
-            other = _made(other)
+            other = _host_array.host(_made(other))
         elif not is_array(other):
             return NotImplemented
         return _host_array.binary(name, other, self) if swapped else _host_array.binary(name, self, other)
@@ -117,7 +117,7 @@ def _selects(name: str) -> Any:
     whole, base = getattr(HostArray, name), getattr(numpy.ndarray, name)
 
     def method(self: HostArray, *args: Any, **kwargs: Any) -> Any:
-        if self.size == 0 or self.dtype not in _host_array.NATIVE:
+        if self.size == 0 or _host_array.native(self.dtype) is None:
             return whole(self, *args, **kwargs)
         return numpy.asarray(base(self.view(numpy.ndarray), *args, **kwargs)).view(type(self) if name in ("max", "min") else HostArray)
 

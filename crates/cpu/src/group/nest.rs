@@ -383,11 +383,86 @@ impl<'a> Group<'a> {
         let mut out = Vec::new();
         for &v in op.group("at") {
             let own = if func.ty(v).rank() == 0 { Map::new() } else { map.clone() };
+            if let Some((first, step)) = self.steps(n, &(v, own.clone()))
+                && step != 0
+            {
+                out.push(Pos::Steps { first, step });
+                continue;
+            }
             let p = self.eval(n, &(v, own));
             let p = to_index(self.ir, p, func.ty(v).dtype());
             out.push(if self.ir.lanes(self.ir.ty(p)) > 1 { Pos::Each(p) } else { Pos::Uniform(p) });
         }
         out
+    }
+
+    /// The index of the first lane and the distance between lanes, where an index moves in equal
+    /// steps along the vector axis: an iota that is stretched, and moved and scaled by what all lanes
+    /// share. What overflows 32 bits on its way is no such index.
+    fn steps(&mut self, n: &mut Nest, node: &Node) -> Option<(Val, i64)> {
+        let (func, ir) = (self.func, self.ir);
+        let lane = n.lane.filter(|_| n.lanes > 1)?;
+        let (value, map) = node;
+        let dtype = func.ty(*value).dtype();
+        if !map.contains(&Some(lane as u8)) {
+            let p = self.eval(n, node);
+            return Some((to_index(ir, p, dtype), 0));
+        }
+        if !matches!(self.repr(*value), Repr::Expression) {
+            return None;
+        }
+        let id = func.def_id(*value)?;
+        let op = &func.ops[id];
+        match op.code {
+            TileOp::Iota => {
+                let start = op.attr("start").and_then(Attr::as_int).unwrap_or(0);
+                match n.pos(self, map[0], 1) {
+                    Pos::Steps { first, step } => Some((ir.add_const(first, start), step)),
+                    Pos::Uniform(_) | Pos::Each(_) => None,
+                }
+            }
+            TileOp::Reshape if !same_but_ones(func.ty(op.operands[0]), func.ty(op.result())) => {
+                None
+            }
+            TileOp::Broadcast | TileOp::Expand | TileOp::Transpose | TileOp::Reshape => {
+                let from = self.inputs(id, map).swap_remove(0);
+                self.steps(n, &from)
+            }
+            TileOp::Cast if dtype == DType::I64 && self.counts(op.operands[0]) => {
+                let from = self.inputs(id, map).swap_remove(0);
+                self.steps(n, &from)
+            }
+            TileOp::Ew(f @ (ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul))
+                if dtype == DType::I64 =>
+            {
+                let inputs = self.inputs(id, map);
+                let (a, by_a) = self.steps(n, &inputs[0])?;
+                let (b, by_b) = self.steps(n, &inputs[1])?;
+                match f {
+                    ScalarFn::Add => Some((ir.add(a, b), by_a + by_b)),
+                    ScalarFn::Sub => Some((ir.sub(a, b), by_a - by_b)),
+                    _ => match (
+                        ir.as_int(a).filter(|_| by_a == 0),
+                        ir.as_int(b).filter(|_| by_b == 0),
+                    ) {
+                        (Some(k), _) => Some((ir.mul_const(b, k), by_b.checked_mul(k)?)),
+                        (_, Some(k)) => Some((ir.mul_const(a, k), by_a.checked_mul(k)?)),
+                        (None, None) => None,
+                    },
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a value is an iota, perhaps stretched.
+    fn counts(&self, v: Value) -> bool {
+        let Some(op) = self.func.def_id(v).map(|id| &self.func.ops[id]) else { return false };
+        match op.code {
+            TileOp::Iota => true,
+            TileOp::Broadcast | TileOp::Expand => self.counts(op.operands[0]),
+            _ => false,
+        }
     }
 
     /// Opens the loops one after another and calls `leaf` inside the innermost.

@@ -1,42 +1,27 @@
 //! The kernels of plans: each is compiled once in the process, whoever asks for it.
 
+use crate::artifacts::Artifacts;
 use crate::backends::Choice;
 use crate::mode::Mode;
 use crate::{cache, knobs};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tessera_diag::Diagnostics;
 use tessera_ir::{PassContext, PassManager, PassOptions};
 use tessera_lower::{Bounds, Canonicalise};
-use tessera_support::{ForkLock, StableHasher};
+use tessera_support::StableHasher;
 use tessera_target::{Artifact, CompileOptions};
 use tessera_tile::TileFunc;
 
 type Key = String;
 
-static KERNELS: ForkLock<BTreeMap<Key, Arc<dyn Artifact>>> = ForkLock::new(BTreeMap::new());
+static KERNELS: Artifacts = Artifacts::new();
 static COMPILED: AtomicUsize = AtomicUsize::new(0);
 
 /// How many kernels of plans were compiled in this process.
 pub fn compiled_kernels() -> usize {
     COMPILED.load(Ordering::Relaxed)
-}
-
-/// Kernels that no function holds any more, and that are kept for one that asks again. Each has memory of the process
-/// mapped for its code, of which there may be only so many pieces.
-const IDLE: usize = 512;
-
-/// Keeps a kernel. Where too many are here that nobody holds, those go.
-fn keep(key: Key, artifact: Arc<dyn Artifact>) {
-    let mut there = KERNELS.lock();
-    there.insert(key, artifact);
-    if there.len() > IDLE {
-        let idle = there.values().filter(|a| Arc::strong_count(a) == 1).count();
-        if idle > IDLE {
-            there.retain(|_, a| Arc::strong_count(a) > 1);
-        }
-    }
 }
 
 /// More are not worth a thread here: kernels are small, and the caller's machine has other work.
@@ -53,10 +38,8 @@ pub fn compile(
     choice.caps()?;
     let keys: Vec<Key> = funcs.iter().map(|f| key(f, choice, mode)).collect();
     // What is here or is made is held from now on, so that nobody lets it go before it is handed over.
-    let held: Vec<Mutex<Option<Arc<dyn Artifact>>>> = {
-        let there = KERNELS.lock();
-        keys.iter().map(|key| Mutex::new(there.get(key).cloned())).collect()
-    };
+    let held: Vec<Mutex<Option<Arc<dyn Artifact>>>> =
+        KERNELS.get_all(&keys).into_iter().map(Mutex::new).collect();
     let hold = |i: usize| held[i].lock().unwrap_or_else(|e| e.into_inner());
     let missing: Vec<usize> = (0..funcs.len()).filter(|&i| hold(i).is_none()).collect();
     let next = AtomicUsize::new(0);
@@ -69,7 +52,7 @@ pub fn compile(
                 Ok(artifact) => {
                     COMPILED.fetch_add(1, Ordering::Relaxed);
                     *hold(i) = Some(artifact.clone());
-                    keep(keys[i].clone(), artifact);
+                    KERNELS.insert(keys[i].clone(), artifact);
                 }
                 Err(found) => {
                     errors.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(found);

@@ -610,7 +610,8 @@ impl Emitter<'_> {
         let mut places = Vec::new();
         for (&node, &extent) in at.iter().zip(dims) {
             let mut held = self.node(node)?;
-            if clamp {
+            // Whatever is not inside is moved there, and the access need not ask again.
+            if clamp && !self.is_within(node, extent) {
                 let ends = [0, extent - 1].map(|v| {
                     let v = self.b.index(v);
                     let shape = self.b.func.ty(held.value).shape().to_vec();
@@ -631,6 +632,9 @@ impl Emitter<'_> {
                 .attr("extent", Attr::ints(at.iter().map(|_| 0))),
             false => OpSpec::new(TileOp::Gather, &[mem]).group("at", &at),
         };
+        if clamp && !axes.is_empty() {
+            spec = spec.attr("inbounds", Attr::Bool(true));
+        }
         if let Some(other) = other {
             let held = self.node(other)?;
             let value = self.b.cast(held.value, dtype);
@@ -638,6 +642,23 @@ impl Emitter<'_> {
         }
         let value = self.b.value(spec.result(ty))?;
         Ok(Held { value: self.b.cast(value, dtype.carrier()), axes })
+    }
+
+    /// Whether a position is inside an axis of this extent for all elements of all tiles, those behind the
+    /// end of a ragged one too.
+    fn is_within(&self, node: NodeId, extent: i64) -> bool {
+        let Node::Position { offset, strides, .. } = &self.body.nodes[node] else { return false };
+        let whole = |axis: Axis| {
+            let extent = self.body.space.extents[axis];
+            self.tile_of(axis).map_or(Some(extent), |tile| (extent % tile == 0).then_some(extent))
+        };
+        let mut ends = (*offset, *offset);
+        for &(axis, stride) in strides {
+            let Some(n) = whole(axis) else { return false };
+            let reach = stride * (n - 1).max(0);
+            ends = (ends.0 + reach.min(0), ends.1 + reach.max(0));
+        }
+        0 <= ends.0 && ends.1 < extent
     }
 
     fn write(&mut self, place: usize) -> Result<(), String> {
