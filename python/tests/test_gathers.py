@@ -83,3 +83,14 @@ def test_take_of_rows(dtype, cols):
     # Views: columns backwards and every other row.
     got = ts.jit(lambda x, at: xp.take(xp.flip(x, axis=1)[::2], at, axis=0, mode="clip"))(x, at)
     np.testing.assert_array_equal(np.asarray(got).view(np.uint8), np.ascontiguousarray(x[::2, ::-1][np.clip(at, 0, 5)]).view(np.uint8))
+
+
+@pytest.mark.parametrize("rows,cols", [(200, 256), (256, 256), (255, 256), (128, 128)])
+def test_parts_that_share_memory_are_written_in_loops(rows, cols):
+    # A part at a position that is computed is a view of all the places where it may be; they overlap.
+    u = np.random.default_rng(0).normal(size=(rows, cols)).astype(np.float32)
+    part = np.full((rows - 2, cols - 2), 2.0, np.float32)
+    f = ts.jit(lambda u, p, at: ts.fori_loop(0, 3, lambda i, u: ts.dynamic_update_slice(u, p + u[0, 0], [at, at]), u))
+    want = u.copy()
+    want[1:-1, 1:-1] = part + u[0, 0]
+    np.testing.assert_array_equal(f(u, part, 1), want)

@@ -51,10 +51,14 @@ const STREAM_BYTES: i64 = 32 << 20;
 fn stream(kind: &ParamKind, b: &BufferArg) -> u32 {
     let ParamKind::Array { privilege: Privilege::Write, .. } = kind else { return 0 };
     let bytes = b.dtype.bytes() as i64;
-    let size = b.dims.iter().fold(bytes, |n, &d| n.saturating_mul(d));
-    let on_lines =
-        |axis: usize| b.dims[axis] <= 1 || b.strides[axis] == bytes || b.strides[axis] % 64 == 0;
-    let lines = (b.data as usize).is_multiple_of(64) && (0..b.dims.len()).all(on_lines);
+    let long = || (0..b.dims.len()).filter(|&axis| b.dims[axis] > 1);
+    // Parts of a view may share memory: what counts is how far it reaches.
+    let reach = |axis: usize| b.strides[axis].saturating_abs().saturating_mul(b.dims[axis] - 1);
+    let size = long().fold(bytes, |n, axis| n.saturating_add(reach(axis)));
+    // Every part of a view begins on a line: one axis has neighbours, all others move by whole lines.
+    let rows = long().filter(|&axis| b.strides[axis] == bytes).count();
+    let moves = |axis: usize| b.strides[axis] == bytes || b.strides[axis] % 64 == 0;
+    let lines = (b.data as usize).is_multiple_of(64) && rows <= 1 && long().all(moves);
     if cfg!(target_arch = "x86_64") && size >= STREAM_BYTES && lines {
         crate::memory::STREAM
     } else {

@@ -94,11 +94,7 @@ pub fn argument<'py>(
 ) -> PyResult<Arg> {
     let py = value.py();
     if value.is_instance(ndarray(py)?)? {
-        // An element of one of our arrays is an array without axes: for a kernel it is a number.
-        return match class(value)? {
-            Some(Class::Host | Class::Weak) if head(value).dims.is_empty() => scalar(value),
-            _ => numpy(value),
-        };
+        return numpy(value);
     }
     if let Some(reader) = readers::known(value) {
         return reader.read(value, keep, found);
@@ -155,6 +151,18 @@ fn integer(value: &Bound<'_, PyAny>) -> PyResult<Number> {
             Ok(Number::Huge("beyond 128 bits".into()))
         }
         Err(e) => Err(e),
+    }
+}
+
+/// An argument of a kernel. An element of one of our arrays is an array without axes, and a number here.
+pub fn passed<'py>(
+    value: &Bound<'py, PyAny>,
+    keep: &mut Vec<Bound<'py, PyAny>>,
+    found: &mut Found,
+) -> PyResult<Arg> {
+    match class(value)? {
+        Some(Class::Host | Class::Weak) if head(value).dims.is_empty() => scalar(value),
+        _ => argument(value, keep, found),
     }
 }
 

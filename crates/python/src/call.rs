@@ -1,6 +1,6 @@
 //! Calls: Python's arguments in, the returned parameters out.
 
-use crate::arrays::{self, argument};
+use crate::arrays::{self, argument, passed};
 use crate::device_array::DeviceArray;
 use crate::enter::enter_call;
 use crate::streams::Found;
@@ -82,14 +82,14 @@ impl<'py> Given<'_, 'py> {
         let mut call = Call::default();
         call.positional.reserve_exact(self.args.len());
         for value in self.args {
-            call.positional.push(argument(&value, &mut keep, &mut found)?);
+            call.positional.push(passed(&value, &mut keep, &mut found)?);
         }
         for (name, value) in self.kwargs {
             let name: String = name.extract()?;
             if let Some(place) = self.kernel.param_names().position(|p| p == name) {
                 objects[place] = Some(value.clone());
             }
-            call.keyword.push((name, argument(&value, &mut keep, &mut found)?));
+            call.keyword.push((name, passed(&value, &mut keep, &mut found)?));
         }
         let grid = self.grid.map(extents).transpose()?;
         let grid = grid.map(|g| enter_call(py, || grid_of(&g))).transpose()?;

@@ -8,6 +8,7 @@ use super::index::dims_of;
 use super::large;
 use super::nothing::nothing;
 use super::sort::sort;
+use super::vector;
 use super::words::words;
 use tessera_diag::Loc;
 use tessera_graph::{Graph, GraphFunc, GraphOp, elem, tensor};
@@ -120,6 +121,7 @@ impl Site<'_> {
 pub fn expand(
     site: &mut Site<'_>,
     fit: Fit,
+    ordered: bool,
     code: GraphOp,
     operands: &[Value],
     attrs: &Attrs,
@@ -142,6 +144,9 @@ pub fn expand(
         return Some(made);
     }
     match code {
+        GraphOp::Dot if fit == Fit::Caches && !ordered => {
+            vector::dot(site, operands, attrs, &types[0]).map(one)
+        }
         GraphOp::Conv => {
             let window: i64 = dims_of(site.func, operands[1])[2..].iter().product();
             let places: i64 = types[0].static_shape()?[2..].iter().product();

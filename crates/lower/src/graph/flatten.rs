@@ -18,6 +18,7 @@ pub fn flatten(
     func: &str,
     args: &[Type],
     fit: Fit,
+    ordered: bool,
 ) -> Result<GraphFunc, Diagnostics> {
     let Some(source) = module.func(func) else {
         let why = format!("expected a function of the module, got @{func}");
@@ -31,7 +32,7 @@ pub fn flatten(
     dst.loc = source.loc.clone();
     let params: Vec<_> = source.params().iter().map(|&p| source.ty(p).clone()).collect();
     let symbols = bound(source, &params, args, &source.loc)?;
-    let mut copy = Copy { module, dst, fit, seen: Vec::new() };
+    let mut copy = Copy { module, dst, fit, ordered, seen: Vec::new() };
     let mut frame = Frame { source, map: SideTable::new(None), symbols };
     let body = copy.dst.body;
     for &param in source.params() {
@@ -100,6 +101,8 @@ struct Copy<'m> {
     module: &'m GraphModule,
     dst: GraphFunc,
     fit: Fit,
+    /// Sums keep the order that the interpreter takes.
+    ordered: bool,
     /// Pure ops that were copied, for each open block.
     seen: Vec<BTreeMap<Key, Vec<Value>>>,
 }
@@ -182,7 +185,9 @@ impl<'m> Copy<'m> {
         let dense = code == GraphOp::Const && attrs.get("data").is_some();
         let to = if dense { self.dst.body } else { to };
         let mut site = Site { func: &mut self.dst, block: to, loc: &old.loc };
-        if let Some(made) = expand(&mut site, self.fit, code, &operands, &attrs, &types) {
+        if let Some(made) =
+            expand(&mut site, self.fit, self.ordered, code, &operands, &attrs, &types)
+        {
             let values = made.map_err(|why| {
                 let error =
                     Diagnostic::new(Code::E_UNKNOWN, format!("expected windows, got {why}"));

@@ -26,7 +26,7 @@ use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 const LARGEST: i64 = 1 << 12;
 
 /// Elements that the ops of an iteration compute together.
-const MOST_WORK: i64 = 1 << 16;
+const MOST_WORK: i64 = 1 << 18;
 
 /// Ops of a body: code grows with them.
 const MOST_OPS: usize = 600;

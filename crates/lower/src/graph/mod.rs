@@ -6,7 +6,8 @@
 //! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
 //! - `loop_kernel`: a loop with small iterations as one kernel.
 //! - `plan`: steps and buffers; `text`: a plan to read, change and ask for.
-//! - `join`, `expand`, `gate`: sums that are joins, windows that are parts, products that are quotients; `scatter`: a kernel of its own.
+//! - `join`, `expand`, `gate`, `vector`: sums that are joins, windows that are parts, products that are quotients, products with
+//!   vectors that are sums; `scatter`: a kernel of its own.
 //! - `fit`: how kernels are cut for a kind of machine; for one of many threads, `large` (sums in parts),
 //!   `sort`, `words` and `nothing` write ops with others that have kernels.
 
@@ -30,6 +31,7 @@ mod shape;
 mod sort;
 mod strided;
 mod text;
+mod vector;
 mod words;
 
 pub use fit::Fit;

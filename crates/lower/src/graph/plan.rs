@@ -742,7 +742,7 @@ pub fn plan_graph(
     args: &[Type],
     options: &PlanOptions,
 ) -> Result<Plan, Diagnostics> {
-    let mut flat = super::flatten::flatten(module, func, args, options.fit)?;
+    let mut flat = super::flatten::flatten(module, func, args, options.fit, options.ordered)?;
     if options.short {
         super::gate::gate(&mut flat).map_err(|why| {
             let error = Diagnostic::new(Code::E_UNKNOWN, format!("expected a product, got {why}"));
