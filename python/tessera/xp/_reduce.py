@@ -173,6 +173,43 @@ def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = 
     return p.sort([x, p.iota(x.shape, at)], at, descending)[1]
 
 
+#: Up to so many elements are picked one after another, each by two passes over the array; more are sorted. Passes of one function
+#: are joined into kernels, so that few are written out and more are a loop.
+_PASSES, _WRITTEN_OUT = 32, 8
+_NUMBERS = ("f16", "bf16", "f32", "f64")
+
+
+def _picked(x: Any, k: int, at: int) -> tuple:
+    """`top_k` of a small ``k``: the greatest that is left and its first position, ``k`` times."""
+    from .._control import scan
+    from .._transforms import stop_gradient
+    from ._index import take_along_axis
+
+    fixed, places, least = stop_gradient(x), p.iota(x.shape, at), -math.inf
+    if kind(x._dtype) == 1:
+        least = 0 if x._dtype.startswith("u") else -(1 << int(x._dtype[1:]) - 1)
+
+    def pick(taken: Any) -> tuple:
+        greatest = p.reduce("max", p.select(taken, p.splat(least, x.shape, x._dtype), fixed), at, True)
+        same = p.ew("eq", fixed, greatest)
+        if kind(x._dtype) == 2:
+            same = p.ew("or", same, p.ew("ne", fixed, fixed))
+        found = p.reduce("min", p.select(p.ew("and", same, p.ew("not", taken)), places, x.shape[at]), at, True)
+        return p.ew("or", taken, p.ew("eq", places, found)), found
+
+    taken, found = p.splat(False, x.shape, "bool"), []
+    if k <= _WRITTEN_OUT:
+        for _ in range(k):
+            taken, place = pick(taken)
+            found.append(place)
+        order = p.concat(found, at) if k > 1 else found[0]
+    else:
+        _, each = scan(lambda taken, _: pick(taken), taken, None, length=k)
+        order = p.transpose(p.reshape(each, [k, *(d for i, d in enumerate(x.shape) if i != at)]),
+                            [*range(1, at + 1), 0, *range(at + 1, x.ndim)])  # fmt: skip
+    return take_along_axis(x, order, at), order
+
+
 @eager
 def top_k(x: Any, k: int, axis: int = -1) -> tuple:
     """The greatest ``k`` along an axis, greatest first, and where they are."""
@@ -180,6 +217,9 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple:
     at = p.axis_of(axis, x.ndim)
     if not 0 <= k <= x.shape[at]:
         raise fail("E_SHAPE_MISMATCH", f"expected `k` up to {x.shape[at]}, got {k}", "choose a smaller `k`")
+    known = not [d for d in x.shape if isinstance(d, Dim)]
+    if known and 0 < k <= _PASSES and (x._dtype in _NUMBERS or kind(x._dtype) == 1):
+        return _picked(x, k, at)
     both = p.sort([x, p.iota(x.shape, at)], at, True)
     limit = [k if i == at else d for i, d in enumerate(x.shape)]
     return tuple(p.slice_(v, [0] * x.ndim, limit, [1] * x.ndim) for v in both)
