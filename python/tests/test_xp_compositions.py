@@ -129,3 +129,58 @@ def test_convolutions_keep_infinities_where_they_are(n, k, mode):
 def test_convolution_has_a_gradient():
     rng = np.random.default_rng(3)
     assert ts.gradcheck(lambda a, v: xp.sum(xp.sin(xp.convolve(a, v, "same"))), rng.standard_normal(30), rng.standard_normal(11))
+
+
+def test_reductions_take_where_and_initial():
+    rng = np.random.default_rng(4)
+    x, mask = rng.standard_normal((5, 7)).astype(np.float32), rng.random((5, 7)) < 0.5
+    mask[0] = mask[:, 0] = True
+    for name in ("sum", "prod", "max", "min"):
+        ours, numpys = getattr(xp, name), getattr(np, name)
+        for axis in (None, 0, 1):
+            got = ts.jit(lambda x, m, f=ours, axis=axis: f(x, axis=axis, where=m, initial=0.5))(x, mask)
+            assert np.allclose(got, numpys(x, axis=axis, where=mask, initial=0.5), rtol=1e-5), (name, axis)
+            assert np.allclose(ours(x, axis=axis, initial=2.0), numpys(x, axis=axis, initial=2.0), rtol=1e-5)
+    assert np.allclose(xp.mean(x, axis=0, where=mask), np.mean(x, axis=0, where=mask), rtol=1e-5)
+    assert np.array_equal(xp.any(x > 0, axis=1, where=mask), np.any(x > 0, axis=1, where=mask))
+    assert np.array_equal(xp.all(x > 0, axis=1, where=mask), np.all(x > 0, axis=1, where=mask))
+    assert np.allclose(xp.std(x, axis=0, ddof=1), np.std(x, axis=0, ddof=1), rtol=1e-5)
+    assert xp.sum(np.int32([1, 2]), initial=3) == 6 and xp.max(np.int32([1, 2]), initial=3).dtype == np.int32
+    with pytest.raises(ValueError, match="initial"):
+        xp.max(x, where=mask)
+
+
+def test_arrays_in_traces_have_numpys_methods():
+    x = np.random.default_rng(5).standard_normal((3, 3)).astype(np.float32)
+    for name, args in {"sort": (), "argsort": (), "dot": (x,), "repeat": (2,), "diagonal": (), "trace": (), "round": (1,)}.items():
+        want = getattr(x.copy(), name)(*args) if name != "sort" else np.sort(x)
+        assert np.allclose(ts.jit(lambda v, name=name, args=args: getattr(v, name)(*args))(x), want, atol=1e-6), name
+    assert np.array_equal(ts.jit(lambda v: v.nonzero(size=2)[0])(np.float32([0, 5, 0, 6])), [1, 3])
+    assert np.allclose(xp.round(np.float32([1.256, -2.5]), 2), [1.26, -2.5])
+
+
+def test_updates_by_functions():
+    x = np.float32([1, 2, 3, 4])
+    assert ts.jit(lambda x: x.at[1:3].apply(xp.square))(x).tolist() == [1, 4, 9, 4]
+    assert ts.jit(lambda x, i: x.at[i].power(2.0))(x, np.array([3, 9])).tolist() == [1, 2, 3, 16]
+    assert ts.jit(lambda x: x.at[0].mul(5.0))(x).tolist() == [5, 2, 3, 4]
+
+
+def test_activations_are_those_of_their_formulas():
+    from tessera import nn
+
+    x = np.linspace(-8, 8, 33)
+    sigmoid, softplus = 1 / (1 + np.exp(-x)), np.log1p(np.exp(x))
+    wanted = {
+        "relu6": np.clip(x, 0, 6), "hard_sigmoid": np.clip(x + 3, 0, 6) / 6, "hard_silu": x * np.clip(x + 3, 0, 6) / 6,
+        "hard_tanh": np.clip(x, -1, 1), "log_sigmoid": np.log(sigmoid), "soft_sign": x / (1 + np.abs(x)), "mish": x * np.tanh(softplus),
+        "squareplus": (x + np.sqrt(x * x + 4)) / 2, "celu": np.where(x > 0, x, np.expm1(x)), "swish": x * sigmoid,
+        "selu": 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
+        "standardize": (x - x.mean()) / np.sqrt(x.var() + 1e-5),
+    }  # fmt: skip
+    for name, want in wanted.items():
+        assert np.allclose(ts.jit(getattr(nn, name))(x), want, rtol=1e-12, atol=1e-12), name
+        assert ts.gradcheck(lambda v, f=getattr(nn, name): xp.sum(f(v)), x + 0.013), name
+    assert np.allclose(nn.glu(x[:32]), x[:16] * sigmoid[16:32])
+    with pytest.raises(ts.ShapeError, match="even extent"):
+        nn.glu(x)

@@ -268,7 +268,7 @@ def _adjacent(layout: list) -> bool:
 
 
 class _At:
-    """``x.at[index]`` with `get set add subtract multiply divide min max`: what stands there, or a new array with some elements
+    """``x.at[index]`` with `get set add subtract multiply divide power min max apply`: what stands there, or a new array with some elements
     changed. ``mode`` says what happens where an array of positions reaches outside (see above)."""
 
     def __init__(self, x: Any, index: Any = None) -> None:
@@ -297,6 +297,17 @@ class _At:
 
     def divide(self, value: Any, *, mode: str | None = None) -> Any:
         return self._update("prod", _reciprocal(value), mode)
+
+    mul = multiply
+
+    def apply(self, fn: Any, *, mode: str | None = None) -> Any:
+        """What ``fn`` gives for the elements there, in their places."""
+        return self.set(fn(self.get(mode="clip" if mode is None else mode)), mode=mode)
+
+    def power(self, value: Any, *, mode: str | None = None) -> Any:
+        from ._elementwise import pow
+
+        return self.apply(lambda v: pow(v, value), mode=mode)
 
     def min(self, value: Any, *, mode: str | None = None) -> Any:
         return self._update("min", value, mode)

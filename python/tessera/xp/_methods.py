@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _elementwise as e, _index, _linalg, _manipulate as m, _reduce as r
+from . import _calculus, _diagonals, _elementwise as e, _index, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
 from .._dims import Dim
 from .._trace import Tracer, is_array
 
@@ -54,9 +54,11 @@ for _name, _method in {
     "reshape": _variadic(m.reshape), "transpose": _transposed, "astype": m.astype, "swapaxes": m.swapaxes,
     "squeeze": m.squeeze, "sum": r.sum, "mean": r.mean, "max": r.max, "min": r.min, "prod": r.prod, "var": r.var,
     "std": r.std, "argmax": r.argmax, "argmin": r.argmin, "all": r.all, "any": r.any, "take": _index.take,
-    "clip": e.clip, "round": e.round, "cumsum": r.cumulative_sum, "cumprod": r.cumulative_prod,
+    "clip": e.clip, "round": _numbers.around, "cumsum": r.cumulative_sum, "cumprod": r.cumulative_prod,
     "flatten": lambda self: m.reshape(self, [-1]), "ravel": lambda self: m.reshape(self, [-1]),
-    "copy": lambda self: self,
+    "copy": lambda self: self, "sort": r.sort, "argsort": r.argsort, "dot": _calculus.dot, "repeat": m.repeat,
+    "diagonal": _diagonals.diagonal, "trace": _diagonals.trace, "nonzero": _sets.nonzero, "searchsorted": r.searchsorted,
+    "ptp": _statistics.ptp,
 }.items():  # fmt: skip
     setattr(Tracer, _name, (lambda fn: lambda self, *a, **k: fn(self, *a, **k))(_method))
 Tracer.T = property(lambda self: m.permute_dims(self))  # type: ignore[attr-defined]

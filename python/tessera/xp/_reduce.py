@@ -31,43 +31,68 @@ def _wide(x: Any, dtype: Any) -> Any:
     return p.cast(x, "u64" if x._dtype.startswith("u") else "i64")
 
 
-@eager
-def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
-    """Sum along axes. Integers are summed in 64 bits."""
-    return p.reduce("sum", _wide(x, dtype), axis, keepdims)
+_JOINED = {
+    "sum": ("add", 0),
+    "prod": ("mul", 1),
+    "max": ("maximum", None),
+    "min": ("minimum", None),
+    "and": ("and", True),
+    "or": ("or", False),
+}
+
+
+def _reduced(op: str, x: Any, axis: Any, keepdims: bool, initial: Any = None, where: Any = None) -> Any:
+    """A reduction of the elements where ``where`` holds, joined with ``initial``."""
+    join, neutral = _JOINED[op]
+    if where is not None:
+        if neutral is None and initial is None:
+            raise fail("E_ARGUMENT", f"{op}: expected `initial` beside `where`: what the {op} of no elements is", "write `initial=`")
+        x = as_tracer(x)
+        x = p.select(where, x, p.cast(initial if neutral is None else neutral, x._dtype))
+    made = p.reduce(op, x, axis, keepdims)
+    return made if initial is None else p.cast(p.ew(join, made, initial), made._dtype)
 
 
 @eager
-def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
+def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """Sum along axes, of the elements where ``where`` holds, and of ``initial``. Integers are summed in 64 bits."""
+    return _reduced("sum", _wide(x, dtype), axis, keepdims, initial, where)
+
+
+@eager
+def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """Product along axes."""
-    return p.reduce("prod", _wide(x, dtype), axis, keepdims)
+    return _reduced("prod", _wide(x, dtype), axis, keepdims, initial, where)
 
 
 @eager
-def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Greatest along axes; NaN where there is one."""
-    return p.reduce("max", x, axis, keepdims)
+def max(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """Greatest along axes and of ``initial``; NaN where there is one."""
+    return _reduced("max", x, axis, keepdims, initial, where)
 
 
 @eager
-def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Least along axes; NaN where there is one."""
-    return p.reduce("min", x, axis, keepdims)
+def min(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """Least along axes and of ``initial``; NaN where there is one."""
+    return _reduced("min", x, axis, keepdims, initial, where)
 
 
 @eager
-def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Average along axes."""
+def mean(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+    """Average along axes, of the elements where ``where`` holds."""
     x = _floats(x)
+    if where is not None:
+        count = p.reduce("sum", p.cast(p.broadcast_to(where, x.shape), x._dtype), axis, keepdims)
+        return p.ew("div", _reduced("sum", x, axis, keepdims, None, where), count)
     n = _count(x, axis)
     # Nothing over nothing is no number.
     return p.ew("div", p.reduce("sum", x, axis, keepdims), n if isinstance(n, Dim) else float(n) if n else math.nan)
 
 
 @eager
-def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """Mean square distance from the mean, over ``n - correction``."""
-    x = _floats(x)
+def var(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False) -> Any:
+    """Mean square distance from the mean, over ``n - correction``; ``ddof`` is NumPy's name for that."""
+    x, correction = _floats(x), correction if ddof is None else ddof
     n = _count(x, axis)
     if isinstance(n, Dim) and correction != int(correction):
         raise fail(
@@ -81,9 +106,9 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
 
 
 @eager
-def std(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Any:
+def std(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False) -> Any:
     """Square root of `var`."""
-    return p.ew("sqrt", var(x, axis, correction=correction, keepdims=keepdims))
+    return p.ew("sqrt", var(x, axis, correction=correction, ddof=ddof, keepdims=keepdims))
 
 
 def _truth(x: Any) -> Any:
@@ -92,15 +117,15 @@ def _truth(x: Any) -> Any:
 
 
 @eager
-def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Whether all hold."""
-    return p.reduce("and", _truth(x), axis, keepdims)
+    return _reduced("and", _truth(x), axis, keepdims, None, where)
 
 
 @eager
-def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Whether any holds."""
-    return p.reduce("or", _truth(x), axis, keepdims)
+    return _reduced("or", _truth(x), axis, keepdims, None, where)
 
 
 @eager
