@@ -22,12 +22,12 @@ class Paired:
         return [scale * theirs / ours for ours, theirs in zip(self.ours, self.theirs)]
 
 
-def seconds(run, count):
+def seconds(run, count, clock=time.perf_counter):
     """Seconds of one call, over `count` of them."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(count):
         run()
-    return (time.perf_counter() - start) / count
+    return (clock() - start) / count
 
 
 def calls_for(run, target=SAMPLE_SECONDS):
@@ -63,11 +63,11 @@ def alternate(samplers, rounds):
     return samples
 
 
-def paired(ours, theirs, rounds):
+def paired(ours, theirs, rounds, clock=time.perf_counter):
     """Times two functions alternately."""
 
     def sampler(run, count):
-        return lambda: seconds(run, count)
+        return lambda: seconds(run, count, clock)
 
     with quiet():
         return Paired(*alternate([sampler(run, calls_for(run)) for run in (ours, theirs)], rounds))

@@ -40,7 +40,22 @@ from .._functional import (
     weightnorm,
 )
 from .._losses import contrastive_loss, ctc_loss, focal_loss, info_nce_loss, triplet_loss
-from ..xp import sigmoid, tanh
+from ..xp import logsumexp, sigmoid, tanh
+from ._activations import (
+    celu,
+    glu,
+    hard_sigmoid,
+    hard_silu,
+    hard_swish,
+    hard_tanh,
+    log_sigmoid,
+    mish,
+    relu6,
+    selu,
+    soft_sign,
+    squareplus,
+    standardize,
+)
 from ._layers import (
     MLP,
     Attention,
@@ -61,3 +76,5 @@ from ._convs import Conv1d, Conv3d, ConvTranspose
 from ._heads import CrossAttention, MultiHeadAttention
 from ._module import Module, leaf, static
 from ._recurrent import GRU, LSTM
+
+swish = silu

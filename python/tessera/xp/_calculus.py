@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 from .. import _prim as p
+from .._dims import Dim
 from .._jit import eager
+from .._promote import is_float
 from .._trace import Tracer, fail, one
 from . import _elementwise as e, _index as ix, _linalg as la, _manipulate as m, _reduce as r
 from ._arguments import arr, flat, floats
@@ -174,16 +176,52 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 # Convolutions
 
 
+#: How many elements one pass of a convolution takes.
+_EACH = 8
+
+
+def _sums_of_shifted(a: Tracer, v: Tracer) -> Tracer:
+    """Every product, each row moved by one: rows of n + k whose sum is the convolution."""
+    n, k = a.shape[0], v.shape[0]
+    rows = p.pad(p.ew("mul", p.expand_dims(v, 1), p.expand_dims(a, 0)), [0, 0], [0, k])
+    line = p.slice_(p.reshape(rows, [k * (n + k)]), [0], [k * (n + k - 1)], [1])
+    return p.reduce("sum", p.reshape(line, [k, n + k - 1]), 0)
+
+
+def _in_steps(a: Tracer, v: Tracer) -> Tracer:
+    """A few elements of ``v`` at a time, each by all of ``a`` from its place on."""
+    from .._control import scan
+
+    n, k = a.shape[0], v.shape[0]
+    wide = n + k - 1
+    around, taps = p.pad(a, [k - 1], [k - 1]), p.reverse(v, [0])
+
+    def add(total: Any, part: Tracer, start: Any) -> Any:
+        count = part.shape[0]
+        stretch = p.dynamic_slice(around, [start], [wide + count - 1])
+        for i in range(count):
+            term = p.ew("mul", p.slice_(stretch, [i], [i + wide], [1]), ix.getitem(part, i))
+            total = term if total is None else p.ew("add", total, term)
+        return total
+
+    # As many as are left over come first: a zero in their place would make NaN of an infinity.
+    left = k % _EACH or _EACH
+    total = add(None, _part(taps, 0, 0, left), 0)
+    if left == k:
+        return total
+    steps = (k - left) // _EACH
+    firsts = p.ew("add", p.ew("mul", p.iota([steps], 0), _EACH), left)
+    parts = p.reshape(_part(taps, 0, left, k), [steps, _EACH])
+    return scan(lambda total, x: (add(total, *x), 0.0), total, (parts, firsts))[0]
+
+
 def _convolved(a: Tracer, v: Tracer, mode: str, name: str) -> Tracer:
     if mode not in ("full", "same", "valid"):
         raise fail("E_ARGUMENT", f'{name}: expected `mode` to be "full", "same" or "valid", got {mode!r}', "leave it out")
     if a.ndim != 1 or v.ndim != 1 or not a.shape[0] or not v.shape[0]:
         raise fail("E_SHAPE_MISMATCH", f"{name}: expected two vectors with elements, got {p.show(a.shape)} and {p.show(v.shape)}", "flatten them")
     n, k = a.shape[0], v.shape[0]
-    # Every product, each row moved by one: rows of n + k whose sum is the result.
-    rows = p.pad(p.ew("mul", p.expand_dims(v, 1), p.expand_dims(a, 0)), [0, 0], [0, k])
-    line = p.slice_(p.reshape(rows, [k * (n + k)]), [0], [k * (n + k - 1)], [1])
-    made = p.reduce("sum", p.reshape(line, [k, n + k - 1]), 0)
+    made = _sums_of_shifted(a, v) if isinstance(n, Dim) or isinstance(k, Dim) or not is_float(a._dtype) else _in_steps(a, v)
     if mode == "full":
         return made
     if mode == "valid":

@@ -106,7 +106,17 @@ def _whole(fn: str, name: str, doc: str) -> Any:
 
 floor = _whole("floor", "floor", "Rounded down.")
 ceil = _whole("ceil", "ceil", "Rounded up.")
-round = _whole("round", "round", "Rounded to the nearest integer, ties to even.")
+_nearest = _whole("round", "round", "Rounded to the nearest integer, ties to even.")
+
+
+@eager
+def round(x: Any, decimals: int = 0) -> Any:
+    """Rounded to the nearest integer, or to a number of decimals, ties to even."""
+    from ._numbers import around
+
+    return _nearest(x) if decimals == 0 else around(x, decimals)
+
+
 trunc = _whole("trunc", "trunc", "Rounded towards zero.")
 
 

@@ -268,7 +268,7 @@ def _adjacent(layout: list) -> bool:
 
 
 class _At:
-    """``x.at[index]`` with `get set add subtract multiply divide min max`: what stands there, or a new array with some elements
+    """``x.at[index]`` with `get set add subtract multiply divide power min max apply`: what stands there, or a new array with some elements
     changed. ``mode`` says what happens where an array of positions reaches outside (see above)."""
 
     def __init__(self, x: Any, index: Any = None) -> None:
@@ -298,6 +298,17 @@ class _At:
     def divide(self, value: Any, *, mode: str | None = None) -> Any:
         return self._update("prod", _reciprocal(value), mode)
 
+    mul = multiply
+
+    def apply(self, fn: Any, *, mode: str | None = None) -> Any:
+        """What ``fn`` gives for the elements there, in their places."""
+        return self.set(fn(self.get(mode="clip" if mode is None else mode)), mode=mode)
+
+    def power(self, value: Any, *, mode: str | None = None) -> Any:
+        from ._elementwise import pow
+
+        return self.apply(lambda v: pow(v, value), mode=mode)
+
     def min(self, value: Any, *, mode: str | None = None) -> Any:
         return self._update("min", value, mode)
 
@@ -325,6 +336,41 @@ def _masked(x: Tracer, index: Any, value: Tracer, op: str) -> Tracer | None:
     return p.select(chosen, value if op == "set" else p.ew(_JOIN[op], x, value), x)
 
 
+def _boxed(x: Tracer, plan: _Plan, value: Tracer, op: str) -> Tracer:
+    """Slices and integers that are known choose a box: no position needs to be computed or looked up."""
+    sides = list(zip(plan.start, plan.limit, plan.stride, strict=True))
+    shape = [len(range(*side)) for side in sides]
+    shown = [1 if e == "new" else shape[e] for e in plan.layout if not isinstance(e, tuple)]
+    part = p.reverse(p.reshape(p.broadcast_to(value, shown), shape), plan.flip)
+    if op != "set":
+        part = p.ew(_JOIN[op], p.slice_(x, plan.start, plan.limit, plan.stride), part)
+    if not part.size:
+        return x
+    if any(step > 1 for *_, step in sides):
+        # The elements between are those of `x`.
+        inside = None
+        for axis, (start, limit, step) in enumerate(sides):
+            at = p.iota(x.shape, axis)
+            tests = [p.ew("ge", at, start)] * (start > 0) + [p.ew("lt", at, limit)] * (limit < x.shape[axis])
+            tests += [p.ew("eq", p.ew("mod", at, step), start % step)] * (step > 1)
+            for test in tests:
+                inside = test if inside is None else p.ew("and", inside, test)
+        last = [start + (n - 1) * step for (start, _, step), n in zip(sides, shape, strict=True)]
+        high = [n - 1 - at for n, at in zip(x.shape, last, strict=True)]
+        return p.select(inside, p.pad(part, plan.start, high, [step - 1 for *_, step in sides]), x)
+    if 2 * part.size < x.size:
+        return p.dynamic_update_slice(x, part, plan.start)
+    # Most of the array is new: it is written once, with what stands around the box.
+    start, limit = list(plan.start), list(plan.limit)
+    for axis in reversed(range(x.ndim)):
+        begin, end, start[axis], limit[axis] = start[axis], limit[axis], 0, x.shape[axis]
+        before = p.slice_(x, start, [*limit[:axis], begin, *limit[axis + 1 :]], [1] * x.ndim)
+        behind = p.slice_(x, [*start[:axis], end, *start[axis + 1 :]], limit, [1] * x.ndim)
+        around = [v for v in (before, part, behind) if v.size]
+        part = p.concat(around, axis) if len(around) > 1 else part
+    return part
+
+
 @eager
 def _scatter(x: Any, index: Any, value: Any, op: str, mode: str | None = None) -> Any:
     """By the positions that reading would take: those of all elements, indexed in the same way."""
@@ -334,6 +380,8 @@ def _scatter(x: Any, index: Any, value: Any, op: str, mode: str | None = None) -
     if (chosen := _masked(x, index, value, op)) is not None:
         return chosen
     plan = _Plan(x, index, lenient=mode is not None)
+    if not plan.arrays and not any(isinstance(n, Dim) for n in (*plan.start, *plan.limit, *x.shape)):
+        return _boxed(x, plan, value, op)
     whole = not plan.arrays and not plan.flip and all(s == 1 for s in plan.stride)
     if whole and op == "set":
         shape = [b - a for a, b in zip(plan.start, plan.limit, strict=True)]

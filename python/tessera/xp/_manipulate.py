@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
+
 from .. import _prim as p
+from .._dims import Dim
 from .._jit import eager
-from .._trace import as_tracer, fail
+from .._trace import Tracer, as_tracer, fail
 
 
 @eager
@@ -185,10 +188,65 @@ def repeat(x: Any, repeats: int, axis: int | None = None) -> Any:
     return p.reshape(wide, [d * repeats if i == at else d for i, d in enumerate(x.shape)])
 
 
+def _pairs(given: Any, rank: int, what: str) -> list[tuple]:
+    """One number, a pair, or a pair for each axis, as NumPy reads them: a pair for each axis."""
+    if not isinstance(given, (tuple, list, numpy.ndarray)):
+        return [(given, given)] * rank
+    items = list(given)
+    if not any(isinstance(v, (tuple, list, numpy.ndarray)) for v in items):
+        items = [items]
+    pairs = [tuple(v) * 2 if len(v) == 1 else tuple(v) for v in items]
+    pairs = pairs * rank if len(pairs) == 1 else pairs
+    if len(pairs) != rank or any(len(v) != 2 for v in pairs):
+        raise fail("E_SHAPE_MISMATCH", f"pad: expected `{what}` to be a number, (before, after), or that for each of {rank} axes, "
+                   f"got {given!r}", "write a pair for each axis: `[(0, 0), (1, 2)]`")  # fmt: skip
+    return pairs
+
+
+def _along(x: Tracer, axis: int, order: numpy.ndarray) -> Tracer:
+    """The elements at these positions along an axis, as runs: up, down, or one element again and again."""
+    parts, at = [], 0
+    while at < len(order):
+        step = int(order[at + 1] - order[at]) if at + 1 < len(order) else 1
+        end = at + 1
+        while end < len(order) and order[end] - order[end - 1] == step and step in (-1, 0, 1):
+            end += 1
+        first, last = sorted((int(order[at]), int(order[end - 1])))
+        run = p.slice_(x, [first if i == axis else 0 for i in range(x.ndim)],
+                       [last + 1 if i == axis else d for i, d in enumerate(x.shape)], [1] * x.ndim)  # fmt: skip
+        if step == 0:
+            run = p.broadcast_to(run, [end - at if i == axis else d for i, d in enumerate(x.shape)])
+        parts.append(p.reverse(run, [axis]) if step == -1 and end > at + 1 else run)
+        at = end
+    return p.concat(parts, axis) if len(parts) > 1 else parts[0]
+
+
+_MODES = ("constant", "edge", "reflect", "symmetric", "wrap", "empty")
+
+
 @eager
-def pad(x: Any, widths: Any, value: Any = 0) -> Any:
-    """``value`` put around: one number, or (before, after) for each axis."""
+def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
+    """Elements put around: as many as one number says, (before, after), or that for each axis. They are ``constant_values``, or with
+    ``mode`` taken from ``x``: ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``."""
     x = as_tracer(x)
-    if isinstance(widths, int):
-        widths = [(widths, widths)] * x.ndim
-    return p.pad(x, [a for a, _ in widths], [b for _, b in widths], value=value)
+    if mode not in _MODES:
+        raise fail("E_ARGUMENT", f"pad: expected `mode` to be one of {', '.join(_MODES)}, got {mode!r}", 'leave it out for "constant"')
+    widths = _pairs(pad_width, x.ndim, "pad_width")
+    if mode in ("constant", "empty"):
+        if not isinstance(constant_values, (tuple, list, numpy.ndarray)):
+            return p.pad(x, [a for a, _ in widths], [b for _, b in widths], value=constant_values)
+        for axis, (width, pair) in enumerate(zip(widths, _pairs(constant_values, x.ndim, "constant_values"), strict=True)):
+            for side in (0, 1):
+                around = [[w if i == axis and side == s else 0 for i in range(x.ndim)] for s, w in enumerate(width)]
+                x = p.pad(x, *around, value=pair[side])
+        return x
+    for axis, (before, after) in enumerate(widths):
+        n = x.shape[axis]
+        if isinstance(n, Dim):
+            raise fail("E_DYNAMIC_EXTENT", f'pad: expected a known extent along axis {axis} for mode "{mode}", got {n}',
+                       'use mode "constant", or `roll` and `concatenate`')  # fmt: skip
+        if not n and (before or after):
+            raise fail("E_SHAPE_MISMATCH", f'pad: expected elements along axis {axis} for mode "{mode}", got none', 'use mode "constant"')
+        if before or after:
+            x = _along(x, axis, numpy.pad(numpy.arange(n), (before, after), mode=mode))
+    return x

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from . import _calculus, _elementwise as e, _index, _linalg, _manipulate as m, _reduce as r
+from . import _calculus, _diagonals, _elementwise as e, _index, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
 from .. import _core, _host_array
 from .._arrays import array as _made
 from .._dims import Dim
@@ -88,8 +88,10 @@ def _transposed(self: Tracer, *axes: Any) -> Any:
 #: Methods that compute; arrays in host memory have NumPy's own for those that only give another view.
 _COMPUTE = {
     "astype": m.astype, "sum": r.sum, "mean": r.mean, "max": r.max, "min": r.min, "prod": r.prod, "var": r.var, "std": r.std,
-    "argmax": r.argmax, "argmin": r.argmin, "all": r.all, "any": r.any, "take": _index.take, "clip": e.clip, "round": e.round,
-    "cumsum": r.cumulative_sum, "cumprod": r.cumulative_prod, "dot": _calculus.dot,
+    "argmax": r.argmax, "argmin": r.argmin, "all": r.all, "any": r.any, "take": _index.take, "clip": e.clip, "round": _numbers.around,
+    "cumsum": r.cumulative_sum, "cumprod": r.cumulative_prod, "dot": _calculus.dot, "sort": r.sort, "argsort": r.argsort,
+    "repeat": m.repeat, "diagonal": _diagonals.diagonal, "trace": _diagonals.trace, "nonzero": _sets.nonzero,
+    "searchsorted": r.searchsorted, "ptp": _statistics.ptp,
 }  # fmt: skip
 _VIEWS = {
     "reshape": _variadic(m.reshape), "transpose": _transposed, "swapaxes": m.swapaxes, "squeeze": m.squeeze,

@@ -306,7 +306,7 @@ def around(x: Any, decimals: int = 0) -> Any:
     """Rounded to a number of decimals, ties to even."""
     x = arr(x)
     if decimals == 0 or not is_float(x._dtype) and decimals > 0:
-        return e.round(x)
+        return e._nearest(x)
     if not is_float(x._dtype):
         by = 10 ** -decimals
         down = p.ew("floordiv", x, by)

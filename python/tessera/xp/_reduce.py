@@ -31,43 +31,68 @@ def _wide(x: Any, dtype: Any) -> Any:
     return p.cast(x, "u64" if x._dtype.startswith("u") else "i64")
 
 
-@eager
-def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
-    """Sum along axes. Integers are summed in 64 bits."""
-    return p.reduce("sum", _wide(x, dtype), axis, keepdims)
+_JOINED = {
+    "sum": ("add", 0),
+    "prod": ("mul", 1),
+    "max": ("maximum", None),
+    "min": ("minimum", None),
+    "and": ("and", True),
+    "or": ("or", False),
+}
+
+
+def _reduced(op: str, x: Any, axis: Any, keepdims: bool, initial: Any = None, where: Any = None) -> Any:
+    """A reduction of the elements where ``where`` holds, joined with ``initial``."""
+    join, neutral = _JOINED[op]
+    if where is not None:
+        if neutral is None and initial is None:
+            raise fail("E_ARGUMENT", f"{op}: expected `initial` beside `where`: what the {op} of no elements is", "write `initial=`")
+        x = as_tracer(x)
+        x = p.select(where, x, p.cast(initial if neutral is None else neutral, x._dtype))
+    made = p.reduce(op, x, axis, keepdims)
+    return made if initial is None else p.cast(p.ew(join, made, initial), made._dtype)
 
 
 @eager
-def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
+def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """Sum along axes, of the elements where ``where`` holds, and of ``initial``. Integers are summed in 64 bits."""
+    return _reduced("sum", _wide(x, dtype), axis, keepdims, initial, where)
+
+
+@eager
+def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """Product along axes."""
-    return p.reduce("prod", _wide(x, dtype), axis, keepdims)
+    return _reduced("prod", _wide(x, dtype), axis, keepdims, initial, where)
 
 
 @eager
-def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Greatest along axes; NaN where there is one."""
-    return p.reduce("max", x, axis, keepdims)
+def max(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """Greatest along axes and of ``initial``; NaN where there is one."""
+    return _reduced("max", x, axis, keepdims, initial, where)
 
 
 @eager
-def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Least along axes; NaN where there is one."""
-    return p.reduce("min", x, axis, keepdims)
+def min(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """Least along axes and of ``initial``; NaN where there is one."""
+    return _reduced("min", x, axis, keepdims, initial, where)
 
 
 @eager
-def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Average along axes."""
+def mean(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+    """Average along axes, of the elements where ``where`` holds."""
     x = _floats(x)
+    if where is not None:
+        count = p.reduce("sum", p.cast(p.broadcast_to(where, x.shape), x._dtype), axis, keepdims)
+        return p.ew("div", _reduced("sum", x, axis, keepdims, None, where), count)
     n = _count(x, axis)
     # Nothing over nothing is no number.
     return p.ew("div", p.reduce("sum", x, axis, keepdims), n if isinstance(n, Dim) else float(n) if n else math.nan)
 
 
 @eager
-def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """Mean square distance from the mean, over ``n - correction``."""
-    x = _floats(x)
+def var(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False) -> Any:
+    """Mean square distance from the mean, over ``n - correction``; ``ddof`` is NumPy's name for that."""
+    x, correction = _floats(x), correction if ddof is None else ddof
     n = _count(x, axis)
     if isinstance(n, Dim) and correction != int(correction):
         raise fail(
@@ -81,9 +106,9 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
 
 
 @eager
-def std(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Any:
+def std(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False) -> Any:
     """Square root of `var`."""
-    return p.ew("sqrt", var(x, axis, correction=correction, keepdims=keepdims))
+    return p.ew("sqrt", var(x, axis, correction=correction, ddof=ddof, keepdims=keepdims))
 
 
 def _truth(x: Any) -> Any:
@@ -92,15 +117,15 @@ def _truth(x: Any) -> Any:
 
 
 @eager
-def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Whether all hold."""
-    return p.reduce("and", _truth(x), axis, keepdims)
+    return _reduced("and", _truth(x), axis, keepdims, None, where)
 
 
 @eager
-def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Whether any holds."""
-    return p.reduce("or", _truth(x), axis, keepdims)
+    return _reduced("or", _truth(x), axis, keepdims, None, where)
 
 
 @eager
@@ -173,6 +198,43 @@ def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = 
     return p.sort([x, p.iota(x.shape, at)], at, descending)[1]
 
 
+#: Up to so many elements are picked one after another, each by two passes over the array; more are sorted. Passes of one function
+#: are joined into kernels, so that few are written out and more are a loop.
+_PASSES, _WRITTEN_OUT = 32, 8
+_NUMBERS = ("f16", "bf16", "f32", "f64")
+
+
+def _picked(x: Any, k: int, at: int) -> tuple:
+    """`top_k` of a small ``k``: the greatest that is left and its first position, ``k`` times."""
+    from .._control import scan
+    from .._transforms import stop_gradient
+    from ._index import take_along_axis
+
+    fixed, places, least = stop_gradient(x), p.iota(x.shape, at), -math.inf
+    if kind(x._dtype) == 1:
+        least = 0 if x._dtype.startswith("u") else -(1 << int(x._dtype[1:]) - 1)
+
+    def pick(taken: Any) -> tuple:
+        greatest = p.reduce("max", p.select(taken, p.splat(least, x.shape, x._dtype), fixed), at, True)
+        same = p.ew("eq", fixed, greatest)
+        if kind(x._dtype) == 2:
+            same = p.ew("or", same, p.ew("ne", fixed, fixed))
+        found = p.reduce("min", p.select(p.ew("and", same, p.ew("not", taken)), places, x.shape[at]), at, True)
+        return p.ew("or", taken, p.ew("eq", places, found)), found
+
+    taken, found = p.splat(False, x.shape, "bool"), []
+    if k <= _WRITTEN_OUT:
+        for _ in range(k):
+            taken, place = pick(taken)
+            found.append(place)
+        order = p.concat(found, at) if k > 1 else found[0]
+    else:
+        _, each = scan(lambda taken, _: pick(taken), taken, None, length=k)
+        order = p.transpose(p.reshape(each, [k, *(d for i, d in enumerate(x.shape) if i != at)]),
+                            [*range(1, at + 1), 0, *range(at + 1, x.ndim)])  # fmt: skip
+    return take_along_axis(x, order, at), order
+
+
 @eager
 def top_k(x: Any, k: int, axis: int = -1) -> tuple:
     """The greatest ``k`` along an axis, greatest first, and where they are."""
@@ -180,6 +242,9 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple:
     at = p.axis_of(axis, x.ndim)
     if not 0 <= k <= x.shape[at]:
         raise fail("E_SHAPE_MISMATCH", f"expected `k` up to {x.shape[at]}, got {k}", "choose a smaller `k`")
+    known = not [d for d in x.shape if isinstance(d, Dim)]
+    if known and 0 < k <= _PASSES and (x._dtype in _NUMBERS or kind(x._dtype) == 1):
+        return _picked(x, k, at)
     both = p.sort([x, p.iota(x.shape, at)], at, True)
     limit = [k if i == at else d for i, d in enumerate(x.shape)]
     return tuple(p.slice_(v, [0] * x.ndim, limit, [1] * x.ndim) for v in both)
