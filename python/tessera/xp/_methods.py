@@ -6,32 +6,35 @@ from typing import Any
 
 from . import _elementwise as e, _index, _linalg, _manipulate as m, _reduce as r
 from .._dims import Dim
+from .._operands import beside
 from .._trace import Tracer, is_array
 
 
-def _binary(fn: Any, swapped: bool = False) -> Any:
+def _binary(fn: Any, swapped: bool = False, written: str = "") -> Any:
     def method(self: Tracer, other: Any) -> Any:
         if not is_array(other):
-            return NotImplemented
+            return beside(self, other, written)
         return fn(other, self) if swapped else fn(self, other)
 
     return method
 
 
+_WRITTEN = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "and": "&", "or": "|",
+    "xor": "^", "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
 _OPERATORS = {
     "add": e.add, "sub": e.subtract, "mul": e.multiply, "truediv": e.divide, "floordiv": e.floor_divide, "mod": e.remainder,
     "pow": e.pow, "matmul": _linalg.matmul, "and": e.bitwise_and, "or": e.bitwise_or, "xor": e.bitwise_xor,
     "lshift": e.bitwise_left_shift, "rshift": e.bitwise_right_shift,
 }  # fmt: skip
 for _name, _fn in _OPERATORS.items():
-    setattr(Tracer, f"__{_name}__", _binary(_fn))
-    setattr(Tracer, f"__r{_name}__", _binary(_fn, swapped=True))
+    setattr(Tracer, f"__{_name}__", _binary(_fn, written=_WRITTEN[_name]))
+    setattr(Tracer, f"__r{_name}__", _binary(_fn, swapped=True, written=_WRITTEN[_name]))
 for _name, _fn in {
     "eq": e.equal, "ne": e.not_equal, "lt": e.less, "le": e.less_equal, "gt": e.greater, "ge": e.greater_equal,
 }.items():  # fmt: skip
-    setattr(Tracer, f"__{_name}__", _binary(_fn))
-# Comparison is elementwise; as a key a tracer is itself.
-Tracer.__hash__ = object.__hash__  # type: ignore[method-assign]
+    setattr(Tracer, f"__{_name}__", _binary(_fn, written=_WRITTEN[_name]))
 for _name, _fn in {"neg": e.negative, "abs": e.abs, "invert": e.bitwise_invert, "pos": e.positive}.items():
     setattr(Tracer, f"__{_name}__", (lambda fn: lambda self: fn(self))(_fn))
 Tracer.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ignore[attr-defined]
