@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import xp
+from tessera import nn, xp
 
 X = np.array([0.5, 1.5, -2.0, 3.0, 0.7, 1.1], np.float32)
 
@@ -215,8 +215,63 @@ def test_take_fills_clips_or_wraps():
     np.testing.assert_array_equal(xp.take(V, at, mode="clip"), np.take(V, at, mode="clip"))
     np.testing.assert_array_equal(xp.take(V, at, mode="wrap"), np.take(V, at, mode="wrap"))
     assert xp.take(I([1, 2], np.int32), I([5])) == np.iinfo(np.int32).min and xp.take(I([1, 2], np.uint8), I([5])) == 255
-    with pytest.raises(ts.TesseraError, match="fill, clip or wrap"):
+    with pytest.raises(ts.TesseraError, match="fill, clip, wrap or"):
         xp.take(V, at, mode="raise")
+
+
+#: JAX's `jnp.take_along_axis(x, i, axis, mode=…)` of x = 0..11 in rows of 4 and these positions; `None` is what it does by itself. It has no "wrap".
+ALONG = I([[0, -1, 4], [3, -4, -5], [7, 1, -9]], np.int32)
+ALONG_JAX = {
+    None: [[0, 3, np.nan], [7, 4, np.nan], [np.nan, 9, np.nan]], "fill": [[0, 3, np.nan], [7, 4, np.nan], [np.nan, 9, np.nan]],
+    "clip": [[0, 3, 3], [7, 4, 4], [11, 9, 8]], "wrap": [[0, 3, 0], [7, 4, 7], [11, 9, 11]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ALONG_JAX)
+def test_positions_along_an_axis_outside(mode):
+    x, want = np.arange(12, dtype=np.float32).reshape(3, 4), np.float32(ALONG_JAX[mode])
+    for ours in (lambda x, i: xp.take_along_axis(x, i, 1, mode=mode), lambda x, i: xp.take_along_axis(x.T, i.T, 0, mode=mode).T):
+        np.testing.assert_array_equal(ours(x, ALONG), want)
+        np.testing.assert_array_equal(ts.jit(ours)(x, ALONG), want)
+        with ts.runtime.oracle():
+            np.testing.assert_array_equal(ts.jit(ours)(x, ALONG), want)
+    # Rows of a table by the same rule, negative positions too.
+    table = np.arange(4, dtype=np.float32)[:, None]
+    for look_up in (lambda i: nn.embedding(table, i, mode=mode), lambda i: xp.take(table, i, 0, mode=mode)):
+        first = np.where(ALONG < 0, 0, want - np.float32([[0], [4], [8]])) if mode == "clip" else want - np.float32([[0], [4], [8]])
+        np.testing.assert_array_equal(look_up(ALONG)[..., 0], first)
+    integers = xp.take_along_axis(x.astype(np.int16), ALONG, 1, mode=mode)
+    np.testing.assert_array_equal(integers, np.where(np.isnan(want), np.iinfo(np.int16).min, np.nan_to_num(want)).astype(np.int16))
+
+
+def test_what_is_filled_in_has_no_derivative():
+    """Central differences would be 0 there; duplicates add up."""
+    x, w = np.arange(12, dtype=np.float32).reshape(3, 4), np.float32([[1, 2, 4], [8, 16, 32], [64, 128, 256]])
+    at = I([[0, 0, 4], [3, -4, -5], [7, 1, -9]], np.int32)
+    got = ts.grad(lambda v: xp.sum(xp.take_along_axis(v, at, 1, fill_value=0.0) * w))(x)
+    np.testing.assert_array_equal(got, np.float32([[3, 0, 0, 0], [16, 0, 0, 8], [0, 128, 0, 0]]))
+    table = np.ones((3, 2), np.float32)
+    got = ts.grad(lambda t: xp.sum(xp.where(xp.isnan(rows := nn.embedding(t, I([2, 3, -1, -4]))), 0.0, rows)))(table)
+    np.testing.assert_array_equal(got, np.float32([[0, 0], [0, 0], [2, 2]]))
+
+
+def test_writes_along_an_axis_outside():
+    x, at = np.zeros((2, 3), np.float32), I([[0, 3], [-1, -4]])
+    np.testing.assert_array_equal(xp.put_along_axis(x, at, 9.0, 1), np.float32([[9, 0, 0], [0, 0, 9]]))
+    np.testing.assert_array_equal(xp.put_along_axis(x, at, 9.0, 1, mode="clip"), np.float32([[9, 0, 9], [9, 0, 9]]))
+
+
+def test_a_label_that_is_no_class_is_seen():
+    log_p = np.log(np.full((3, 2), 0.5, np.float32))
+    for loss in (nn.nll_loss, nn.cross_entropy):
+        assert np.isnan(loss(log_p, I([0, 1, 2]))) and np.isfinite(loss(log_p, I([0, 1, 1])))
+    assert np.isfinite(nn.cross_entropy(log_p, I([0, 1, -100])))
+
+
+def test_positions_need_the_axes_of_the_array():
+    with pytest.raises(ts.TesseraError, match="expected positions with the 2 axes") as error:
+        xp.take_along_axis(np.ones((2, 3), np.float32), I([0, 1]), 1)
+    assert "i[:, None]" in error.value.help
 
 
 @pytest.mark.parametrize("index", [

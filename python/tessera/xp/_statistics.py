@@ -197,7 +197,7 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool
             high = low
         elif method == "higher":
             low = high
-        picks = [ix.take_along_axis(s, p.cast(e.clip(v, 0.0, float(n - 1)), "i64"), -1) for v in (low, high)]
+        picks = [ix.take_along_axis(s, p.cast(e.clip(v, 0.0, float(n - 1)), "i64"), -1, "promise_in_bounds") for v in (low, high)]
         part = 0.5 if method == "midpoint" else p.ew("sub", at, low)
         if method == "midpoint":
             part = p.select(p.ew("eq", low, high), 0.0, p.splat(0.5, at.shape, x._dtype))
