@@ -75,7 +75,13 @@ def _gelu(x: Any, approximate: bool) -> Any:
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)), without overflow."""
     x, dtype = _up(x)
-    return _down(xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x))), dtype)
+    return _down(_softplus(x), dtype)
+
+
+def _softplus(x: Tracer) -> Tracer:
+    # Neither a maximum nor a magnitude: at 0 they have the first derivative, and not the second.
+    above = p.ew("gt", x, 0)
+    return p.select(above, x, 0.0) + xp.log1p(xp.exp(p.select(above, -x, x)))
 
 
 @eager
@@ -345,7 +351,7 @@ def binary_cross_entropy(logits: Any, targets: Any, *, reduction: str = "mean") 
     """Of logits, without overflow."""
     x, _ = _up(logits)
     t = p.cast(targets, x._dtype)
-    return _reduced(xp.maximum(x, 0.0) - x * t + xp.log1p(xp.exp(-xp.abs(x))), reduction)
+    return _reduced(_softplus(x) - x * t, reduction)
 
 
 @eager

@@ -55,6 +55,9 @@ from ._layers import (
     TransformerBlock,
     dropout,
 )
+from ._activations import (
+    celu, glu, hard_sigmoid, hard_silu, hard_swish, hard_tanh, log_sigmoid, mish, relu6, selu, soft_sign, squareplus, swish,
+)  # fmt: skip
 from ._batchnorm import BatchNorm
 from ._functions import conv_transpose, rope
 from ._convs import Conv1d, Conv3d, ConvTranspose

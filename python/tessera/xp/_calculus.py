@@ -167,7 +167,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     first, last = ix.getitem(xs, 0), ix.getitem(xs, -1)
     made = p.select(p.ew("lt", x, first), ix.getitem(fs, 0) if left is None else left, made)
     made = p.select(p.ew("gt", x, last), ix.getitem(fs, -1) if right is None else right, made)
-    made = p.select(p.ew("eq", x, last), ix.getitem(fs, -1), made)
+    # There exactly the last point, from its side; the slope is that of the last piece.
+    made = p.select(p.ew("eq", x, last), p.select(flat_, y1, p.ew("add", y1, p.ew("mul", p.ew("sub", part, 1.0), p.ew("sub", y1, y0)))), made)
     return p.select(p.ew("isnan", x), math.nan, made)
 
 

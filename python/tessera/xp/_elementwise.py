@@ -233,10 +233,12 @@ def hypot(x1: Any, x2: Any) -> Any:
 @eager
 def logaddexp(x1: Any, x2: Any) -> Any:
     """log(exp(x1) + exp(x2)), without overflow on the way."""
-    big, small = p.ew("maximum", x1, x2), p.ew("minimum", x1, x2)
-    same = p.ew("eq", big, small)
-    gap = p.select(same, 0.0, p.ew("sub", small, big))
-    return p.ew("add", big, p.ew("log1p", p.ew("exp", gap)))
+    (a, b), _ = p.together(x1, x2, floats=True)
+    # Sides are chosen, not compared by a maximum, which at ties has the first derivatives and not the second.
+    more = p.ew("gt", a, b)
+    endless = p.ew("and", p.ew("isinf", a), p.ew("eq", a, b))
+    gap = p.select(endless, 0.0, p.select(more, p.ew("sub", b, a), p.ew("sub", a, b)))
+    return p.ew("add", p.select(more, a, b), p.ew("log1p", p.ew("exp", gap)))
 
 
 def signbit(x: Any) -> Any:
@@ -267,8 +269,7 @@ def _signbit(x: Any) -> Any:
 def copysign(x1: Any, x2: Any) -> Any:
     """The magnitude of one with the sign of the other."""
     (a, b), _ = p.together(x1, x2, floats=True)
-    size = p.ew("abs", a)
-    return p.select(_signbit(b), p.ew("neg", size), size)
+    return p.select(p.ew("ne", _signbit(a), _signbit(b)), p.ew("neg", a), a)
 
 
 def _truth(x: Any) -> Any:
