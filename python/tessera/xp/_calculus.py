@@ -175,16 +175,58 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 # Convolutions
 
 
+#: How many shifted vectors one kernel adds.
+_SHIFTS = 16
+
+
+def _summed(a: Tracer, v: Tracer, n: Any, k: int) -> Tracer:
+    """The long vector, shifted by each position of the short one and scaled, added up: some shifts at a time where there are many."""
+    dtype = a._dtype
+    if dtype in ("f16", "bf16"):
+        a, v = p.cast(a, "f32"), p.cast(v, "f32")
+    m, each = n + k - 1, min(k, _SHIFTS)
+    turns, rest = k // each, k % each
+    wide = p.pad(a, [k - 1], [k - 1])
+
+    def added(total: Any, part: Tracer, factors: Tracer, count: int) -> Tracer:
+        for c in range(count):
+            factor = p.reshape(p.slice_(factors, [c], [c + 1], [1]), [])
+            term = p.ew("mul", factor, p.slice_(part, [count - 1 - c], [count - 1 - c + m], [1]))
+            total = term if total is None else p.ew("add", total, term)
+        return total
+
+    # Shift j begins at k - 1 - j; the last ones are not as many.
+    end = p.slice_(v, [k - rest], [k], [1])
+    made = added(None, p.slice_(wide, [0], [rest + m - 1], [1]), end, rest) if rest else None
+    if turns == 1:
+        made = added(made, p.slice_(wide, [rest], [k + m - 1], [1]), p.slice_(v, [0], [each], [1]), each)
+        return p.cast(made, dtype)
+    from .._control import scan
+
+    def turn(total: Tracer, given: tuple) -> tuple:
+        start, factors = given
+        return added(total, p.dynamic_slice(wide, [start], [m + each - 1]), factors, each), None
+
+    factors = p.reshape(p.slice_(v, [0], [turns * each], [1]), [turns, each])
+    starts = p.ew("sub", k - each, p.ew("mul", p.iota((turns,), 0), each))
+    made = p.splat(0, (m,), a._dtype) if made is None else made
+    return p.cast(scan(turn, made, (starts, factors))[0], dtype)
+
+
+def _skewed(a: Tracer, v: Tracer, n: Any, k: Any) -> Tracer:
+    """Every product, each row moved by one: rows of n + k whose sum is the result. For extents that are not known."""
+    rows = p.pad(p.ew("mul", p.expand_dims(v, 1), p.expand_dims(a, 0)), [0, 0], [0, k])
+    line = p.slice_(p.reshape(rows, [k * (n + k)]), [0], [k * (n + k - 1)], [1])
+    return p.reduce("sum", p.reshape(line, [k, n + k - 1]), 0)
+
+
 def _convolved(a: Tracer, v: Tracer, mode: str, name: str) -> Tracer:
     if mode not in ("full", "same", "valid"):
         raise fail("E_ARGUMENT", f'{name}: expected `mode` to be "full", "same" or "valid", got {mode!r}', "leave it out")
     if a.ndim != 1 or v.ndim != 1 or not a.shape[0] or not v.shape[0]:
         raise fail("E_SHAPE_MISMATCH", f"{name}: expected two vectors with elements, got {p.show(a.shape)} and {p.show(v.shape)}", "flatten them")
     n, k = a.shape[0], v.shape[0]
-    # Every product, each row moved by one: rows of n + k whose sum is the result.
-    rows = p.pad(p.ew("mul", p.expand_dims(v, 1), p.expand_dims(a, 0)), [0, 0], [0, k])
-    line = p.slice_(p.reshape(rows, [k * (n + k)]), [0], [k * (n + k - 1)], [1])
-    made = p.reduce("sum", p.reshape(line, [k, n + k - 1]), 0)
+    made = _summed(a, v, n, k) if isinstance(k, int) else _skewed(a, v, n, k)
     if mode == "full":
         return made
     if mode == "valid":
@@ -195,7 +237,7 @@ def _convolved(a: Tracer, v: Tracer, mode: str, name: str) -> Tracer:
 
 @eager
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """The convolution of two vectors."""
+    """The convolution of two vectors. An infinity in the shorter one gives NaN where it meets the zeros beyond the ends."""
     (a, v), _ = _met(a, v)
     a, v = (v, a) if v.size > a.size else (a, v)
     return _convolved(a, v, mode, "convolve")

@@ -54,7 +54,6 @@ bitwise_right_shift = _binary("shr", "bitwise_right_shift", "Bits moved down.")
 bitwise_invert = _unary("not", "bitwise_invert", "Every bit turned.")
 abs = _unary("abs", "abs", "Magnitude.")
 negative = _unary("neg", "negative", "Negation.")
-sign = _unary("sign", "sign", "-1, 0 or 1.")
 exp = _unary("exp", "exp", "e to the power x.")
 exp2 = _unary("exp2", "exp2", "2 to the power x.")
 expm1 = _unary("expm1", "expm1", "exp(x) - 1.")
@@ -108,6 +107,14 @@ floor = _whole("floor", "floor", "Rounded down.")
 ceil = _whole("ceil", "ceil", "Rounded up.")
 round = _whole("round", "round", "Rounded to the nearest integer, ties to even.")
 trunc = _whole("trunc", "trunc", "Rounded towards zero.")
+
+
+@eager
+def sign(x: Any) -> Any:
+    """-1, 0 or 1; NaN of NaN. The zero is positive, also that of a negative one."""
+    x = as_tracer(x)
+    made = p.ew("sign", x)
+    return p.select(p.ew("eq", x, 0), 0, made) if is_float(x._dtype) else made
 
 
 @eager
