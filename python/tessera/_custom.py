@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _tree
 from ._jit import _name
 from ._promote import is_float
-from ._trace import Tracer, aval, current, emit, fail, is_array, outermost, weakened
+from ._trace import Tracer, as_tracer, aval, current, emit, fail, is_array, outermost, weakened
 from ._transforms import Inner, _outside
 
 
+#: A rule that calls its own function has that function's rule again, to this order of derivatives. How often a function will be
+#: differentiated is not known when it is traced.
+_ORDERS = 4
+
+
 class _Rules(threading.local):
-    """Whether this thread is tracing a function with its rules."""
+    """How deep in its own rules this thread traces a function: from `_ORDERS` on the function is what its text says."""
 
     depth = 0
 
-    def __enter__(self) -> None:
-        self.depth += 1
+    @contextlib.contextmanager
+    def at(self, depth: int) -> Iterator[None]:
+        before, self.depth = self.depth, depth
+        try:
+            yield
+        finally:
+            self.depth = before
 
-    def __exit__(self, *_: Any) -> None:
-        self.depth -= 1
+
+def _once(key: tuple, make: Callable[[], Any]) -> Any:
+    """What was traced once in a program for arguments of the same kinds."""
+    root = outermost()
+    assert root is not None
+    try:
+        known = root.shared.get(key)
+    except TypeError:  # something among the arguments cannot be compared
+        return make()
+    if known is None:
+        known = root.shared[key] = make()
+    return known
+
+
+def _kinds(args: tuple) -> tuple:
+    """What a trace of these arguments rests on."""
+    leaves, form = _tree.flatten(args)
+    return form, tuple(aval(v) if is_array(v) else _tree.told_apart(v) for v in leaves)
 
 
 class custom_vjp:
@@ -54,15 +81,16 @@ class custom_vjp:
             )
         if current() is None:
             return _outside(self.__call__, args, {}, _name(self._fn))
-        if self._rules.depth:
-            # The rule itself calls the function: there it is what it says.
+        level = self._rules.depth
+        if level >= _ORDERS:
             return self._fn(*args)
-        with self._rules:
-            return self._traced(args)
-
-    def _traced(self, args: tuple) -> Any:
         fixed = {i: args[i] for i in self._nondiff}
         moving = tuple(a for i, a in enumerate(args) if i not in fixed)
+        key = (self, self._fwd, self._bwd, level, tuple((i, _tree.told_apart(v)) for i, v in fixed.items()), _kinds(moving))
+        attrs, results, form, weak = _once(key, lambda: self._traced(args, fixed, moving, level))
+        return _tree.unflatten(form, weakened(emit("call", [], attrs, groups={"values": _values(moving)}, results=results), weak))
+
+    def _traced(self, args: tuple, fixed: dict[int, Any], moving: tuple, level: int) -> tuple:
 
         def whole(fn: Callable) -> Callable:
             def call(*rest: Any) -> Any:
@@ -71,7 +99,8 @@ class custom_vjp:
 
             return functools.update_wrapper(call, fn)
 
-        inner = _closed(Inner(whole(self._fn), moving, {}, name=_name(self._fn)), "custom_vjp")
+        with self._rules.at(_ORDERS):
+            inner = _closed(Inner(whole(self._fn), moving, {}, name=_name(self._fn)), "custom_vjp")
         residual_form: dict[str, Any] = {}
 
         def forward(*rest: Any) -> Any:
@@ -79,7 +108,8 @@ class custom_vjp:
             residual_form["form"] = _tree.flatten(residuals)[1]
             return y, residuals
 
-        fwd = _closed(Inner(forward, moving, {}, name=f"{_name(self._fn)}_fwd"), "custom_vjp")
+        with self._rules.at(level + 1):
+            fwd = _closed(Inner(forward, moving, {}, name=f"{_name(self._fn)}_fwd"), "custom_vjp")
         y_types = [aval(v) for v in inner.results]
         residuals = fwd.results[len(y_types):]
 
@@ -99,11 +129,10 @@ class custom_vjp:
 
         fake_res = [_Shape(aval(r)) for r in residuals]
         fake_cts = [_Shape(a) for a in y_types if is_float(a[1])]
-        bwd = _closed(_inner_of_types(backward, fake_res, fake_cts, f"{_name(self._fn)}_bwd"), "custom_vjp")
-        types = [(list(s), d) for s, d, _ in y_types]
+        with self._rules.at(level + 1):
+            bwd = _closed(_inner_of_types(backward, fake_res, fake_cts, f"{_name(self._fn)}_bwd"), "custom_vjp")
         attrs = {"callee": inner.func, "kind": "custom_vjp", "fwd": fwd.func, "bwd": bwd.func}
-        made = emit("call", [], attrs, groups={"values": inner.arguments()}, results=types)
-        return _tree.unflatten(inner.form, weakened(made, inner.weak))
+        return attrs, [(list(s), d) for s, d, _ in y_types], inner.form, inner.weak
 
 
 class Fused:
@@ -170,6 +199,11 @@ def _inner_of_types(fn: Callable, first: list, second: list, name: str) -> Inner
     return Inner(call, tuple(zeros), {}, avals=types, name=name)
 
 
+def _values(args: tuple) -> list[Tracer]:
+    """The array leaves of arguments."""
+    return [as_tracer(v) for v in _tree.leaves(args) if is_array(v)]
+
+
 def _closed(inner: Inner, what: str) -> Inner:
     if inner.captured:
         made = inner.captured[0]._place
@@ -201,7 +235,7 @@ def _cotangents(args: tuple, got: tuple) -> list:
 
 class custom_jvp:
     """A function with a forward derivative of its own: ``f.defjvp(rule)`` with ``rule(primals, tangents) -> (y, dy)``. The rule may
-    call the function: there it is what its text says, and is differentiated as that."""
+    call the function: its derivative there is the rule again, up to the fourth derivative, and that of its text beyond."""
 
     def __init__(self, fn: Callable) -> None:
         functools.update_wrapper(self, fn)
@@ -222,14 +256,16 @@ class custom_jvp:
             )
         if current() is None:
             return _outside(self.__call__, args, {}, _name(self._fn))
-        if self._rules.depth:
+        level = self._rules.depth
+        if level >= _ORDERS:
             return self._fn(*args)
-        with self._rules:
-            return self._traced(args)
+        attrs, results, form, weak = _once((self, self._rule, level, _kinds(args)), lambda: self._traced(args, level))
+        return _tree.unflatten(form, weakened(emit("call", [], attrs, groups={"values": _values(args)}, results=results), weak))
 
-    def _traced(self, args: tuple) -> Any:
-        inner = _closed(Inner(self._fn, args, {}), "custom_jvp")
-        leaves, form = _tree.flatten(args)
+    def _traced(self, args: tuple, level: int) -> tuple:
+        with self._rules.at(_ORDERS):
+            inner = _closed(Inner(self._fn, args, {}), "custom_jvp")
+        form = _tree.flatten(args)[1]
         types = inner.avals
         floats = [i for i, t in enumerate(types) if is_float(t[1])]
 
@@ -242,10 +278,8 @@ class custom_jvp:
             ys, dys = _tree.leaves(y), _tree.leaves(dy)
             return ys, [d for v, d in zip(ys, dys, strict=True) if is_float(aval(v)[1])]
 
-        made_rule = _closed(
-            _inner_of_types(rule, [_Shape(t) for t in types], [_Shape(types[i]) for i in floats], f"{_name(self._fn)}_jvp"), "custom_jvp"
-        )
+        shapes = [_Shape(t) for t in types], [_Shape(types[i]) for i in floats]
+        with self._rules.at(level + 1):
+            made_rule = _closed(_inner_of_types(rule, *shapes, f"{_name(self._fn)}_jvp"), "custom_jvp")
         attrs = {"callee": inner.func, "kind": "custom_jvp", "jvp": made_rule.func}
-        results = [(list(s), d) for s, d, _ in map(aval, inner.results)]
-        made = emit("call", [], attrs, groups={"values": inner.arguments()}, results=results)
-        return _tree.unflatten(inner.form, weakened(made, inner.weak))
+        return attrs, [(list(s), d) for s, d, _ in map(aval, inner.results)], inner.form, inner.weak

@@ -75,7 +75,13 @@ def _gelu(x: Any, approximate: bool) -> Any:
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)), without overflow."""
     x, dtype = _up(x)
-    return _down(xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x))), dtype)
+    return _down(_softplus(x), dtype)
+
+
+def _softplus(x: Tracer) -> Tracer:
+    # Neither a maximum nor a magnitude: at 0 they have the first derivative, and not the second.
+    above = p.ew("gt", x, 0)
+    return p.select(above, x, 0.0) + xp.log1p(xp.exp(p.select(above, -x, x)))
 
 
 @eager
@@ -345,14 +351,14 @@ def binary_cross_entropy(logits: Any, targets: Any, *, reduction: str = "mean") 
     """Of logits, without overflow."""
     x, _ = _up(logits)
     t = p.cast(targets, x._dtype)
-    return _reduced(xp.maximum(x, 0.0) - x * t + xp.log1p(xp.exp(-xp.abs(x))), reduction)
+    return _reduced(_softplus(x) - x * t, reduction)
 
 
 @eager
 def nll_loss(log_p: Any, labels: Any, *, reduction: str = "mean") -> Any:
-    """Minus the log probability of each label."""
+    """Minus the log probability of each label; NaN for a label that is no class."""
     x, ix = as_tracer(log_p), p.cast(labels, "i64")
-    return _reduced(-p.gather(x, p.expand_dims(ix, ix.ndim), [x.ndim - 1], x.ndim - 1), reduction)
+    return _reduced(-p.gather(x, p.expand_dims(ix, ix.ndim), [x.ndim - 1], x.ndim - 1, "fill", math.nan), reduction)
 
 
 @eager
@@ -375,8 +381,8 @@ def parts(x: Any, axis: int) -> list:
 
 
 @eager
-def embedding(table: Any, indices: Any) -> Any:
-    """The rows of a table at these positions."""
+def embedding(table: Any, indices: Any, *, mode: str | None = None) -> Any:
+    """The rows of a table at these positions. Positions outside are those of `xp.take`: NaN unless ``mode`` says otherwise."""
     table, ix = as_tracer(table), as_tracer(indices)
     if table.ndim != 2:
         raise fail(
@@ -386,7 +392,7 @@ def embedding(table: Any, indices: Any) -> Any:
         )
     if is_float(ix._dtype):
         raise fail("E_TYPE", f"expected positions to be integers, got {ix._dtype}", "cast them: `positions.astype(ts.i32)`")
-    return p.gather(table, p.expand_dims(p.cast(ix, "i64"), ix.ndim), [0])
+    return xp.take(table, ix, 0, mode=mode)
 
 
 @eager

@@ -110,7 +110,7 @@ def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = 
     skips = start if differ is None else xp.concat([start, differ], axis=1)
     index = p.broadcast_to(p.reshape(said, [batch, 1, places]), (batch, steps, places))
     # What cannot be said at all counts as what can hardly be: differences of infinities are no numbers.
-    heard = p.transpose(xp.maximum(xp.take_along_axis(x, index, axis=-1), _NEVER), [1, 0, 2])
+    heard = p.transpose(xp.maximum(xp.take_along_axis(x, index, -1, "promise_in_bounds"), _NEVER), [1, 0, 2])
     count = xp.full((batch,), steps, dtype="i64") if lengths is None else p.cast(lengths, "i64")
     labelled = xp.full((batch,), most, dtype="i64") if label_lengths is None else p.cast(label_lengths, "i64")
 
@@ -128,7 +128,7 @@ def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = 
     first = xp.where(p.iota((batch, places), 1) < 1, xp.zeros((batch, places), dtype=x._dtype), _NEVER)
     last, _ = _control.scan(step, first, (heard, xp.arange(steps)))
     end = p.reshape(2 * labelled, [batch, 1])
-    whole = xp.take_along_axis(last, end, axis=1)
-    short = xp.where(end > 0, xp.take_along_axis(last, xp.maximum(end - 1, 0), axis=1), _NEVER)
+    whole = xp.take_along_axis(last, end, 1, "promise_in_bounds")
+    short = xp.where(end > 0, xp.take_along_axis(last, xp.maximum(end - 1, 0), 1, "promise_in_bounds"), _NEVER)
     loss = -p.reshape(xp.logaddexp(whole, short), [batch])
     return _reduced(xp.where(loss > -_NEVER / 2, float("inf"), loss), reduction)

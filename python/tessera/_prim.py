@@ -8,6 +8,7 @@ from typing import Any
 
 from ._dims import Dim
 from ._dtypes import dtype as as_dtype
+from ._operands import check
 from ._promote import is_float, kind, meet
 from ._remat import saveable
 from ._trace import Tracer, as_tracer, aval, emit, fail, one, splat
@@ -93,6 +94,7 @@ def cast_weak(x: Any, dtype: str, weak: bool) -> Tracer:
 def ew(fn: str, *values: Any) -> Tracer:
     """A scalar function of each element."""
     operands, weak = together(*values, floats=fn in _FLOAT_ONLY)
+    check(fn, operands[0]._dtype)
     return one(fn, operands, weak=weak and fn not in _COMPARE)
 
 

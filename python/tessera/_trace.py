@@ -269,7 +269,14 @@ class Tracer:
             "write `x = x.at[index].set(value)`",
         )
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        raise self._concrete("a hash, as the key of a dict, in a set or for a cache",
+                             "use a name or a number as the key, and the traced value as what is stored under it")  # fmt: skip
+
+    def __format__(self, how: str) -> str:
+        if how:
+            raise self._concrete(f"text, for `{how}`", 'print it where it runs: `ts.debug.print("{x:.3f}", x=x)`')
+        return repr(self)
 
 
 def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: dict | None = None,
@@ -378,6 +385,10 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
     if isinstance(x, float) and not isinstance(x, numpy.generic):
         return (), "f64", True
     if not isinstance(x, (numpy.ndarray, numpy.generic)):
+        if not hasattr(x, "dtype"):
+            listed = isinstance(x, (list, tuple))
+            raise fail("E_TYPE", f"expected an array or a number, got {'None' if x is None else type(x).__name__}",
+                       "make it an array: `xp.asarray(values)`" if listed else "give an array or a number")  # fmt: skip
         named = _dtype_name(x.dtype)
         if named is not None:
             return tuple(x.shape), named, False
@@ -388,8 +399,15 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
 def splat(value: Any, shape: tuple, dtype: str, weak: bool = False) -> Tracer:
     """A constant whose elements are all ``value``."""
     number: Any = bool(value) if dtype == "bool" else float(value) if kind(dtype) == 2 else int(value)
+    if kind(dtype) == 1:
+        from ._operands import check_fits
+
+        check_fits(number, dtype)
     if not isinstance(number, (bool, float)) and not -(1 << 63) <= number < 1 << 63:
-        return dense(numpy.full(shape, number, numpy_dtype(dtype)))
+        # By its bits: attributes hold signed numbers.
+        data = numpy.asarray(number, numpy_dtype(dtype)).tobytes()
+        made = one("const", [], {"data": data}, results=[([], dtype)], weak=weak)
+        return made if shape == () else one("broadcast", [made], {"dims": []}, results=[(list(shape), dtype)], weak=weak)
     return one("const", [], {"value": number}, results=[(list(shape), dtype)], weak=weak)
 
 

@@ -226,9 +226,8 @@ def _flat_args(args: tuple) -> tuple[list, Any]:
 
 def vjp(fn: Callable, *primals: Any, has_aux: bool = False) -> Any:
     """``(y, pull)``: the result, and a function from a cotangent of it to a tuple of cotangents, one for each argument
-    (``None`` in the place of integers)."""
+    (``None`` in the place of integers, Python's own among them)."""
     fn = _unwrap(fn)
-    primals = _floated(primals, list(range(len(primals))))
     if current() is not None:
         return _vjp_traced(fn, primals, has_aux)
     leaves, form = _flat_args((primals, {}))

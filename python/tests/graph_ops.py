@@ -115,6 +115,15 @@ def _cross_entropy(x, labels):
     return -np.take_along_axis(log_p, labels[..., None], -1).mean()
 
 
+_ACTIVATIONS = {
+    "relu6": lambda x: np.clip(x, 0, 6), "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
+    "celu": lambda x: np.where(x > 0, x, np.expm1(x)), "hard_tanh": lambda x: np.clip(x, -1, 1),
+    "hard_sigmoid": lambda x: np.clip(x + 3, 0, 6) / 6, "hard_silu": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "soft_sign": lambda x: x / (1 + np.abs(x)), "log_sigmoid": lambda x: -np.log1p(np.exp(-x)),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))), "squareplus": lambda x: (x + np.sqrt(x * x + 4)) / 2,
+}  # fmt: skip
+
+
 def _drawn(op: Op) -> tuple:
     """Shapes by chance: any rank for functions of elements, else the first shapes with other extents."""
     # The name is the seed: a new row leaves the others as they are.
@@ -232,6 +241,8 @@ OPS = [
     Op("gelu", nn.gelu, lambda x: x * 0.5 * (1 + _erf(x / math.sqrt(2))), ONE),
     Op("gelu, tanh", lambda x: nn.gelu(x, True), lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))), ONE),
     Op("silu", nn.silu, lambda x: x / (1 + np.exp(-x))), Op("relu", nn.relu, lambda x: np.maximum(x, 0)),
+    *[Op(name, getattr(nn, name), reference) for name, reference in _ACTIVATIONS.items()],
+    Op("glu", nn.glu, lambda x: np.split(x, 2, -1)[0] / (1 + np.exp(-np.split(x, 2, -1)[1])), [((3, 4),), ((2, 0),), ((6,),)], any_extent=False),
     Op("softplus", nn.softplus, lambda x: np.log1p(np.exp(x))), Op("leaky_relu", nn.leaky_relu, lambda x: np.where(x > 0, x, x * 0.01)),
     Op("elu", nn.elu, lambda x: np.where(x > 0, x, np.expm1(x))),
     Op("cross_entropy", nn.cross_entropy, _cross_entropy, [((3, 4), (3,)), ((2, 3, 4), (2, 3))], ints=(1,)),
@@ -281,7 +292,7 @@ LEFT_OUT = {
     "dropout": "draws from a key: test_training.py",
     **dict.fromkeys(("conv_transpose", "rope"), "is a composition: values and derivatives in test_nn_more.py"),
     **dict.fromkeys(("leaf", "static"), "declares a field of a module: test_nn_more.py"),
-    "tanh": "is xp.tanh", "sigmoid": "is xp.sigmoid",
+    "tanh": "is xp.tanh", "sigmoid": "is xp.sigmoid", "hard_swish": "is hard_silu", "swish": "is silu",
 }  # fmt: skip
 
 #: Primitives that no row uses, and why.

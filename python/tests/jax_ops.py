@@ -135,6 +135,7 @@ _WRITTEN = {
     "silu": jax.nn.silu,
     "relu": jax.nn.relu,
     "softplus": jax.nn.softplus,
+    **{n: getattr(jax.nn, n) for n in (*graph_ops._ACTIVATIONS, "glu")},
     "leaky_relu": jax.nn.leaky_relu,
     "elu": jax.nn.elu,
     "cross_entropy": lambda x, labels: -_picked(jax.nn.log_softmax(x), labels).mean(),

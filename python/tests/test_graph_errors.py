@@ -179,3 +179,64 @@ def test_conditions_are_one_value():
         with pytest.raises(ts.TesseraError, match="one value, got an array of shape") as caught:
             ts.jit(f)(x)
         assert "xp.where" in caught.value.help
+
+
+B, I8, U8, I64 = np.array([True, False]), np.ones(2, np.int8), np.ones(2, np.uint8), np.ones(2, np.int64)
+
+#: What is written, on what, what it is told, and what to write instead.
+OPERANDS = [
+    (lambda a: a + a, B, "expected numbers for `+`, got bools", "`a | b`"),
+    (lambda a: a - a, B, "expected numbers for `-`, got bools", "`a ^ b`"),
+    (lambda a: a * a, B, "expected numbers for `*`, got bools", "`a & b`"),
+    (lambda a: -a, B, "expected numbers for `-`, got bools", "`~a`"),
+    (lambda a: abs(a), B, "expected numbers for `abs`, got bools", "a.astype(ts.i32)"),
+    (lambda a: a // a, B, "expected numbers for `//`, got bools", "a.astype(ts.i32)"),
+    (lambda a: a << a, B, "expected integers for `<<`, got bool", "x.astype(ts.i32)"),
+    (lambda a: a >> 1, X, "expected integers for `>>`, got f32", "x.astype(ts.i32)"),
+    (lambda a: a & a, X, "expected integers or bools for `&`, got f32", "(x > 0) & (y > 0)"),
+    (lambda a: ~a, X, "expected integers or bools for `~`, got f32", "`~(x > 0)`"),
+    (lambda a: a + 200, I8, "expected a number that i8 holds, -128 to 127, got 200", "x.astype(ts.i16)"),
+    (lambda a: a + -1, U8, "expected a number that u8 holds, 0 to 255, got -1", "x.astype(ts.i16)"),
+    (lambda a: xp.where(a > 0, a, 70000), U8, "expected a number that u8 holds, 0 to 255, got 70000", "x.astype(ts.i32)"),
+    (lambda a: a + 2**63, I64, "expected a number that i64 holds", "x.astype(ts.u64)"),
+    (lambda a: a * 2**70, I64, "expected a number that i64 holds", "x.astype(ts.f32)"),
+    (lambda a: a == None, X, "expected an array or a number beside `==`, got None", "`x is None`"),  # noqa: E711
+    (lambda a: None != a, X, "expected an array or a number beside `!=`, got None", "`x is not None`"),  # noqa: E711
+    (lambda a: a + None, X, "expected an array or a number beside `+`, got None", "give an array or a number"),
+    (lambda a: "n" + a, X, "expected an array or a number beside `+`, got str", "give an array or a number"),
+    (lambda a: a * [1, 2, 3, 4], X, "expected an array or a number beside `*`, got list", "xp.asarray(values)"),
+    (lambda a: a * 1j, X, "expected an array or a number beside `*`, got complex", "complex numbers are not supported"),
+    (lambda a: xp.add(a, None), X, "expected an array or a number, got None", "give an array or a number"),
+    (lambda a: xp.add(a, [1.0]), X, "expected an array or a number, got list", "xp.asarray(values)"),
+    (lambda a: hash(a), X, "where Python needs a hash", "use a name or a number as the key"),
+    (lambda a: {a: 1}, X, "where Python needs a hash, as the key of a dict", "use a name or a number as the key"),
+    (lambda a: f"{a:.2f}", X, "where Python needs text, for `.2f`", "ts.debug.print"),
+]
+
+
+@pytest.mark.parametrize("at", range(len(OPERANDS)))
+def test_what_operators_take(at):
+    fn, x, told, help = OPERANDS[at]
+    error = refused(ts.KernelTypeError, told, ts.jit(fn), x, line="lambda a:")
+    assert help in error.help
+    for internal in ("const:", "add:", "mul:", "shl:", "operand", "NoneType"):
+        assert internal not in str(error)
+
+
+def test_values_that_fit_are_taken():
+    """The ends of every dtype, by value; what is no number leaves its own operators their turn."""
+    for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64):
+        ends = np.iinfo(dtype)
+        for n in (int(ends.min), int(ends.max)):
+            got = ts.jit(lambda a, n=n: xp.where(a > 0, n, a))(np.ones(1, dtype))
+            assert got.dtype == dtype and int(got[0]) == n
+
+    class Own:
+        def __radd__(self, other):
+            return other * 2
+
+        def __eq__(self, other):
+            return other
+
+    np.testing.assert_array_equal(ts.jit(lambda a: a + Own())(X), 2 * X)
+    np.testing.assert_array_equal(ts.jit(lambda a: a == Own())(X), X)

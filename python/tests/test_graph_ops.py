@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import graph_ops
+import jax_kinks
 import jax_values
 import numpy as np
 import pytest
@@ -205,4 +206,4 @@ def _page() -> str:
     for title, left in (("Functions", graph_ops.LEFT_OUT), ("Primitives of Graph IR", graph_ops.LEFT_OUT_PRIMITIVES)):
         lines += ["", f"## {title} without a row, and why", "", "| name | why |", "|---|---|"]
         lines += [f"| `{name}` | {why} |" for name, why in left.items()]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *jax_kinks.page(), ""])

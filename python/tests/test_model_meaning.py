@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import xp
+from tessera import nn, xp
 
 X = np.array([0.5, 1.5, -2.0, 3.0, 0.7, 1.1], np.float32)
 
@@ -215,8 +215,63 @@ def test_take_fills_clips_or_wraps():
     np.testing.assert_array_equal(xp.take(V, at, mode="clip"), np.take(V, at, mode="clip"))
     np.testing.assert_array_equal(xp.take(V, at, mode="wrap"), np.take(V, at, mode="wrap"))
     assert xp.take(I([1, 2], np.int32), I([5])) == np.iinfo(np.int32).min and xp.take(I([1, 2], np.uint8), I([5])) == 255
-    with pytest.raises(ts.TesseraError, match="fill, clip or wrap"):
+    with pytest.raises(ts.TesseraError, match="fill, clip, wrap or"):
         xp.take(V, at, mode="raise")
+
+
+#: JAX's `jnp.take_along_axis(x, i, axis, mode=…)` of x = 0..11 in rows of 4 and these positions; `None` is what it does by itself. It has no "wrap".
+ALONG = I([[0, -1, 4], [3, -4, -5], [7, 1, -9]], np.int32)
+ALONG_JAX = {
+    None: [[0, 3, np.nan], [7, 4, np.nan], [np.nan, 9, np.nan]], "fill": [[0, 3, np.nan], [7, 4, np.nan], [np.nan, 9, np.nan]],
+    "clip": [[0, 3, 3], [7, 4, 4], [11, 9, 8]], "wrap": [[0, 3, 0], [7, 4, 7], [11, 9, 11]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ALONG_JAX)
+def test_positions_along_an_axis_outside(mode):
+    x, want = np.arange(12, dtype=np.float32).reshape(3, 4), np.float32(ALONG_JAX[mode])
+    for ours in (lambda x, i: xp.take_along_axis(x, i, 1, mode=mode), lambda x, i: xp.take_along_axis(x.T, i.T, 0, mode=mode).T):
+        np.testing.assert_array_equal(ours(x, ALONG), want)
+        np.testing.assert_array_equal(ts.jit(ours)(x, ALONG), want)
+        with ts.runtime.oracle():
+            np.testing.assert_array_equal(ts.jit(ours)(x, ALONG), want)
+    # Rows of a table by the same rule, negative positions too.
+    table = np.arange(4, dtype=np.float32)[:, None]
+    for look_up in (lambda i: nn.embedding(table, i, mode=mode), lambda i: xp.take(table, i, 0, mode=mode)):
+        first = np.where(ALONG < 0, 0, want - np.float32([[0], [4], [8]])) if mode == "clip" else want - np.float32([[0], [4], [8]])
+        np.testing.assert_array_equal(look_up(ALONG)[..., 0], first)
+    integers = xp.take_along_axis(x.astype(np.int16), ALONG, 1, mode=mode)
+    np.testing.assert_array_equal(integers, np.where(np.isnan(want), np.iinfo(np.int16).min, np.nan_to_num(want)).astype(np.int16))
+
+
+def test_what_is_filled_in_has_no_derivative():
+    """Central differences would be 0 there; duplicates add up."""
+    x, w = np.arange(12, dtype=np.float32).reshape(3, 4), np.float32([[1, 2, 4], [8, 16, 32], [64, 128, 256]])
+    at = I([[0, 0, 4], [3, -4, -5], [7, 1, -9]], np.int32)
+    got = ts.grad(lambda v: xp.sum(xp.take_along_axis(v, at, 1, fill_value=0.0) * w))(x)
+    np.testing.assert_array_equal(got, np.float32([[3, 0, 0, 0], [16, 0, 0, 8], [0, 128, 0, 0]]))
+    table = np.ones((3, 2), np.float32)
+    got = ts.grad(lambda t: xp.sum(xp.where(xp.isnan(rows := nn.embedding(t, I([2, 3, -1, -4]))), 0.0, rows)))(table)
+    np.testing.assert_array_equal(got, np.float32([[0, 0], [0, 0], [2, 2]]))
+
+
+def test_writes_along_an_axis_outside():
+    x, at = np.zeros((2, 3), np.float32), I([[0, 3], [-1, -4]])
+    np.testing.assert_array_equal(xp.put_along_axis(x, at, 9.0, 1), np.float32([[9, 0, 0], [0, 0, 9]]))
+    np.testing.assert_array_equal(xp.put_along_axis(x, at, 9.0, 1, mode="clip"), np.float32([[9, 0, 9], [9, 0, 9]]))
+
+
+def test_a_label_that_is_no_class_is_seen():
+    log_p = np.log(np.full((3, 2), 0.5, np.float32))
+    for loss in (nn.nll_loss, nn.cross_entropy):
+        assert np.isnan(loss(log_p, I([0, 1, 2]))) and np.isfinite(loss(log_p, I([0, 1, 1])))
+    assert np.isfinite(nn.cross_entropy(log_p, I([0, 1, -100])))
+
+
+def test_positions_need_the_axes_of_the_array():
+    with pytest.raises(ts.TesseraError, match="expected positions with the 2 axes") as error:
+        xp.take_along_axis(np.ones((2, 3), np.float32), I([0, 1]), 1)
+    assert "i[:, None]" in error.value.help
 
 
 @pytest.mark.parametrize("index", [
@@ -342,8 +397,73 @@ def test_rule_of_custom_jvp_may_call_its_function():
     y, dy = ts.jvp(f, (x,), (np.float32(1),))
     np.testing.assert_allclose([y, dy], [np.exp(0.5), 3 * np.exp(0.5)], rtol=1e-6)
     np.testing.assert_allclose(ts.jit(ts.grad(f))(x), 3 * np.exp(0.5), rtol=1e-6)
-    np.testing.assert_allclose(ts.grad(ts.grad(f))(x), 3 * np.exp(0.5), rtol=1e-6)
     np.testing.assert_allclose(ts.vmap(ts.grad(f))(X), 3 * np.exp(X), rtol=1e-6)
+    # The rule holds again where the rule calls the function, as in JAX: 9, 27 and 81 times.
+    orders = [f]
+    for n in range(1, 5):
+        orders.append(ts.grad(orders[-1]))
+        for g in (orders[n], ts.jit(orders[n])):
+            np.testing.assert_allclose(g(x), 3**n * np.exp(0.5), rtol=1e-6)
+    np.testing.assert_allclose(ts.jvp(orders[1], (x,), (np.float32(1),))[1], 9 * np.exp(0.5), rtol=1e-6)
+    np.testing.assert_allclose(ts.vmap(orders[2])(X), 9 * np.exp(X), rtol=1e-6)
+    np.testing.assert_allclose(ts.grad(lambda v: ts.fori_loop(0, 2, lambda i, c: orders[1](c), v))(x), _twice(0.5), rtol=1e-5)
+
+
+def _twice(x):
+    """The derivative of g(g(x)) where g = 3 f and f' = 3 f."""
+    g = 3 * np.exp(x)
+    return 3 * g * 3 * 3 * np.exp(g)
+
+
+def test_second_derivative_of_what_has_none_by_its_text():
+    """The text is a loop without reverse mode; JAX gives the root, 1 / 2y, and -1 / 4y**3."""
+
+    @ts.custom_jvp
+    def root(x):
+        return ts.while_loop(lambda y: xp.abs(y * y - x) > 1e-5, lambda y: 0.5 * (y + x / y), x)
+
+    @root.defjvp
+    def rule(primals, tangents):
+        y = root(*primals)
+        return y, tangents[0] / (2.0 * y)
+
+    x, y = np.float32(4.0), 2.0
+    np.testing.assert_allclose([root(x), ts.grad(root)(x), ts.grad(ts.grad(root))(x)], [y, 1 / (2 * y), -1 / (4 * y**3)], rtol=1e-5)
+    np.testing.assert_allclose(ts.jit(ts.hessian(root))(x), -1 / (4 * y**3), rtol=1e-5)
+
+
+def test_rules_of_custom_vjp_may_call_their_function():
+    """The forward rule calls it: the second derivative takes the rule there too, as JAX does: 2 * 2 * 5."""
+
+    @ts.custom_vjp
+    def f(x):
+        return 7.0 * x
+
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * f(x) * 2.0,))
+    slope = ts.custom_vjp(lambda x: 7.0 * x)
+    slope.defvjp(lambda x: (slope(x), None), lambda _, ct: (5.0 * ct,))
+    x = np.float32(3.0)
+    assert ts.grad(f)(x) == 42.0
+    # The derivative of 2 f(x) by the rule: 2 * (2 f(x)).
+    assert ts.grad(ts.grad(f))(x) == 84.0
+    assert ts.grad(slope)(x) == 5.0 and ts.grad(lambda v: ts.grad(lambda u: slope(u) * u)(v))(x) == 10.0
+
+
+# Integers that are differentiated by
+
+
+def test_vjp_has_no_cotangents_of_integers():
+    """As JAX's, which gives `float0`: arrays, NumPy's numbers and Python's own."""
+    for n in (2, np.int32(2), np.array(2), True):
+        y, pull = ts.vjp(lambda x, n: x * n, np.float32(3), n)
+        assert y == 3 * int(n) and pull(np.float32(1)) == (float(n), None)
+        assert ts.jit(lambda x, n: ts.vjp(lambda x, n: x * n, x, n)[1](np.float32(1))[0])(np.float32(3), n) == float(n)
+    y, pull = ts.vjp(lambda n: n * 2.5, 3)
+    assert y == 7.5 and pull(1.0) == (None,)
+    y, pull = ts.vjp(lambda t: t["a"] * t["n"], {"a": 3.0, "n": 2})
+    assert pull(1.0) == ({"a": 2.0, "n": None},)
+    # `grad` of Python's own integers means floats, and a tangent that is given says that its argument moves.
+    assert ts.grad(lambda v: v * v)(3) == 6.0 and ts.jvp(lambda v: v * v, (3,), (1.0,))[1] == 6.0
 
 
 # Layers and schedules

@@ -82,6 +82,46 @@ def test_batch_norm_has_the_derivative_of_its_result_alone():
         norm(params, rand(2, 4), state, train=True)
 
 
+def test_the_state_of_a_sequential_goes_in_and_comes_out():
+    """Against the layers one by one, nested and with a key."""
+    first, second, drop = nn.BatchNorm(3, momentum=0.3), nn.BatchNorm(4), nn.Dropout(0.5)
+    inner = nn.Sequential(nn.Linear(3, 4), drop, second)
+    net = nn.Sequential(nn.Sequential(nn.relu), first, inner, xp.tanh)
+    params, state = net.init(KEY), net.init_state()
+    assert ts.tree.structure(state) == ts.tree.structure([{}, first.init_state(), [{}, {}, second.init_state()], {}])
+    step = ts.jit(lambda p, x, s, k: net(p, x, k, s, train=True))
+    one, two = first.init_state(), second.init_state()
+    for i in range(3):
+        x, key = rand(8, 3, seed=i) * 2 + 1, ts.random.fold_in(KEY, i)
+        y, state = step(params, x, state, key)
+        want, one = first(params[1], nn.relu(x), one, train=True)
+        want = nn.Linear(3, 4)(params[2][0], want)
+        want = drop({}, want, key=ts.random.fold_in(ts.random.fold_in(key, 2), 1))
+        want, two = second(params[2][2], want, two, train=True)
+        np.testing.assert_allclose(y, xp.tanh(want), rtol=2e-5, atol=2e-5)
+    for got, kept in ((state[1], one), (state[2][2], two)):
+        np.testing.assert_allclose(got["mean"], kept["mean"], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(got["var"], kept["var"], rtol=1e-5, atol=1e-6)
+    x = rand(5, 3, seed=9)
+    want = second(params[2][2], nn.Linear(3, 4)(params[2][0], first(params[1], nn.relu(x), one)), two)
+    np.testing.assert_allclose(net(params, x, state=state), np.tanh(want), rtol=2e-5, atol=2e-5)
+    grads = ts.grad(lambda p: xp.sum(xp.square(net(p, x, KEY, state, train=True)[0])))(params)
+    assert float(xp.max(xp.abs(grads[1]["scale"]))) > 0
+
+
+def test_a_sequential_without_its_state_is_refused():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.BatchNorm(3)))
+    params = net.init(KEY)
+    with pytest.raises(ts.TesseraError, match="expected the state of its layers") as error:
+        net(params, rand(4, 3))
+    assert "model.init_state()" in error.value.help and "train=True" in error.value.help
+    with pytest.raises(ts.TesseraError, match="expected states for 2 layers, got 1"):
+        net(params, rand(4, 3), state=[{}])
+    plain = nn.Sequential(nn.Linear(3, 3))
+    y, state = plain(plain.init(KEY), rand(4, 3), train=True)
+    assert y.shape == (4, 3) and ts.tree.leaves(state) == []
+
+
 # Recurrent layers
 
 

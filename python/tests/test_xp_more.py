@@ -266,3 +266,114 @@ def test_python_scalars_are_weak_and_lists_are_f32():
     assert np.asarray(xp.fmax(x, 2.0)).dtype == np.float16
     assert np.asarray(xp.median([1.0, 2.0, 4.0])).dtype == np.float32
     assert np.asarray(xp.diff(np.int32([1, 2]))).dtype == np.int32
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("counts", ["each", "one", "zeros", "list"])
+def test_repeats_of_each_element(axis, counts):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    n = 6 if axis is None else x.shape[axis]
+    repeats = {"each": np.arange(n) % 3, "one": np.array(2, np.int8), "zeros": np.zeros(n, int), "list": [1] * (n - 1) + [3]}[counts]
+    want = np.repeat(x, repeats, axis)
+    np.testing.assert_array_equal(xp.repeat(x, repeats, axis), want)
+    np.testing.assert_array_equal(ts.jit(lambda v: xp.repeat(v, repeats, axis))(x), want)
+    if counts in ("each", "list"):
+        # JAX's `total_repeat_length`: cut, or filled with the last element.
+        at = 0 if axis is None else axis
+        for total in (want.shape[at] - 1, want.shape[at], want.shape[at] + 2):
+            more = max(total - want.shape[at], 0)
+            filled = np.take(np.concatenate([want] + [np.take(want, [-1], at)] * more, at), np.arange(total), at)
+            got = ts.jit(lambda v, r: xp.repeat(v, r, axis, total_repeat_length=total))(x, np.asarray(repeats))
+            np.testing.assert_array_equal(got, filled)
+            np.testing.assert_array_equal(xp.repeat(x, repeats, axis, total_repeat_length=total), filled)
+    weights = np.random.default_rng(0).standard_normal(want.shape).astype(np.float32)
+    got = ts.grad(lambda v: xp.sum(xp.repeat(v, repeats, axis) * weights))(x)
+    back = np.zeros_like(x)
+    np.add.at(back.reshape(-1), np.repeat(np.arange(6).reshape(2, 3), repeats, axis).reshape(-1), weights.reshape(-1))
+    np.testing.assert_allclose(got, back, rtol=1e-6)
+
+
+def test_repeats_that_are_refused():
+    x = np.arange(3)
+    with pytest.raises(ts.TesseraError, match="expected `total_repeat_length`"):
+        ts.jit(xp.repeat)(x, np.arange(3))
+    for wrong, told in (([1, 2], "one for each of 3"), ([1, -1, 2], "at least 0"), ([1.5, 1, 1], "to be integers")):
+        with pytest.raises(ts.TesseraError, match=told):
+            xp.repeat(x, wrong)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["drawn", "ties", "ends"])
+def test_quantiles_are_selected_without_sorting(dtype, kind):
+    """Rows of 16 and more, against the elements of NumPy's sorted rows: bits, and derivatives by position."""
+    of = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    rng = np.random.default_rng(3)
+    x = {
+        "drawn": rng.standard_normal((5, 40)) * 10.0 ** rng.integers(-4, 4, (5, 40)),
+        "ties": rng.integers(-2, 3, (5, 40)).astype(float),
+        "ends": rng.choice([np.inf, -np.inf, 0.0, -0.0, 1e-6, -3.0, 2.0], (5, 40)),
+    }[kind].astype(of)  # fmt: skip
+    ordered = np.sort(x.astype(np.float64), -1)
+    for q, rank in ((0.0, 0), (0.25, 10), (0.5, 19), (0.75, 29), (1.0, 39)):
+        low = xp.quantile(x, q, axis=1, method="lower")
+        np.testing.assert_array_equal(np.asarray(low, np.float64), ordered[:, int(np.floor(q * 39))])
+        high = xp.quantile(x, q, axis=1, method="higher")
+        np.testing.assert_array_equal(np.asarray(high, np.float64), ordered[:, int(np.ceil(q * 39))])
+    few = xp.quantile(x[:, :15], 0.5, axis=1, method="lower")
+    np.testing.assert_array_equal(np.asarray(few, np.float64), np.sort(x[:, :15].astype(np.float64), -1)[:, 7])
+    if kind != "ends":
+        weights = rng.standard_normal(5)
+        got = ts.grad(lambda v: xp.sum(xp.median(v, axis=1).astype(ts.f32) * weights.astype(np.float32)))(x)
+        want, order = np.zeros((5, 40)), np.argsort(x.astype(np.float64), -1, kind="stable")
+        for row, w in enumerate(weights.astype(np.float32)):
+            want[row, order[row, 19]] += w / 2
+            want[row, order[row, 20]] += w / 2
+        np.testing.assert_allclose(np.asarray(got, np.float64), want, rtol=1e-2 if of.itemsize == 2 else 1e-6)
+
+
+def test_quantiles_of_long_rows_leave_nan_out():
+    x = np.random.default_rng(0).standard_normal((4, 100)).astype(np.float32)
+    x[0, 3] = x[1, ::2] = x[2] = np.nan
+    np.testing.assert_array_equal(np.isnan(xp.median(x, axis=1)), [True, True, True, False])
+    with np.errstate(all="ignore"), contextlib.suppress(RuntimeWarning):
+        np.testing.assert_allclose(xp.nanmedian(x, axis=1)[[0, 1, 3]], np.nanmedian(x[[0, 1, 3]], axis=1), rtol=1e-6)
+    assert np.isnan(xp.nanmedian(x, axis=1)[2])
+    many = np.linspace(0, 1, 11).astype(np.float32)
+    np.testing.assert_allclose(xp.quantile(x[3], many), np.quantile(x[3], many), rtol=1e-5)
+    np.testing.assert_allclose(ts.vmap(lambda v: xp.quantile(v, np.float32([0.1, 0.9])))(x[3:]), np.quantile(x[3:], [0.1, 0.9], axis=1).T, rtol=1e-5)
+    with oracle():
+        np.testing.assert_allclose(ts.jit(lambda v: xp.percentile(v, 37.0))(x[3]), np.percentile(x[3], 37.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(100, 5), (100, 16), (100, 17), (60, 50), (33, 33), (17, 100)])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+def test_convolutions_of_many_shifts(sizes, mode):
+    """With a scan over groups of shifts; infinities of the longer vector reach only what they take part in."""
+    rng = np.random.default_rng(list(sizes))
+    a, v = (rng.standard_normal(n).astype(np.float32) for n in sizes)
+    longer = a if len(a) >= len(v) else v
+    longer[7] = np.inf
+    with np.errstate(invalid="ignore"):
+        want = np.convolve(a, v, mode)
+    np.testing.assert_allclose(xp.convolve(a, v, mode), want, rtol=1e-4, atol=1e-5)
+    ints = [rng.integers(-9, 9, n) for n in sizes]
+    np.testing.assert_array_equal(xp.convolve(*ints, mode), np.convolve(*ints, mode))
+    np.testing.assert_array_equal(xp.correlate(*ints, mode), np.correlate(*ints, mode))
+    longer[7] = 1.0
+    w = rng.standard_normal(want.shape).astype(np.float32)
+    ga, gv = ts.grad(lambda a, v: xp.sum(xp.convolve(a, v, mode) * w), argnums=(0, 1))(a, v)
+    # The products are bilinear: a direction gives the sum of its product with the gradient.
+    for given, got, along in ((a, ga, lambda d: np.convolve(d, v, mode)), (v, gv, lambda d: np.convolve(a, d, mode))):
+        d = rng.standard_normal(given.shape).astype(np.float32)
+        np.testing.assert_allclose(np.dot(got, d), np.dot(along(d), w), rtol=2e-4, atol=2e-3)
+    half = xp.convolve(a.astype(np.float16), v.astype(np.float16), mode)
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(np.asarray(half, np.float32), np.convolve(a.astype(np.float16).astype(np.float32), v.astype(np.float16).astype(np.float32), mode), rtol=2e-3, atol=2e-2)
+
+
+def test_the_sign_of_zeros():
+    for dtype in (np.float64, np.float32, np.float16):
+        got = np.asarray(ts.jit(xp.sign)(np.array([0.0, -0.0, -3.0, 2.0, np.nan], dtype)))
+        np.testing.assert_array_equal(got, np.array([0, 0, -1, 1, np.nan], dtype))
+        assert not np.signbit(got[:2]).any() and got.dtype == dtype
+    np.testing.assert_array_equal(xp.sign(np.array([-5, 0, 5])), [-1, 0, 1])

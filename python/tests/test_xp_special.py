@@ -45,6 +45,32 @@ def test_narrow_floats_are_rounded_once(name, dtype):
     np.testing.assert_array_equal(got.astype(np.float32), np.asarray(fn(x.astype(np.float64))).astype(kind).astype(np.float32))
 
 
+#: Numbers of every size that f32 has, around integers, zeros and the ends of branches.
+def _many(name):
+    rng = np.random.default_rng(5)
+    near = np.concatenate([np.float32(c) + np.float32(2.0) ** -np.arange(1, 24) * s for c in (0, 0.5, 1, 1.4616321, 1.5, 2, 2.5, 8, 10, -0.5, -2.457024, -5.0, -0.504083) for s in (1, -1)])
+    if name == "erfinv":
+        edges = 1 - np.float32(2.0) ** -np.arange(1, 25)
+        return np.concatenate([rng.uniform(-1, 1, 200_000), edges, -edges, [0.75, -0.75], 10.0 ** rng.uniform(-38, 0, 1000)]).astype(np.float32)
+    return np.concatenate([rng.uniform(-60, 60, 200_000), 10.0 ** rng.uniform(-37, 37, 50_000), near]).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["lgamma", "digamma", "erfinv"])
+def test_f32_against_f64(name):
+    """Within half an ulp and what two ways to compute it differ by: the series for narrow floats against the functions of f64."""
+    x, fn = _many(name), BOUNDS[name][0]
+    got, want = np.asarray(fn(x)).astype(np.float64), np.asarray(fn(x.astype(np.float64)))
+    with np.errstate(over="ignore"):
+        ends = want.astype(np.float32)
+    assert (np.isnan(got) == np.isnan(want)).all() and (np.isinf(got) == np.isinf(ends)).all()
+    ok = np.isfinite(ends)
+    off = np.abs(got[ok] - want[ok]) / np.spacing(np.abs(ends[ok])).astype(np.float64)
+    assert off.max() < 0.505, (x[ok][off.argmax()], off.max())
+    with ts.runtime.oracle():
+        few = x[:: len(x) // 500]
+        np.testing.assert_array_equal(np.asarray(fn(few)), got[:: len(x) // 500].astype(np.float32))
+
+
 def test_edges():
     inf, nan = np.inf, np.nan
     x = np.float32([0.0, -0.0, -1.0, -2.0, inf, -inf, nan, 1.0, 2.0])

@@ -1,85 +1,94 @@
-"""Activations that are a line each, by the names of `jax.nn`."""
+"""Further activations. At kinks they have JAX's derivatives: `docs/op-derivatives.md` has a table."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .. import _functional as F, xp
+from .. import _functional as F, _prim as p, xp
 from .._jit import eager
 from .._trace import as_tracer, fail
+
+#: With these a stack of layers keeps mean 0 and variance 1.
+_SELU = 1.6732632423543772, 1.0507009873554805
 
 
 @eager
 def relu6(x: Any) -> Any:
-    """x between 0 and 6."""
-    return xp.minimum(xp.maximum(x, 0), 6)
+    """min(max(x, 0), 6). The derivatives at 0 and 6 are 0."""
+    x = as_tracer(x)
+    return p.select(p.ew("le", x, 0), 0, p.select(p.ew("ge", x, 6), 6, x))
 
 
 @eager
-def hard_sigmoid(x: Any) -> Any:
-    """`relu6(x + 3) / 6`: a sigmoid of straight lines."""
-    return relu6(as_tracer(x) + 3.0) / 6.0
+def selu(x: Any) -> Any:
+    """`elu` with the factors of self-normalising networks."""
+    alpha, scale = _SELU
+    return xp.multiply(F.elu(x, alpha), scale)
 
 
 @eager
-def hard_silu(x: Any) -> Any:
-    """`x * hard_sigmoid(x)`."""
-    return as_tracer(x) * hard_sigmoid(x)
+def celu(x: Any, alpha: float = 1.0) -> Any:
+    """x, or alpha * (exp(x / alpha) - 1) below zero, which is smooth for every alpha."""
+    x = as_tracer(x)
+    above = x > 0
+    return xp.where(above, x, xp.expm1(xp.where(above, 0.0, x) / alpha) * alpha)
 
 
 @eager
 def hard_tanh(x: Any) -> Any:
-    """x between -1 and 1."""
+    """x between -1 and 1, which it does not leave. The derivatives at both are 1."""
     x = as_tracer(x)
-    return xp.where(x > 1, 1, xp.where(x < -1, -1, x))
+    return p.select(p.ew("gt", x, 1), 1, p.select(p.ew("lt", x, -1), -1, x))
 
 
 @eager
-def log_sigmoid(x: Any) -> Any:
-    """log(sigmoid(x)), without a sigmoid that is rounded to zero."""
-    return -F.softplus(-as_tracer(x))
+def hard_sigmoid(x: Any) -> Any:
+    """relu6(x + 3) / 6."""
+    return xp.divide(relu6(xp.add(x, 3.0)), 6.0)
+
+
+@eager
+def hard_silu(x: Any) -> Any:
+    """x * hard_sigmoid(x)."""
+    return xp.multiply(x, hard_sigmoid(x))
 
 
 @eager
 def soft_sign(x: Any) -> Any:
-    """x / (abs(x) + 1)."""
+    """x / (1 + abs(x))."""
     x = as_tracer(x)
-    return x / (xp.abs(x) + 1)
+    return p.ew("div", x, p.ew("add", p.select(p.ew("lt", x, 0), p.ew("neg", x), x), 1.0))
 
 
 @eager
-def squareplus(x: Any, b: float = 4.0) -> Any:
-    """(x + sqrt(x * x + b)) / 2: a softplus without exponentials."""
-    x = as_tracer(x)
-    return 0.5 * (x + xp.sqrt(x * x + b))
+def log_sigmoid(x: Any) -> Any:
+    """log(sigmoid(x)), without overflow."""
+    return xp.negative(F.softplus(xp.negative(x)))
 
 
 @eager
 def mish(x: Any) -> Any:
     """x * tanh(softplus(x))."""
-    return as_tracer(x) * xp.tanh(F.softplus(x))
+    x, dtype = F._up(x)
+    return F._down(x * xp.tanh(F.softplus(x)), dtype)
 
 
 @eager
-def celu(x: Any, alpha: float = 1.0) -> Any:
-    """x above zero, alpha * (exp(x / alpha) - 1) below."""
-    return xp.maximum(x, 0.0) + alpha * xp.expm1(xp.minimum(x, 0.0) / alpha)
-
-
-@eager
-def selu(x: Any) -> Any:
-    """`elu` with the scale and the slope that keep a mean of 0 and a variance of 1."""
-    return 1.0507009873554805 * F.elu(x, 1.6732632423543772)
+def squareplus(x: Any, b: float = 4.0) -> Any:
+    """(x + sqrt(x * x + b)) / 2."""
+    x, dtype = F._up(x)
+    return F._down((x + xp.sqrt(x * x + b)) * 0.5, dtype)
 
 
 @eager
 def glu(x: Any, axis: int = -1) -> Any:
     """The first half along an axis times the sigmoid of the second."""
     x = as_tracer(x)
-    if x.shape[axis] % 2:
-        raise fail("E_SHAPE_MISMATCH", f"glu: expected an even extent along axis {axis}, got {x.shape[axis]}", "it is divided into halves")
-    a, b = xp.split(x, 2, axis)
-    return a * xp.sigmoid(b)
+    at = p.axis_of(axis, x.ndim)
+    if x.shape[at] % 2:
+        raise fail("E_SHAPE_MISMATCH", f"glu: expected an even extent along axis {axis}, got {p.show(x.shape)}", "it is divided into halves")
+    index = [slice(None)] * at
+    return x[(*index, slice(0, x.shape[at] // 2))] * xp.sigmoid(x[(*index, slice(x.shape[at] // 2, None))])
 
 
 @eager

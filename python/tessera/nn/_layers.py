@@ -257,9 +257,18 @@ def _takes_key(layer: Any) -> bool:
         return False
 
 
+def _has_state(layer: Any) -> bool:
+    """Whether a layer has a state beside its parameters, as `BatchNorm` has."""
+    return any(map(_has_state, layer.layers)) if isinstance(layer, Sequential) else hasattr(layer, "init_state")
+
+
 class Sequential:
     """Layers and plain functions, one after another. A ``key`` goes to those that take one, each with its place folded in: with a
-    key a `Dropout` drops (training), without one it does nothing."""
+    key a `Dropout` drops (training), without one it does nothing. Where layers have a state (`BatchNorm`), it goes in and comes out:
+
+        y, state = model(params, x, state=state, train=True)    # beginning with `model.init_state()`
+        y = model(params, x, state=state)
+    """
 
     def __init__(self, *layers: Any) -> None:
         self.layers = layers
@@ -268,14 +277,35 @@ class Sequential:
         keys = random.split(key, max(len(self.layers), 1))
         return [layer.init(keys[i]) if hasattr(layer, "init") else {} for i, layer in enumerate(self.layers)]
 
-    def __call__(self, params: list, x: Any, key: Any = None) -> Any:
-        if len(params) != len(self.layers):
-            raise fail(
-                "E_ARGUMENT",
-                f"expected parameters for {len(self.layers)} layers, got {len(params)}",
-                "make them with `init(key)` of the same layers",
-            )
+    def init_state(self) -> list:
+        """The states of the layers before the first batch; ``{}`` for those without one."""
+        return [layer.init_state() if _has_state(layer) else {} for layer in self.layers]
+
+    def __call__(self, params: list, x: Any, key: Any = None, state: Any = None, train: bool = False) -> Any:
+        self._check(params, "parameters", "make them with `init(key)` of the same layers")
+        if state is None:
+            stateful = next((layer for layer in self.layers if _has_state(layer)), None)
+            if stateful is not None:
+                raise fail(
+                    "E_ARGUMENT",
+                    f"Sequential: expected the state of its layers, for {type(stateful).__name__} has one, got none",
+                    "write `y, state = model(params, x, state=state, train=True)` in training, beginning with `state = model.init_state()`, "
+                    "and `y = model(params, x, state=state)` after it",
+                )
+        else:
+            self._check(state, "states", "begin with `init_state()` of the same layers")
+        new = []
         for i, (layer, part) in enumerate(zip(self.layers, params, strict=True)):
             more = {"key": random.fold_in(key, i)} if key is not None and _takes_key(layer) else {}
-            x = layer(part, x, **more) if hasattr(layer, "init") else layer(x, **more)
-        return x
+            if _has_state(layer):
+                x = layer(part, x, state=state[i], train=train, **more)
+                x, moved = x if train else (x, None)
+                new.append(moved)
+            else:
+                x = layer(part, x, **more) if hasattr(layer, "init") else layer(x, **more)
+                new.append({})
+        return (x, new) if train else x
+
+    def _check(self, parts: Any, what: str, help: str) -> None:
+        if len(parts) != len(self.layers):
+            raise fail("E_ARGUMENT", f"expected {what} for {len(self.layers)} layers, got {len(parts)}", help)

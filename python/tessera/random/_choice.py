@@ -29,10 +29,10 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     x = as_tracer(x)
     axis = p.axis_of(axis, x.ndim)
     if not independent:
-        return xp.take(x, _order(key, x.shape[axis]), axis=axis)
+        return xp.take(x, _order(key, x.shape[axis]), axis, mode="promise_in_bounds")
     at = counter(x.shape)
     order = p.sort([word(key, at, 0), word(key, at, 1), p.iota(x.shape, axis)], axis, keys=2)[2]
-    return xp.take_along_axis(x, order, axis=axis)
+    return xp.take_along_axis(x, order, axis, "promise_in_bounds")
 
 
 def shuffle(key: Any, x: Any, axis: int = 0) -> Any:

@@ -169,50 +169,57 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     first, last = ix.getitem(xs, 0), ix.getitem(xs, -1)
     made = p.select(p.ew("lt", x, first), ix.getitem(fs, 0) if left is None else left, made)
     made = p.select(p.ew("gt", x, last), ix.getitem(fs, -1) if right is None else right, made)
-    made = p.select(p.ew("eq", x, last), ix.getitem(fs, -1), made)
+    # There exactly the last point, from its side; the slope is that of the last piece.
+    made = p.select(p.ew("eq", x, last), p.select(flat_, y1, p.ew("add", y1, p.ew("mul", p.ew("sub", part, 1.0), p.ew("sub", y1, y0)))), made)
     return p.select(p.ew("isnan", x), math.nan, made)
 
 
 # Convolutions
 
 
-#: How many elements one pass of a convolution takes.
-_EACH = 8
+#: How many shifted vectors one kernel adds.
+_SHIFTS = 16
 
 
-def _sums_of_shifted(a: Tracer, v: Tracer) -> Tracer:
-    """Every product, each row moved by one: rows of n + k whose sum is the convolution."""
-    n, k = a.shape[0], v.shape[0]
-    rows = p.pad(p.ew("mul", p.expand_dims(v, 1), p.expand_dims(a, 0)), [0, 0], [0, k])
-    line = p.slice_(p.reshape(rows, [k * (n + k)]), [0], [k * (n + k - 1)], [1])
-    return p.reduce("sum", p.reshape(line, [k, n + k - 1]), 0)
+def _summed(a: Tracer, v: Tracer, n: Any, k: int) -> Tracer:
+    """The long vector, shifted by each position of the short one and scaled, added up: some shifts at a time where there are many."""
+    dtype = a._dtype
+    if dtype in ("f16", "bf16"):
+        a, v = p.cast(a, "f32"), p.cast(v, "f32")
+    m, each = n + k - 1, min(k, _SHIFTS)
+    turns, rest = k // each, k % each
+    wide = p.pad(a, [k - 1], [k - 1])
 
-
-def _in_steps(a: Tracer, v: Tracer) -> Tracer:
-    """A few elements of ``v`` at a time, each by all of ``a`` from its place on."""
-    from .._control import scan
-
-    n, k = a.shape[0], v.shape[0]
-    wide = n + k - 1
-    around, taps = p.pad(a, [k - 1], [k - 1]), p.reverse(v, [0])
-
-    def add(total: Any, part: Tracer, start: Any) -> Any:
-        count = part.shape[0]
-        stretch = p.dynamic_slice(around, [start], [wide + count - 1])
-        for i in range(count):
-            term = p.ew("mul", p.slice_(stretch, [i], [i + wide], [1]), ix.getitem(part, i))
+    def added(total: Any, part: Tracer, factors: Tracer, count: int) -> Tracer:
+        for c in range(count):
+            factor = p.reshape(p.slice_(factors, [c], [c + 1], [1]), [])
+            term = p.ew("mul", factor, p.slice_(part, [count - 1 - c], [count - 1 - c + m], [1]))
             total = term if total is None else p.ew("add", total, term)
         return total
 
-    # As many as are left over come first: a zero in their place would make NaN of an infinity.
-    left = k % _EACH or _EACH
-    total = add(None, _part(taps, 0, 0, left), 0)
-    if left == k:
-        return total
-    steps = (k - left) // _EACH
-    firsts = p.ew("add", p.ew("mul", p.iota([steps], 0), _EACH), left)
-    parts = p.reshape(_part(taps, 0, left, k), [steps, _EACH])
-    return scan(lambda total, x: (add(total, *x), 0.0), total, (parts, firsts))[0]
+    # Shift j begins at k - 1 - j; the last ones are not as many.
+    end = p.slice_(v, [k - rest], [k], [1])
+    made = added(None, p.slice_(wide, [0], [rest + m - 1], [1]), end, rest) if rest else None
+    if turns == 1:
+        made = added(made, p.slice_(wide, [rest], [k + m - 1], [1]), p.slice_(v, [0], [each], [1]), each)
+        return p.cast(made, dtype)
+    from .._control import scan
+
+    def turn(total: Tracer, given: tuple) -> tuple:
+        start, factors = given
+        return added(total, p.dynamic_slice(wide, [start], [m + each - 1]), factors, each), None
+
+    factors = p.reshape(p.slice_(v, [0], [turns * each], [1]), [turns, each])
+    starts = p.ew("sub", k - each, p.ew("mul", p.iota((turns,), 0), each))
+    made = p.splat(0, (m,), a._dtype) if made is None else made
+    return p.cast(scan(turn, made, (starts, factors))[0], dtype)
+
+
+def _skewed(a: Tracer, v: Tracer, n: Any, k: Any) -> Tracer:
+    """Every product, each row moved by one: rows of n + k whose sum is the result. For extents that are not known."""
+    rows = p.pad(p.ew("mul", p.expand_dims(v, 1), p.expand_dims(a, 0)), [0, 0], [0, k])
+    line = p.slice_(p.reshape(rows, [k * (n + k)]), [0], [k * (n + k - 1)], [1])
+    return p.reduce("sum", p.reshape(line, [k, n + k - 1]), 0)
 
 
 def _convolved(a: Tracer, v: Tracer, mode: str, name: str) -> Tracer:
@@ -221,7 +228,7 @@ def _convolved(a: Tracer, v: Tracer, mode: str, name: str) -> Tracer:
     if a.ndim != 1 or v.ndim != 1 or not a.shape[0] or not v.shape[0]:
         raise fail("E_SHAPE_MISMATCH", f"{name}: expected two vectors with elements, got {p.show(a.shape)} and {p.show(v.shape)}", "flatten them")
     n, k = a.shape[0], v.shape[0]
-    made = _sums_of_shifted(a, v) if isinstance(n, Dim) or isinstance(k, Dim) or not is_float(a._dtype) else _in_steps(a, v)
+    made = _summed(a, v, n, k) if isinstance(k, int) else _skewed(a, v, n, k)
     if mode == "full":
         return made
     if mode == "valid":
@@ -232,7 +239,7 @@ def _convolved(a: Tracer, v: Tracer, mode: str, name: str) -> Tracer:
 
 @eager
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """The convolution of two vectors."""
+    """The convolution of two vectors. An infinity in the shorter one gives NaN where it meets the zeros beyond the ends."""
     (a, v), _ = _met(a, v)
     a, v = (v, a) if v.size > a.size else (a, v)
     return _convolved(a, v, mode, "convolve")

@@ -54,7 +54,6 @@ bitwise_right_shift = _binary("shr", "bitwise_right_shift", "Bits moved down.")
 bitwise_invert = _unary("not", "bitwise_invert", "Every bit turned.")
 abs = _unary("abs", "abs", "Magnitude.")
 negative = _unary("neg", "negative", "Negation.")
-sign = _unary("sign", "sign", "-1, 0 or 1.")
 exp = _unary("exp", "exp", "e to the power x.")
 exp2 = _unary("exp2", "exp2", "2 to the power x.")
 expm1 = _unary("expm1", "expm1", "exp(x) - 1.")
@@ -118,6 +117,14 @@ def round(x: Any, decimals: int = 0) -> Any:
 
 
 trunc = _whole("trunc", "trunc", "Rounded towards zero.")
+
+
+@eager
+def sign(x: Any) -> Any:
+    """-1, 0 or 1; NaN of NaN. The zero is positive, also that of a negative one."""
+    x = as_tracer(x)
+    made = p.ew("sign", x)
+    return p.select(p.ew("eq", x, 0), 0, made) if is_float(x._dtype) else made
 
 
 @eager
@@ -247,10 +254,12 @@ def hypot(x1: Any, x2: Any) -> Any:
 @eager
 def logaddexp(x1: Any, x2: Any) -> Any:
     """log(exp(x1) + exp(x2)), without overflow on the way."""
-    big, small = p.ew("maximum", x1, x2), p.ew("minimum", x1, x2)
-    same = p.ew("eq", big, small)
-    gap = p.select(same, 0.0, p.ew("sub", small, big))
-    return p.ew("add", big, p.ew("log1p", p.ew("exp", gap)))
+    (a, b), _ = p.together(x1, x2, floats=True)
+    # Sides are chosen, not compared by a maximum, which at ties has the first derivatives and not the second.
+    more = p.ew("gt", a, b)
+    endless = p.ew("and", p.ew("isinf", a), p.ew("eq", a, b))
+    gap = p.select(endless, 0.0, p.select(more, p.ew("sub", b, a), p.ew("sub", a, b)))
+    return p.ew("add", p.select(more, a, b), p.ew("log1p", p.ew("exp", gap)))
 
 
 def signbit(x: Any) -> Any:
@@ -281,8 +290,7 @@ def _signbit(x: Any) -> Any:
 def copysign(x1: Any, x2: Any) -> Any:
     """The magnitude of one with the sign of the other."""
     (a, b), _ = p.together(x1, x2, floats=True)
-    size = p.ew("abs", a)
-    return p.select(_signbit(b), p.ew("neg", size), size)
+    return p.select(p.ew("ne", _signbit(a), _signbit(b)), p.ew("neg", a), a)
 
 
 def _truth(x: Any) -> Any:

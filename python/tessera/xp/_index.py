@@ -108,6 +108,12 @@ def _expanded(x: Tracer, index: Any) -> list:
 
 def _positions(i: Any, extent: int) -> Tracer:
     """Positions as i64, those below zero counted from the end."""
+    i = _integers(i)
+    return p.select(p.ew("lt", i, 0), p.ew("add", i, extent), i)
+
+
+def _integers(i: Any) -> Tracer:
+    """Positions as i64."""
     if isinstance(i, numpy.ndarray) and i.dtype == bool or aval(numpy.asarray(i) if isinstance(i, list) else i)[1] == "bool":
         raise fail(
             "E_DYNAMIC_EXTENT",
@@ -117,8 +123,7 @@ def _positions(i: Any, extent: int) -> Tracer:
     i = as_tracer(i)
     if kind(i._dtype) != 1:
         raise fail("E_TYPE", f"expected integers as an index, got {i._dtype}", "cast it: `i.astype(ts.i32)`")
-    i = p.cast(i, "i64")
-    return p.select(p.ew("lt", i, 0), p.ew("add", i, extent), i)
+    return p.cast(i, "i64")
 
 
 class _Plan:
@@ -411,29 +416,54 @@ def at(x: Any) -> _At:
     return _At(x)
 
 
+def _taken(indices: Any, n: Any, mode: str | None) -> tuple[Tracer, str]:
+    """Positions along an axis of ``n`` as the functions that take them mean them, and what happens outside."""
+    if mode not in (None, "fill", "clip", "wrap", "promise_in_bounds"):
+        raise fail("E_ARGUMENT", f"expected `mode` to be fill, clip, wrap or promise_in_bounds, got {mode!r}", "leave it out for 'fill'")
+    if mode == "wrap":
+        return p.ew("mod", _integers(indices), n), "clamp"
+    return _positions(indices, n), "fill" if mode in (None, "fill") else "clamp"
+
+
+def _filled(outside: str, dtype: str, fill_value: Any) -> Any:
+    if outside != "fill":
+        return None
+    return _fill_of(dtype) if fill_value is None else fill_value
+
+
 @eager
 def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = None, fill_value: Any = None) -> Any:
-    """The parts at these positions along an axis. Where a position is outside: ``mode="fill"`` gives ``fill_value`` (NaN, the least
-    integer, the greatest unsigned one) and is what holds where nothing is said; ``"clip"`` takes the nearest element, also for
-    positions below zero; ``"wrap"`` counts on from the other end. But with ``"clip"``, positions below zero count from the end."""
+    """The parts at these positions along an axis. Positions below zero count from the end. Outside, ``mode="fill"``, which holds where
+    nothing is said, gives ``fill_value`` (NaN, the least integer, the greatest unsigned one); ``"clip"`` takes the nearest element, the
+    first for positions below zero; ``"wrap"`` counts on from the other end; ``"promise_in_bounds"`` says that there is none."""
     x = as_tracer(x)
     if axis is None:
         x, axis = p.reshape(x, [-1]), 0
     at = p.axis_of(axis, x.ndim)
-    positions, n = as_tracer(indices), x.shape[at]
-    if mode in ("clip", "wrap") and kind(positions._dtype) == 1:
-        positions = p.cast(positions, "i64")
-        positions = p.ew("maximum", positions, 0) if mode == "clip" else p.ew("mod", positions, n)
-        mode = "clip"
-    elif mode not in (None, "clip", "fill"):
-        raise fail("E_ARGUMENT", f"expected `mode` to be fill, clip or wrap, got {mode!r}", "leave it out for 'fill'")
-    return _getitem(x, (*[slice(None)] * at, positions), mode or "fill", fill_value)
+    if mode == "clip":
+        # As NumPy's: nothing counts from the end.
+        indices = p.ew("maximum", _integers(indices), 0)
+    ix, outside = _taken(indices, x.shape[at], mode)
+    made = p.gather(x, p.expand_dims(ix, ix.ndim), [at], oob=outside, other=_filled(outside, x._dtype, fill_value))
+    # The axes of the positions come first: they go where the axis was.
+    lead = list(range(ix.ndim))
+    rest = [i + ix.ndim for i in range(x.ndim - 1)]
+    return p.transpose(made, [*rest[:at], *lead, *rest[at:]])
 
 
 @eager
-def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
-    """For each position of ``indices`` the element of the same row along an axis."""
+def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None) -> Any:
+    """For each position of ``indices`` the element of the same row along an axis; of the flat array with ``axis=None``. Outside it is
+    as in `take`, but positions below zero count from the end with ``"clip"`` too."""
     x, indices = as_tracer(x), as_tracer(indices)
+    if axis is None:
+        x, axis = p.reshape(x, [-1]), 0
+    if indices.ndim != x.ndim:
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected positions with the {x.ndim} axes of the array, got {p.show(indices.shape)}",
+            "insert the axis that they go along: `i[:, None]`; `xp.take` is for the same positions in every row",
+        )
     at = p.axis_of(axis, x.ndim)
     lead = p.broadcast_shapes(
         *((*a.shape[:at], 1, *a.shape[at + 1 :]) for a in (x, indices)),
@@ -442,19 +472,22 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
     indices = p.broadcast_to(indices, [indices.shape[at] if i == at else d for i, d in enumerate(lead)])
     order = [i for i in range(x.ndim) if i != at] + [at]
     back = [order.index(i) for i in range(x.ndim)]
-    xs, ix = p.transpose(x, order), _positions(p.transpose(indices, order), x.shape[at])
-    made = p.gather(xs, p.expand_dims(ix, ix.ndim), [x.ndim - 1], x.ndim - 1)
+    ix, outside = _taken(p.transpose(indices, order), x.shape[at], mode)
+    other = _filled(outside, x._dtype, fill_value)
+    made = p.gather(p.transpose(x, order), p.expand_dims(ix, ix.ndim), [x.ndim - 1], x.ndim - 1, outside, other)
     return p.transpose(made, back)
 
 
 @eager
-def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1, op: str = "set") -> Any:
-    """`take_along_axis` the other way: a new array with these elements changed."""
+def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1, op: str = "set", *, mode: str | None = None) -> Any:
+    """`take_along_axis` the other way: a new array with these elements changed. Outside nothing is written, or with
+    ``mode="clip"`` the nearest element."""
     x, indices = as_tracer(x), as_tracer(indices)
     at = p.axis_of(axis, x.ndim)
     order = [i for i in range(x.ndim) if i != at] + [at]
     back = [order.index(i) for i in range(x.ndim)]
     ix = _positions(p.transpose(indices, order), x.shape[at])
     new = p.broadcast_to(p.transpose(p.broadcast_to(p.cast(values, x._dtype), indices.shape), order), ix.shape)
-    made = p.scatter(op, p.transpose(x, order), p.expand_dims(ix, ix.ndim), new, [x.ndim - 1], x.ndim - 1)
+    outside = _outside(mode, _WRITES, "drop")
+    made = p.scatter(op, p.transpose(x, order), p.expand_dims(ix, ix.ndim), new, [x.ndim - 1], x.ndim - 1, outside)
     return p.transpose(made, back)

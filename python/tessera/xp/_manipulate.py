@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy
 from .. import _prim as p
 from .._dims import Dim
 from .._jit import eager
-from .._trace import Tracer, as_tracer, fail
+from .._trace import Tracer, as_tracer, aval, fail, is_array, to_numpy
 
 
 @eager
@@ -177,9 +178,38 @@ def tile(x: Any, repetitions: Sequence[int]) -> Any:
     return p.reshape(wide, [r * d for r, d in zip(reps, shape, strict=True)])
 
 
+def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Any:
+    """Each element repeated along an axis: one number of times, or a number for each. Where the numbers are traced,
+    ``total_repeat_length`` says how many there are in all: more are left out, fewer are filled with the last element."""
+    if isinstance(repeats, (int, Dim)) and total_repeat_length is None:
+        return _repeat(x, repeats, axis)
+    shape = aval(x)[0]
+    n = math.prod(shape) if axis is None else shape[p.axis_of(axis, len(shape))]
+    if isinstance(repeats, Tracer):
+        if total_repeat_length is None:
+            raise fail(
+                "E_DYNAMIC_EXTENT",
+                "expected `total_repeat_length` with traced numbers of repetitions: how many elements there will be is not known while tracing",
+                "write such as `xp.repeat(x, repeats, total_repeat_length=8)`, or make `repeats` a constant of NumPy",
+            )
+        return _repeat_traced(x, repeats, axis, total_repeat_length)
+    counts = numpy.asarray(to_numpy(repeats) if is_array(repeats) else repeats)
+    if counts.dtype.kind not in "iu" and counts.size:
+        raise fail("E_TYPE", f"expected `repeats` to be integers, got {counts.dtype}", "cast them: `repeats.astype(ts.i32)`")
+    if counts.ndim > 1 or counts.size not in (1, n):
+        raise fail("E_SHAPE_MISMATCH", f"expected one number of repetitions, or one for each of {n}, got {p.show(counts.shape)}",
+                   "give a vector as long as the axis")  # fmt: skip
+    if (counts < 0).any():
+        raise fail("E_ARGUMENT", f"expected numbers of repetitions of at least 0, got {counts.min()}", "leave elements out with 0")
+    places = numpy.repeat(numpy.arange(n), counts.astype(numpy.int64).reshape(-1) if counts.size != 1 else int(counts.reshape(-1)[0]))
+    if total_repeat_length is not None:
+        more = max(total_repeat_length - len(places), 0)
+        places = numpy.concatenate([places, numpy.full(more, places[-1] if len(places) else 0)])[:total_repeat_length]
+    return _placed(x, places, axis)
+
+
 @eager
-def repeat(x: Any, repeats: int, axis: int | None = None) -> Any:
-    """Each element repeated along an axis."""
+def _repeat(x: Any, repeats: int, axis: int | None) -> Any:
     x = as_tracer(x)
     if axis is None:
         x, axis = p.reshape(x, [-1]), 0
@@ -222,6 +252,29 @@ def _along(x: Tracer, axis: int, order: numpy.ndarray) -> Tracer:
 
 
 _MODES = ("constant", "edge", "reflect", "symmetric", "wrap", "empty")
+
+
+@eager
+def _placed(x: Any, places: Any, axis: int | None) -> Any:
+    from ._index import take
+
+    return take(x, places, axis, mode="promise_in_bounds")
+
+
+@eager
+def _repeat_traced(x: Any, repeats: Any, axis: int | None, total: int) -> Any:
+    from ._reduce import searchsorted
+
+    x = as_tracer(x)
+    if axis is None:
+        x, axis = p.reshape(x, [-1]), 0
+    n = x.shape[p.axis_of(axis, x.ndim)]
+    ends = p.scan("sum", p.broadcast_to(p.cast(repeats, "i64"), [n]), 0)
+    # Element i is at the places from the end of the one before to its own.
+    places = searchsorted(ends, p.iota((total,), 0), side="right")
+    # Beyond the last place that counts: the last element that is there at all.
+    last = searchsorted(ends, p.slice_(ends, [n - 1], [n], [1]), side="left")
+    return _placed(x, p.ew("minimum", places, last), axis)
 
 
 @eager

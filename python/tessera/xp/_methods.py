@@ -11,18 +11,23 @@ from .. import _core, _host_array
 from .._arrays import array as _made
 from .._dims import Dim
 from .._host_array import HostArray
+from .._operands import beside
 from .._trace import Tracer, is_array
 
 
-def _binary(fn: Any, swapped: bool = False) -> Any:
+def _binary(fn: Any, swapped: bool = False, written: str = "") -> Any:
     def method(self: Tracer, other: Any) -> Any:
         if not is_array(other):
-            return NotImplemented
+            return beside(self, other, written)
         return fn(other, self) if swapped else fn(self, other)
 
     return method
 
 
+_WRITTEN = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "and": "&", "or": "|",
+    "xor": "^", "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
 _OPERATORS = {
     "add": e.add, "sub": e.subtract, "mul": e.multiply, "truediv": e.divide, "floordiv": e.floor_divide, "mod": e.remainder,
     "pow": e.pow, "matmul": _linalg.matmul, "and": e.bitwise_and, "or": e.bitwise_or, "xor": e.bitwise_xor,
@@ -33,11 +38,11 @@ _COMPARISONS = {
 }  # fmt: skip
 for _name, _fn in _OPERATORS.items():
     for _kind in (Tracer, _core.Array):
-        setattr(_kind, f"__{_name}__", _binary(_fn))
-        setattr(_kind, f"__r{_name}__", _binary(_fn, swapped=True))
+        setattr(_kind, f"__{_name}__", _binary(_fn, written=_WRITTEN[_name]))
+        setattr(_kind, f"__r{_name}__", _binary(_fn, swapped=True, written=_WRITTEN[_name]))
 for _name, _fn in _COMPARISONS.items():
     for _kind in (Tracer, _core.Array):
-        setattr(_kind, f"__{_name}__", _binary(_fn))
+        setattr(_kind, f"__{_name}__", _binary(_fn, written=_WRITTEN[_name]))
 _host_array.functions.update(_OPERATORS | _COMPARISONS | {"getitem": _index.getitem})
 
 
@@ -64,8 +69,6 @@ for _name in _OPERATORS:
 for _name in _COMPARISONS:
     setattr(HostArray, f"__{_name}__", _at_once(_name))
 HostArray.__hash__ = None  # type: ignore[assignment]
-# Comparison is elementwise; as a key a tracer is itself.
-Tracer.__hash__ = object.__hash__  # type: ignore[method-assign]
 for _name, _fn in {"neg": e.negative, "abs": e.abs, "invert": e.bitwise_invert, "pos": e.positive}.items():
     for _kind in (Tracer, HostArray, _core.Array):
         setattr(_kind, f"__{_name}__", (lambda fn: lambda self: fn(self))(_fn))

@@ -67,8 +67,12 @@ def float_power(x1: Any, x2: Any) -> Any:
 def fmod(x1: Any, x2: Any) -> Any:
     """Remainder with the sign of the dividend."""
     (a, b), _ = p.together(arr(x1), arr(x2))
-    r = p.ew("mod", p.ew("abs", a), p.ew("abs", b))
-    return p.select(p.ew("lt", a, 0), p.ew("neg", r), r) if not a._dtype.startswith("u") else r
+    if a._dtype.startswith("u"):
+        return p.ew("mod", a, b)
+    # Sides are chosen: a magnitude has no derivative at 0.
+    below = p.ew("lt", a, 0)
+    r = p.ew("mod", p.select(below, p.ew("neg", a), a), p.select(p.ew("lt", b, 0), p.ew("neg", b), b))
+    return p.select(below, p.ew("neg", r), r)
 
 
 @eager
@@ -186,20 +190,20 @@ def logaddexp2(x1: Any, x2: Any) -> Any:
 
 @eager
 def fmax(x1: Any, x2: Any) -> Any:
-    """The larger of two, NaN left out."""
+    """The larger of two, NaN left out. At ties the derivative is by ``x2`` alone."""
     (a, b), _ = p.together(arr(x1), arr(x2))
     if not is_float(a._dtype):
         return p.ew("maximum", a, b)
-    return p.select(p.ew("isnan", a), b, p.select(p.ew("isnan", b), a, p.ew("maximum", a, b)))
+    return p.select(p.ew("or", p.ew("gt", a, b), p.ew("isnan", b)), a, b)
 
 
 @eager
 def fmin(x1: Any, x2: Any) -> Any:
-    """The smaller of two, NaN left out."""
+    """The smaller of two, NaN left out. At ties the derivative is by ``x2`` alone."""
     (a, b), _ = p.together(arr(x1), arr(x2))
     if not is_float(a._dtype):
         return p.ew("minimum", a, b)
-    return p.select(p.ew("isnan", a), b, p.select(p.ew("isnan", b), a, p.ew("minimum", a, b)))
+    return p.select(p.ew("or", p.ew("lt", a, b), p.ew("isnan", b)), a, b)
 
 
 def _euclid(a: Tracer, b: Tracer) -> Tracer:

@@ -1,5 +1,8 @@
 """Special functions. They are computed in f64 and rounded once to the dtype of the argument, so that f32, f16 and bf16 results
-are within 1 ulp. Bounds for f64 arguments are in each docstring; `python/tests/test_xp_special.py` measures them."""
+are within 1 ulp. Bounds for f64 arguments are in each docstring; `python/tests/test_xp_special.py` measures them.
+
+The elementary functions that they need are those of f64 for f64 arguments. For narrower ones they are series (`_Quick`), within some
+ulp of f64 where they are used: CPUs compute those in vectors, and the functions of f64 one element at a time."""
 
 from __future__ import annotations
 
@@ -22,8 +25,68 @@ def _wide(x: Any) -> tuple[Tracer, str]:
 def _horner(coefficients: tuple, x: Tracer) -> Tracer:
     out = p.splat(coefficients[-1], x.shape, "f64")
     for c in coefficients[-2::-1]:
-        out = p.ew("add", p.ew("mul", out, x), c)
+        out = p.ew("fma", out, x, c)
     return out
+
+
+class _Whole:
+    """Elementary functions as f64 has them."""
+
+    @staticmethod
+    def log(x: Tracer) -> Tracer:
+        return p.ew("log", x)
+
+    @staticmethod
+    def log1p(x: Tracer) -> Tracer:
+        return p.ew("log1p", x)
+
+    @staticmethod
+    def sinpi(r: Tracer) -> Tracer:
+        return p.ew("sin", p.ew("mul", r, math.pi))
+
+    @staticmethod
+    def cotpi(r: Tracer) -> Tracer:
+        return p.ew("div", 1.0, p.ew("tan", p.ew("mul", r, math.pi)))
+
+
+class _Quick:
+    """The same by series that arithmetic alone computes, for results that are rounded to f32 or less."""
+
+    @staticmethod
+    def log(x: Tracer) -> Tracer:
+        """Of positive normal numbers: the exponent, and twice the inverse hyperbolic tangent of (m - 1) / (m + 1)."""
+        shape = list(x.shape)
+        bits = one("bitcast", [x], results=[(shape, "i64")])
+        # m is between the roots of 1/2 and of 2.
+        exponent = p.ew("shr", p.ew("sub", bits, t.ROOT_HALF_BITS), 52)
+        m = one("bitcast", [p.ew("sub", bits, p.ew("shl", exponent, 52))], results=[(shape, "f64")])
+        return p.ew("fma", p.cast(exponent, "f64"), math.log(2.0), _twice_atanh(p.ew("sub", m, 1.0), t.ATANH[:11]))
+
+    @staticmethod
+    def log1p(x: Tracer) -> Tracer:
+        """Between -0.5 and 0.5."""
+        return _twice_atanh(x, t.ATANH)
+
+    @staticmethod
+    def sinpi(r: Tracer) -> Tracer:
+        """Between -0.5 and 0.5."""
+        return p.ew("mul", _horner(t.SINPI, p.ew("mul", r, r)), r)
+
+    @staticmethod
+    def cotpi(r: Tracer) -> Tracer:
+        """Between -0.5 and 0.5: the cosine is the sine of the distance from there."""
+        rest = p.ew("sub", 0.5, p.ew("abs", r))
+        return p.ew("div", _Quick.sinpi(rest), _Quick.sinpi(r))
+
+
+def _twice_atanh(f: Tracer, terms: tuple) -> Tracer:
+    """log(1 + f) as the series of s = f / (2 + f)."""
+    s = p.ew("div", f, p.ew("add", f, 2.0))
+    return p.ew("mul", _horner(terms, p.ew("mul", s, s)), s)
+
+
+def _functions(dtype: str) -> type[_Whole] | type[_Quick]:
+    return _Whole if dtype == "f64" else _Quick
 
 
 def _between(x: Tracer, low: float, high: float) -> Tracer:
@@ -66,6 +129,7 @@ def _to_whole(x: Tracer) -> Tracer:
 def _lgamma(x: Any) -> Tracer:
     """One series and one logarithm serve all ranges of the magnitude: below 0.5, 1.5 and 8, and from there Stirling's."""
     x, dtype = _wide(x)
+    f = _functions(dtype)
     size = p.ew("abs", x)
     small, low, far = p.ew("lt", size, 0.5), p.ew("lt", size, 1.5), p.ew("ge", size, 8.0)
     low = p.ew("and", low, p.ew("not", small))
@@ -82,8 +146,8 @@ def _lgamma(x: Any) -> Tracer:
     series = _lgamma_series(z)
     around = p.select(small, p.ew("mul", size, p.ew("add", x, 1.0)), 1.0)
     of = p.select(small, p.select(zero, 1.0, around), p.select(low, 1.0, p.select(far, size, product)))
-    logarithm = p.ew("log", of)
-    taken = p.select(low, p.ew("log1p", p.select(low, z, 0.0)), p.select(small, logarithm, p.ew("neg", logarithm)))
+    logarithm = f.log(of)
+    taken = p.select(low, f.log1p(p.select(low, z, 0.0)), p.select(small, logarithm, p.ew("neg", logarithm)))
     beyond = _between(size, 8.0, math.inf)
     inverse = p.ew("div", 1.0, beyond)
     tail = p.ew("mul", _horner(t.STIRLING, p.ew("mul", inverse, inverse)), inverse)
@@ -92,8 +156,8 @@ def _lgamma(x: Any) -> Tracer:
     positive = p.select(far, stirling, p.ew("sub", series, taken))
     r = _to_whole(x)
     pole = p.ew("eq", r, 0.0)
-    sine = p.ew("abs", p.ew("sin", p.ew("mul", p.select(pole, 0.5, r), math.pi)))
-    mirrored = p.ew("sub", p.ew("log", p.ew("div", math.pi, p.ew("mul", _between(size, 0.5, math.inf), sine))), positive)
+    sine = p.ew("abs", f.sinpi(p.select(pole, 0.5, r)))
+    mirrored = p.ew("sub", f.log(p.ew("div", math.pi, p.ew("mul", _between(size, 0.5, math.inf), sine))), positive)
     below = p.ew("and", p.ew("lt", x, 0.0), p.ew("not", small))
     out = p.select(below, p.select(pole, math.inf, mirrored), p.select(zero, math.inf, positive))
     # Infinities of both signs, and NaN.
@@ -107,7 +171,7 @@ def _digamma_one_two(x: Tracer, above: float) -> Tracer:
     return p.ew("mul", _horner(t.DIGAMMA, d), d)
 
 
-def _digamma_positive(x: Tracer) -> Tracer:
+def _digamma_positive(x: Tracer, log: Callable) -> Tracer:
     small = _between(x, 1e-300, 1.0)
     at_small = p.ew("sub", _digamma_one_two(small, 1.0), p.ew("div", 1.0, small))
     y = _between(x, 1.0, 10.0)
@@ -121,17 +185,18 @@ def _digamma_positive(x: Tracer) -> Tracer:
     inverse = p.ew("div", 1.0, far)
     square = p.ew("mul", inverse, inverse)
     tail = p.ew("add", p.ew("mul", inverse, 0.5), p.ew("mul", _horner(t.BERNOULLI, square), square))
-    at_far = p.ew("sub", p.ew("log", far), tail)
+    at_far = p.ew("sub", log(far), tail)
     return p.select(p.ew("lt", x, 1.0), at_small, p.select(p.ew("lt", x, 10.0), at_middle, at_far))
 
 
 def _digamma(x: Any) -> Tracer:
     x, dtype = _wide(x)
+    f = _functions(dtype)
     negative = p.ew("lt", x, 0.0)
-    above = _digamma_positive(p.select(negative, p.ew("sub", 1.0, x), x))
+    above = _digamma_positive(p.select(negative, p.ew("sub", 1.0, x), x), f.log)
     r = _to_whole(x)
     pole = p.ew("eq", r, 0.0)
-    turn = p.ew("div", math.pi, p.ew("tan", p.ew("mul", p.select(pole, 0.25, r), math.pi)))
+    turn = p.ew("mul", f.cotpi(p.select(pole, 0.25, r)), math.pi)
     out = p.select(negative, p.select(pole, math.nan, p.ew("sub", above, turn)), above)
     # Zero is a pole from both sides; there is no limit at minus infinity.
     zero = p.ew("eq", x, 0.0)
@@ -179,7 +244,7 @@ def _polygamma(n: int) -> Callable:
         if n == 1:
             r = _to_whole(x)
             pole = p.ew("eq", r, 0.0)
-            sine = p.ew("sin", p.ew("mul", p.select(pole, 0.5, r), math.pi))
+            sine = _functions(dtype).sinpi(p.select(pole, 0.5, r))
             turned = p.ew("div", math.pi * math.pi, p.ew("mul", sine, sine))
             out = p.select(negative, p.select(pole, math.inf, p.ew("sub", turned, out)), out)
         else:
@@ -223,10 +288,13 @@ def _erfinv(x: Any) -> Tracer:
     at_middle = p.ew("mul", _horner(t.ERFINV, p.ew("mul", middle, middle)), middle)
     # 1 - |x| is exact from 0.5 on.
     rest = _between(p.ew("sub", 1.0, size), 2.0**-54, 0.25)
-    s = p.ew("sqrt", p.ew("neg", p.ew("log", rest)))
-    near = _horner(t.ERFINV_NEAR, p.ew("div", p.ew("sub", _between(s, 0.0, 2.4), 1.775), 0.625))
-    far = _horner(t.ERFINV_FAR, p.ew("div", p.ew("sub", _between(s, 2.4, math.inf), 4.25), 1.85))
-    tail = p.select(p.ew("lt", s, 2.4), near, far)
+    s = p.ew("sqrt", p.ew("neg", _functions(dtype).log(rest)))
+    if dtype == "f64":
+        near = _horner(t.ERFINV_NEAR, p.ew("div", p.ew("sub", _between(s, 0.0, 2.4), 1.775), 0.625))
+        far = _horner(t.ERFINV_FAR, p.ew("div", p.ew("sub", _between(s, 2.4, math.inf), 4.25), 1.85))
+        tail = p.select(p.ew("lt", s, 2.4), near, far)
+    else:
+        tail = _horner(t.ERFINV_TAIL, p.ew("mul", p.ew("sub", _between(s, 1.15, 4.1), 2.625), 1.0 / 1.475))
     tail = p.select(p.ew("lt", x, 0.0), p.ew("neg", tail), tail)
     out = p.select(p.ew("le", size, 0.75), at_middle, tail)
     out = p.select(p.ew("eq", size, 1.0), p.ew("mul", x, math.inf), out)

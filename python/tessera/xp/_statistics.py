@@ -11,7 +11,7 @@ from .. import _prim as p
 from .._jit import eager
 from .._promote import is_float, kind
 from .._trace import Tracer, as_tracer, fail, one
-from . import _elementwise as e, _index as ix, _manipulate as m, _reduce as r
+from . import _elementwise as e, _index as ix, _manipulate as m, _reduce as r, _select
 from ._arguments import arr, extent, flat, floats, known, whole
 from ._numbers import _limits
 
@@ -170,6 +170,21 @@ def _parts(q: Any, of: float = 1.0) -> Tracer:
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+def _ranked(x: Tracer, low: Tracer, high: Tracer) -> list[Tracer]:
+    """The elements of each row of these ranks, [..., quantiles]; ``high`` is ``low`` or the next."""
+    count = low.shape[-1]
+    if not _select.selects(x, count):
+        s = p.sort([x], -1)[0]
+        return [ix.take_along_axis(s, v, -1, "promise_in_bounds") for v in (low, high)]
+    axis = low.ndim - 1
+
+    def column(v: Tracer, i: int) -> Tracer:
+        return p.reshape(p.slice_(v, [0] * axis + [i], [*v.shape[:-1], i + 1], [1] * v.ndim), v.shape[:-1])
+
+    pairs = [_select.pair(x, column(low, i), column(high, i)) for i in range(count)]
+    return [p.concat([p.expand_dims(v[side], axis) for v in pairs], axis) for side in (0, 1)]
+
+
 def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool) -> Tracer:
     if method not in _METHODS:
         raise fail("E_ARGUMENT", f"expected `method` to be one of {', '.join(_METHODS)}, got {method!r}", 'leave it out for "linear"')
@@ -183,8 +198,7 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool
     if n == 0:
         out = p.splat(math.nan, (*q.shape, *x.shape[:-1]), x._dtype)
     else:
-        s = p.sort([x], -1)[0]
-        gone = p.ew("isnan", s)
+        gone = p.ew("isnan", x)
         lead = x.shape[:-1]
         count = p.reduce("sum", p.cast(p.ew("not", gone), "i64"), -1) if skip else p.splat(n, lead, "i64")
         last = p.cast(p.ew("maximum", p.ew("sub", count, 1), 0), x._dtype)
@@ -197,11 +211,11 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool
             high = low
         elif method == "higher":
             low = high
-        picks = [ix.take_along_axis(s, p.cast(e.clip(v, 0.0, float(n - 1)), "i64"), -1) for v in (low, high)]
+        picks = _ranked(x, *(p.cast(e.clip(v, 0.0, float(n - 1)), "i64") for v in (low, high)))
         part = 0.5 if method == "midpoint" else p.ew("sub", at, low)
         if method == "midpoint":
             part = p.select(p.ew("eq", low, high), 0.0, p.splat(0.5, at.shape, x._dtype))
-        same = p.ew("eq", picks[0], picks[1])
+        same = p.ew("and", p.ew("eq", picks[0], picks[1]), p.ew("isinf", picks[0]))
         gap = p.select(same, 0.0, p.ew("sub", picks[1], picks[0]))
         out = p.ew("add", picks[0], p.ew("mul", gap, one("stop_gradient", [part])))
         bad = p.ew("or", p.ew("lt", q, 0.0), p.ew("gt", q, 1.0))

@@ -525,7 +525,10 @@ class Ops:
             self.let(f"xp.take({v.name}, {self.positions(n, some)}, axis={a}, mode=\"clip\")", v.dtype, v.shape[:a] + some + v.shape[a + 1 :], v.exact, v.bound, "gather")
         elif way < 0.6:
             shape = v.shape[:a] + (self.rng.choice((1, 2, 3, 5)),) + v.shape[a + 1 :]
-            self.let(f"xp.take_along_axis({v.name}, {self.positions(n, shape)}, axis={a})", v.dtype, shape, v.exact, v.bound, "take_along_axis")
+            before, at = self.counts["positions outside"], self.positions(n, shape)
+            # What is filled in outside, NaN or the least integer, has no bound.
+            more = ', mode="clip"' if self.counts["positions outside"] > before else ""
+            self.let(f"xp.take_along_axis({v.name}, {at}, axis={a}{more})", v.dtype, shape, v.exact, v.bound, "take_along_axis")
         elif way < 0.8 or v.rank < 2:
             text = "[" + ", ".join([":"] * a + [self.positions(n, some)]) + "]"
             self.let(f"{v.name}{text}", v.dtype, v.shape[:a] + some + v.shape[a + 1 :], v.exact, v.bound, "gather")
