@@ -291,6 +291,7 @@ LEFT_OUT = {
     "put_along_axis": "is the reverse of take_along_axis, whose second derivatives go through it",
     "dropout": "draws from a key: test_training.py",
     **dict.fromkeys(("conv_transpose", "rope"), "is a composition: values and derivatives in test_nn_more.py"),
+    "standardize": "is layernorm without factors, over any axes: values and derivatives in test_xp_compositions.py",
     **dict.fromkeys(("leaf", "static"), "declares a field of a module: test_nn_more.py"),
     "tanh": "is xp.tanh", "sigmoid": "is xp.sigmoid", "hard_swish": "is hard_silu", "swish": "is silu",
 }  # fmt: skip

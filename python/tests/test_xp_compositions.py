@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import xp
+from tessera import nn, xp
 
 UPDATES = {
     "set": lambda old, new: new, "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "min": np.minimum, "max": np.maximum,
@@ -184,3 +184,9 @@ def test_activations_are_those_of_their_formulas():
     assert np.allclose(nn.glu(x[:32]), x[:16] * sigmoid[16:32])
     with pytest.raises(ts.ShapeError, match="even extent"):
         nn.glu(x)
+
+
+def test_standardize_has_the_derivatives_of_layernorm():
+    x = np.random.default_rng(3).normal(size=(4, 6)).astype(np.float32)
+    for fn in (ts.grad(lambda f, v: xp.sum(xp.sin(f(v))), argnums=1), lambda f, v: ts.hvp(lambda u: xp.sum(xp.sin(f(u))), v, v)):
+        np.testing.assert_allclose(fn(nn.standardize, x), fn(nn.layernorm, x), rtol=1e-4, atol=1e-5)
