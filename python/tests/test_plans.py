@@ -53,7 +53,7 @@ def test_a_wrong_plan_is_found_and_made_small(monkeypatch) -> None:
         return out
 
     monkeypatch.setattr(run, "compiled", wrong)
-    found = fuzz.go(3, 400, [("interp", "default")], stop_at=1, say=None, shrink_for=10)
+    found = fuzz.go(3, 400, [("interp", "default")], stop_at=1, say=None, shrink_for=20)
     (failure,) = found.failures
     assert "xp.sort" in failure[1] and len(failure[1].splitlines()) < 20
 

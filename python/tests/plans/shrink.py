@@ -11,8 +11,8 @@ from .values import Case
 
 def shrink(case: Case, fails: Callable[[Case], bool], seconds: float = 30) -> Case:
     """Drops results and statements, puts parts in the place of expressions and values in the place of each other, while the
-    program still fails."""
-    until = time.monotonic() + seconds
+    program still fails, for as many seconds of processor time."""
+    until = time.process_time() + seconds
     best = case.with_text(ast.unparse(ast.parse(case.text)))
     tried: set[str] = set()
 
@@ -28,11 +28,11 @@ def shrink(case: Case, fails: Callable[[Case], bool], seconds: float = 30) -> Ca
             return None
 
     progress = True
-    while progress and time.monotonic() < until:
+    while progress and time.process_time() < until:
         progress = False
         for change in (_result, _drop, _alias, _part):
             place = 0
-            while time.monotonic() < until:
+            while time.process_time() < until:
                 tree = ast.parse(best.text)
                 if not change(tree, place):
                     break
