@@ -33,6 +33,9 @@ class HostArray(numpy.ndarray):
         """The same memory as an array of NumPy's."""
         return self.view(numpy.ndarray)
 
+    def __str__(self) -> str:
+        return str(self.view(numpy.ndarray))
+
     def __repr__(self) -> str:
         return numpy.array_repr(self.view(numpy.ndarray)).replace("array(", "Array(", 1)
 

@@ -172,6 +172,7 @@ def test_copies_pickles_and_prints():
     for y in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
         assert type(y) is HostArray and y.tolist() == [1, 2]
     assert repr(x) == "Array([1., 2.], dtype=float32)" and str(x) == "[1. 2.]"
+    assert str(x - 0.2) == str(np.asarray(x) - np.float32(0.2)) and str(x.astype("bfloat16")) == "[1 2]"
     with pytest.raises(TypeError):
         hash(x)
 
