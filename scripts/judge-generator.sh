@@ -15,11 +15,17 @@ patches=("$@")
 ((${#patches[@]})) || patches=("$ROOT"/python/tests/{oracle,plans}/faults/*.patch)
 ((${#patches[@]})) || die "there is no patch to judge with: python/tests/oracle/faults holds none."
 
-git worktree remove --force "$work" 2>/dev/null || true
-git worktree add --quiet --detach "$work" HEAD
-trap 'git worktree remove --force "$work"' EXIT
-ln -s "$VENV" "$work/.venv"
+# The worktree stays, so that the next run builds only what has changed.
+if ! [[ -e $work/.git ]] || ! git -C "$work" checkout --quiet --force --detach "$(git rev-parse HEAD)"; then
+    git worktree remove --force "$work" 2>/dev/null || rm -rf "$work"
+    git worktree add --quiet --force --detach "$work" HEAD
+fi
+trap 'git -C "$work" checkout --quiet --force -- .' EXIT
+ln -sfn "$VENV" "$work/.venv"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
+
+# What a build with a fault has compiled is kept apart, and seen by no other build.
+export TESSERA_CACHE_DIR=$work/build/cache
 
 fuzz() {
     (cd "$work/python/tests" && PYTHONPATH=$work/python:$work/python/tests "$VENV_PYTHON" -m "$@")
@@ -51,11 +57,26 @@ for patch in "${patches[@]}"; do
     patch=$(realpath "$patch")
     fault=$(field fault "$patch")
     backend=$(field backend "$patch")
-    git -C "$work" apply "$patch" || die "$(basename "$patch") does not apply to HEAD: bring it up to date."
-    "$work/scripts/build-extension.sh" >"$LOGS/judge.log" 2>&1 || die "the build with $(basename "$patch") failed: see $LOGS/judge.log"
+    name=$(basename "$patch" .patch)
+    # One that cannot be judged does not keep the others from it.
+    if ! git -C "$work" apply "$patch"; then
+        took="does not apply to HEAD"
+    elif ! "$work/scripts/build-extension.sh" >"$LOGS/judge-build-$name.log" 2>&1; then
+        took="does not build: see $LOGS/judge-build-$name.log"
+    else
+        took=
+    fi
+    if [[ -n $took ]]; then
+        missed=1
+        rows+=("| $fault | ${backend:-interp} | $took |")
+        printf '%s: %s\n' "$fault" "$took"
+        git -C "$work" checkout --quiet --force -- .
+        continue
+    fi
+    rm -rf "$TESSERA_CACHE_DIR"
     [[ $patch == */plans/faults/* ]] && package=plans || package=oracle
     told=$(judge "$package" "$MINUTES" "${backend:-interp}") || true
-    printf '%s\n' "$told" >"$LOGS/judge-$(basename "$patch" .patch).txt"
+    printf '%s\n' "$told" >"$LOGS/judge-$name.txt"
     took=$(sed -n 's/^# seed .*found after \([0-9.]*\) s$/\1/p' <<<"$told" | head -1)
     if [[ -z $took ]]; then
         took="not in $MINUTES minutes"
@@ -65,7 +86,7 @@ for patch in "${patches[@]}"; do
     fi
     rows+=("| $fault | ${backend:-interp} | $took |")
     printf '%s: %s\n' "$fault" "$took"
-    git -C "$work" apply --reverse "$patch"
+    git -C "$work" checkout --quiet --force -- .
 done
 printf '\n| fault | backend | found after |\n|---|---|---|\n'
 printf '%s\n' "${rows[@]}"

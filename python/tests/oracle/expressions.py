@@ -404,7 +404,7 @@ class Expressions:
             if names and self.chance(0.6):
                 return self.pick(names)
             return self.tile_leaf(s, dt, n)
-        kinds = ["binary", "binary", "scalar", "where", "cast", "unary", "divisor", "gather", "load"]
+        kinds = ["binary", "binary", "scalar", "where", "cast", "unary", "divisor", "gather", "load", "load"]
         kind = self.pick([k for k in kinds if "tile_" + k not in self.without])
         t = lambda d=dt: self.tile(s, d, n, depth - 1)  # noqa: E731
         if kind == "binary":
@@ -438,13 +438,17 @@ class Expressions:
                 return f"{self.pick(arrays)}[{s.prefix}{self.positions(s, n, unique=False)}]"
         if kind == "load":
             arrays = [a for a in self.arrays_of(s, lambda d: d == dt) if a not in self.shared]
-            if arrays and not s.prefix:
+            if arrays and (not s.prefix or self.has("index_beside_id")):
                 self.count("load other=")
-                if self.chance(0.5):
-                    at = f"ts.tile.full(({n},), {self.expr(s, 'i32', 1)}, ts.i32)"
-                else:
-                    at = self.positions(s, n, unique=False)
-                return f"ts.tile.load({self.pick(arrays)}, {at}, other={self.literal(dt)})"
+                # One position for all elements, inside or around the edges or anywhere; or one for each.
+                one = self.pick([self.rng.randint(-2, W + 2), f"{self.index(s)} + {self.rng.randint(-2, 2)}", self.expr(s, "i32", 1)])
+                at = f"ts.tile.full(({n},), {one}, ts.i32)" if self.chance(0.6) else self.positions(s, n, unique=False)
+                at = f"({s.prefix}{at})" if s.prefix else at
+                mask = ""
+                if self.chance(0.3):
+                    self.count("load mask=")
+                    mask = f"mask={self.tile(s, 'i32', n, 0)} {self.pick(['<', '>=', '!='])} {self.literal('i32')}, "
+                return f"ts.tile.load({self.pick(arrays)}, {at}, {mask}other={self.literal(dt)})"
         return self.tile_leaf(s, dt, n)
 
     def positions(self, s: Scope, n: int, unique: bool) -> str:

@@ -274,7 +274,13 @@ def spread(processes: int, *given: Any, **named: Any) -> Tally:
         return [k, child, mine, None, time.monotonic()]
 
     running = [start(k, 0) for k in range(processes)]
+    looked = time.monotonic()
     while running:
+        # Time in which this process did not run itself, stopped or without a core, is not theirs.
+        away, looked = time.monotonic() - looked, time.monotonic()
+        if away > 5:
+            for one in running:
+                one[4] += away
         for one in list(running):
             k, child, pipe, at, since = one
             lost = ""
