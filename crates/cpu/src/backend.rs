@@ -2,7 +2,7 @@
 
 use crate::build::{Atomics, Target, Variant, is_serial};
 use crate::code::supported;
-use crate::frame::{Frame, Layouts, usual_layouts};
+use crate::frame::{Frame, Layouts, layouts_said};
 use crate::isa::Isa;
 use crate::launch::{self, About};
 use std::collections::BTreeMap;
@@ -96,9 +96,11 @@ impl Backend for Cpu {
         let always = tessera_tile::without_repairs(func);
         let func = always.as_ref().unwrap_or(func);
         supported(func)?;
+        let frame = Frame::new(func)?;
         let kernel = Kernel {
             func: func.clone(),
-            frame: Frame::new(func)?,
+            first: layouts_said(&frame, &options.arrays),
+            frame,
             cpu: *self,
             profile: options.profile,
             about: Arc::new(About {
@@ -114,8 +116,8 @@ impl Backend for Cpu {
             variants: ForkLock::default(),
             building: ForkLock::default(),
         };
-        // Most arrays are laid out so; others get code of their own when they come.
-        kernel.variant(&usual_layouts(&kernel.frame))?;
+        // Arrays that lie otherwise get code of their own when they come.
+        kernel.variant(&kernel.first)?;
         Ok(Box::new(kernel))
     }
 }
@@ -124,6 +126,8 @@ impl Backend for Cpu {
 pub struct Kernel {
     pub func: TileFunc,
     pub frame: Frame,
+    /// How arrays are said to lie.
+    first: Layouts,
     pub cpu: Cpu,
     pub profile: Profile,
     pub about: Arc<About>,
@@ -158,7 +162,7 @@ impl Kernel {
 
 impl Artifact for Kernel {
     fn target_text(&self) -> String {
-        self.target().text(&usual_layouts(&self.frame))
+        self.target().text(&self.first)
     }
 
     fn hash(&self) -> Hash128 {
@@ -182,7 +186,7 @@ impl Artifact for Kernel {
         let last = self.about.last.lock().clone();
         let (variant, threads) = match last {
             Some((variant, threads)) => (Some(variant), threads),
-            None => (self.found(&usual_layouts(&self.frame)), self.about.threads()),
+            None => (self.found(&self.first), self.about.threads()),
         };
         let mut out = vec![
             ("isa", self.cpu.isa.to_string()),

@@ -2,7 +2,8 @@
 
 use tessera_diag::Diagnostics;
 use tessera_ir::Privilege;
-use tessera_target::frame::{Param, ParamKind};
+use tessera_target::arrays::{ArrayClass, Said, classes_said};
+use tessera_target::frame::ParamKind;
 use tessera_target::{BufferArg, LaunchArgs};
 use tessera_tile::TileFunc;
 
@@ -12,13 +13,9 @@ pub use tessera_target::frame::{CONTEXT, DOMAIN, Frame, GRID, LANES, PARTS, SLOT
 /// be generated for beyond the types.
 pub type Layouts = Vec<u32>;
 
-/// The layouts of arrays that lie in memory row by row without gaps, as most do.
-pub fn usual_layouts(frame: &Frame) -> Layouts {
-    let one = |p: &Param| match &p.kind {
-        ParamKind::Array { dims, .. } if !dims.is_empty() => 1 << (dims.len() - 1),
-        ParamKind::Array { .. } | ParamKind::Scalar(_) => 0,
-    };
-    frame.params.iter().map(one).collect()
+/// The layouts of arrays that lie as is said, and row by row without gaps, as most do, where nothing is.
+pub fn layouts_said(frame: &Frame, said: &Said) -> Layouts {
+    classes_said(frame, said).iter().map(|class| class.contiguous).collect()
 }
 
 /// The words of a launch and its layouts; both are written over.
@@ -31,17 +28,9 @@ pub fn fill(
 ) -> Result<(), Diagnostics> {
     layouts.clear();
     layouts.resize(frame.params.len(), 0);
-    frame.fill(func, args, words, |place, kind, b| layouts[place] = layout(b) | stream(kind, b))
-}
-
-/// Along an axis of one position nothing has a neighbour, so any stride will do: code takes that of
-/// the last axis for its elements' size.
-fn layout(b: &BufferArg) -> u32 {
-    let bytes = b.dtype.bytes() as i64;
-    let side_by_side = |axis: &usize| {
-        b.strides[*axis] == bytes || (*axis + 1 == b.dims.len() && b.dims[*axis] <= 1)
-    };
-    (0..b.dims.len().min(31)).filter(side_by_side).map(|axis| 1 << axis).sum()
+    frame.fill(func, args, words, |place, kind, b| {
+        layouts[place] = ArrayClass::of(b).contiguous | stream(kind, b);
+    })
 }
 
 /// From this size on an array that is only written does not fit the caches beside what is read.

@@ -11,6 +11,7 @@ use tessera_diag::Diagnostics;
 use tessera_ir::{PassContext, PassManager, PassOptions};
 use tessera_lower::{Bounds, Canonicalise};
 use tessera_support::StableHasher;
+use tessera_target::arrays::Said;
 use tessera_target::{Artifact, CompileOptions};
 use tessera_tile::TileFunc;
 
@@ -27,10 +28,11 @@ pub fn compiled_kernels() -> usize {
 /// More are not worth a thread here: kernels are small, and the caller's machine has other work.
 const THREADS: usize = 8;
 
-/// The code of these functions, in order; those that are not there are compiled side by side. `made` are
-/// those that have been through the passes already.
+/// The code of these functions, in order; those that are not there are compiled side by side, each for arrays that lie
+/// as `said`. `made` are those that have been through the passes already.
 pub fn compile(
     funcs: &[TileFunc],
+    said: &[Said],
     made: &BTreeSet<usize>,
     choice: &Choice,
     mode: Mode,
@@ -45,9 +47,10 @@ pub fn compile(
     let next = AtomicUsize::new(0);
     let errors: Mutex<Option<Diagnostics>> = Mutex::new(None);
     let store = cache::store()?;
-    let options = CompileOptions { profile: mode.profile, store, arrays: Default::default() };
     let work = || {
         while let Some(&i) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (profile, store) = (mode.profile, store.clone());
+            let options = CompileOptions { profile, store, arrays: said[i].clone() };
             match one(&funcs[i], made.contains(&i), choice, mode, &options) {
                 Ok(artifact) => {
                     COMPILED.fetch_add(1, Ordering::Relaxed);

@@ -10,6 +10,7 @@ mod captured;
 mod device;
 mod donate;
 mod kernels;
+mod layouts;
 mod program;
 mod run;
 

@@ -5,6 +5,7 @@ use super::calls::{MadeKernels, place};
 use super::captured::Captured;
 use super::device::{DeviceRun, Kept};
 use super::kernels;
+use super::layouts::layouts;
 use super::run::Recorded;
 use crate::backends::{Backends, Choice};
 use crate::location::Location;
@@ -124,7 +125,7 @@ impl GraphProgram {
         let before = kernels::compiled_kernels();
         let (profile, off) = (options.profile, crate::knobs::off()?);
         let mode = Mode { profile, off, ..Mode::default() };
-        let code = kernels::compile(&plan.kernels, &made, &choice, mode)?;
+        let code = kernels::compile(&plan.kernels, &layouts(&plan), &made, &choice, mode)?;
         let places = assign(&plan);
         let mut counts = Counts::default();
         counts.steps(&plan.steps);

@@ -1,0 +1,56 @@
+//! How the arrays of a plan's kernels lie, so that code is made for them once, before anything runs.
+//!
+//! Memory that the plan has, and arrays that it gets, begin at good addresses and lie row by row; what kernels see of it
+//! has offsets and strides that the plan knows. A kernel that is launched in several ways is compiled for the first.
+
+use tessera_lower::graph::{Array, Plan, Step};
+use tessera_target::BufferArg;
+use tessera_target::arrays::{ArrayClass, Said};
+use tessera_target::frame::{Frame, Param};
+
+/// One for each kernel of the plan.
+pub fn layouts(plan: &Plan) -> Vec<Said> {
+    let mut out = vec![None; plan.kernels.len()];
+    visit(plan, &plan.steps, &mut out);
+    out.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+fn visit(plan: &Plan, steps: &[Step], out: &mut [Option<Said>]) {
+    for step in steps {
+        match step {
+            Step::Launch { kernel, args, .. } => {
+                out[*kernel].get_or_insert_with(|| said(plan, *kernel, args));
+            }
+            Step::Cond { then, otherwise, .. } => {
+                visit(plan, then, out);
+                visit(plan, otherwise, out);
+            }
+            Step::While { test, body, .. } => {
+                visit(plan, test, out);
+                visit(plan, body, out);
+            }
+            Step::Loop { body, .. } => visit(plan, body, out),
+            Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+        }
+    }
+}
+
+fn said(plan: &Plan, kernel: usize, args: &[Array]) -> Said {
+    let Ok(frame) = Frame::new(&plan.kernels[kernel]) else { return Said::new() };
+    let one = |(param, array): (&Param, &Array)| {
+        // In a loop an array moves from row to row of a stack.
+        let moves = array.turns.iter().fold(array.offset, |all, (_, by)| all | by);
+        let buffer = BufferArg {
+            data: std::ptr::null_mut::<u8>().wrapping_add(BASE | moves as usize),
+            dims: array.dims.clone(),
+            strides: array.strides.clone(),
+            dtype: array.dtype,
+            writable: array.writes,
+        };
+        (param.name.clone(), ArrayClass::of_param(&param.kind, &buffer))
+    };
+    frame.params.iter().zip(args).map(one).collect()
+}
+
+/// A multiple of what every allocation begins at.
+const BASE: usize = 1 << 40;
