@@ -2,7 +2,7 @@
 
 use crate::TileOp;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_ir::{Attr, Dim, Func, Level, OpErrors, Type, Value};
+use tessera_ir::{Attr, Dim, Func, Level, OpErrors, Privilege, Type, Value};
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tile;
@@ -37,8 +37,29 @@ pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
 /// What a function may be told. `grid` holds one dimension expression for each axis; `domain` the
 /// number of lanes of a lane kernel; `lanes` how many form a group; `tables` how many of the last
 /// parameters are constant tables, which the launch fills in; `flush` that f32 arithmetic may give zero for a
-/// subnormal result (LANGUAGE 13).
-const FUNC_ATTRS: &[&str] = &["kind", "grid", "domain", "lanes", "tables", "config", "flush"];
+/// subnormal result (LANGUAGE 13); `alias` parameters in pairs, one that is read and one that is written, that are
+/// one memory: a group reads of it what it writes itself, and no more.
+const FUNC_ATTRS: &[&str] =
+    &["kind", "grid", "domain", "lanes", "tables", "config", "flush", "alias"];
+
+/// Whether `alias` lists pairs of parameters, one read and one written, of one type but for that.
+fn are_pairs(func: &Func<Tile>, value: &Attr) -> bool {
+    let Some(places) = value.as_ints() else { return false };
+    let view = |place: i64| {
+        let param = *func.params().get(usize::try_from(place).ok()?)?;
+        match func.ty(param) {
+            Type::View { dims, elem, privilege } => Some((dims, elem, *privilege)),
+            _ => None,
+        }
+    };
+    let paired = |pair: &[i64]| match (view(pair[0]), view(pair[1])) {
+        (Some(a), Some(b)) => {
+            (a.0, a.1) == (b.0, b.1) && a.2 == Privilege::Read && b.2 == Privilege::Write
+        }
+        _ => false,
+    };
+    places.len() % 2 == 0 && places.chunks_exact(2).all(paired)
+}
 
 /// Whether a parameter is a constant table.
 pub fn is_table(func: &Func<Tile>, value: Value) -> bool {
@@ -108,6 +129,7 @@ impl Level for Tile {
                 "lanes" | "tables" => value.as_int().is_some_and(|v| v > 0),
                 "config" => value.as_dict().is_some(),
                 "flush" => value.as_bool().is_some(),
+                "alias" => are_pairs(func, value),
                 _ => false,
             };
             if !good {

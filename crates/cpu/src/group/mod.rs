@@ -13,6 +13,7 @@ mod scan;
 mod sequence;
 mod several;
 mod sink;
+mod stores;
 mod turn;
 mod whole;
 
@@ -230,17 +231,20 @@ impl<'a> Group<'a> {
                 self.give(id, v);
             }
             TileOp::Store if self.scan_into(id) => {}
-            TileOp::Store | TileOp::Accumulate => {
+            TileOp::Store => {
+                let run = self.plan.run(id);
+                if run.last() == Some(&id) {
+                    let dims = shape_of(func.ty(op.operands[1]));
+                    self.write(&dims, run.into_iter().map(Sink::Store).collect());
+                }
+            }
+            TileOp::Accumulate => {
                 let dims = shape_of(func.ty(op.operands[1]));
-                let sink = match op.code {
-                    TileOp::Store => Sink::Store(id),
-                    _ => Sink::Fold(id),
-                };
-                self.write(&dims, sink);
+                self.write(&dims, vec![Sink::Fold(id)]);
             }
             TileOp::Scatter => {
                 let dims = shape_of(func.ty(op.operands[1]));
-                self.write(&dims, Sink::Scatter(id));
+                self.write(&dims, vec![Sink::Scatter(id)]);
             }
             TileOp::BufAlloc => self.allocate(id),
             TileOp::CopyAsync => {
@@ -251,7 +255,7 @@ impl<'a> Group<'a> {
             TileOp::Barrier | TileOp::CopyCommit | TileOp::CopyWait => {}
             TileOp::Atomic if func.ty(op.result()).rank() > 0 && only_folds(func, id) => {
                 let dims = shape_of(func.ty(op.result()));
-                self.write(&dims, Sink::Change(id));
+                self.write(&dims, vec![Sink::Change(id)]);
             }
             TileOp::Atomic => {
                 self.flush();
@@ -360,7 +364,7 @@ impl<'a> Group<'a> {
     /// Computes a tile into memory. One that the plan keeps is there from now on; of another this is
     /// a copy for the moment, since this place may be inside of a branch and the next use outside.
     fn compute_into(&mut self, v: Value, to: Buffer) {
-        self.sink(&to.shape.clone(), Sink::Keep(v, to));
+        self.sink(&to.shape.clone(), vec![Sink::Keep(v, to)]);
     }
 
     /// Computes what is wanted in memory and not there yet, before something that may change it.

@@ -5,6 +5,7 @@
 //! element by element, inside the loop nest of its user. Meaning does not depend on it, save that a
 //! load may not be put off past a write to what it reads: such loads are kept.
 
+use super::stores::{self, Alias};
 use crate::atomic::only_folds;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, OpId, Type, Value};
@@ -20,6 +21,9 @@ pub struct Plan {
     nests: BTreeMap<Value, BTreeSet<OpId>>,
     /// What computing one element of a value costs, in simple operations.
     weight: Vec<u32>,
+    /// For each store that shares its nest with others, all of them.
+    runs: BTreeMap<OpId, Vec<OpId>>,
+    pub alias: Alias,
 }
 
 /// Above this, computing a tile twice costs more than writing and reading it.
@@ -40,11 +44,14 @@ impl Plan {
                 }
             }
         }
+        let alias = Alias::of(func);
         let mut plan = Self {
             kept: BTreeSet::new(),
             users,
             nests: BTreeMap::new(),
             weight: vec![0; func.values.len()],
+            runs: stores::runs(func, &alias),
+            alias,
         };
         for &id in &walk {
             plan.weigh(func, id);
@@ -66,6 +73,16 @@ impl Plan {
         &self.users[v.index()]
     }
 
+    /// The stores of the nest that a store is a part of, in order.
+    pub fn run(&self, store: OpId) -> Vec<OpId> {
+        self.runs.get(&store).cloned().unwrap_or_else(|| vec![store])
+    }
+
+    /// The op that stands where the nest of an op is emitted.
+    fn nest_of(&self, user: OpId) -> OpId {
+        self.runs.get(&user).and_then(|run| run.last()).copied().unwrap_or(user)
+    }
+
     /// In how many nests the elements of an expression are computed.
     pub fn nests(&self, v: Value) -> usize {
         self.nests.get(&v).map_or(0, BTreeSet::len)
@@ -74,8 +91,12 @@ impl Plan {
     /// The work for each element of the heaviest store that computes an expression.
     pub fn heaviest_store(&self, func: &TileFunc, v: Value) -> u32 {
         let nests = self.nests.get(&v).into_iter().flatten();
-        let stores = nests.map(|&id| &func.ops[id]).filter(|op| op.code == TileOp::Store);
-        stores.map(|op| self.weight(op.operands[1])).max().unwrap_or(0)
+        let stores = nests.filter(|&&id| func.ops[id].code == TileOp::Store);
+        let weight = |&id: &OpId| -> u32 {
+            let run = self.run(id).into_iter();
+            run.map(|id| self.weight(func.ops[id].operands[1])).fold(0, u32::saturating_add)
+        };
+        stores.map(weight).max().unwrap_or(0)
     }
 
     pub fn weight(&self, v: Value) -> u32 {
@@ -118,15 +139,16 @@ impl Plan {
                     }
                 }
                 _ => {
-                    nests.insert(user);
+                    nests.insert(self.nest_of(user));
                 }
             }
             whole |= wants_memory(func, user, v);
         }
         let op = &func.ops[id];
         let reads = matches!(op.code, TileOp::Load | TileOp::Gather);
-        let stale =
-            reads && written.contains(&op.operands[0]) && !self.stays_fresh(func, id, &nests);
+        let stale = reads
+            && written.contains(&self.alias.memory(op.operands[0]))
+            && !self.stays_fresh(func, id, &nests);
         // What loops use again and again is computed before them.
         let into_loop = nests.iter().any(|&n| func.ops[n].block != op.block);
         let dear = self.weight(v) > WORTH_KEEPING;
@@ -170,7 +192,7 @@ impl Plan {
     /// read may be the last of them.
     fn stays_fresh(&self, func: &TileFunc, load: OpId, nests: &BTreeSet<OpId>) -> bool {
         let (op, block) = (&func.ops[load], func.ops[load].block);
-        let mem = op.operands[0];
+        let mem = self.alias.memory(op.operands[0]);
         if op.code != TileOp::Load || nests.iter().any(|&n| func.ops[n].block != block) {
             return false;
         }
@@ -178,12 +200,14 @@ impl Plan {
         let place = |id: OpId| ops.iter().position(|&o| o == id).unwrap_or(0);
         let (first, last) = (place(load), nests.iter().map(|&n| place(n)).max().unwrap_or(0));
         let between = &ops[first + 1..last.max(first + 1)];
-        if between.iter().any(|&o| writes(func, o, mem)) {
+        let run = self.run(ops[last]);
+        if between.iter().any(|o| !run.contains(o) && writes(func, *o, mem)) {
             return false;
         }
-        let last = ops[last];
-        !writes(func, last, mem)
-            || (same_elements(func, load, last) && self.in_step(func, load, last))
+        run.into_iter().all(|store| {
+            !writes(func, store, mem)
+                || (same_elements(func, load, store) && self.in_step(func, load, store))
+        })
     }
 
     /// Whether the store uses the load's elements only at their own positions.
@@ -194,16 +218,8 @@ impl Plan {
                 if user == store {
                     continue;
                 }
-                let pointwise = matches!(
-                    func.ops[user].code,
-                    TileOp::Ew(_)
-                        | TileOp::Select
-                        | TileOp::Cast
-                        | TileOp::Bitcast
-                        | TileOp::Philox
-                );
                 match func.ops[user].results.first() {
-                    Some(&r) if pointwise => list.push(r),
+                    Some(&r) if is_pointwise(func.ops[user].code) => list.push(r),
                     // Another nest, before the store.
                     _ if !is_expression(func, user) => {}
                     _ => return false,
@@ -212,6 +228,14 @@ impl Plan {
         }
         true
     }
+}
+
+/// Ops that make each element of the elements at its own position.
+pub fn is_pointwise(code: TileOp) -> bool {
+    matches!(
+        code,
+        TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Philox
+    )
 }
 
 /// Ops whose tile result can be computed one element at a time, wherever it is used.

@@ -34,18 +34,21 @@ const LIGHT: u32 = 100;
 
 impl<'a> Group<'a> {
     /// A nest that writes to memory that the kernel can read: what must not see it comes before.
-    pub fn write(&mut self, dims: &[i64], sink: Sink) {
-        let roots = self.roots(&sink, &Nest::new(dims).identity());
+    pub fn write(&mut self, dims: &[i64], sinks: Vec<Sink>) {
+        let identity = Nest::new(dims).identity();
+        let roots: Vec<Node> = sinks.iter().flat_map(|s| self.roots(s, &identity)).collect();
         let mut own = self.in_step(dims, &roots);
-        if let Sink::Store(id) | Sink::Fold(id) | Sink::Scatter(id) | Sink::Change(id) = sink {
-            own.retain(|&v| !self.reads_what_is_written(dims, v, id));
+        for sink in &sinks {
+            if let Sink::Store(id) | Sink::Fold(id) | Sink::Scatter(id) | Sink::Change(id) = sink {
+                own.retain(|&v| !self.reads_what_is_written(dims, v, *id));
+            }
         }
         for v in self.pending.clone() {
             if self.pending.contains(&v) && !own.contains(&v) {
                 self.in_memory(v);
             }
         }
-        self.sink(dims, sink);
+        self.sink(dims, sinks);
     }
 
     /// Whether a tile is computed from elements that the op writes at another place than theirs.
@@ -58,21 +61,21 @@ impl<'a> Group<'a> {
                 return false;
             };
             let op = &func.ops[id];
-            let reads = matches!(op.code, TileOp::Load | TileOp::Gather) && op.operands[0] == mem;
+            let reads = matches!(op.code, TileOp::Load | TileOp::Gather)
+                && self.plan.alias.memory(op.operands[0]) == mem;
             let in_place =
                 op.code == TileOp::Load && *map == identity && same_elements(func, id, write);
             reads && !in_place
         })
     }
 
-    /// Emits a nest for the sink, and with it for every pending tile that it computes anyway.
-    pub fn sink(&mut self, dims: &[i64], sink: Sink) {
-        let mut sinks = vec![sink.clone()];
+    /// Emits a nest for the sinks, and with them for every pending tile that they compute anyway.
+    pub fn sink(&mut self, dims: &[i64], mut sinks: Vec<Sink>) {
         let identity = Nest::new(dims).identity();
-        let roots = self.roots(&sink, &identity);
-        let skip = match &sink {
-            Sink::Keep(v, _) => Some(*v),
-            Sink::Store(_) | Sink::Fold(_) | Sink::Scatter(_) | Sink::Change(_) => None,
+        let roots: Vec<Node> = sinks.iter().flat_map(|s| self.roots(s, &identity)).collect();
+        let skip = match sinks.as_slice() {
+            [Sink::Keep(v, _)] => Some(*v),
+            _ => None,
         };
         sinks.extend(self.join_pending(dims, &roots, skip));
         let all: Vec<Node> = sinks.iter().flat_map(|s| self.roots(s, &identity)).collect();
@@ -80,7 +83,7 @@ impl<'a> Group<'a> {
             [Sink::Keep(v, b)] if self.is_turned(*v, b) => Some((*v, b.clone())),
             _ => None,
         };
-        let waiting = self.waiting(dims, &sink);
+        let waiting = sinks.first().and_then(|first| self.waiting(dims, first));
         self.ahead.stores = waiting.is_some();
         self.versions(dims, &all, &written_ops(&sinks), |group, n| {
             if let Some((v, b)) = &turned {

@@ -5,7 +5,7 @@
 //! - `group`: which values get memory, which ops share a kernel.
 //! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
 //! - `loop_kernel`: a loop with small iterations as one kernel.
-//! - `plan`: steps and buffers; `text`: a plan to read, change and ask for.
+//! - `plan`: steps and buffers; `forward`: copies that writers do without; `text`: a plan to read, change and ask for.
 //! - `join`, `expand`, `gate`, `vector`: sums that are joins, windows that are parts, products that are quotients, products with
 //!   vectors that are sums; `scatter`: a kernel of its own.
 //! - `fit`: how kernels are cut for a kind of machine; for one of many threads, `large` (sums in parts),
@@ -17,6 +17,7 @@ mod epilogue;
 mod expand;
 mod fit;
 mod flatten;
+mod forward;
 mod gate;
 mod group;
 mod index;

@@ -4,6 +4,7 @@ use super::class::{Class, class, is_empty};
 use super::emit::{ArrayUse, Kernel, emit};
 use super::epilogue::crowded;
 use super::fit::Fit;
+use super::forward::forward;
 use super::group::{END, Group, Grouping, Kind, group};
 use super::loop_kernel::loop_kernel;
 use super::nodes::{memory_of, trace};
@@ -168,7 +169,11 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
         let buffer = planner.own_memory(v, array);
         planner.plan.results.push((buffer, func.ty(v).clone()));
     }
-    Ok(planner.plan)
+    let mut plan = planner.plan;
+    if options.fit == Fit::Caches && !options.separate {
+        forward(&mut plan);
+    }
+    Ok(plan)
 }
 
 /// The steps of a block, and where the values are that it hands on.

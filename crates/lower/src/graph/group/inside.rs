@@ -14,6 +14,12 @@ const LARGEST_INSIDE: i64 = 1 << 16;
 /// In no more places a value is computed again.
 const REPEATED: usize = 6;
 
+/// Results of a kernel that others are put beside.
+const OUTPUTS: usize = 8;
+
+/// Elements from which on a launch takes less than what it does.
+const SMALL: i64 = 1 << 12;
+
 /// Ops that are looked through for a reduction.
 const SEARCHED: usize = 32;
 
@@ -150,11 +156,58 @@ impl Sweep<'_> {
             self.store(v, group);
             return;
         }
+        if let Some((group, map)) = self.beside(id)
+            && self.enter(id, group, &map)
+        {
+            self.output(group, v, map);
+            self.store(v, group);
+            return;
+        }
         let group = self.add(Kind::Nest);
         let map = self.own_space(id, group);
         self.output(group, v, map.clone());
         self.store(v, group);
         self.enter(id, group, &map);
+    }
+
+    /// A kernel over the same elements that reads an array which this op is computed from too, or that is small: one
+    /// kernel for both reads it once, or is one launch less.
+    fn beside(&self, id: OpId) -> Option<(usize, Map)> {
+        let func = self.func;
+        let v = func.ops[id].results[0];
+        if !matches!(class(func, id), Class::Pointwise) || self.split.contains(&v) {
+            return None;
+        }
+        let dims = dims_of(func, v);
+        let size: i64 = dims.iter().product();
+        let reads = |v: Value| {
+            let (mut roots, mut budget) = (BTreeSet::new(), SEARCHED);
+            let operands = self.out.def(func, v).map_or(&[][..], |id| &func.ops[id].operands);
+            operands.iter().for_each(|&o| self.roots(o, size, &mut roots, &mut budget));
+            roots
+        };
+        let mine = reads(v);
+        let fits = |(at, group): &(usize, &super::Group)| {
+            let Some(first) = group.outputs.first() else { return false };
+            let plain = |o: &super::Output| {
+                o.value == o.target && o.place == o.map && o.moved.is_empty() && o.map == first.map
+            };
+            let used: BTreeSet<Axis> =
+                first.map.iter().flat_map(|l| group.space.expand(&l.axes)).collect();
+            matches!(group.kind, Kind::Nest)
+                && group.reduced.is_empty()
+                && group.product.is_none()
+                && group.outputs.len() < OUTPUTS
+                && group.outputs.iter().all(plain)
+                && dims_of(func, first.value) == dims
+                && is_whole(&dims, &first.map, &group.space)
+                && self.axes(*at).iter().all(|a| used.contains(a) || group.space.extents[*a] == 1)
+                && !group.outputs.iter().any(|o| self.split.contains(&o.value))
+                && (size <= SMALL || group.outputs.iter().any(|o| !mine.is_disjoint(&reads(o.value))))
+                && self.wanted(v).iter().all(|r| !self.reaches(r.group, *at))
+        };
+        let found = self.out.groups.iter().enumerate().rev().find(fits)?;
+        Some((found.0, found.1.outputs[0].map.clone()))
     }
 
     /// Along axes that an output does not have, all of a kernel is in one place.

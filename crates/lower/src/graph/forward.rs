@@ -1,0 +1,262 @@
+//! Copies that end a step list, forwarded: who computes a value writes it where the copy would have put it.
+//!
+//! Iterations hand on what they carry, and write rows of what they stack, by copies of values that have memory of their
+//! own. Such a copy goes where the memory that it fills is free from the first write of the value on. A kernel that
+//! reads the old value may write the new one over it if it reads and writes each element at one place; its attribute
+//! `alias` then lists the parameters in pairs: one that is read, and the written one that has the same memory.
+//!
+//! Before: a plan whose copies are in order. After: the same results, with fewer copies and buffers.
+
+use super::plan::{Array, BufferId, Origin, Plan, Step};
+use tessera_ir::{Attr, OpId, Value};
+use tessera_tile::{TileFunc, TileOp};
+
+pub fn forward(plan: &mut Plan) {
+    let mut uses = vec![0; plan.buffers.len()];
+    for step in &plan.steps {
+        visit(step, &mut |a, _| uses[a.buffer] += 1);
+    }
+    // The caller has these.
+    for &(buffer, _) in &plan.results {
+        uses[buffer] += 1;
+    }
+    let mut steps = std::mem::take(&mut plan.steps);
+    list(plan, &mut uses, &mut steps);
+    plan.steps = steps;
+}
+
+/// Whether a step reads or writes an array, and inner steps.
+fn visit(step: &Step, f: &mut dyn FnMut(&Array, bool)) {
+    let mut all = |steps: &[Step]| steps.iter().for_each(|s| visit(s, f));
+    match step {
+        Step::Launch { args, .. } => args.iter().for_each(|a| f(a, a.writes)),
+        Step::Host { inputs, outputs, .. } => {
+            inputs.iter().for_each(|a| f(a, false));
+            outputs.iter().for_each(|a| f(a, true));
+        }
+        Step::Call { args, .. } => args.iter().for_each(|(a, p)| f(a, p.writes())),
+        Step::Copy { from, to } => {
+            f(from, false);
+            f(to, true);
+        }
+        Step::Cond { pred, then, otherwise, .. } => {
+            all(then);
+            all(otherwise);
+            f(pred, false);
+        }
+        Step::While { test, pred, body, .. } => {
+            all(test);
+            all(body);
+            f(pred, false);
+        }
+        Step::Loop { position, body, .. } => {
+            all(body);
+            f(position, true);
+        }
+    }
+}
+
+fn visit_mut(step: &mut Step, f: &mut dyn FnMut(&mut Array)) {
+    let mut all = |steps: &mut [Step]| steps.iter_mut().for_each(|s| visit_mut(s, f));
+    match step {
+        Step::Launch { args, .. } => args.iter_mut().for_each(f),
+        Step::Host { inputs, outputs, .. } => inputs.iter_mut().chain(outputs).for_each(f),
+        Step::Call { args, .. } => args.iter_mut().for_each(|(a, _)| f(a)),
+        Step::Copy { from, to } => [from, to].into_iter().for_each(f),
+        Step::Cond { pred, then, otherwise, .. } => {
+            all(then);
+            all(otherwise);
+            f(pred);
+        }
+        Step::While { test, pred, body, .. } => {
+            all(test);
+            all(body);
+            f(pred);
+        }
+        Step::Loop { position, body, .. } => {
+            all(body);
+            f(position);
+        }
+    }
+}
+
+fn list(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>) {
+    for step in &mut *steps {
+        match step {
+            Step::Cond { then, otherwise, .. } => {
+                list(plan, uses, then);
+                list(plan, uses, otherwise);
+            }
+            Step::While { test, body, .. } => {
+                list(plan, uses, test);
+                list(plan, uses, body);
+            }
+            Step::Loop { body, .. } => list(plan, uses, body),
+            Step::Launch { .. } | Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+        }
+    }
+    let mut place = 0;
+    while place < steps.len() {
+        match found(plan, uses, steps, place) {
+            Some(found) => {
+                apply(plan, uses, steps, place, found);
+                // What is before has changed: a copy there may go now.
+                place = 0;
+            }
+            None => place += 1,
+        }
+    }
+}
+
+/// A copy that may go.
+struct Found {
+    /// The step that writes the value first.
+    first: usize,
+    /// Parameters of that step's kernel that will have one memory: read and written.
+    alias: Vec<(usize, usize)>,
+}
+
+fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Found> {
+    let Step::Copy { from, to } = &steps[place] else { return None };
+    let (s, t) = (from.buffer, to.buffer);
+    let buffer = &plan.buffers[s];
+    let local = buffer.origin == Origin::Scratch && s != t && is_dense(from) && is_dense(to);
+    let whole = from.offset == 0 && from.turns.is_empty() && from.dims == to.dims;
+    let bytes = from.dims.iter().product::<i64>().max(0) as usize * from.dtype.bytes();
+    if !local || !whole || bytes != buffer.bytes || from.dtype != to.dtype {
+        return None;
+    }
+    let count = |step: &Step, b: BufferId| {
+        let mut n = 0;
+        visit(step, &mut |a, _| n += usize::from(a.buffer == b));
+        n
+    };
+    if steps.iter().map(|step| count(step, s)).sum::<usize>() != uses[s] {
+        return None;
+    }
+    let first = steps.iter().position(|step| count(step, s) > 0).filter(|&first| first < place)?;
+    if steps[first + 1..place].iter().any(|step| count(step, t) > 0) {
+        return None;
+    }
+    // Who reads the value later would read what is written there by then.
+    let mut last = place;
+    for (i, step) in steps.iter().enumerate().skip(place + 1) {
+        let mut written = false;
+        visit(step, &mut |a, writes| written |= writes && a.buffer == t);
+        if count(step, s) > 0 && (written || last != place) {
+            return None;
+        }
+        if written {
+            last = i;
+        }
+    }
+    let alias = if count(&steps[first], t) > 0 { in_place(plan, &steps[first], s, to)? } else { vec![] };
+    Some(Found { first, alias })
+}
+
+/// Row by row without gaps.
+fn is_dense(a: &Array) -> bool {
+    let mut next = a.dtype.bytes() as i64;
+    a.dims.iter().zip(&a.strides).rev().all(|(&d, &stride)| {
+        let right = d == 1 || stride == next;
+        next *= d.max(1);
+        right
+    })
+}
+
+/// The parameters of a launch that read the memory which it would write, where each element is read before it is
+/// written and by no other group.
+fn in_place(plan: &Plan, step: &Step, s: BufferId, to: &Array) -> Option<Vec<(usize, usize)>> {
+    let (kernel, args) = match step {
+        Step::Launch { kernel, args, .. } => (*kernel, args),
+        // A copy of the old value, which will be there already.
+        Step::Copy { from, to: value } => {
+            let same = value.buffer == s && from == &Array { writes: from.writes, ..to.clone() };
+            return (same && value.dims == to.dims && value.offset == 0).then(Vec::new);
+        }
+        _ => return None,
+    };
+    let func = &plan.kernels[kernel];
+    let mut writes = args.iter().enumerate().filter(|(_, a)| a.buffer == s && a.writes);
+    let (w, write) = writes.next()?;
+    if writes.next().is_some() {
+        return None;
+    }
+    let mut out = Vec::new();
+    for (r, read) in args.iter().enumerate().filter(|(_, a)| a.buffer == to.buffer) {
+        let alike = read.offset == to.offset + write.offset
+            && (&read.dims, &read.strides, &read.turns) == (&write.dims, &write.strides, &to.turns)
+            && read.dtype == write.dtype;
+        let params = func.params();
+        if read.writes || !alike || !is_paired(func, *params.get(r)?, *params.get(w)?) {
+            return None;
+        }
+        out.push((r, w));
+    }
+    Some(out)
+}
+
+/// Whether a kernel reads one array only where it writes the other, a group for itself.
+fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
+    let uses = |p: Value| -> Vec<OpId> {
+        func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&p)).collect()
+    };
+    let (loads, &[store]) = (uses(from), &uses(to)[..]) else { return false };
+    let store = &func.ops[store];
+    // Sums of a product may wait in the memory of its result.
+    if func.walk().iter().any(|&id| func.ops[id].code == TileOp::Mma) {
+        return false;
+    }
+    let plain = store.code == TileOp::Store
+        && store.block == func.body
+        && store.group("mask").is_empty()
+        && store.attr("step").is_none();
+    plain
+        && loads.iter().map(|&id| &func.ops[id]).all(|load| {
+            load.code == TileOp::Load
+                && load.block == func.body
+                && load.group("at") == store.group("at")
+                && load.attr("extent") == store.attr("extent")
+                && load.attr("step").is_none()
+        })
+}
+
+fn apply(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>, place: usize, found: Found) {
+    let Step::Copy { from, to } = steps.remove(place) else { return };
+    let (s, t) = (from.buffer, to.buffer);
+    for step in &mut *steps {
+        visit_mut(step, &mut |a| {
+            if a.buffer == s {
+                a.buffer = t;
+                a.offset += to.offset;
+                a.turns.splice(0..0, to.turns.iter().copied());
+            }
+        });
+    }
+    uses[t] += uses[s] - 2;
+    uses[s] = 0;
+    if let Step::Copy { .. } = &steps[found.first]
+        && steps_onto_itself(&steps[found.first])
+    {
+        steps.remove(found.first);
+        uses[t] -= 2;
+    }
+    if let (false, Some(Step::Launch { kernel, .. })) =
+        (found.alias.is_empty(), steps.get_mut(found.first))
+    {
+        let mut func = plan.kernels[*kernel].clone();
+        let before = func.attrs.get("alias").and_then(Attr::as_ints).unwrap_or_default();
+        let pairs = found.alias.iter().flat_map(|&(r, w)| [r as i64, w as i64]);
+        func.attrs.set("alias", Attr::ints(before.into_iter().chain(pairs)));
+        let known = plan.kernels.iter().position(|k| k.hash() == func.hash());
+        *kernel = known.unwrap_or_else(|| {
+            func.name = format!("k{}", plan.kernels.len());
+            plan.kernels.push(func);
+            plan.kernels.len() - 1
+        });
+    }
+}
+
+fn steps_onto_itself(step: &Step) -> bool {
+    matches!(step, Step::Copy { from, to } if from == &Array { writes: from.writes, ..to.clone() })
+}
