@@ -2,6 +2,7 @@
 //! an effect or keeps a tile as a loop nest of its own.
 
 mod ahead;
+mod best;
 mod blocked;
 mod changes;
 mod control;
@@ -9,6 +10,7 @@ mod nest;
 mod plan;
 mod product;
 mod reduce;
+mod rows;
 mod scan;
 mod sequence;
 mod several;

@@ -250,7 +250,7 @@ impl<'a> Group<'a> {
 
     /// The product of f32 that a value is, where it is computed for one user and the machine has
     /// fused operations.
-    fn only_product(&self, v: Value) -> Option<OpId> {
+    pub fn only_product(&self, v: Value) -> Option<OpId> {
         let func = self.func;
         let id = func.def_id(v).filter(|_| matches!(self.repr(v), Repr::Expression))?;
         let alone = self.plan.users(v).len() == 1 && !self.plan.kept.contains(&v);

@@ -7,14 +7,14 @@ use super::sink::Sink;
 use super::{Buffer, Group, Repr};
 use crate::llvm::Val;
 use tessera_ir::{Attr, OpId};
-use tessera_numerics::{CHUNK, DType, LANES, ReduceOp};
+use tessera_numerics::{CHUNK, DType, LANES, Profile, ReduceOp};
 
 /// One reduction inside its nest.
-struct Fold {
-    x: Node,
-    op: ReduceOp,
-    dtype: DType,
-    axis: usize,
+pub struct Fold {
+    pub x: Node,
+    pub op: ReduceOp,
+    pub dtype: DType,
+    pub axis: usize,
 }
 
 impl<'a> Group<'a> {
@@ -56,6 +56,14 @@ impl<'a> Group<'a> {
                 n.order.retain(|&d| d != fold.axis);
                 n.order.push(fold.axis);
                 let outer = n.order.len() - 1;
+                let last = outer.checked_sub(1).map(|depth| n.order[depth]);
+                let many = last.map_or(1, |axis| group.rows_at_once(n, fold, axis));
+                if let (Some(axis), 2..) = (last, many) {
+                    group.rows(n, &roots, 0, outer - 1, &mut |group, n| {
+                        group.in_rows(n, fold, &keeps, to, (axis, many));
+                    });
+                    return;
+                }
                 group.rows(n, &roots, 0, outer, &mut |group, n| {
                     group.hoist(n, &roots, outer);
                     let one = group.row(n, fold, &keeps);
@@ -75,6 +83,42 @@ impl<'a> Group<'a> {
         self.settle(&keeps);
     }
 
+    /// The rows along an axis, `many` at a time, and what is left of them one by one.
+    fn in_rows(
+        &mut self,
+        n: &mut Nest,
+        fold: &Fold,
+        keeps: &[Sink],
+        to: &Buffer,
+        (axis, many): (usize, i64),
+    ) {
+        let (ir, roots, outer) = (self.ir, [fold.x.clone()], n.order.len() - 1);
+        self.hoist(n, &roots, outer - 1);
+        let whole = n.dims[axis] / many * many;
+        ir.for_range(ir.c64(0), ir.c64(whole), many, &[], |_, at, _| {
+            n.index[axis] = Some(at);
+            n.open();
+            let results = self.several_rows(n, fold, keeps, axis, many);
+            (n.lane, n.lanes) = (Some(axis), many as u32);
+            self.put(n, fold, to, results);
+            (n.lane, n.lanes) = (Some(fold.axis), 1);
+            n.close();
+            Vec::new()
+        });
+        if whole == n.dims[axis] {
+            return;
+        }
+        ir.for_range(ir.c64(whole), ir.c64(n.dims[axis]), 1, &[], |_, at, _| {
+            n.index[axis] = Some(at);
+            n.open();
+            self.hoist(n, &roots, outer);
+            let one = self.row(n, fold, keeps);
+            self.put(n, fold, to, one);
+            n.close();
+            Vec::new()
+        });
+    }
+
     /// The loops before the reduced axis.
     pub fn rows(
         &mut self,
@@ -90,7 +134,7 @@ impl<'a> Group<'a> {
         self.hoist(n, roots, depth);
         let (ir, axis) = (self.ir, n.order[depth]);
         if n.lane == Some(axis) {
-            for chunk in chunks(n.dims[axis], self.lanes) {
+            for chunk in self.columns_at_once(n, roots, chunks(n.dims[axis], self.lanes)) {
                 let (lo, hi) = (ir.c64(chunk.first), ir.c64(chunk.first + chunk.count));
                 ir.for_range(lo, hi, chunk.step(), &[], |ir, at, _| {
                     n.index[axis] = Some(at);
@@ -120,7 +164,7 @@ impl<'a> Group<'a> {
         self.write_buffer(n, to, &map, x);
     }
 
-    fn join(&self, fold: &Fold, a: Val, b: Val) -> Val {
+    pub fn join(&self, fold: &Fold, a: Val, b: Val) -> Val {
         self.s.apply(fold.op.combine(), fold.dtype, &[a, b])
     }
 
@@ -158,8 +202,9 @@ impl<'a> Group<'a> {
         }
         let mut again = Nest::new(&[count]);
         (again.lane, again.order) = (Some(0), vec![0]);
-        let parts = self.fold_vectors(&mut again, fold, ir.c64(0), count, 0, &mut |group, n| {
-            group.read_buffer(n, &results, &vec![Some(0)])
+        let parts = self.fold_vectors(&mut again, fold, ir.c64(0), count, 0, &mut |group, n, sum| {
+            let x = group.read_buffer(n, &results, &vec![Some(0)]);
+            group.join(fold, sum, x)
         });
         (n.lanes, n.tail) = (1, None);
         self.halve(fold, parts)
@@ -174,15 +219,32 @@ impl<'a> Group<'a> {
         len: i64,
     ) -> Vec<Option<Val>> {
         let axis = fold.axis;
-        self.fold_vectors(n, fold, first, len, axis, &mut |group, n| {
-            let x = group.eval(n, &fold.x);
-            for keep in keeps {
-                if let Sink::Keep(v, b) = keep {
-                    group.keep(n, *v, b);
-                }
-            }
-            group.widen(n, x)
+        self.fold_vectors(n, fold, first, len, axis, &mut |group, n, sum| {
+            group.folded(n, fold, keeps, sum)
         })
+    }
+
+    /// Folds the elements at the present place into a vector of sums.
+    pub fn folded(&mut self, n: &mut Nest, fold: &Fold, keeps: &[Sink], sum: Val) -> Val {
+        let product = match self.profile {
+            Profile::Strict => None,
+            _ => self.only_product(fold.x.0).filter(|_| fold.op == ReduceOp::Sum && keeps.is_empty()),
+        };
+        if let Some(id) = product {
+            // Rounded once instead of twice.
+            let inputs = self.inputs(id, &fold.x.1);
+            let args: Vec<Val> = inputs.iter().map(|node| self.eval(n, node)).collect();
+            let [a, b] = [args[0], args[1]].map(|x| self.widen(n, x));
+            return self.ir.fma(a, b, sum);
+        }
+        let x = self.eval(n, &fold.x);
+        for keep in keeps {
+            if let Sink::Keep(v, b) = keep {
+                self.keep(n, *v, b);
+            }
+        }
+        let x = self.widen(n, x);
+        self.join(fold, sum, x)
     }
 
     /// Folds `len` elements from `first` into 64 lanes, which are vectors; those that stay empty are
@@ -194,7 +256,7 @@ impl<'a> Group<'a> {
         first: Val,
         len: i64,
         axis: usize,
-        element: &mut dyn FnMut(&mut Self, &mut Nest) -> Val,
+        folded: &mut dyn FnMut(&mut Self, &mut Nest, Val) -> Val,
     ) -> Vec<Option<Val>> {
         let (ir, width) = (self.ir, i64::from(self.lanes).min(LANES as i64));
         let parts = LANES as i64 / width;
@@ -210,8 +272,7 @@ impl<'a> Group<'a> {
                 for (part, &sum) in sums.iter().enumerate() {
                     n.index[axis] = Some(ir.add_const(at, part as i64 * width));
                     n.open();
-                    let x = element(self, n);
-                    next.push(self.join(fold, sum, x));
+                    next.push(folded(self, n, sum));
                     n.close();
                 }
                 next
@@ -226,11 +287,10 @@ impl<'a> Group<'a> {
             let inside = (rest - start).min(width);
             n.index[axis] = Some(ir.add_const(first, whole + start));
             n.tail = (inside < width).then(|| ir.const_first_lanes(inside as u32, width as u32));
-            n.open();
-            let x = element(self, n);
-            n.close();
             let sum = sums[part as usize];
-            let joined = self.join(fold, sum, x);
+            n.open();
+            let joined = folded(self, n, sum);
+            n.close();
             sums[part as usize] = n.tail.map_or(joined, |tail| ir.select(tail, joined, sum));
             used = used.max(part + 1);
         }
@@ -238,8 +298,21 @@ impl<'a> Group<'a> {
     }
 
     /// Joins lane `j` with lane `j + 32`, then `j + 16`, and so on. An empty lane changes nothing.
-    fn halve(&mut self, fold: &Fold, mut parts: Vec<Option<Val>>) -> Val {
+    fn halve(&mut self, fold: &Fold, parts: Vec<Option<Val>>) -> Val {
         let ir = self.ir;
+        let mut v = self.one_vector(fold, parts);
+        let mut width = ir.lanes(ir.ty(v));
+        while width > 1 {
+            width /= 2;
+            let low: Vec<u32> = (0..width).collect();
+            let high: Vec<u32> = (width..2 * width).collect();
+            v = self.join(fold, ir.shuffle(v, v, &low), ir.shuffle(v, v, &high));
+        }
+        v
+    }
+
+    /// The first steps of that, as long as whole vectors are joined.
+    pub fn one_vector(&self, fold: &Fold, mut parts: Vec<Option<Val>>) -> Val {
         while parts.len() > 1 {
             let high = parts.split_off(parts.len() / 2);
             for (low, high) in parts.iter_mut().zip(high) {
@@ -250,15 +323,7 @@ impl<'a> Group<'a> {
             }
         }
         let empty = || self.s.identity(fold.op, fold.dtype, self.lanes.min(LANES as u32));
-        let mut v = parts.pop().flatten().unwrap_or_else(empty);
-        let mut width = ir.lanes(ir.ty(v));
-        while width > 1 {
-            width /= 2;
-            let low: Vec<u32> = (0..width).collect();
-            let high: Vec<u32> = (width..2 * width).collect();
-            v = self.join(fold, ir.shuffle(v, v, &low), ir.shuffle(v, v, &high));
-        }
-        v
+        parts.pop().flatten().unwrap_or_else(empty)
     }
 
     /// All rows of a vector of columns; gives a vector.
@@ -271,7 +336,7 @@ impl<'a> Group<'a> {
         let whole = len / chunk;
         let count = whole + i64::from(len % chunk > 0);
         // One vector for each chunk, folded again. There are far fewer than a chunk of them.
-        let stride = 64 * 8;
+        let stride = i64::from(lanes) * 8;
         let room = self.room((count * stride) as u64);
         let put = |group: &Self, at: Val, x: Val| {
             let p = ir.offset(room, ir.mul_const(at, stride));
@@ -289,8 +354,9 @@ impl<'a> Group<'a> {
             put(self, ir.c64(whole), x);
         }
         let ty = self.s.carrier(fold.dtype, lanes);
-        self.fold_places(fold, lanes, count, &mut |_, at| {
-            ir.load(ty, ir.offset(room, ir.mul_const(at, stride)), 8)
+        self.fold_places(fold, lanes, count, &mut |group, at, sum| {
+            let x = ir.load(ty, ir.offset(room, ir.mul_const(at, stride)), 8);
+            group.join(fold, sum, x)
         })
     }
 
@@ -308,37 +374,37 @@ impl<'a> Group<'a> {
         len: i64,
     ) -> Val {
         let lanes = n.lanes;
-        self.fold_places(fold, lanes, len, &mut |group, at| {
+        self.fold_places(fold, lanes, len, &mut |group, at, sum| {
             n.index[fold.axis] = Some(group.ir.add(first, at));
             n.open();
-            let x = group.eval(n, &fold.x);
-            for keep in keeps {
-                if let Sink::Keep(v, b) = keep {
-                    group.keep(n, *v, b);
-                }
-            }
+            let folded = group.folded(n, fold, keeps, sum);
             n.close();
-            group.widen_to(x, lanes)
+            folded
         })
     }
 
-    /// Folds vectors 0 to `len` into 64 places and joins these by halves.
+    /// Folds vectors 0 to `len` into 64 places and joins these by halves; in profiles that leave the order open, into
+    /// one register, and what blocks of rows come to into another.
     fn fold_places(
         &mut self,
         fold: &Fold,
         lanes: u32,
         len: i64,
-        element: &mut dyn FnMut(&mut Self, Val) -> Val,
+        folded: &mut dyn FnMut(&mut Self, Val, Val) -> Val,
     ) -> Val {
         let (ir, places) = (self.ir, LANES as i64);
         /// As many rows are joined in registers; of more, code would grow.
         const FEW: i64 = 8;
         if len <= FEW {
             let mut parts: Vec<Option<Val>> = vec![None; LANES];
+            let empty = self.s.identity(fold.op, fold.dtype, lanes);
             for i in 0..len {
-                parts[i as usize] = Some(element(self, ir.c64(i)));
+                parts[i as usize] = Some(folded(self, ir.c64(i), empty));
             }
             return self.halve_places(fold, parts, lanes);
+        }
+        if self.profile != Profile::Strict {
+            return self.fold_blocks(fold, lanes, len, folded);
         }
         let ty = self.s.carrier(fold.dtype, lanes);
         let bool_ty = fold.dtype == DType::Bool;
@@ -352,9 +418,8 @@ impl<'a> Group<'a> {
             Vec::new()
         });
         ir.for_range(ir.c64(0), ir.c64(len), 1, &[], |_, i, _| {
-            let x = element(self, i);
             let p = at(ir.and(i, ir.c64(places - 1)));
-            ir.store(self.join(fold, ir.load(ty, p, 8), x), p, 8);
+            ir.store(folded(self, i, ir.load(ty, p, 8)), p, 8);
             Vec::new()
         });
         let mut half = places / 2;
@@ -367,6 +432,35 @@ impl<'a> Group<'a> {
             half /= 2;
         }
         ir.load(ty, room, 8)
+    }
+
+    /// Sums of blocks, and the sum of these: an error grows with the rows of a block and the number of blocks.
+    fn fold_blocks(
+        &mut self,
+        fold: &Fold,
+        lanes: u32,
+        len: i64,
+        folded: &mut dyn FnMut(&mut Self, Val, Val) -> Val,
+    ) -> Val {
+        const BLOCK: i64 = 128;
+        let (ir, empty) = (self.ir, self.s.identity(fold.op, fold.dtype, lanes));
+        let mut block = |group: &mut Self, from: Val, rows: i64| {
+            let end = ir.add_const(from, rows);
+            ir.for_range(from, end, 1, &[empty], |_, i, sum| vec![folded(group, i, sum[0])])[0]
+        };
+        let whole = len / BLOCK * BLOCK;
+        let mut total = empty;
+        if whole > 0 {
+            total = ir.for_range(ir.c64(0), ir.c64(whole), BLOCK, &[empty], |_, from, sum| {
+                let x = block(self, from, BLOCK);
+                vec![self.join(fold, sum[0], x)]
+            })[0];
+        }
+        if whole < len {
+            let x = block(self, ir.c64(whole), len - whole);
+            total = if whole > 0 { self.join(fold, total, x) } else { x };
+        }
+        total
     }
 
     fn halve_places(&mut self, fold: &Fold, mut parts: Vec<Option<Val>>, lanes: u32) -> Val {

@@ -1,12 +1,11 @@
-//! Ops that take elements one after another: the place of the largest, atomics, printing.
+//! Ops that take elements one after another: atomics, printing.
 
 use super::nest::{Map, Nest, shape_of};
 use super::{Buffer, Group, Repr};
 use crate::atomic::Change;
-use crate::llvm::{IntCmp, RealCmp, Val};
+use crate::llvm::{IntCmp, Val};
 use crate::memory::Pos;
-use tessera_ir::{Attr, OpId, Value};
-use tessera_numerics::DType;
+use tessera_ir::{OpId, Value};
 
 impl<'a> Group<'a> {
     /// Calls `leaf` with all loops open but that of `axis`; another axis may be the vector axis.
@@ -29,62 +28,6 @@ impl<'a> Group<'a> {
     pub fn element(&mut self, n: &Nest, b: &Buffer, map: &Map) -> Val {
         let x = self.read_buffer(n, b, map);
         self.widen(n, x)
-    }
-
-    pub fn arg_reduce(&mut self, id: OpId) {
-        let func = self.func;
-        let op = &func.ops[id];
-        let from = self.in_memory(op.operands[0]);
-        let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
-        let max = op.attr("op").and_then(Attr::as_word) == Some("max");
-        let dtype = func.ty(op.operands[0]).dtype();
-        let result = op.result();
-        let to = self.buffer_of(DType::I32, shape_of(func.ty(result)));
-        let (ir, dims) = (self.ir, from.shape.clone());
-        let map: Map = (0..dims.len()).map(|d| Some(d as u8)).collect();
-        self.beside(&dims, axis, &mut |group, n| {
-            n.index[axis] = Some(ir.c64(0));
-            let first = group.element(n, &from, &map);
-            let place = ir.const_int(ir.vec(ir.i32(), n.lanes), 0);
-            let end = ir.c64(dims[axis]);
-            let best = ir.for_range(ir.c64(1), end, 1, &[first, place], |_, at, best| {
-                n.index[axis] = Some(at);
-                let x = group.element(n, &from, &map);
-                let better = group.is_better(dtype, max, x, best[0]);
-                let here = ir.splat(ir.trunc(at, ir.i32()), n.lanes);
-                vec![ir.select(better, x, best[0]), ir.select(better, here, best[1])]
-            });
-            let mut out = map.clone();
-            out.remove(axis);
-            group.write_buffer(n, &to, &out, best[1]);
-        });
-        if func.ty(result).rank() == 0 {
-            let x = ir.load(ir.i32(), to.ptr, 4);
-            self.give(id, x);
-        } else {
-            self.set(result, Repr::Buffer(to));
-        }
-    }
-
-    /// Whether `x` takes the place of `best`: of equal elements the first counts, a NaN before any.
-    fn is_better(&self, dtype: DType, max: bool, x: Val, best: Val) -> Val {
-        let ir = self.ir;
-        match dtype.carrier() {
-            DType::F32 | DType::F64 => {
-                let how = if max { RealCmp::LLVMRealOGT } else { RealCmp::LLVMRealOLT };
-                let nan = |v| ir.fcmp(RealCmp::LLVMRealUNO, v, v);
-                let wins = ir.or(ir.fcmp(how, x, best), nan(x));
-                ir.and(wins, ir.not(nan(best)))
-            }
-            DType::U32 | DType::U64 | DType::Bool => {
-                let how = if max { IntCmp::LLVMIntUGT } else { IntCmp::LLVMIntULT };
-                ir.icmp(how, x, best)
-            }
-            _ => {
-                let how = if max { IntCmp::LLVMIntSGT } else { IntCmp::LLVMIntSLT };
-                ir.icmp(how, x, best)
-            }
-        }
     }
 
     /// One element after another, in row-major order.

@@ -23,10 +23,25 @@ const LONG: u32 = 20;
 impl Group<'_> {
     /// The vectors of an axis, those of the first chunk as wide as it pays.
     pub fn beside_each_other(&self, n: &Nest, roots: &[Node], chunks: Vec<Chunk>) -> Vec<Chunk> {
+        if self.gains(n, roots) { self.wider(roots, chunks) } else { chunks }
+    }
+
+    /// The vectors of columns that are combined, several registers wide: more of a row is read while its page and its
+    /// lines are at hand, and sums do not wait for each other.
+    pub fn columns_at_once(&self, n: &Nest, roots: &[Node], chunks: Vec<Chunk>) -> Vec<Chunk> {
+        let light = self.weight_of(roots) < LONG;
+        if light && !roots.is_empty() && self.has_room(n, roots) {
+            self.wider(roots, chunks)
+        } else {
+            chunks
+        }
+    }
+
+    fn wider(&self, roots: &[Node], chunks: Vec<Chunk>) -> Vec<Chunk> {
         let Some(first) = chunks.first() else { return chunks };
         let wide = self.registers(roots) * first.step();
         let count = first.count / wide * wide;
-        if count == 0 || !self.gains(n, roots) {
+        if count == 0 {
             return chunks;
         }
         let mut out = vec![Chunk { first: first.first, count, lanes: wide as u32 }];
@@ -52,17 +67,24 @@ impl Group<'_> {
 
     /// Whether the innermost loop computes long chains, and nothing that has no wide form.
     fn gains(&self, n: &Nest, roots: &[Node]) -> bool {
-        let weight: u32 =
-            roots.iter().map(|(v, _)| self.plan.weight(*v)).fold(0, u32::saturating_add);
+        let innermost = n.lane.is_some() && n.order.last().copied() == n.lane;
+        innermost && self.weight_of(roots) >= LONG && self.has_room(n, roots)
+    }
+
+    fn weight_of(&self, roots: &[Node]) -> u32 {
+        roots.iter().map(|(v, _)| self.plan.weight(*v)).fold(0, u32::saturating_add)
+    }
+
+    /// Whether there are registers for wide vectors, and everything has a wide form.
+    fn has_room(&self, n: &Nest, roots: &[Node]) -> bool {
         // Masks are made for one register.
         let (room, plain) = (self.isa.registers() >= 32, n.inside && self.trusted.is_none());
-        let innermost = n.lane.is_some() && n.order.last().copied() == n.lane;
         let known = |node: &Node| match (self.repr(node.0), self.func.def_id(node.0)) {
             (Repr::Scalar(_) | Repr::Buffer(_), _) => self.is_narrow(node),
             (Repr::Expression, Some(id)) => self.is_narrow(node) && self.has_wide_form(id),
             _ => false,
         };
-        room && plain && innermost && weight >= LONG && self.reached(roots).iter().all(known)
+        room && plain && self.reached(roots).iter().all(known)
     }
 
     /// Whether elements take as many bits as a lane has, or one.

@@ -11,6 +11,9 @@ use tessera_numerics::{DType, ReduceOp, ScalarFn};
 /// Shorter sums are left to the tiles of a product, which take several rows in a vector.
 const SHORTEST: i64 = 64;
 
+/// Fewer columns than this do not fill a vector.
+const NARROWEST: i64 = 16;
+
 /// Whether the last axis is the last one in memory too.
 fn rows_lie_so(site: &Site<'_>, x: Value) -> bool {
     let Some(op) = site.func.def_id(x).map(|id| &site.func.ops[id]) else { return true };
@@ -18,7 +21,8 @@ fn rows_lie_so(site: &Site<'_>, x: Value) -> bool {
     op.code != GraphOp::Transpose || perm.last() == Some(&(perm.len() as i64 - 1))
 }
 
-/// `None` where neither operand is a vector beside its batches, or the matrix's rows do not lie along the sums.
+/// `None` where neither operand is a vector beside its batches. Rows that do not lie along the sums are combined as
+/// columns, several beside each other.
 pub fn dot(
     site: &mut Site<'_>,
     operands: &[Value],
@@ -53,7 +57,8 @@ pub fn dot(
     let depth: i64 = contract[0].iter().map(|&a| dims[0][a as usize]).product();
     let free = |i: usize| dims[i].iter().product::<i64>() / (pairs * depth).max(1);
     let matrix = (0..2).find(|&i| free(1 - i) == 1 && ends(i) && ascends(&contract[1 - i]))?;
-    if depth < SHORTEST || !rows_lie_so(site, operands[matrix]) {
+    let narrow = free(matrix) < NARROWEST;
+    if depth < SHORTEST || (narrow && !rows_lie_so(site, operands[matrix])) {
         return None;
     }
     Some((|| {
