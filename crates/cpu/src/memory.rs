@@ -1,6 +1,6 @@
 //! Memory as generated code sees it, and access to it in vectors.
 
-use crate::llvm::{IntCmp, Ir, Val};
+use crate::llvm::{IntCmp, Ir, Ty, Val};
 use crate::scalar::Scalars;
 use tessera_numerics::{DType, Scalar};
 
@@ -39,6 +39,9 @@ enum Address {
 
 /// Arrays of the caller may lie at any byte.
 const ALIGN: u32 = 1;
+
+/// Lanes that lie farther apart, in elements, are better gathered.
+const FARTHEST: i64 = 4;
 
 /// One access: positions, and which of them must be held against the extents.
 pub struct Access<'a> {
@@ -92,6 +95,72 @@ impl Access<'_> {
             Some(offsets) => Address::Each(ir.offset(base, offsets)),
             None if one_row && self.lanes > 1 => Address::Row(base),
             None => Address::One(base),
+        }
+    }
+
+    /// The address of the first lane and the distance of the lanes in elements, where that is a small number that is
+    /// known, and all lanes take part.
+    fn apart(&self, ir: &Ir) -> Option<(Val, u32)> {
+        let bytes = self.mem.dtype.bytes() as i64;
+        let (mut base, mut every) = (self.mem.base, None);
+        for (pos, &stride) in self.at.iter().zip(&self.mem.strides) {
+            let first = match *pos {
+                Pos::Uniform(p) => p,
+                Pos::Steps { first, step } => {
+                    let by = ir.as_int(stride)?.checked_mul(step)?;
+                    let fits = by % bytes == 0 && (2..=FARTHEST).contains(&(by / bytes));
+                    if every.is_some() || !fits {
+                        return None;
+                    }
+                    every = Some((by / bytes) as u32);
+                    first
+                }
+                Pos::Each(_) => return None,
+            };
+            if ir.as_int(first) != Some(0) {
+                base = ir.offset(base, ir.mul(first, stride));
+            }
+        }
+        let every = every.filter(|&n| self.lanes > n && self.mask.is_none())?;
+        (!self.checked.contains(&true)).then_some((base, every))
+    }
+
+    /// Every so many elements, out of vectors that are read whole.
+    fn load_apart(&self, ir: &Ir, ty: Ty, base: Val, every: u32) -> Val {
+        let (lanes, row) = (self.lanes, i64::from(self.lanes) * self.mem.dtype.bytes() as i64);
+        let vector = |i: u32| {
+            let p = ir.offset_const(base, row * i64::from(i));
+            if i + 1 < every {
+                return ir.load(ty, p, ALIGN);
+            }
+            // Nothing is read behind the last element.
+            let mask = ir.const_first_lanes(lanes + 1 - every, lanes);
+            ir.masked_load(ty, p, ALIGN, mask, ir.zero(ty))
+        };
+        let place = |lane: u32, i: u32| {
+            let e = lane * every;
+            if e / lanes == i { lanes + e % lanes } else { lane }
+        };
+        let first: Vec<u32> = (0..lanes)
+            .map(|lane| if lane * every < 2 * lanes { lane * every } else { 0 })
+            .collect();
+        let mut out = ir.shuffle(vector(0), vector(1), &first);
+        for i in 2..every {
+            out = ir.shuffle(out, vector(i), &(0..lanes).map(|l| place(l, i)).collect::<Vec<_>>());
+        }
+        out
+    }
+
+    /// Writes every so many elements, and none between them.
+    fn store_apart(&self, ir: &Ir, code: Val, base: Val, every: u32) {
+        let (lanes, row) = (self.lanes, i64::from(self.lanes) * self.mem.dtype.bytes() as i64);
+        for i in 0..every {
+            let mine = |t: u32| (i * lanes + t).is_multiple_of(every);
+            let from = |t: u32| if mine(t) { (i * lanes + t) / every } else { 0 };
+            let mask: Vec<Val> = (0..lanes).map(|t| ir.bool(mine(t))).collect();
+            let data = ir.shuffle(code, code, &(0..lanes).map(from).collect::<Vec<_>>());
+            let p = ir.offset_const(base, row * i64::from(i));
+            ir.masked_store(data, p, ALIGN, ir.const_vec(&mask));
         }
     }
 
@@ -154,6 +223,10 @@ impl Access<'_> {
     /// `safe` is an address that can be read, whatever happens.
     pub fn load(&self, s: &Scalars<'_>, other: Option<Val>, safe: Val) -> Val {
         let (ir, dtype) = (s.ir, self.mem.dtype);
+        if let Some((base, every)) = self.apart(ir) {
+            let code = self.load_apart(ir, s.stored(dtype, self.lanes), base, every);
+            return s.decode(code, dtype);
+        }
         let address = self.address(ir);
         let lanes = match address {
             Address::One(_) => 1,
@@ -283,6 +356,9 @@ impl Access<'_> {
         let ir = s.ir;
         let wide =
             |v: Val| if ir.lanes(ir.ty(v)) == self.lanes { v } else { ir.splat(v, self.lanes) };
+        if let Some((base, every)) = self.apart(ir) {
+            return self.store_apart(ir, wide(code), base, every);
+        }
         match self.address(ir) {
             Address::One(p) if self.lanes == 1 => match self.guard(ir) {
                 (None, None) => {

@@ -3,7 +3,8 @@
 //! Along the vector axis each lane keeps the best of its own elements and where it was; in the end the lanes are joined
 //! by halves. Along another axis each lane is a column.
 
-use super::nest::{Map, Nest, chunks, shape_of};
+use super::loops::chunks;
+use super::nest::{Map, Nest, shape_of};
 use super::{Buffer, Group, Repr};
 use crate::llvm::{IntCmp, RealCmp, Val};
 use tessera_ir::{Attr, OpId};

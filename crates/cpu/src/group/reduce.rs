@@ -2,7 +2,8 @@
 //! `i mod 64`, ascending, and the lanes are joined by halves. Along the vector axis the 64 lanes
 //! are a few vectors; along another axis each vector of columns has 64 places in memory.
 
-use super::nest::{Nest, Node, chunks, shape_of};
+use super::loops::chunks;
+use super::nest::{Nest, Node, shape_of};
 use super::sink::Sink;
 use super::{Buffer, Group, Repr};
 use crate::llvm::Val;

@@ -7,7 +7,8 @@
 //! Otherwise elements are taken one after another, as the interpreter does: along another axis than
 //! that of the vectors, each vector beside its neighbours.
 
-use super::nest::{Map, Nest, Node, chunks, shape_of};
+use super::loops::chunks;
+use super::nest::{Map, Nest, Node, shape_of};
 use super::sink::Sink;
 use super::{Buffer, Group, Repr};
 use crate::llvm::Val;

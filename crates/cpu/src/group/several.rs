@@ -6,7 +6,8 @@
 //! operations that do not wait for each other. Results are the same, since lanes know nothing of each
 //! other.
 
-use super::nest::{Chunk, Nest, Node};
+use super::loops::Chunk;
+use super::nest::{Nest, Node};
 use super::plan::same_but_ones;
 use super::{Group, Repr};
 use tessera_ir::OpId;

@@ -92,7 +92,7 @@ impl<'a> Group<'a> {
             if let Some(waiting) = &waiting {
                 return group.in_blocks(n, &all, 0, &sinks[1..], waiting);
             }
-            group.loops(n, &all, 0, &mut |group, n| group.leaf(n, &sinks));
+            group.nested(n, &all, &mut |group, n| group.leaf(n, &sinks));
         });
         self.ahead.stores = false;
         self.settle(&sinks);

@@ -98,7 +98,8 @@ pub fn compile_graph_for(
     // Devices have short code for the functions themselves.
     let short = fit == Fit::Caches && options.profile == Profile::Default;
     let ordered = options.profile == Profile::Strict;
-    let asked = PlanOptions { fit, short, ordered, ..options.plan.clone() };
+    let off = crate::knobs::off()?;
+    let asked = PlanOptions { fit, short, ordered, off, ..options.plan.clone() };
     let planned = |asked: &PlanOptions| -> Result<(Plan, BTreeSet<usize>), Diagnostics> {
         let mut plan = plan_graph(module, func, args, asked)?;
         let made = place(&mut plan, &options.kernels)?;

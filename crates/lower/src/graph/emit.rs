@@ -80,6 +80,12 @@ pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel
     if body.product.is_some() {
         emitter.product()?;
     }
+    if fit == Fit::Caches {
+        // Everything is read before anything is written: results may go where operands were (`forward`).
+        for write in &body.writes {
+            emitter.node(write.node)?;
+        }
+    }
     for place in 0..body.writes.len() {
         emitter.write(place)?;
     }

@@ -138,16 +138,17 @@ fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Fo
     if steps[first + 1..place].iter().any(|step| count(step, t) > 0) {
         return None;
     }
-    // Who reads the value later would read what is written there by then.
-    let mut last = place;
-    for (i, step) in steps.iter().enumerate().skip(place + 1) {
-        let mut written = false;
-        visit(step, &mut |a, writes| written |= writes && a.buffer == t);
-        if count(step, s) > 0 && (written || last != place) {
+    // Afterwards both are one memory: neither may be written while the other is wanted.
+    let mut overwritten = false;
+    for step in &steps[place + 1..] {
+        let mut written = [false; 2];
+        visit(step, &mut |a, writes| {
+            written[0] |= writes && a.buffer == s;
+            written[1] |= writes && a.buffer == t;
+        });
+        overwritten |= written[1];
+        if written[0] || (overwritten && count(step, s) > 0) {
             return None;
-        }
-        if written {
-            last = i;
         }
     }
     let alias = if count(&steps[first], t) > 0 { in_place(plan, &steps[first], s, to)? } else { vec![] };
@@ -202,6 +203,14 @@ fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
         func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&p)).collect()
     };
     let (loads, &[store]) = (uses(from), &uses(to)[..]) else { return false };
+    let before = |load: OpId| {
+        let ops = &func.blocks[func.body].ops;
+        let place = |id: OpId| ops.iter().position(|&o| o == id);
+        matches!((place(load), place(store)), (Some(a), Some(b)) if a < b)
+    };
+    if !loads.iter().all(|&load| before(load)) {
+        return false;
+    }
     let store = &func.ops[store];
     // Sums of a product may wait in the memory of its result.
     if func.walk().iter().any(|&id| func.ops[id].code == TileOp::Mma) {

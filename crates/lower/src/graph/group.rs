@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_graph::ops::kernel::fresh;
 use tessera_graph::{GraphFunc, GraphOp};
 use tessera_ir::{Attr, BlockId, OpId, Value};
+use tessera_support::SideTable;
 
 mod inside;
 
@@ -122,6 +123,7 @@ pub fn group(
         effect: None,
         split,
         apart,
+        uses: tessera_graph::walk::uses(func),
     };
     let ops = &func.blocks[block].ops;
     for (place, &id) in ops.iter().enumerate().rev() {
@@ -142,6 +144,7 @@ struct Sweep<'f> {
     split: &'f BTreeSet<Value>,
     /// Products that nothing else shares a kernel with.
     apart: &'f BTreeSet<Value>,
+    uses: SideTable<Value, Vec<(OpId, usize)>>,
 }
 
 impl Sweep<'_> {
@@ -438,18 +441,8 @@ impl Sweep<'_> {
         let mut groups = Vec::new();
         match op.code {
             GraphOp::Concat => {
-                let axis = along(func, id)[0];
-                let mut start = 0;
-                for &part in &op.operands {
-                    let extent = dims_of(func, part)[axis];
-                    let g = self.add(Kind::Nest);
-                    let map = self.fresh(g, &dims_of(func, part));
-                    let mut place = map.clone();
-                    place[axis].offset += start;
-                    start += extent;
-                    self.part(g, part, map, v, place, Vec::new());
-                    groups.push(g);
-                }
+                let start = vec![0; dims.len()];
+                self.joined(id, v, &start, &mut groups);
             }
             GraphOp::Pad => {
                 let x = op.operands[0];
@@ -535,6 +528,33 @@ impl Sweep<'_> {
         }
         if let Some(&last) = groups.last() {
             self.store(v, last);
+        }
+    }
+
+    /// The parts of a concat, written to `target` from `start` on. A part that is a concat itself, and nothing else's,
+    /// is written there part by part.
+    fn joined(&mut self, id: OpId, target: Value, start: &[i64], groups: &mut Vec<usize>) {
+        let func = self.func;
+        let axis = along(func, id)[0];
+        let mut start = start.to_vec();
+        for &part in &func.ops[id].operands {
+            let dims = dims_of(func, part);
+            let inner = self.out.def(func, part).filter(|&inner| {
+                func.ops[inner].code == GraphOp::Concat
+                    && self.uses[part].len() == 1
+                    && !self.split.contains(&part)
+            });
+            if let Some(inner) = inner {
+                self.joined(inner, target, &start, groups);
+            } else {
+                let g = self.add(Kind::Nest);
+                let map = self.fresh(g, &dims);
+                let mut place = map.clone();
+                place.iter_mut().zip(&start).for_each(|(line, from)| line.offset += from);
+                self.part(g, part, map, target, place, Vec::new());
+                groups.push(g);
+            }
+            start[axis] += dims[axis];
         }
     }
 

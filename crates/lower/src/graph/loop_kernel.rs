@@ -75,7 +75,7 @@ pub fn loop_kernel(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) 
 }
 
 /// Whether every op has a form on tiles, and their work is that of one core.
-fn is_small(func: &GraphFunc, id: OpId) -> bool {
+pub fn is_small(func: &GraphFunc, id: OpId) -> bool {
     let (mut work, mut ops, mut fits) = (0, 0, true);
     for &region in &func.ops[id].regions {
         func.walk_block(region, &mut |inner| {

@@ -6,6 +6,7 @@
 //! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
 //! - `loop_kernel`: a loop with small iterations as one kernel.
 //! - `plan`: steps and buffers; `forward`: copies that writers do without; `text`: a plan to read, change and ask for.
+//! - `invariant`: what no iteration changes, before its loop.
 //! - `join`, `expand`, `gate`, `vector`: sums that are joins, windows that are parts, products that are quotients, products with
 //!   vectors that are sums; `scatter`: a kernel of its own.
 //! - `fit`: how kernels are cut for a kind of machine; for one of many threads, `large` (sums in parts),
@@ -21,6 +22,7 @@ mod forward;
 mod gate;
 mod group;
 mod index;
+mod invariant;
 mod join;
 mod large;
 mod loop_kernel;

@@ -10,6 +10,7 @@ use super::loop_kernel::loop_kernel;
 use super::nodes::{memory_of, trace};
 use super::scatter::scatter;
 use super::strided::{self, Strided};
+use crate::stage::{Off, Step as Pass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -138,6 +139,8 @@ pub struct PlanOptions {
     pub short: bool,
     /// Sums over several axes take them in row-major order (LANGUAGE 14), as the profile `strict` asks for.
     pub ordered: bool,
+    /// Passes that are left out.
+    pub off: Off,
 }
 
 pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics> {
@@ -170,7 +173,7 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
         planner.plan.results.push((buffer, func.ty(v).clone()));
     }
     let mut plan = planner.plan;
-    if options.fit == Fit::Caches && !options.separate {
+    if options.fit == Fit::Caches && !options.separate && !options.off.has(Pass::Forward) {
         forward(&mut plan);
     }
     Ok(plan)
@@ -519,7 +522,7 @@ impl Planner<'_> {
 
     /// A loop as one kernel, where machines run a kernel of one group well and no value of it is asked for.
     fn whole_loop(&self, id: OpId, memory: &dyn Fn(Value) -> Value) -> Option<Kernel> {
-        let mut separate = self.options.separate;
+        let mut separate = self.options.separate || self.options.off.has(Pass::LoopKernel);
         for &region in &self.func.ops[id].regions {
             self.func.walk_block(region, &mut |inner| {
                 separate |= self.func.ops[inner].results.iter().any(|v| self.is_asked(*v));

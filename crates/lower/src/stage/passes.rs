@@ -1,5 +1,5 @@
-//! Passes that can be left out, each by itself, to see what it gives. Without one a kernel takes the
-//! next best way and computes the same.
+//! Passes that can be left out, each by itself, to see what it gives. Without one a kernel, or a plan, takes
+//! the next best way and computes the same.
 //!
 //! The names stand in the function's `config`, as `off = [epilogue, rotate]`: what is left out is a
 //! part of the text that code is made from and kept by.
@@ -9,7 +9,7 @@ use tessera_ir::{Attr, Attrs, Func, Level};
 
 macro_rules! steps {
     ($($(#[doc = $doc:literal])+ $name:ident = $word:literal,)+) => {
-        /// A pass from Tile IR to code that a kernel can do without.
+        /// A pass that code can do without.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Step {
             $($(#[doc = $doc])+ $name,)+
@@ -78,6 +78,10 @@ steps! {
     Rings = "rings",
     /// Loads to registers run a turn ahead.
     Ahead = "ahead",
+    /// A loop of a function whose iterations are small is one kernel; without it iterations are launches.
+    LoopKernel = "loop_kernel",
+    /// Kernels write what an iteration hands on where the next one reads it; without it that is copied.
+    Forward = "forward",
     /// Code reads no clocks; without it loops say how long they take (`k.profile()`).
     Bare = "bare",
 }
