@@ -79,7 +79,7 @@ fn numbers_are_parts_of_the_code_or_read_from_memory() {
             let plan = program.plan_text();
             assert!(!plan.contains("sched.call"), "{plan}");
             // What nobody reads is not made.
-            assert_eq!(plan.contains("copy"), more == 1.0, "{plan}");
+            assert_eq!(plan.contains("of = \"const\""), more == 1.0, "{plan}");
             let got = program.run(&args).unwrap_or_else(|e| panic!("{e}\n{plan}"));
             for (g, x) in got[0].values().iter().zip(args[0].values()) {
                 let wanted = (x as f32 * 2.0 + 0.5 + more) + x as f32;

@@ -91,12 +91,13 @@ impl Grouping {
 
 pub const END: usize = 0;
 
-/// `split` are values that are to have memory, `apart` products that are to have a kernel too, `outer`
-/// is the grouping of the block around this one.
+/// `split` are values that are to have memory, `alone` says that each has a kernel too, `apart` are products that are
+/// to have one, `outer` is the grouping of the block around this one.
 pub fn group(
     func: &GraphFunc,
     block: BlockId,
     split: &BTreeSet<Value>,
+    alone: bool,
     apart: &BTreeSet<Value>,
     outer: Option<&Grouping>,
 ) -> Grouping {
@@ -122,6 +123,7 @@ pub fn group(
         place: 0,
         effect: None,
         split,
+        alone,
         apart,
         uses: tessera_graph::walk::uses(func),
     };
@@ -142,6 +144,8 @@ struct Sweep<'f> {
     effect: Option<usize>,
     /// Values that are to have memory whatever the rules say.
     split: &'f BTreeSet<Value>,
+    /// No kernel has results of several ops.
+    alone: bool,
     /// Products that nothing else shares a kernel with.
     apart: &'f BTreeSet<Value>,
     uses: SideTable<Value, Vec<(OpId, usize)>>,

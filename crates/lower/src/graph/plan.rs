@@ -268,7 +268,7 @@ impl Planner<'_> {
         }
         let mut apart = BTreeSet::new();
         let grouping = loop {
-            let grouping = group(func, block, &split, &apart, outer);
+            let grouping = group(func, block, &split, self.options.separate, &apart, outer);
             let more = match self.options.fit {
                 Fit::Threads => crowded(func, &grouping),
                 Fit::Caches => BTreeSet::new(),

@@ -175,18 +175,12 @@ impl Sweep<'_> {
     fn beside(&self, id: OpId) -> Option<(usize, Map)> {
         let func = self.func;
         let v = func.ops[id].results[0];
-        if !matches!(class(func, id), Class::Pointwise) || self.split.contains(&v) {
+        if !matches!(class(func, id), Class::Pointwise) || self.alone {
             return None;
         }
         let dims = dims_of(func, v);
         let size: i64 = dims.iter().product();
-        let reads = |v: Value| {
-            let (mut roots, mut budget) = (BTreeSet::new(), SEARCHED);
-            let operands = self.out.def(func, v).map_or(&[][..], |id| &func.ops[id].operands);
-            operands.iter().for_each(|&o| self.roots(o, size, &mut roots, &mut budget));
-            roots
-        };
-        let mine = reads(v);
+        let mine = self.leaves(v);
         let fits = |(at, group): &(usize, &super::Group)| {
             let Some(first) = group.outputs.first() else { return false };
             let plain = |o: &super::Output| {
@@ -202,12 +196,35 @@ impl Sweep<'_> {
                 && dims_of(func, first.value) == dims
                 && is_whole(&dims, &first.map, &group.space)
                 && self.axes(*at).iter().all(|a| used.contains(a) || group.space.extents[*a] == 1)
-                && !group.outputs.iter().any(|o| self.split.contains(&o.value))
-                && (size <= SMALL || group.outputs.iter().any(|o| !mine.is_disjoint(&reads(o.value))))
+                && (size <= SMALL
+                    || group.outputs.iter().any(|o| !mine.is_disjoint(&self.leaves(o.value))))
                 && self.wanted(v).iter().all(|r| !self.reaches(r.group, *at))
         };
         let found = self.out.groups.iter().enumerate().rev().find(fits)?;
         Some((found.0, found.1.outputs[0].map.clone()))
+    }
+
+    /// The arrays, nearly as large, that a value is computed from element by element, whichever of the values between
+    /// have memory.
+    fn leaves(&self, v: Value) -> BTreeSet<Value> {
+        let func = self.func;
+        let size = |v: Value| dims_of(func, v).iter().product::<i64>();
+        let least = size(v) / 8;
+        let (mut list, mut seen, mut out) = (vec![v], BTreeSet::new(), BTreeSet::new());
+        while let Some(v) = list.pop() {
+            if size(v) <= least || !seen.insert(v) {
+                continue;
+            }
+            let made = self.out.def(func, v).filter(|_| seen.len() <= SEARCHED);
+            match made.map(|id| (id, class(func, id))) {
+                Some((id, Class::Pointwise | Class::View)) => list.extend(&func.ops[id].operands),
+                Some((_, Class::Source)) => {}
+                _ => {
+                    out.insert(v);
+                }
+            }
+        }
+        out
     }
 
     /// Along axes that an output does not have, all of a kernel is in one place.
