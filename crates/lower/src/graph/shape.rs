@@ -35,6 +35,9 @@ pub struct Shape {
 const TILE: i64 = 4096;
 /// As many neighbours at least, where rows are combined into one.
 const WIDE: i64 = 256;
+/// Rows that are combined beside each other: short ones, and long ones.
+const MANY: i64 = 16;
+const SEVERAL: i64 = 4;
 
 pub fn shape(body: &mut Body, fit: Fit) -> Result<Shape, String> {
     let mut out = Shape { grid: [1; 3], ..Shape::default() };
@@ -187,11 +190,6 @@ fn merge(body: &mut Body, a: Axis, b: Axis) {
     body.full.retain(|x| *x != a);
 }
 
-/// The largest number of at most `most` that divides `n`.
-fn divisor(n: i64, most: i64) -> i64 {
-    (1..=most.min(n)).rev().find(|d| n % d == 0).unwrap_or(1)
-}
-
 fn nest(body: &Body, fit: Fit, out: &mut Shape) {
     let extent = |a: Axis| body.space.extents[a];
     let tiles = match fit {
@@ -249,14 +247,25 @@ fn in_caches(body: &Body, order: &[Axis]) -> BTreeMap<Axis, i64> {
             size *= n;
             continue;
         }
-        let even = divisor(n, room);
-        let tile = if even * 4 >= room { even } else { room };
+        let tile = if body.full.is_empty() { evenly(n, room, 1) } else { rows(n, room) };
         if tile > 1 {
             tiles.insert(axis, tile);
         }
         break;
     }
     tiles
+}
+
+/// A number of at most `room`, a multiple of `by`: one that divides `n` where that is not much less.
+fn evenly(n: i64, room: i64, by: i64) -> i64 {
+    let divides = (1..=room.min(n)).rev().find(|d| n % d == 0 && d % by == 0);
+    divides.filter(|d| d * 4 >= room).unwrap_or(room / by * by)
+}
+
+/// Rows of a tile that each become one number: processors take several beside each other.
+fn rows(n: i64, room: i64) -> i64 {
+    let by = if room >= MANY { MANY } else { SEVERAL };
+    if room < by { evenly(n, room, 1) } else { evenly(n, room, by) }
 }
 
 /// Gives axes their parts of the grid from `first` on; more than there are share the last.

@@ -42,23 +42,22 @@ pub fn dot(
     }
     let dims = [0, 1].map(|i| dims_of(site.func, operands[i]));
     let batch = ints("batch_a").len();
-    // Batches first, what is summed last, each in order: then rows are as long as the sums.
+    // Batches first, and the sums' axes in one order on both sides.
     let leads = |list: &[i64]| list.iter().enumerate().all(|(i, &a)| a == i as i64);
     let contract = [ints("contract_a"), ints("contract_b")];
-    let ends = |i: usize| {
-        let from = dims[i].len() - contract[i].len();
-        contract[i].iter().enumerate().all(|(k, &a)| a == (from + k) as i64)
-    };
     let ascends = |list: &[i64]| list.windows(2).all(|w| w[0] < w[1]);
-    if !leads(&ints("batch_a")) || !leads(&ints("batch_b")) {
+    if !leads(&ints("batch_a")) || !leads(&ints("batch_b")) || !contract.iter().all(|c| ascends(c)) {
         return None;
     }
     let pairs: i64 = dims[0][..batch].iter().product();
     let depth: i64 = contract[0].iter().map(|&a| dims[0][a as usize]).product();
     let free = |i: usize| dims[i].iter().product::<i64>() / (pairs * depth).max(1);
-    let matrix = (0..2).find(|&i| free(1 - i) == 1 && ends(i) && ascends(&contract[1 - i]))?;
-    let narrow = free(matrix) < NARROWEST;
-    if depth < SHORTEST || (narrow && !rows_lie_so(site, operands[matrix])) {
+    let matrix = (0..2).find(|&i| free(1 - i) == 1)?;
+    // Where what is summed comes last, rows are as long as the sums.
+    let first = dims[matrix].len() - contract[matrix].len();
+    let ends = contract[matrix].iter().enumerate().all(|(k, &a)| a == (first + k) as i64);
+    let along_rows = ends == rows_lie_so(site, operands[matrix]);
+    if depth < SHORTEST || (!along_rows && free(matrix) < NARROWEST) {
         return None;
     }
     Some((|| {
@@ -66,8 +65,7 @@ pub fn dot(
         let tail: Vec<i64> = contract[matrix].iter().map(|&a| shape[a as usize]).collect();
         let own: Vec<i64> = shape[..batch].iter().chain(&tail).copied().collect();
         let v = site.reshape(operands[1 - matrix], &own)?;
-        let first = shape.len() - tail.len();
-        let places = (0..batch).chain(first..shape.len()).map(|a| a as i64);
+        let places = (0..batch as i64).chain(contract[matrix].iter().copied());
         let sizes = shape.iter().map(|&d| Dim::Static(d)).collect();
         let stretched = tensor(sizes, elem(site.func.ty(v)));
         let spec = OpSpec::new(GraphOp::Broadcast, &[v]).attr("dims", Attr::ints(places));
@@ -75,7 +73,7 @@ pub fn dot(
         let products = site.ew(ScalarFn::Mul, &[x, v])?;
         let sums = OpSpec::new(GraphOp::Reduce, &[products])
             .attr("op", Attr::word(ReduceOp::Sum.name()))
-            .attr("axes", Attr::ints((first..shape.len()).map(|a| a as i64)));
+            .attr("axes", Attr::ints(contract[matrix].iter().copied()));
         let sums = site.op(sums)?;
         site.reshape(sums, &ty.static_shape().unwrap_or_default())
     })())

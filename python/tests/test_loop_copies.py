@@ -1,0 +1,141 @@
+"""Loops of several kernels: what iterations hand on is written where the next one reads it.
+
+Random bodies on integers, large enough that no loop is one kernel, against the same statements in NumPy: kernels that write over
+what they read, values that change places, rows of stacks, values that are handed on twice or not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import xp
+
+SEEDS = range(40)
+#: More than a tile of a loop that is one kernel.
+SHAPE = (70, 64)
+
+
+class Draw:
+    """Statements of a body, by numbers: the same text for both modules."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.carries = int(rng.integers(1, 5))
+        self.steps = [self._step(rng) for _ in range(int(rng.integers(1, 7)))]
+        self.handed_on = [int(k) for k in rng.integers(0, self.carries + len(self.steps), self.carries)]
+        self.stacked = [int(k) for k in rng.integers(0, self.carries + len(self.steps), int(rng.integers(0, 3)))]
+        self.trip = int(rng.integers(0, 5))
+        self.arrays = [rng.integers(-9, 10, SHAPE).astype(np.int32) for _ in range(self.carries)]
+        self.captured = rng.integers(-3, 4, SHAPE).astype(np.int32)
+
+    @staticmethod
+    def _step(rng: np.random.Generator) -> tuple[str, int, int, int]:
+        kinds = ("add", "less", "roll", "flip", "sum", "max", "captured", "turn", "same", "part")
+        return str(rng.choice(kinds)), int(rng.integers(0, 99)), int(rng.integers(0, 99)), int(rng.integers(1, 5))
+
+    def body(self, m, i, carry, captured, put):
+        values = list(carry)
+        for kind, a, b, n in self.steps:
+            x, y = values[a % len(values)], values[b % len(values)]
+            if kind == "add":
+                new = x * n + y
+            elif kind == "less":
+                new = m.where(x < y, x + i, y - n)
+            elif kind == "roll":
+                new = m.roll(x, n, axis=n % 2)
+            elif kind == "flip":
+                new = m.flip(x, axis=n % 2)
+            elif kind == "sum":
+                new = m.broadcast_to(m.sum(x, axis=n % 2, keepdims=True, dtype=m.int32), SHAPE) + y
+            elif kind == "max":
+                new = y - m.max(x)
+            elif kind == "captured":
+                new = x + captured * n
+            elif kind == "turn":
+                new = m.reshape(x.T, SHAPE)
+            elif kind == "same":
+                new = x
+            else:
+                new = put(x, n, y)
+            values.append(m.remainder(new, 1009).astype(m.int32))
+        return tuple(values[k] for k in self.handed_on), tuple(values[k] for k in self.stacked)
+
+
+def put_numpy(x, n, y):
+    x = x.copy()
+    x[n : 2 * n + 7, 3:50] = y[n : 2 * n + 7, 3:50] + 1
+    return x
+
+
+def put_traced(x, n, y):
+    return x.at[n : 2 * n + 7, 3:50].set(y[n : 2 * n + 7, 3:50] + 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_loop_gives_what_its_iterations_give(seed: int) -> None:
+    draw = Draw(seed)
+
+    def scanned(captured, *arrays):
+        return ts.scan(lambda c, i: draw.body(xp, i, c, captured, put_traced), arrays, xp.arange(draw.trip, dtype=ts.i32))
+
+    def counted(captured, *arrays):
+        return ts.while_loop(
+            lambda s: s[0] < draw.trip,
+            lambda s: (s[0] + 1, *draw.body(xp, s[0], s[1:], captured, put_traced)[0]),
+            (xp.asarray(0, dtype=ts.i32), *arrays),
+        )[1:]
+
+    want, stacks = tuple(draw.arrays), []
+    for i in range(draw.trip):
+        want, row = draw.body(np, np.int32(i), want, draw.captured, put_numpy)
+        stacks.append(row)
+    got, rows = ts.jit(scanned)(draw.captured, *draw.arrays)
+    for a, b in zip(want, got):
+        np.testing.assert_array_equal(a, np.asarray(b))
+    for k, stack in enumerate(rows):
+        np.testing.assert_array_equal(np.array([row[k] for row in stacks]).reshape(draw.trip, *SHAPE), np.asarray(stack))
+    for a, b in zip(want, ts.jit(counted)(draw.captured, *draw.arrays)):
+        np.testing.assert_array_equal(a, np.asarray(b))
+
+
+def steps(function, *args) -> list[str]:
+    """The steps of a plan."""
+    text = str(ts.jit(function).compiled(*args).plan)
+    return [line.strip() for line in text.splitlines() if "sched.launch" in line or "sched.copy" in line]
+
+
+def test_an_elementwise_body_is_one_kernel_that_writes_in_place() -> None:
+    x, y = np.ones((300, 400), np.float32), np.ones((300, 400), np.float32)
+
+    def run(x, y):
+        return ts.fori_loop(0, 100, lambda i, s: (s[0] * 0.5 + s[1], s[0] * s[1] - 1), (x, y))
+
+    inside = steps(run, x, y)
+    assert sum("sched.copy" in line for line in inside) == 2, inside
+    assert sum("sched.launch" in line for line in inside) == 1, inside
+
+
+def test_what_no_iteration_changes_is_computed_once() -> None:
+    a, x = np.ones((300, 400), np.float32), np.ones((300, 400), np.float32)
+
+    def run(a, x):
+        return ts.fori_loop(0, 10, lambda i, s: s + xp.sum(xp.exp(a)), x)
+
+    before = str(ts.jit(run).compiled(a, x).plan).split("sched.loop")[0]
+    assert "reduce" in before, before
+
+
+def test_passes_of_plans_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.arange(5000, dtype=np.float32)
+
+    def run(x):
+        return ts.fori_loop(0, 4, lambda i, s: s + 1, x)
+
+    copies = lambda: sum("sched.copy" in line for line in steps(lambda x: run(x), x))  # noqa: E731
+    with_it = copies()
+    monkeypatch.setenv("TESSERA_OFF", "forward")
+    assert copies() == with_it + 1
+    small = steps(lambda x: run(x), x[:10])
+    monkeypatch.setenv("TESSERA_OFF", "loop_kernel")
+    assert steps(lambda x: run(x), x[:10]) != small
