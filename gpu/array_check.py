@@ -38,7 +38,7 @@ def numbers(x: object) -> np.ndarray:
 def outcome(run) -> object:
     try:
         return numbers(run())
-    except (ts.TesseraError, TypeError, ValueError) as error:
+    except (ts.TesseraError, TypeError, ValueError, IndexError) as error:
         return getattr(error, "code", None) or type(error).__name__
 
 
@@ -89,7 +89,9 @@ def main() -> int:
         "index": lambda x: x[xp.asarray([0, 2])], "mixed": lambda x: (x + 1).sum() / x.mean(), "compare": lambda x: (x == x).all(),
     }.items():  # fmt: skip
         compare(name, lambda: f(a), lambda: f(b))
-        if type(f(b)) is not ts._core.Array:
+        if isinstance(outcome(lambda: f(b)), str):
+            failed.append(f"{name}: refused with {outcome(lambda: f(b))}")
+        elif type(f(b)) is not ts._core.Array:
             failed.append(f"{name}: the result is a {type(f(b)).__name__}, not an array of the device")
     for line in failed[:60]:
         print(line)

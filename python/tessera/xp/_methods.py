@@ -12,7 +12,7 @@ from .._arrays import array as _made
 from .._dims import Dim
 from .._host_array import HostArray
 from .._operands import beside
-from .._trace import Tracer, is_array
+from .._trace import _OPERATORS as _UFUNCS, Tracer, is_array
 
 
 def _binary(fn: Any, swapped: bool = False, written: str = "") -> Any:
@@ -73,6 +73,28 @@ for _name, _fn in {"neg": e.negative, "abs": e.abs, "invert": e.bitwise_invert, 
     for _kind in (Tracer, HostArray, _core.Array):
         setattr(_kind, f"__{_name}__", (lambda fn: lambda self: fn(self))(_fn))
 Tracer.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ignore[attr-defined]
+_view_of = _core.Array.__getitem__
+
+
+def _device_item(self: Any, index: Any) -> Any:
+    """A part of an array of a device: a view where it is named by numbers and slices, elements at positions otherwise."""
+    for one in index if isinstance(index, tuple) else (index,):
+        if isinstance(one, (list, bool)) or (is_array(one) and getattr(one, "ndim", 0) > 0):
+            return _index.getitem(self, index)
+    return _view_of(self, index)
+
+
+_core.Array.__getitem__ = _device_item  # type: ignore[method-assign,assignment]
+
+
+def _device_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """NumPy's operators with a number or an array on the left are ours; its functions would copy to the host, and are refused."""
+    if method == "__call__" and not options and ufunc.__name__ in _UFUNCS and not isinstance(inputs[0], _core.Array):
+        return getattr(inputs[1], f"__{_UFUNCS[ufunc.__name__][1]}__")(inputs[0])
+    return self.__array__()
+
+
+_core.Array.__array_ufunc__ = _device_ufunc  # type: ignore[attr-defined]
 
 
 def _variadic(fn: Any) -> Any:
