@@ -37,6 +37,11 @@ pub const CACHE_DIR: Knob = Knob {
     alias: None,
     doc: "The directory that compiled kernels are kept in; ~/.tessera where it is not set.",
 };
+pub const CACHE_SHARED: Knob = Knob {
+    name: "TESSERA_CACHE_SHARED",
+    alias: None,
+    doc: "readonly uses a cache that root made: it and all folders above it belong to root, and nobody else may write them. Nothing is written.",
+};
 pub const CACHE_MB: Knob = Knob {
     name: "TESSERA_CACHE_MB",
     alias: None,
@@ -95,6 +100,7 @@ pub const ALL: &[Knob] = &[
     PTXAS,
     CACHE,
     CACHE_DIR,
+    CACHE_SHARED,
     CACHE_MB,
     TUNE,
     DUMP_DIR,
@@ -189,6 +195,29 @@ pub fn cache_dir() -> Option<PathBuf> {
     let dir = given.or_else(|| Some(std::env::home_dir()?.join(".tessera")))?;
     // The program may change its directory later.
     std::path::absolute(dir).ok()
+}
+
+/// Where the key is kept that the cache is authenticated with; nowhere if the user has no home.
+pub fn config_dir() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    // By its specification a relative path is none.
+    let named = named.filter(|dir| dir.is_absolute());
+    let home = || std::env::home_dir().filter(|dir| dir.is_absolute());
+    Some(named.or_else(|| Some(home()?.join(".config")))?.join("tessera"))
+}
+
+/// Whether the cache is one that root made for all.
+pub fn cache_is_shared() -> Result<bool, Diagnostics> {
+    match CACHE_SHARED.get() {
+        None => Ok(false),
+        Some(text) if text == "readonly" => Ok(true),
+        Some(text) => {
+            let message = format!("expected readonly in {}, got {text:?}", CACHE_SHARED.name);
+            Err(Diagnostic::new(Code::E_ARGUMENT, message)
+                .help("unset it for a cache of your own")
+                .into())
+        }
+    }
 }
 
 /// The most bytes that kept kernels may take.

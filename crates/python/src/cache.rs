@@ -1,9 +1,15 @@
 //! The cache of compiled kernels, for the command line and for tests.
 
+use crate::call::tell;
 use crate::enter::enter;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tessera_driver::cache;
+
+/// Tells what the cache has to tell and no kernel has told: whole functions compile without one.
+pub fn warn(py: Python<'_>) -> PyResult<()> {
+    tell(py, cache::pending(), 1)
+}
 
 /// What is kept on disk: `directory`, `limit`, `entries` and `warnings`.
 #[pyfunction]

@@ -42,7 +42,7 @@ pub fn compile(
     asked: Asked,
 ) -> PyResult<Executable> {
     let Asked { backend, separate, profile, device, plan, args, kernels } = asked;
-    enter(py, || {
+    let made = enter(py, || {
         let types = match (args, module.func(func)) {
             (Some(types), _) => types,
             (None, Some(f)) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
@@ -55,8 +55,9 @@ pub fn compile(
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         let options = GraphOptions { backend, device, profile, plan, kernels };
         compile_graph(module, func, &types, &BACKENDS, &options)
-    })
-    .map(Executable)
+    })?;
+    crate::cache::warn(py)?;
+    Ok(Executable(made))
 }
 
 /// Arrays in host memory alone.

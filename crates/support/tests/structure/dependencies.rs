@@ -5,7 +5,7 @@ use std::fs;
 use crate::repository::root;
 
 /// All crates, lowest first.
-const ORDER: &str = "support diag numerics layout ir graph schedule tile staged target interp \
+const ORDER: &str = "support diag trust numerics layout ir graph schedule tile staged target interp \
     autodiff partition cost lower cpu ptx cudatile amdgpu spirv runtime comm tune frontend driver \
     python cli filetest";
 
