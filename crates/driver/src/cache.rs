@@ -13,7 +13,7 @@ use tessera_trust::{Keeper, Trust};
 pub use tessera_runtime::Entry;
 
 /// Names this build: the version, and a hash of the sources it was made of.
-pub(crate) const COMPILER: &str = concat!(env!("CARGO_PKG_VERSION"), " ", env!("TESSERA_BUILD_ID"));
+pub const COMPILER: &str = concat!(env!("CARGO_PKG_VERSION"), " ", env!("TESSERA_BUILD_ID"));
 
 /// Kept for its memory and its warnings; another one takes its place when the environment changes.
 static OPEN: ForkLock<Option<(Wanted, Arc<DiskStore>)>> = ForkLock::new(None);

@@ -101,7 +101,9 @@ impl DiskStore {
         if let Some(known) = self.state.lock().trusted {
             return known;
         }
-        let judged = match (self.trust.judge(&self.dir), &self.trust) {
+        // The folders down to those of entries, each of which is judged when it is read.
+        let inside = self.root.join("any");
+        let judged = match (self.trust.judge(&self.dir, &inside), &self.trust) {
             (Ok(Some(Ok(()))), Trust::Own(keeper)) => keeper.key().map(drop),
             (Ok(Some(found)), _) => found,
             // What cannot be looked at cannot be read or written either, and that is told then.

@@ -57,7 +57,26 @@ pub fn create(path: &Path, anew: bool, owner: u32) -> io::Result<File> {
         false => options.append(true).create(true),
     };
     let file = guarded(private(&mut options)).open(path).map_err(|e| told(path, e))?;
+    if !anew {
+        keep_private(&file, owner)?;
+    }
     judged(path, file, owner, false)
+}
+
+/// What is only appended to may be the user's from before, with a mode that the mask of that time gave.
+#[cfg(unix)]
+fn keep_private(file: &File, owner: u32) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let data = file.metadata()?;
+    if data.is_file() && data.uid() == owner && data.mode() & 0o077 != 0 {
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn keep_private(_: &File, _: u32) -> io::Result<()> {
+    Ok(())
 }
 
 fn judged(path: &Path, file: File, owner: u32, secret: bool) -> io::Result<File> {

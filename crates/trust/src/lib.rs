@@ -42,8 +42,9 @@ impl Trust {
         matches!(self, Trust::Own(_))
     }
 
-    /// Judges the folder of a cache, which is `None` while there is no such folder.
-    pub fn judge(&self, dir: &Path) -> io::Result<Option<Result<(), Diagnostic>>> {
+    /// Judges the folder of a cache and those between it and a file `inside`; `None` while there is no such
+    /// folder.
+    pub fn judge(&self, dir: &Path, inside: &Path) -> io::Result<Option<Result<(), Diagnostic>>> {
         let found = match self {
             Trust::Own(keeper) if keeper.is_inside(dir) => return Ok(Some(Err(key_inside(dir)))),
             Trust::Own(_) => {
@@ -51,7 +52,12 @@ impl Trust {
             }
             Trust::Shared => check_above(dir),
         };
-        match found {
+        let between = |()| match self.check_between(dir, inside) {
+            // The rest is made by whoever writes first.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            found => found,
+        };
+        match found.and_then(between) {
             Ok(()) => Ok(Some(Ok(()))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => match is_unsafe(&e) {

@@ -95,10 +95,16 @@ impl Store {
 
     /// Removes all records; says how many.
     pub fn clear(&self) -> usize {
+        if !self.trust.may_write() {
+            return 0;
+        }
         self.files().into_iter().filter(|path| fs::remove_file(path).is_ok()).count()
     }
 
     fn files(&self) -> Vec<PathBuf> {
+        if tessera_trust::check_folder(&self.dir, self.trust.owner()).is_err() {
+            return Vec::new();
+        }
         let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
         paths.retain(|p| p.extension().is_some_and(|e| e == EXTENSION));

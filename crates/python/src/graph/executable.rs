@@ -138,7 +138,7 @@ impl Executable {
             let dims = ty.static_shape().unwrap_or_default();
             let mut strides = vec![ty.dtype().bytes() as i64; dims.len()];
             for axis in (1..dims.len()).rev() {
-                strides[axis - 1] = strides[axis] * dims[axis];
+                strides[axis - 1] = strides[axis].saturating_mul(dims[axis]);
             }
             let data = std::ptr::null_mut();
             BufferArg { data, dims, strides, dtype: ty.dtype(), writable: false }
@@ -147,6 +147,7 @@ impl Executable {
     }
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Executable {
     /// Runs on arrays that lie row by row, all of them on the host or all on the device that it was

@@ -136,6 +136,20 @@ fn a_folder_that_is_a_link_below_the_cache_is_not_followed() {
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
 }
 
+/// Eviction and `clear` remove files: they must not be led elsewhere either.
+#[test]
+fn a_link_in_the_place_of_the_entries_is_not_followed_by_who_removes() {
+    let (folder, file) = one_entry();
+    let (objects, elsewhere) = (folder.path().join("objects"), folder.path().join("elsewhere"));
+    fs::rename(&objects, &elsewhere).unwrap();
+    symlink(&elsewhere, &objects).unwrap();
+    assert!(refused(&folder).ends_with("objects is a link"));
+    let store = DiskStore::new(folder.path(), COMPILER, 1, folder.trust());
+    store.put(key("b"), "b", b"");
+    assert_eq!(store.clear().entries, 0);
+    assert!(elsewhere.join(file.strip_prefix(&objects).unwrap()).exists());
+}
+
 #[test]
 fn the_cache_itself_may_be_a_link_of_the_users() {
     let (folder, _) = one_entry();
