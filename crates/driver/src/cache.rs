@@ -30,6 +30,7 @@ struct Wanted {
 impl Wanted {
     /// `None` where there is no place to keep anything.
     fn now() -> Result<Option<Self>, Diagnostics> {
+        knobs::check()?;
         let (limit, shared) = (knobs::cache_bytes()?, knobs::cache_is_shared()?);
         let config = knobs::config_dir();
         Ok(knobs::cache_dir().map(|dir| Self { dir, limit, shared, config }))

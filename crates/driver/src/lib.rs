@@ -24,6 +24,7 @@ mod cost;
 mod described;
 mod dims;
 mod explain;
+mod factors;
 mod fetch;
 mod geometry;
 pub mod gpu;
