@@ -392,3 +392,23 @@ def test_an_object_with_odd_attributes_is_no_function():
 
     with pytest.raises(ts.LaunchError):
         double(Odd())
+
+
+def test_a_grid_without_end_can_be_interrupted():
+    code = """
+import signal, numpy as np
+from test_boundaries import double
+signal.alarm(1)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+try:
+    double[(2**40,)](np.ones(8, np.float32))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    here = os.path.dirname(__file__)
+    path = os.pathsep.join([here, os.path.dirname(os.path.dirname(ts.__file__))])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": path, "TESSERA_BACKEND": "cpu"},
+    )
+    assert done.stdout == "interrupted\n", done.stderr
