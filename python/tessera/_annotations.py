@@ -13,6 +13,9 @@ from ._place import here
 #: A word like this in the last place is meant as a dtype, even if it names none.
 _LIKE_A_DTYPE = re.compile(r"(?:fp|bf|tf|float|bfloat|int|uint|mxfp|nvfp)\d\w*|[fiu](?:4|8|16|32|64|128)|[^@]*@.*")
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
+_NUMBER = re.compile(r"[0-9]+")
+#: Sizes are 64-bit integers.
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,16 @@ def _dim(item: object) -> str:
         if item < 0:
             help = 'write a name, such as "M", where the size varies'
             raise _core.error("E_SHAPE_MISMATCH", f"expected a dimension of at least 0, got {item}", help, place=here())
-        return str(item)
+        return _size(item)
     if isinstance(item, str):
         text = item.strip()
         factors = [f.strip() for f in text.split("*")]
-        if text == "?" or all(f.isdigit() or _SYMBOL.fullmatch(f) for f in factors):
+        if text == "?" or all(_NUMBER.fullmatch(f) or _SYMBOL.fullmatch(f) for f in factors):
+            product = 1
+            for factor in filter(_NUMBER.fullmatch, factors):
+                # Python refuses to read numbers of thousands of digits.
+                product *= int(factor) if len(factor) < 1000 else 2**64
+            _size(product)
             return "*".join(factors) if len(factors) > 1 else text
     raise _core.error(
         "E_TYPE",
@@ -79,6 +87,15 @@ def _dim(item: object) -> str:
         'a dimension is a name such as "M", an integer, "?", or a product such as "B*H"; a dtype comes last',
         place=here(),
     )
+
+
+def _size(size: int) -> str:
+    """A size that an array can have: one beyond 64 bits was taken for a name."""
+    if size > _LARGEST:
+        help = 'write a name, such as "M", where the size varies'
+        text = f"expected a dimension below 2**63, got one of {size.bit_length()} bits"
+        raise _core.error("E_SHAPE_MISMATCH", text, help, place=here())
+    return str(size)
 
 
 def _tensor(items: object, *, out: bool = False) -> TensorType:

@@ -8,6 +8,7 @@ import repairs
 def cache_directory(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TESSERA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 

@@ -738,7 +738,7 @@ def test_what_cannot_fit_a_block_is_pruned_before_it_is_compiled(tmp_path):
     assert rows["B=256, num_warps=4"].state == rows["B=256, num_warps=8"].state == "measured"
 
 
-def test_a_candidate_that_takes_the_device_with_it_is_left_out_by_the_next_search(tmp_path):
+def test_a_candidate_that_takes_the_device_with_it_is_left_out_by_the_next_search(tmp_path, monkeypatch):
     x, y = there(f32(300)), there(f32(300))
     # By an error that ends all work on the device,
     CUDA.fake_fail(700)
@@ -755,8 +755,10 @@ def test_a_candidate_that_takes_the_device_with_it_is_left_out_by_the_next_searc
     (path,) = tmp_path.glob("*.json")
     record = json.loads(path.read_text())
     record["rows"] = [{**record["rows"][0], "config": "B=128", "state": "started", "reason": "is running", "samples_s": []}]
-    path.write_text(json.dumps(record))
-    rows = {row.config: row for row in tuned(cache=tmp_path).tune(x, y, 2.0).rows}
+    path.write_text(json.dumps({"tessera_tuning": [record]}))
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    assert ts.tuning.load(path) == 1
+    rows = {row.config: row for row in tuned().tune(x, y, 2.0).rows}
     assert rows["B=128"].state == "failed" and "a process ended while it ran this" in rows["B=128"].reason
     assert rows["B=64"].state == "measured"
 

@@ -58,7 +58,7 @@ def test_entries_are_listed_last_used_first_and_cleared(cache, run):
     head, first, second, total = out.splitlines()
     assert (status, err) == (0, "") and head.split() == ["age", "size", "kernel"]
     assert first.endswith("B  gemm for cpu M=64") and first.split()[1] == "s"
-    assert second.split()[1:] == ["days", "3.0", "KiB", "saxpy", "for", "cpu"]
+    assert second.split()[1:] == ["days", "3.1", "KiB", "saxpy", "for", "cpu"]
     assert total.startswith("2 entries, 3.") and total.endswith(str(cache))
 
     found = json.loads(run("ls", "--json")[1])

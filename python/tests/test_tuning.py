@@ -49,14 +49,16 @@ def files(folder):
     return sorted(p for p in folder.glob("*.json"))
 
 
-def edit(folder, times):
-    """Gives candidates other times, in all records."""
-    for path in files(folder):
-        record = json.loads(path.read_text())
-        for row in record["rows"]:
-            row["samples_s"] = [times[row["config"]]] * 5
-            row["reason"] = ""
-        path.write_text(json.dumps(record))
+def edit(folder, samples):
+    """Gives candidates other times, in all records. A record that is changed where it lies is not used."""
+    records = ts.tuning.records()
+    for row in (row for record in records for row in record["rows"]):
+        times = samples[row["config"]]
+        row["samples_s"] = times if isinstance(times, list) else [times] * 5
+        row["reason"] = ""
+    bundle = folder.parent / "edited.json"
+    bundle.write_text(json.dumps({"tessera_tuning": records}))
+    assert ts.tuning.clear() == ts.tuning.load(bundle) == len(records)
 
 
 def test_nothing_is_measured_unless_asked_for(records):
@@ -304,12 +306,7 @@ def test_tuning_needs_something_to_choose_from():
 def test_the_tail_can_count(records):
     x = np.ones(1000, np.float32)
     doubling().tune(x, budget_ms=100)
-    (path,) = files(records)
-    record = json.loads(path.read_text())
-    for row in record["rows"]:
-        row["reason"] = ""
-        row["samples_s"] = [1e-3] * 8 + [9e-3] * 2 if row["config"] == "B=64" else [2e-3] * 10
-    path.write_text(json.dumps(record))
+    edit(records, {"B=64": [1e-3] * 8 + [9e-3] * 2, "B=256": [2e-3] * 10})
     for metric, expected in (("latency_ms", 64), ("p90_ms", 256)):
         double = doubling(metric=metric)
         double(x)
@@ -347,7 +344,8 @@ def test_a_damaged_record_is_written_anew(records):
     with pytest.warns(ts.TesseraWarning, match="is no record"):
         assert ts.tuning.records() == []
     double = doubling()
-    double(x)
+    with pytest.warns(ts.TesseraWarning, match="is no record"):
+        double(x)
     assert ran(double) == 64
     double.tune(x, budget_ms=100)
     assert len(ts.tuning.records()) == 1

@@ -87,6 +87,10 @@ fn fit(kernel: &Kernel, args: &LaunchArgs) -> Result<Option<Fit>, Diagnostics> {
     Ok(Some(Fit { variant, shape, words }))
 }
 
+/// The most groups between two questions to the host. A caller may ask for any number of groups, and one that
+/// has nothing to do still takes a moment.
+const MOST_AT_ONCE: u64 = 1 << 20;
+
 fn run(
     about: &About,
     variant: &Arc<Variant>,
@@ -119,7 +123,7 @@ fn run(
     };
     let total = if variant.parts { parts } else { shape.groups as u64 };
     // Chunks small enough that the last ones end together, and that the host is asked in time.
-    let grain = (total / (threads as u64 * 16)).max(1);
+    let grain = (total / (threads as u64 * 16)).clamp(1, MOST_AT_ONCE);
     let finish = pool::run(
         Split { total, grain, threads },
         &|worker, range| run.chunk(worker, range.start as i64, range.end as i64),

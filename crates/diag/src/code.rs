@@ -107,6 +107,7 @@ codes! {
     W_RESPECIALISE Type "A compile-time parameter takes many values, and each is compiled anew."
     W_DTYPE_FALLBACK Type "A dtype the target lacks was widened."
     W_CACHE_IO Tool "The cache of compiled kernels could not be read or written."
+    W_CACHE_UNTRUSTED Tool "The cache of compiled kernels, or a file of it, could have been written by others and was not used."
     W_HOST_COPY Launch "Arrays are copied between host and device at every call."
     W_DUMP_IO Tool "A dump of the IR could not be written."
     N_IMPLICIT_TILE Syntax "Unbound `tile_*` names were read as tile origins."

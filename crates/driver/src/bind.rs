@@ -3,6 +3,7 @@
 
 use crate::args::{Arg, ArrayArg, Number, Place, shape};
 use crate::dims::Sizes;
+use crate::factors::{Factors, Found};
 use crate::number::scalar_of;
 use crate::params::{Kind, Param, Params, show_dim};
 use std::borrow::Cow;
@@ -330,9 +331,7 @@ impl<'a> Binder<'a> {
             return Slot::Array(array);
         }
         for (axis, dim) in dims.iter().enumerate() {
-            // Two packed elements are one byte of the last dim.
-            let packed = elem.is_some_and(|e| e.packed) && axis + 1 == rank;
-            let got = array.buffer.dims[axis] * if packed { 2 } else { 1 };
+            let Some(got) = extent(array.buffer.dims[axis], elem, axis, dims) else { continue };
             if let Some(dim) = dim {
                 self.size(param, axis, dim, got, &array);
             }
@@ -387,29 +386,47 @@ impl<'a> Binder<'a> {
         self.params.items.iter().find(has).map(|p| p.name.as_str())
     }
 
-    /// A product whose factors all have sizes must be their product.
+    /// A product must be that of its factors, as far as they have sizes, and one that they can have.
     fn products(&mut self, slots: &[Slot]) {
+        let mut open = Vec::new();
         for (param, slot) in self.params.items.iter().zip(slots) {
-            let (Kind::Array { dims: Some(dims), .. }, Slot::Array(array)) = (&param.kind, slot)
+            let (Kind::Array { dims: Some(dims), elem, .. }, Slot::Array(array)) =
+                (&param.kind, slot)
             else {
                 continue;
             };
             for (axis, dim) in dims.iter().enumerate() {
                 let Some(dim @ DimExpr::Bin(..)) = dim else { continue };
-                let (Ok(want), Some(got)) =
-                    (dim.eval(&|n| self.sizes.get(n)), array.buffer.dims.get(axis))
-                else {
-                    continue;
-                };
-                if want != *got {
-                    let message = format!(
-                        "`{}`: expected `{}` to be {want} along axis {axis}, got {got}",
-                        param.name,
-                        show_dim(dim)
-                    );
-                    let help = "pass arrays whose sizes agree, or use a name of its own";
-                    self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
+                let got = array.buffer.dims.get(axis).and_then(|&n| extent(n, *elem, axis, dims));
+                if let (Some(factors), Some(got)) = (Factors::of(dim), got) {
+                    open.push((param, axis, dim, factors, got));
                 }
+            }
+        }
+        // What one product says of a factor holds for all.
+        let mut known = self.sizes.known.clone();
+        loop {
+            let (before, count) = (known.len(), open.len());
+            open.retain(|(param, axis, dim, factors, got)| {
+                let wanted = match factors.against(*got, &known) {
+                    Found::Fits => return true,
+                    Found::Solved(name, size) => {
+                        known.insert(name, size);
+                        return false;
+                    }
+                    Found::Other(size) => size.to_string(),
+                    Found::Never(what) => what,
+                };
+                let (name, dim) = (&param.name, show_dim(dim));
+                let message = format!(
+                    "`{name}`: expected `{dim}` to be {wanted} along axis {axis}, got {got}"
+                );
+                let help = "pass arrays whose sizes agree, or use a name of its own";
+                self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
+                false
+            });
+            if known.len() == before || open.len() == count {
+                break;
             }
         }
     }
@@ -472,6 +489,12 @@ impl<'a> Binder<'a> {
         }
         self.config = fixed.clone();
     }
+}
+
+/// How many elements an array has along an axis: two packed elements are one byte of the last.
+fn extent(bytes: i64, elem: Option<NumType>, axis: usize, dims: &[Option<DimExpr>]) -> Option<i64> {
+    let packed = elem.is_some_and(|e| e.packed) && axis + 1 == dims.len();
+    if packed { bytes.checked_mul(2) } else { Some(bytes) }
 }
 
 /// The dtype of the arrays that hold a type.

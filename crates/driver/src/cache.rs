@@ -2,20 +2,63 @@
 //! something is compiled or asked about, never at import.
 
 use crate::{knobs, warnings};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_runtime::DiskStore;
 use tessera_support::{ForkLock, StableHasher};
 use tessera_target::{NoStore, ObjectStore};
+use tessera_trust::{Keeper, Trust};
 
 pub use tessera_runtime::Entry;
 
 /// Names this build: the version, and a hash of the sources it was made of.
-pub(crate) const COMPILER: &str = concat!(env!("CARGO_PKG_VERSION"), " ", env!("TESSERA_BUILD_ID"));
+pub const COMPILER: &str = concat!(env!("CARGO_PKG_VERSION"), " ", env!("TESSERA_BUILD_ID"));
 
 /// Kept for its memory and its warnings; another one takes its place when the environment changes.
-static OPEN: ForkLock<Option<Arc<DiskStore>>> = ForkLock::new(None);
+static OPEN: ForkLock<Option<(Wanted, Arc<DiskStore>)>> = ForkLock::new(None);
+
+/// What the environment says.
+#[derive(PartialEq)]
+struct Wanted {
+    dir: PathBuf,
+    limit: u64,
+    shared: bool,
+    config: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// `None` where there is no place to keep anything.
+    fn now() -> Result<Option<Self>, Diagnostics> {
+        knobs::check()?;
+        let (limit, shared) = (knobs::cache_bytes()?, knobs::cache_is_shared()?);
+        let config = knobs::config_dir();
+        Ok(knobs::cache_dir().map(|dir| Self { dir, limit, shared, config }))
+    }
+
+    fn store(&self) -> DiskStore {
+        let Self { dir, limit, shared, config } = self;
+        match (shared, config) {
+            // What is judged is where links lead, and so it is what is read.
+            (true, _) => {
+                let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone());
+                DiskStore::new(&real, COMPILER, *limit, Trust::Shared)
+            }
+            (false, Some(config)) => DiskStore::new(dir, COMPILER, *limit, own(config)),
+            (false, None) => {
+                let why = "there is no home directory for the key that its entries are authenticated with";
+                let message = format!("the cache {} is not used: {why}", dir.display());
+                let help = "set HOME, or name a folder in XDG_CONFIG_HOME";
+                let why = tessera_trust::untrusted(message).help(help);
+                DiskStore::closed(dir, COMPILER, *limit, why)
+            }
+        }
+    }
+}
+
+fn own(config: &Path) -> Trust {
+    Trust::Own(Arc::new(Keeper::new(config)))
+}
 
 /// What is kept, for people.
 pub struct Listing {
@@ -47,22 +90,38 @@ pub(crate) fn store() -> Result<Arc<dyn ObjectStore>, Diagnostics> {
 
 /// What went wrong with the store and was not told yet.
 pub(crate) fn take_warnings() -> impl Iterator<Item = Diagnostic> {
-    let store = OPEN.lock().clone();
+    let store = OPEN.lock().as_ref().map(|(_, store)| store.clone());
     store.map(|store| store.take_warnings()).unwrap_or_default().into_iter().map(advised)
 }
 
+/// The same as texts, for what compiles without a kernel's record of warnings.
+pub fn pending() -> Vec<String> {
+    take_warnings().map(|d| warnings::text(&d)).collect()
+}
+
 fn open() -> Result<Option<Arc<DiskStore>>, Diagnostics> {
-    let limit = knobs::cache_bytes()?;
-    let Some(dir) = knobs::cache_dir() else { return Ok(None) };
+    let Some(wanted) = Wanted::now()? else { return Ok(None) };
     let mut open = OPEN.lock();
-    if let Some(store) = &*open
-        && store.dir() == dir
-        && store.limit() == limit
+    if let Some((by, store)) = &*open
+        && *by == wanted
     {
         return Ok(Some(store.clone()));
     }
-    *open = Some(Arc::new(DiskStore::new(&dir, COMPILER, limit)));
-    Ok(open.clone())
+    let store = Arc::new(wanted.store());
+    *open = Some((wanted, store.clone()));
+    Ok(Some(store))
+}
+
+/// The directory of the cache, and why its files are trusted; none where they are not, which the store
+/// tells.
+pub(crate) fn trusted() -> Option<(PathBuf, Trust)> {
+    let store = open().ok()??;
+    store.is_trusted().then(|| (store.dir().to_path_buf(), store.trust().clone()))
+}
+
+/// Why files are trusted in a directory that a program names for itself: only what the user wrote is.
+pub(crate) fn trust_of_named() -> Option<Trust> {
+    knobs::config_dir().map(|config| own(&config))
 }
 
 /// What is kept on disk, whether or not it is used.

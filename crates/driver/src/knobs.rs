@@ -1,6 +1,7 @@
 //! The environment variables that Tessera reads. One that is not in this table does not exist.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_lower::stage::Off;
@@ -9,80 +10,106 @@ pub struct Knob {
     pub name: &'static str,
     /// An older spelling, read where the first is not set.
     pub alias: Option<&'static str>,
+    /// Whether it names a file or a directory, whose name may be any bytes.
+    pub is_path: bool,
     pub doc: &'static str,
 }
 
 pub const BACKEND: Knob = Knob {
     name: "TESSERA_BACKEND",
     alias: None,
+    is_path: false,
     doc: "The backend every call runs on, unless `select_backend` names one.",
 };
 pub const DUMP_DIR: Knob = Knob {
     name: "TESSERA_DUMP_DIR",
     alias: Some("TESSERA_DEBUG_DUMP_DIR"),
+    is_path: true,
     doc: "A directory that gets the IR before the first pass and after each that changed it.",
 };
 pub const DEBUG_IR: Knob = Knob {
     name: "TESSERA_DEBUG_IR",
     alias: None,
+    is_path: false,
     doc: "Levels whose text is printed when a kernel is compiled: graph, schedule, tile, staged, target, separated by commas; or all.",
 };
 pub const CACHE: Knob = Knob {
     name: "TESSERA_CACHE",
     alias: None,
+    is_path: false,
     doc: "0 keeps no compiled kernels between processes, and uses none that were kept.",
 };
 pub const CACHE_DIR: Knob = Knob {
     name: "TESSERA_CACHE_DIR",
     alias: None,
+    is_path: true,
     doc: "The directory that compiled kernels are kept in; ~/.tessera where it is not set.",
+};
+pub const CACHE_SHARED: Knob = Knob {
+    name: "TESSERA_CACHE_SHARED",
+    alias: None,
+    is_path: false,
+    doc: "readonly uses a cache that root made: it and all folders above it belong to root, and nobody else may write them. Nothing is written.",
 };
 pub const CACHE_MB: Knob = Knob {
     name: "TESSERA_CACHE_MB",
     alias: None,
+    is_path: false,
     doc: "The most that kept kernels may take, in MiB: 1024 where it is not set. Those not used for longest go first.",
 };
 pub const TUNE: Knob = Knob {
     name: "TESSERA_TUNE",
     alias: None,
+    is_path: false,
     doc: "1 measures the candidates of every `@ts.kernel.autotune` at its first call for each key; 0 measures none by itself, also where `budget_ms=` is given.",
 };
-pub const VERIFY: Knob =
-    Knob { name: "TESSERA_VERIFY", alias: None, doc: "1 verifies the IR after every pass." };
+pub const VERIFY: Knob = Knob {
+    name: "TESSERA_VERIFY",
+    alias: None,
+    is_path: false,
+    doc: "1 verifies the IR after every pass.",
+};
 
 pub const CHECK: Knob = Knob {
     name: "TESSERA_CHECK",
     alias: None,
+    is_path: false,
     doc: "1 runs every launch on the interpreter and looks for mistakes; what it finds is raised when the launch is over.",
 };
 pub const INTERP_WARP: Knob = Knob {
     name: "TESSERA_INTERP_WARP",
     alias: None,
+    is_path: false,
     doc: "The warp width that the interpreter emulates: 16, 32 or 64. Only `lane_id` and `warp_id` show it.",
 };
 pub const CPU: Knob = Knob {
     name: "TESSERA_CPU",
     alias: None,
+    is_path: false,
     doc: "The instructions that the CPU backend uses: generic, avx2, avx512 or amx; the most the processor has where it is not set. Read once, when Tessera starts.",
 };
 pub const THREADS: Knob = Knob {
     name: "TESSERA_THREADS",
     alias: None,
+    is_path: false,
     doc: "How many threads a launch on the CPU may use; as many as there are cores where it is not set. Read once; `ts.runtime.set_threads` wins over it.",
 };
 pub const PTXAS: Knob = Knob {
     name: "TESSERA_PTXAS",
     alias: None,
+    is_path: true,
     doc: "NVIDIA's assembler for PTX, the program; looked for among Python's packages and on the search path where it is not set. Kernels run without one.",
 };
 pub const OFF: Knob = Knob {
     name: "TESSERA_OFF",
     alias: None,
+    is_path: false,
     doc: "Passes that are left out, separated by commas, to see what each gives: results stay the same. A name that no pass has is refused with the list of them.",
 };
 pub const DEBUG_PANIC: Knob = Knob {
     name: "TESSERA_DEBUG_PANIC",
     alias: None,
+    is_path: false,
     doc: "For tests of Tessera itself: 1 makes the compiler fail as a fault of its own would.",
 };
 
@@ -95,6 +122,7 @@ pub const ALL: &[Knob] = &[
     PTXAS,
     CACHE,
     CACHE_DIR,
+    CACHE_SHARED,
     CACHE_MB,
     TUNE,
     DUMP_DIR,
@@ -105,10 +133,25 @@ pub const ALL: &[Knob] = &[
 ];
 
 impl Knob {
-    /// What it is set to; an empty value counts as not set.
+    /// What it is set to; an empty value counts as not set. One that is not text is refused by `off`, which
+    /// every call and every compilation asks.
     pub fn get(&self) -> Option<String> {
-        let read = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+        self.bytes()?.into_string().ok()
+    }
+
+    /// What it is set to, as a path: file names need not be text.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.bytes().map(PathBuf::from)
+    }
+
+    fn bytes(&self) -> Option<OsString> {
+        let read = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
         read(self.name).or_else(|| self.alias.and_then(read))
+    }
+
+    /// Whether it is set to what cannot be read.
+    fn is_garbled(&self) -> bool {
+        !self.is_path && self.bytes().is_some_and(|v| v.to_str().is_none())
     }
 
     /// Whether it is set to anything.
@@ -133,6 +176,8 @@ pub struct OfLaunches {
     pub check: bool,
     pub backend: Option<String>,
     pub off: Option<String>,
+    /// One that is set to what is no text.
+    pub garbled: Option<&'static str>,
 }
 
 thread_local! {
@@ -141,7 +186,12 @@ thread_local! {
 
 /// Hands over the variables that launches ask for, as they are now.
 pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
-    let read = || OfLaunches { check: CHECK.is_set(), backend: BACKEND.get(), off: OFF.get() };
+    let read = || OfLaunches {
+        check: CHECK.is_set(),
+        backend: BACKEND.get(),
+        off: OFF.get(),
+        garbled: ALL.iter().find(|knob| knob.is_garbled()).map(|knob| knob.name),
+    };
     let Some(now) = environment() else { return look(&read()) };
     SEEN.with_borrow_mut(|seen| {
         if seen.as_ref().is_none_or(|(state, _)| *state != now) {
@@ -176,8 +226,16 @@ fn environment() -> Option<usize> {
     None
 }
 
+/// Refuses an environment with a variable of ours that is no text: it would count as not set.
+pub fn check() -> Result<(), Diagnostics> {
+    let Some(name) = of_launches(|knobs| knobs.garbled) else { return Ok(()) };
+    let message = format!("expected text in {name}, got bytes that are not UTF-8");
+    Err(Diagnostic::new(Code::E_ARGUMENT, message).help("set it anew, or unset it").into())
+}
+
 /// Passes that the environment leaves out.
 pub fn off() -> Result<Off, Diagnostics> {
+    check()?;
     let Some(text) = of_launches(|knobs| knobs.off.clone()) else { return Ok(Off::default()) };
     let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
     Off::named(names, OFF.name)
@@ -185,10 +243,33 @@ pub fn off() -> Result<Off, Diagnostics> {
 
 /// Where compiled kernels are kept; nowhere if that is not said and the user has no home.
 pub fn cache_dir() -> Option<PathBuf> {
-    let given = CACHE_DIR.get().map(PathBuf::from);
+    let given = CACHE_DIR.path();
     let dir = given.or_else(|| Some(std::env::home_dir()?.join(".tessera")))?;
     // The program may change its directory later.
     std::path::absolute(dir).ok()
+}
+
+/// Where the key is kept that the cache is authenticated with; nowhere if the user has no home.
+pub fn config_dir() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    // By its specification a relative path is none.
+    let named = named.filter(|dir| dir.is_absolute());
+    let home = || std::env::home_dir().filter(|dir| dir.is_absolute());
+    Some(named.or_else(|| Some(home()?.join(".config")))?.join("tessera"))
+}
+
+/// Whether the cache is one that root made for all.
+pub fn cache_is_shared() -> Result<bool, Diagnostics> {
+    match CACHE_SHARED.get() {
+        None => Ok(false),
+        Some(text) if text == "readonly" => Ok(true),
+        Some(text) => {
+            let message = format!("expected readonly in {}, got {text:?}", CACHE_SHARED.name);
+            Err(Diagnostic::new(Code::E_ARGUMENT, message)
+                .help("unset it for a cache of your own")
+                .into())
+        }
+    }
 }
 
 /// The most bytes that kept kernels may take.
@@ -204,7 +285,7 @@ pub fn cache_bytes() -> Result<u64, Diagnostics> {
 }
 
 pub fn dump_dir() -> Option<PathBuf> {
-    DUMP_DIR.get().map(PathBuf::from)
+    DUMP_DIR.path()
 }
 
 /// The warp width that the interpreter is to have.

@@ -3,19 +3,20 @@
 use tessera_numerics::DType;
 use tessera_target::BufferArg;
 
-/// The strides in bytes of an array that lies row by row without gaps.
+/// The strides in bytes of an array that lies row by row without gaps. Those of an array without elements
+/// may be more than 64 bits hold, and are then the most that they do: nobody goes along them.
 pub fn row_major(dims: &[i64], dtype: DType) -> Vec<i64> {
     let mut strides = vec![dtype.bytes() as i64; dims.len()];
     for axis in (1..dims.len()).rev() {
-        strides[axis - 1] = strides[axis] * dims[axis].max(1);
+        strides[axis - 1] = strides[axis].saturating_mul(dims[axis].max(1));
     }
     strides
 }
 
 /// Bytes of all elements of a view.
 pub fn packed_bytes(view: &BufferArg) -> usize {
-    let count = view.dims.iter().map(|&d| d.max(0) as usize).product::<usize>();
-    count * view.dtype.bytes()
+    let count = view.dims.iter().map(|&d| d.max(0) as usize);
+    count.fold(view.dtype.bytes(), usize::saturating_mul)
 }
 
 pub fn is_packed(view: &BufferArg) -> bool {

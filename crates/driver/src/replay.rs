@@ -203,7 +203,7 @@ impl Replays {
                     && basis.off == knobs.off;
                 if same { fit(recipe, args) } else { None }
             };
-            if knobs.check { None } else { kept.iter().find_map(fits) }
+            if knobs.check || knobs.garbled.is_some() { None } else { kept.iter().find_map(fits) }
         })
     }
 }

@@ -531,7 +531,14 @@ pub fn parse_dim(text: &str) -> Option<DimExpr> {
     text.split('*')
         .map(|part| {
             let part = part.trim();
-            part.parse::<i64>().map(DimExpr::Const).unwrap_or_else(|_| DimExpr::sym(part))
+            match part.parse() {
+                Ok(size) => DimExpr::Const(size),
+                // No array has so many: a number is never a name.
+                Err(_) if part.starts_with(|c: char| c.is_ascii_digit()) => {
+                    DimExpr::Const(i64::MAX)
+                }
+                Err(_) => DimExpr::sym(part),
+            }
         })
         .reduce(|a, b| DimExpr::bin(DimOp::Mul, a, b))
 }

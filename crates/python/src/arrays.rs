@@ -12,7 +12,7 @@ use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple, PyType};
 use pyo3::{ffi, intern};
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
-use tessera_driver::{Arg, ArrayArg, BufferArg, Number, Place};
+use tessera_driver::{Arg, ArrayArg, Described, Number, Place};
 use tessera_numerics::DType;
 
 /// The head of `PyArrayObject`.
@@ -129,8 +129,10 @@ pub fn argument<'py>(
     {
         return Ok(Arg::Func(func.get().source.clone()));
     }
-    if let Ok(name) = value.getattr(intern!(py, "api_name")) {
-        return Ok(Arg::Builtin(name.extract()?));
+    if let Ok(name) = value.getattr(intern!(py, "api_name"))
+        && let Ok(name) = name.extract()
+    {
+        return Ok(Arg::Builtin(name));
     }
     match readers::of(value)? {
         Some(reader) => reader.read(value, keep, found),
@@ -217,8 +219,13 @@ fn numpy(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
         Err(why) => return Ok(Arg::Unusable(why)),
     };
     let writable = head.flags & WRITEABLE != 0;
-    let buffer = BufferArg { data: head.data, dims, strides, dtype, writable };
-    Ok(Arg::Array(ArrayArg { buffer, place: Place::Host }))
+    // NumPy's own arrays are consistent, and views that `as_strided` makes may have any strides.
+    let (address, strides) = (head.data as u64, Some(strides));
+    let described = Described { address, offset: 0, dims, strides, unit: 1, dtype, writable };
+    Ok(match described.checked() {
+        Ok(buffer) => Arg::Array(ArrayArg { buffer, place: Place::Host }),
+        Err(why) => Arg::Unusable(why),
+    })
 }
 
 /// Dtypes seen before, by the address of an object that the list keeps alive.

@@ -1,11 +1,18 @@
 //! The cache of compiled kernels, for the command line and for tests.
 
+use crate::call::tell;
 use crate::enter::enter;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tessera_driver::cache;
 
+/// Tells what the cache has to tell and no kernel has told: whole functions compile without one.
+pub fn warn(py: Python<'_>) -> PyResult<()> {
+    tell(py, cache::pending(), 1)
+}
+
 /// What is kept on disk: `directory`, `limit`, `entries` and `warnings`.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cache_entries(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let found = enter(py, cache::entries)?;
@@ -27,6 +34,7 @@ pub fn cache_entries(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 /// Removes what is kept on disk: `directory`, `entries`, `bytes` and `warnings`.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cache_clear(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let done = enter(py, cache::clear)?;
@@ -39,12 +47,14 @@ pub fn cache_clear(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 /// For tests of Tessera itself: keeps bytes as a backend would.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cache_put(py: Python<'_>, name: &str, about: &str, bytes: &[u8]) -> PyResult<()> {
     enter(py, || cache::put(name, about, bytes))
 }
 
 /// For tests of Tessera itself: what `cache_put` kept.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cache_get<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
     Ok(enter(py, || cache::get(name))?.map(|bytes| PyBytes::new(py, &bytes)))

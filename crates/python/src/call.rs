@@ -170,7 +170,12 @@ fn extents(grid: &Bound<'_, PyAny>) -> PyResult<Vec<Arg>> {
 
 /// Hands new warnings of the kernel to Python.
 pub fn warn(py: Python<'_>, kernel: &KernelHandle, stack_level: i32) -> PyResult<()> {
-    for text in kernel.take_warnings() {
+    tell(py, kernel.take_warnings(), stack_level)
+}
+
+/// Warnings as Python has them.
+pub fn tell(py: Python<'_>, texts: Vec<String>, stack_level: i32) -> PyResult<()> {
+    for text in texts {
         let class = py.import("tessera._errors")?.getattr("TesseraWarning")?;
         PyErr::warn(py, &class, &CString::new(text)?, stack_level)?;
     }

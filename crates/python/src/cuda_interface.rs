@@ -4,7 +4,7 @@ use crate::streams::Found;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tessera_driver::{Arg, ArrayArg, BufferArg, Place, gpu};
+use tessera_driver::{Arg, ArrayArg, Described, Place, gpu};
 use tessera_numerics::DType;
 
 pub fn argument<'py>(
@@ -34,13 +34,13 @@ pub fn argument<'py>(
     };
     let (address, read_only): (u64, bool) = data.extract()?;
     let dims: Vec<i64> = shape.extract()?;
-    let strides = match entry("strides")? {
-        Some(strides) => strides.extract()?,
-        None => tessera_driver::row_major(&dims, dtype),
+    let strides: Option<Vec<i64>> = entry("strides")?.map(|s| s.extract()).transpose()?;
+    let writable = !read_only;
+    let described = Described { address, offset: 0, dims, strides, unit: 1, dtype, writable };
+    let buffer = match described.checked() {
+        Ok(buffer) => buffer,
+        Err(why) => return unusable(format!("{why}, in `__cuda_array_interface__`")),
     };
-    if strides.len() != dims.len() {
-        return unusable(format!("expected {} strides, got {}", dims.len(), strides.len()));
-    }
     if let Some(stream) = entry("stream")? {
         match stream.extract::<u64>()? {
             0 => {
@@ -52,7 +52,6 @@ pub fn argument<'py>(
         }
     }
     keep.push(value.clone());
-    let buffer = BufferArg { data: address as *mut u8, dims, strides, dtype, writable: !read_only };
     Ok(Arg::Array(ArrayArg { buffer, place: Place::Cuda(gpu::device_of(address)) }))
 }
 

@@ -80,6 +80,7 @@ impl DeviceArray {
     }
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl DeviceArray {
     #[getter]
@@ -170,6 +171,11 @@ impl DeviceArray {
         };
         if shape.len() < rank || !(0..rank).all(fits) || shape.iter().any(|&d| d < 0) {
             let message = format!("expected a shape that {have:?} stretches to, got {shape:?}");
+            return Err(PyValueError::new_err(message));
+        }
+        let size = self.buffer.dtype.bytes() as i64;
+        if shape.iter().try_fold(size, |n, &d| n.checked_mul(d)).is_none() {
+            let message = format!("expected a shape of fewer than 2^63 bytes, got {shape:?}");
             return Err(PyValueError::new_err(message));
         }
         let mut strides = vec![0; shape.len() - rank];
@@ -266,7 +272,7 @@ impl DeviceArray {
             Ok((dims,)) => dims,
             Err(_) => shape.extract()?,
         };
-        let wanted = self.size() as i64;
+        let wanted = self.size()? as i64;
         if let [one] = dims
             .iter()
             .enumerate()
@@ -274,10 +280,10 @@ impl DeviceArray {
             .map(|(i, _)| i)
             .collect::<Vec<_>>()[..]
         {
-            let rest: i64 = dims.iter().filter(|d| **d != -1).product();
+            let rest = product(dims.iter().filter(|d| **d != -1)).unwrap_or(0);
             dims[one] = if rest > 0 { wanted / rest } else { 0 };
         }
-        if dims.iter().any(|&d| d < 0) || dims.iter().product::<i64>() != wanted {
+        if dims.iter().any(|&d| d < 0) || product(dims.iter()) != Some(wanted) {
             return Err(PyValueError::new_err(format!(
                 "expected a shape of {wanted} elements, got {dims:?}"
             )));
@@ -310,15 +316,15 @@ impl DeviceArray {
         first.ok_or_else(|| PyTypeError::new_err("an array without axes has no length"))
     }
 
-    fn __repr__(&self) -> String {
+    fn __repr__(&self) -> PyResult<String> {
         let dims: Vec<_> = self.buffer.dims.iter().map(i64::to_string).collect();
         let comma = if dims.len() == 1 { "," } else { "" };
-        format!(
+        Ok(format!(
             "<tessera array of {} with shape ({}{comma}) on {}>",
             self.elem,
             dims.join(", "),
-            self.device()
-        )
+            self.device()?
+        ))
     }
 
     /// A copy to the host is never made in silence.
@@ -330,7 +336,7 @@ impl DeviceArray {
     ) -> PyResult<()> {
         Err(PyTypeError::new_err(format!(
             "the array is on {}: copy it to the host with `.numpy()`",
-            self.device()
+            self.device()?
         )))
     }
 
@@ -353,7 +359,8 @@ impl DeviceArray {
         if copy == Some(true) {
             return refuse("the array is shared, not copied: copy it first, with `.copy()`");
         }
-        if dl_device.is_some_and(|d| d != this.__dlpack_device__()) {
+        let device = this.__dlpack_device__()?;
+        if dl_device.is_some_and(|d| d != device) {
             return refuse("the array is shared where it is: move it first, with `.to(...)`");
         }
         if dlpack::code_of(this.buffer.dtype).is_none() {
@@ -465,7 +472,8 @@ fn sliced(view: &BufferArg, index: &Bound<'_, PyAny>) -> PyResult<BufferArg> {
             let stride = view.strides[axis];
             out.data = out.data.wrapping_offset(found.start * stride as isize);
             out.dims.push(found.slicelength as i64);
-            out.strides.push(stride * found.step as i64);
+            // Only a step over the whole axis can be too large, and then nobody goes along it.
+            out.strides.push(stride.checked_mul(found.step as i64).unwrap_or(0));
             axis += 1;
         } else {
             let at: i64 =
@@ -489,7 +497,13 @@ fn sliced(view: &BufferArg, index: &Bound<'_, PyAny>) -> PyResult<BufferArg> {
     Ok(out)
 }
 
+/// How many elements there are; `None` beyond 64 bits.
+fn product<'a>(mut dims: impl Iterator<Item = &'a i64>) -> Option<i64> {
+    dims.try_fold(1i64, |n, &d| n.checked_mul(d))
+}
+
 /// A new array on a device.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn device_empty(
     py: Python<'_>,

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::{CStr, c_void};
-use tessera_driver::{Arg, ArrayArg, BufferArg, Place};
+use tessera_driver::{Arg, ArrayArg, BufferArg, Described, MOST_AXES, Place};
 use tessera_numerics::DType;
 
 /// `DLTensor`.
@@ -36,27 +36,32 @@ struct Versioned {
     tensor: Tensor,
 }
 
+/// The version of the layout below.
+const MAJOR: u32 = 1;
 const READ_ONLY: u64 = 1;
 /// Plain host memory, and host memory that is pinned for CUDA or ROCm.
 const HOST: [i32; 3] = [1, 3, 11];
 /// Memory of a CUDA device, and memory that CUDA moves by itself.
 const CUDA: [i32; 2] = [2, 13];
 
-/// Where a DLPack device is.
-pub fn place(device: (i32, i32)) -> Place {
+/// Where a DLPack device is, or what is wrong with it.
+pub fn place(device: (i32, i32)) -> Result<Place, String> {
     let (kind, index) = device;
     if HOST.contains(&kind) {
-        return Place::Host;
+        return Ok(Place::Host);
     }
+    let Ok(number) = u32::try_from(index) else {
+        return Err(format!("expected a number of a device through DLPack, got {index}"));
+    };
     if CUDA.contains(&kind) {
-        return Place::Cuda(index.max(0) as u32);
+        return Ok(Place::Cuda(number));
     }
     let name = match kind {
         10 => "rocm",
         14 => "oneapi",
         _ => "device",
     };
-    Place::Other(format!("{name}:{index}"))
+    Ok(Place::Other(format!("{name}:{index}")))
 }
 
 /// `keep` gets the capsule; `found` the stream that the producer has made the data ready for.
@@ -67,7 +72,10 @@ pub fn argument<'py>(
 ) -> PyResult<Arg> {
     let py = value.py();
     let device: (i32, i32) = value.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
-    let place = place(device);
+    let place = match place(device) {
+        Ok(place) => place,
+        Err(why) => return Ok(Arg::Unusable(why)),
+    };
     let stream = match &place {
         Place::Host => None,
         // The producer makes this stream wait for what it still does.
@@ -98,6 +106,13 @@ pub fn argument<'py>(
     // SAFETY: a capsule of this name holds a struct that begins so, alive while the capsule is.
     unsafe {
         if let Some(p) = pointer(c"dltensor_versioned") {
+            // Of another major version only what stands before the flags is known.
+            let (major, minor) = (*p.cast::<(u32, u32)>()).to_owned();
+            if major != MAJOR {
+                return Ok(Arg::Unusable(format!(
+                    "expected DLPack of version {MAJOR}, got {major}.{minor}"
+                )));
+            }
             let head = &*p.cast::<Versioned>();
             return Ok(view(&head.tensor, head.flags & READ_ONLY == 0));
         }
@@ -144,33 +159,53 @@ pub fn is_immutable(class: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(module.starts_with("jax"))
 }
 
-/// The array that a tensor describes.
+/// The array that a tensor describes. Nothing in it is believed but that its pointers are null or point to
+/// as many numbers as it has axes.
 ///
 /// # Safety
-/// `dims` and `strides` of the tensor hold `rank` entries, or `strides` is null.
+/// `dims` and `strides` of the tensor are null or hold `rank` entries.
 pub unsafe fn view(t: &Tensor, writable: bool) -> Arg {
-    let Some(dtype) = dtype(t.code, t.bits).filter(|_| t.lanes == 1) else {
-        return Arg::Unusable(
-            "expected an array of numbers that kernels know, got another dtype through DLPack"
-                .into(),
-        );
-    };
-    let rank = t.rank as usize;
     // SAFETY: as the caller promises.
-    let list =
-        |from: *const i64| -> Vec<i64> { unsafe { (0..rank).map(|i| *from.add(i)).collect() } };
-    let dims = list(t.dims);
-    let size = dtype.bytes() as i64;
-    let strides = if t.strides.is_null() {
-        tessera_driver::row_major(&dims, dtype)
-    } else {
-        list(t.strides).into_iter().map(|s| s * size).collect()
+    match unsafe { described(t, writable) } {
+        Ok((described, place)) => match described.checked() {
+            Ok(buffer) => Arg::Array(ArrayArg { buffer, place }),
+            Err(why) => Arg::Unusable(format!("{why}, through DLPack")),
+        },
+        Err(why) => Arg::Unusable(why),
+    }
+}
+
+/// # Safety
+/// As for `view`.
+unsafe fn described(t: &Tensor, writable: bool) -> Result<(Described, Place), String> {
+    let dtype = dtype(t.code, t.bits).filter(|_| t.lanes == 1).ok_or_else(|| {
+        format!(
+            "expected an array of numbers that kernels know, got another dtype through DLPack: \
+             code {}, {} bits, {} lanes",
+            t.code, t.bits, t.lanes
+        )
+    })?;
+    let rank = usize::try_from(t.rank)
+        .ok()
+        .filter(|&rank| rank <= MOST_AXES)
+        .ok_or_else(|| format!("expected 0 to {MOST_AXES} axes, got {} through DLPack", t.rank))?;
+    if rank > 0 && t.dims.is_null() {
+        return Err(format!("expected a shape of {rank} axes, got a null pointer through DLPack"));
+    }
+    // SAFETY: as the caller promises, and the pointer is not null where it is read.
+    let list = |from: *const i64| -> Vec<i64> {
+        (0..rank).map(|i| unsafe { from.add(i).read_unaligned() }).collect()
     };
-    let data = t.data.wrapping_add(t.byte_offset as usize);
-    Arg::Array(ArrayArg {
-        buffer: BufferArg { data, dims, strides, dtype, writable },
-        place: place(t.device),
-    })
+    let described = Described {
+        address: t.data as u64,
+        offset: t.byte_offset,
+        dims: list(t.dims),
+        strides: (!t.strides.is_null()).then(|| list(t.strides)),
+        unit: dtype.bytes() as i64,
+        dtype,
+        writable,
+    };
+    Ok((described, place(t.device)?))
 }
 
 /// DLPack's code and bits. Types of less than a byte are packed in ways it leaves open, and are not

@@ -14,6 +14,7 @@ use tessera_numerics::{DType as Storage, NumType, PolicyError, PolicyItem as Ite
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct DType(pub NumType);
 
+#[tessera_entry::entry]
 #[pymethods]
 impl DType {
     /// NumPy's dtype of the same elements is equal to a plain one: `x.dtype == ts.f32` holds for
@@ -139,7 +140,7 @@ impl DType {
         let place = MADE.get(self.0.storage as usize)?;
         let make = || {
             Ok::<_, PyErr>(
-                py.import("numpy")?.getattr("dtype")?.call1((self.numpy_name(),))?.unbind(),
+                py.import("numpy")?.getattr("dtype")?.call1((self.numpy_name()?,))?.unbind(),
             )
         };
         place.get_or_try_init(py, make).ok().map(|made| made.bind(py).clone())
@@ -156,6 +157,7 @@ fn is_dtype(value: &Bound<'_, PyAny>) -> bool {
 #[pyclass(frozen, module = "tessera._core")]
 pub struct PolicyItem(pub Item);
 
+#[tessera_entry::entry]
 #[pymethods]
 impl PolicyItem {
     fn __str__(&self) -> String {
@@ -215,17 +217,20 @@ fn policy_error(py: Python<'_>, error: &PolicyError) -> PyErr {
 }
 
 /// Reads a type with its policy.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn dtype(py: Python<'_>, text: &str) -> PyResult<DType> {
     NumType::parse(text).map(DType).map_err(|e| policy_error(py, &e))
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn is_dtype_name(text: &str) -> bool {
     Storage::parse(text).is_some()
 }
 
 /// Reads one policy item, without its `@`.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn policy_item(py: Python<'_>, text: &str) -> PyResult<PolicyItem> {
     // Every item may stand on a 4-bit type.
@@ -236,6 +241,7 @@ pub fn policy_item(py: Python<'_>, text: &str) -> PyResult<PolicyItem> {
 }
 
 /// Every spelling of every dtype.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn dtype_names() -> Vec<&'static str> {
     Storage::names().collect()

@@ -1,12 +1,13 @@
 //! The one way from Python into the compiler: the interpreter's lock is let go, panics are caught,
 //! and every failure becomes the exception class that belongs to it.
 
+use crate::report;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_diag::{Diagnostic, Diagnostics, Loc};
 
 thread_local! {
     /// What a signal handler raised while the compiler ran on this thread.
@@ -20,14 +21,7 @@ pub fn enter<T: Send>(
     match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(found)) => Err(raised(py, &found)),
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            let error = Diagnostic::new(Code::E_UNKNOWN, "the compiler failed")
-                .note(text)
-                .help("this is a fault of Tessera: please report it with the kernel");
-            Err(exception(py, &error.into()))
-        }
+        Err(panic) => Err(report::internal(py, &*panic)),
     }
 }
 

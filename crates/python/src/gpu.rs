@@ -11,11 +11,13 @@ use tessera_driver::gpu;
 use tessera_driver::{ProductPlan, ProductShape, Queue, product_plans as product_plans_of};
 
 /// What is missing for kernels to run on a device; `None` where nothing is.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_missing(py: Python<'_>) -> PyResult<Option<String>> {
     enter(py, || Ok(gpu::missing()))
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let rows = enter(py, gpu::devices)?;
@@ -39,11 +41,13 @@ pub fn cuda_devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 }
 
 /// Waits for the work of a stream, or for all work of the device.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_synchronize(py: Python<'_>, device: u32, stream: Option<u64>) -> PyResult<()> {
     enter(py, || gpu::synchronize(device, stream))
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_memory_stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDict>> {
     let stats = enter(py, || gpu::memory_stats(device))?;
@@ -59,18 +63,21 @@ pub fn cuda_memory_stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDi
     Ok(out)
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_trim(py: Python<'_>, device: u32) -> PyResult<u64> {
     enter(py, || gpu::trim(device))
 }
 
 /// Where the assembler is that stands beside the driver's own, and its version.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_ptxas(py: Python<'_>, packages: Vec<PathBuf>) -> PyResult<String> {
     enter(py, || gpu::ptxas(&packages))
 }
 
 /// How many launches were put on streams so far, and the device and stream of the last one.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_launches() -> (u64, u32, u64) {
     let (count, queue) = gpu::launches();
@@ -78,12 +85,14 @@ pub fn cuda_launches() -> (u64, u32, u64) {
 }
 
 /// Names the stream of later calls of this thread, or none; gives the one named before.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn set_stream(stream: Option<u64>) -> Option<u64> {
     streams::name(stream.map(streams::canonical))
 }
 
 /// The stream that is named on this thread.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn named_stream() -> Option<u64> {
     streams::named()
@@ -93,6 +102,7 @@ pub fn named_stream() -> Option<u64> {
 #[pyclass(frozen, module = "tessera.runtime")]
 pub struct Stream(gpu::Stream);
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Stream {
     #[new]
@@ -130,6 +140,7 @@ impl Stream {
 #[pyclass(frozen, module = "tessera.runtime")]
 pub struct Event(gpu::Mark);
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Event {
     /// Behind what the stream has been given so far.
@@ -152,6 +163,7 @@ impl Event {
 /// The ways to compute `[P, M, K]` by `[P, K, N]` on a GPU, the quickest first: rows and columns of a tile, chunks of K,
 /// whether all tiles are computed at once, turns that are on their way, seconds as predicted, and what they are mostly.
 /// Rows lie on multiples of `row_bytes`.
+#[tessera_entry::entry]
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // A product, number by number.
 pub fn product_plans(
@@ -180,6 +192,7 @@ type PlanRow = (u64, u64, u64, bool, Option<u64>, f64, String);
 const WHOLE: u64 = 128;
 
 /// The width of a tile of so many rows for a product of `count` tiles of rows in groups.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn grouped_columns(
     py: Python<'_>,

@@ -25,6 +25,7 @@ pub struct Kernel {
     allocate: Py<PyAny>,
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Kernel {
     #[new]
@@ -197,6 +198,7 @@ pub struct Compiled {
     allocate: Py<PyAny>,
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Compiled {
     fn call<'py>(

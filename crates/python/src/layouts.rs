@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use tessera_driver::layouts::describe;
 
 /// The text, the facts and the picture of the layout that words and options of the command name.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn layout_text(
     py: Python<'_>,

@@ -24,6 +24,7 @@ mod profile;
 mod quick;
 mod readers;
 mod record;
+mod report;
 mod runtime;
 mod schedule;
 mod streams;
@@ -66,6 +67,8 @@ mod _core {
     #[pymodule_export]
     use crate::record::{Graph, record_begin, record_drop, record_end};
     #[pymodule_export]
+    use crate::report::{debug_describe, debug_panic};
+    #[pymodule_export]
     use crate::runtime::{
         api, backends, capabilities, closest, error, forked, free_paths, instead_of, knob_table,
         processor, profiles, select_backend, set_threads, threads,
@@ -81,6 +84,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        std::panic::set_hook(Box::new(crate::report::hook));
         tessera_driver::set_interrupt_check(crate::enter::interrupted);
         tessera_driver::set_print(crate::enter::print);
         tessera_driver::tuning::set_progress(crate::tuning::progress);

@@ -8,6 +8,7 @@ use tessera_driver::module::{AnyModule, parse};
 #[pyclass(frozen, module = "tessera._core")]
 pub struct Module(AnyModule);
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Module {
     /// `graph`, `schedule`, `tile` or `target.interp`.
@@ -44,6 +45,7 @@ impl Module {
     }
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn ir_parse(py: Python<'_>, text: &str) -> PyResult<Module> {
     enter(py, || parse(text)).map(Module)

@@ -14,6 +14,7 @@ use tessera_numerics::{
 };
 
 /// The codes of values (f32, f64, i64 or u64), rounded once.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn numerics_encode(
     py: Python<'_>,
@@ -48,6 +49,7 @@ pub fn numerics_encode(
 }
 
 /// The values of codes: f32, or f64 where the dtype is.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn numerics_decode(
     py: Python<'_>,
@@ -73,6 +75,7 @@ pub fn numerics_decode(
 }
 
 /// The rows of a block format: name, element dtype, scale dtype, block length.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn block_formats() -> Vec<(&'static str, &'static str, &'static str, usize)> {
     BlockFormat::ALL
@@ -82,6 +85,7 @@ pub fn block_formats() -> Vec<(&'static str, &'static str, &'static str, usize)>
 }
 
 /// Fills `data` and `scales` with codes, and gives the scale of the tensor where there is one.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn numerics_quantize(
     py: Python<'_>,
@@ -105,6 +109,7 @@ pub fn numerics_quantize(
     done.ok_or_else(|| PyValueError::new_err("rows of one length are needed"))
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn numerics_dequantize(
     py: Python<'_>,

@@ -6,12 +6,14 @@ use pyo3::types::{PyDict, PyList};
 use tessera_driver::{clocks, profile};
 
 /// Begins a session.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn profile_begin(py: Python<'_>) -> PyResult<()> {
     enter(py, profile::begin)
 }
 
 /// Ends the session: what ran, each as a dict, and the seconds that the session took.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn profile_end(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, f64)> {
     let (samples, seconds) = enter(py, profile::end)?;
@@ -37,12 +39,14 @@ pub fn profile_end(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, f64)> {
 }
 
 /// Begins to collect the clocks that launches of this thread leave.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn clocks_begin() {
     clocks::begin();
 }
 
 /// Ends it: a row for each visit to a loop, and for how many there was no room.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn clocks_end() -> (Vec<clocks::Visit>, u64) {
     clocks::end()

@@ -102,10 +102,10 @@ fn merged(before: Option<Source>, now: Source) -> Option<Option<Source>> {
 
 fn shared(exchange: &Exchange, value: &Bound<'_, PyAny>, writable: bool) -> Option<View> {
     let tensor = exchange.tensor(value).ok()?;
-    let Place::Cuda(device) = dlpack::place(tensor.device) else { return None };
+    let Ok(Place::Cuda(device)) = dlpack::place(tensor.device) else { return None };
     let dtype = dlpack::dtype(tensor.code, tensor.bits).filter(|_| tensor.lanes == 1)?;
     let rank = usize::try_from(tensor.rank).ok().filter(|&r| r <= MAX_RANK)?;
-    if tensor.strides.is_null() {
+    if tensor.strides.is_null() || tensor.dims.is_null() {
         return None;
     }
     let (mut dims, mut strides) = ([0; MAX_RANK], [0; MAX_RANK]);
@@ -113,10 +113,10 @@ fn shared(exchange: &Exchange, value: &Bound<'_, PyAny>, writable: bool) -> Opti
         // SAFETY: both hold `rank` entries.
         unsafe {
             dims[axis] = *tensor.dims.add(axis);
-            strides[axis] = *tensor.strides.add(axis) * dtype.bytes() as i64;
+            strides[axis] = (*tensor.strides.add(axis)).checked_mul(dtype.bytes() as i64)?;
         }
     }
-    let address = tensor.data as u64 + tensor.byte_offset;
+    let address = (tensor.data as u64).checked_add(tensor.byte_offset)?;
     Some(View { address, device, dtype, rank, dims, strides, writable })
 }
 

@@ -5,12 +5,13 @@ use crate::device_array::DeviceArray;
 use crate::exchange::{self, Exchange};
 use crate::streams::Found;
 use crate::{cuda_interface, dlpack};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{ffi, intern};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use tessera_driver::{Arg, ArrayArg, BufferArg, Place};
+use tessera_driver::{Arg, ArrayArg, Described, Place};
 use tessera_numerics::DType;
 
 #[derive(Copy, Clone)]
@@ -87,8 +88,28 @@ pub fn of(value: &Bound<'_, PyAny>) -> PyResult<Option<Reader>> {
 }
 
 impl Reader {
-    /// The array, with what it borrows in `keep` and its streams in `found`.
+    /// The array, with what it borrows in `keep` and its streams in `found`. An object that fails to
+    /// describe itself, or does so in other types than the protocol has, is one that cannot be used.
     pub fn read<'py>(
+        self,
+        value: &Bound<'py, PyAny>,
+        keep: &mut Vec<Bound<'py, PyAny>>,
+        found: &mut Found,
+    ) -> PyResult<Arg> {
+        match self.try_read(value, keep, found) {
+            Err(e) if e.is_instance_of::<PyException>(value.py()) => {
+                let (kind, why) = (value.get_type().name()?, e.value(value.py()));
+                let why = why.str().map_or_else(|_| String::new(), |w| format!(": {w}"));
+                Ok(Arg::Unusable(format!(
+                    "expected an array that can be shared, got a value of type {kind} that does not \
+                     describe itself{why}"
+                )))
+            }
+            read => read,
+        }
+    }
+
+    fn try_read<'py>(
         self,
         value: &Bound<'py, PyAny>,
         keep: &mut Vec<Bound<'py, PyAny>>,
@@ -98,7 +119,7 @@ impl Reader {
             Reader::Own => Ok(value.cast::<DeviceArray>()?.get().argument(found)),
             Reader::Exchange(exchange, writable) => match exchange.tensor(value) {
                 Ok(tensor) => {
-                    if let Place::Cuda(device) = dlpack::place(tensor.device) {
+                    if let Ok(Place::Cuda(device)) = dlpack::place(tensor.device) {
                         found.current(exchange.stream(value.py(), device)?);
                     }
                     // SAFETY: the library has just filled it in.
@@ -119,26 +140,29 @@ impl Reader {
     }
 }
 
+/// Strides are in units of so many bytes, or in elements.
 fn array(
     address: u64,
     dims: Vec<i64>,
-    strides: Vec<i64>,
+    (strides, unit): (Vec<i64>, Option<i64>),
     dtype: Result<DType, String>,
     place: Place,
 ) -> Arg {
-    let dtype = match dtype {
-        Ok(dtype) => dtype,
-        Err(why) => return Arg::Unusable(why),
-    };
-    let buffer = BufferArg { data: address as *mut u8, dims, strides, dtype, writable: true };
-    Arg::Array(ArrayArg { buffer, place })
+    let checked = dtype.and_then(|dtype| {
+        let unit = unit.unwrap_or(dtype.bytes() as i64);
+        let strides = Some(strides);
+        Described { address, offset: 0, dims, strides, unit, dtype, writable: true }.checked()
+    });
+    match checked {
+        Ok(buffer) => Arg::Array(ArrayArg { buffer, place }),
+        Err(why) => Arg::Unusable(why),
+    }
 }
 
 /// A tensor by its attributes.
 fn torch(value: &Bound<'_, PyAny>, found: &mut Found) -> PyResult<Arg> {
     let py = value.py();
     let dtype = torch_dtype(&value.getattr(intern!(py, "dtype"))?)?;
-    let size = dtype.as_ref().map_or(0, |d| d.bytes() as i64);
     let strides: Vec<i64> = value.call_method0(intern!(py, "stride"))?.extract()?;
     let place = match value.getattr(intern!(py, "is_cuda"))?.extract::<bool>()? {
         true => Place::Cuda(value.call_method0(intern!(py, "get_device"))?.extract()?),
@@ -159,7 +183,7 @@ fn torch(value: &Bound<'_, PyAny>, found: &mut Found) -> PyResult<Arg> {
     Ok(array(
         value.call_method0(intern!(py, "data_ptr"))?.extract()?,
         value.getattr(intern!(py, "shape"))?.extract()?,
-        strides.into_iter().map(|s| s * size).collect(),
+        (strides, None),
         dtype,
         place,
     ))
@@ -188,7 +212,7 @@ fn cupy(value: &Bound<'_, PyAny>, found: &mut Found) -> PyResult<Arg> {
     Ok(array(
         memory.getattr(intern!(py, "ptr"))?.extract()?,
         value.getattr(intern!(py, "shape"))?.cast::<PyTuple>()?.extract()?,
-        value.getattr(intern!(py, "strides"))?.cast::<PyTuple>()?.extract()?,
+        (value.getattr(intern!(py, "strides"))?.cast::<PyTuple>()?.extract()?, Some(1)),
         descr_dtype(&value.getattr(intern!(py, "dtype"))?)?,
         Place::Cuda(device),
     ))

@@ -28,6 +28,7 @@ pub struct Graph {
     arguments: Vec<Py<PyTuple>>,
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Graph {
     /// Does all of it again, on the stream that `ts.runtime.stream` names or the default one.
@@ -62,11 +63,13 @@ impl Graph {
     }
 
     fn __repr__(&self) -> String {
-        format!("<tessera graph of {} operations on cuda:{}>", self.nodes(), self.graph.device())
+        let (nodes, device) = (self.graph.nodes(), self.graph.device());
+        format!("<tessera graph of {nodes} operations on cuda:{device}>")
     }
 }
 
 /// Begins a recording on this thread; gives the stream that it records.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn record_begin(py: Python<'_>, device: u32) -> PyResult<u64> {
     let stream = enter(py, || gpu::begin_recording(device))?;
@@ -74,6 +77,7 @@ pub fn record_begin(py: Python<'_>, device: u32) -> PyResult<u64> {
     Ok(stream)
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn record_end(py: Python<'_>) -> PyResult<Graph> {
     let graph = enter(py, gpu::end_recording);
@@ -82,6 +86,7 @@ pub fn record_end(py: Python<'_>) -> PyResult<Graph> {
 }
 
 /// Gives up the recording of this thread.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn record_drop() {
     gpu::drop_recording();

@@ -9,6 +9,7 @@ use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
 use tessera_driver::{Location, frontend, knobs};
 use tessera_numerics::{DType, Profile};
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn backends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
@@ -19,11 +20,13 @@ pub fn backends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(out)
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn select_backend(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
     enter(py, || BACKENDS.select(name))
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
     let caps = enter(py, || match backend {
@@ -54,17 +57,20 @@ pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bou
     Ok(out)
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn threads(py: Python<'_>) -> PyResult<usize> {
     enter(py, tessera_driver::threads)
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn set_threads(py: Python<'_>, number: Option<i64>) -> PyResult<()> {
     enter(py, || tessera_driver::set_threads(number))
 }
 
 /// The processor as the CPU backend uses it; `None` where this build has none.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn processor(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     let Some(found) = enter(py, || tessera_driver::processor(&BACKENDS))? else { return Ok(None) };
@@ -77,6 +83,7 @@ pub fn processor(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     Ok(Some(out))
 }
 
+#[tessera_entry::entry]
 #[pyfunction(name = "knobs")]
 pub fn knob_table(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
@@ -87,29 +94,34 @@ pub fn knob_table(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 /// Every function of the tile language: name, signature, documentation.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn api() -> Vec<(&'static str, &'static str, &'static str)> {
     frontend::api().iter().map(|row| (row.name, row.signature, row.doc)).collect()
 }
 
 /// What to write for a name of another library that `ts` or `ts.tile` does not have, if it is known.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn instead_of(name: &str) -> Option<String> {
     frontend::instead_of(name)
 }
 
 /// The known name nearest to a misspelt one, if any is near.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn closest(name: &str, known: Vec<String>) -> Option<String> {
     frontend::closest(name, known.iter().map(String::as_str)).map(str::to_string)
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn free_paths(py: Python<'_>, file: &str, text: &str, line: u32) -> PyResult<Vec<String>> {
     enter(py, || frontend::free_paths(&SourceFile::new(file, text, line)))
 }
 
 /// The exception for a failure that Python found.
+#[tessera_entry::entry]
 #[pyfunction]
 #[pyo3(signature = (code, message, help=None, file=None, line=None, place=None))]
 pub fn error(
@@ -135,12 +147,14 @@ pub fn error(
 }
 
 /// The numeric profiles, in the order of their numbers.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn profiles() -> Vec<&'static str> {
     Profile::ALL.iter().map(|p| p.name()).collect()
 }
 
 /// To be called in a forked child.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn forked() {
     tessera_driver::forked();

@@ -101,26 +101,31 @@ pub fn progress(moment: &TuneMoment<'_>) -> bool {
 }
 
 /// All records as JSON texts, and what could not be read.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn tuning_list(py: Python<'_>) -> PyResult<(Vec<String>, Vec<String>)> {
     enter(py, tuning::list)
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn tuning_clear(py: Python<'_>) -> PyResult<usize> {
     enter(py, tuning::clear)
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn tuning_export(py: Python<'_>, to: PathBuf, kernel: Option<String>) -> PyResult<usize> {
     enter(py, || tuning::export(&to, kernel.as_deref()))
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn tuning_import(py: Python<'_>, from: PathBuf) -> PyResult<usize> {
     enter(py, || tuning::import(&from))
 }
 
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn tuning_merge(py: Python<'_>, to: PathBuf, from: Vec<PathBuf>) -> PyResult<usize> {
     enter(py, || tuning::merge(&to, &from))

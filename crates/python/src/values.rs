@@ -21,6 +21,7 @@ pub struct Name {
     text: String,
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Name {
     #[new]
@@ -49,6 +50,7 @@ impl std::hash::Hash for Table {
     }
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Table {
     /// Most bytes that a constant array may have.
@@ -86,6 +88,7 @@ pub struct Func {
     defaults: Py<PyDict>,
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Func {
     #[new]

@@ -37,6 +37,7 @@ enum Place {
     Cell(Py<PyAny>),
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Watch {
     /// A namespace holds the kernel that watches it: the collector must see through.
@@ -83,8 +84,9 @@ impl Watch {
         Ok(true)
     }
 
-    fn __len__(&self) -> usize {
-        self.entries.len() + self.parts.iter().map(|part| part.get().__len__()).sum::<usize>()
+    fn __len__(&self) -> PyResult<usize> {
+        let parts = self.parts.iter().map(|part| part.get().__len__());
+        Ok(self.entries.len() + parts.sum::<PyResult<usize>>()?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The store itself: memory in front, files behind. Nothing that goes wrong with a file ends a
 //! compilation; the user is told once.
 
-use crate::entry::{self, FORMAT};
+use crate::entry::{self, Damage, FORMAT};
 use crate::files;
 use crate::memory::{self, Memory};
 use std::collections::BTreeSet;
@@ -10,15 +10,18 @@ use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_support::{ForkLock, Hash128, StableHasher};
 use tessera_target::ObjectStore;
+use tessera_trust::{Trust, is_unsafe, untrusted};
 
 /// After so many writes the files are counted anew: other processes write too.
 const RECOUNT: u32 = 64;
+const ANEW: &str = "nothing need be done: the kernel is compiled anew";
 
 pub struct DiskStore {
     dir: PathBuf,
     pub(crate) root: PathBuf,
     compiler: String,
     limit: u64,
+    pub(crate) trust: Trust,
     /// Held for moments only, never while a file is read or written.
     pub(crate) state: ForkLock<State>,
 }
@@ -28,6 +31,8 @@ pub(crate) struct State {
     pub memory: Memory,
     /// Set by a write that failed: from then on there is memory only.
     no_writes: bool,
+    /// Whether the directory is trusted, once there is one.
+    trusted: Option<bool>,
     /// The bytes on disk, as far as this process knows.
     pub used: Option<u64>,
     writes: u32,
@@ -41,23 +46,33 @@ enum Trouble {
     Damaged,
     Read,
     Write,
+    Untrusted,
 }
 
 impl DiskStore {
     /// Keeps at most `limit` bytes of files under `dir`, which is made by the first write.
     /// `compiler` names the build exactly: code of another build is never found.
-    pub fn new(dir: &Path, compiler: &str, limit: u64) -> Self {
+    pub fn new(dir: &Path, compiler: &str, limit: u64, trust: Trust) -> Self {
         let root = dir.join("objects").join(format!("v{FORMAT}"));
         let (dir, compiler) = (dir.to_path_buf(), compiler.to_string());
-        Self { dir, root, compiler, limit, state: ForkLock::default() }
+        Self { dir, root, compiler, limit, trust, state: ForkLock::default() }
+    }
+
+    /// A store that has no files and tells why: what is compiled is kept in memory.
+    pub fn closed(dir: &Path, compiler: &str, limit: u64, why: Diagnostic) -> Self {
+        let store = Self::new(dir, compiler, limit, Trust::Shared);
+        store.state.lock().trusted = Some(false);
+        store.warn(Trouble::Untrusted, why);
+        store
     }
 
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub fn limit(&self) -> u64 {
-        self.limit
+    /// Why its files are trusted.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
     }
 
     /// Warnings that were not handed out yet.
@@ -77,6 +92,105 @@ impl DiskStore {
         let mut state = self.state.lock();
         if state.told.insert(trouble) {
             state.warnings.push(warning);
+        }
+    }
+
+    /// Whether the files may be used. The directory is judged once there is one, and the key when something
+    /// was written with it; what speaks against them is told.
+    pub fn is_trusted(&self) -> bool {
+        if let Some(known) = self.state.lock().trusted {
+            return known;
+        }
+        // The folders down to those of entries, each of which is judged when it is read.
+        let inside = self.root.join("any");
+        let judged = match (self.trust.judge(&self.dir, &inside), &self.trust) {
+            (Ok(Some(Ok(()))), Trust::Own(keeper)) => keeper.key().map(drop),
+            (Ok(Some(found)), _) => found,
+            // What cannot be looked at cannot be read or written either, and that is told then.
+            (Ok(None) | Err(_), _) => return true,
+        };
+        self.state.lock().trusted = Some(judged.is_ok());
+        if let Err(why) = judged {
+            self.warn(Trouble::Untrusted, why);
+            return false;
+        }
+        true
+    }
+
+    /// The entry of a key as bytes that are trusted.
+    fn found(&self, path: &Path, key: Hash128) -> Option<Vec<u8>> {
+        let bytes = match files::read(&self.trust, &self.dir, path) {
+            Ok(bytes) => bytes,
+            Err(e) if files::is_absent(&e) => return None,
+            Err(e) => {
+                match is_unsafe(&e) {
+                    // What is behind a folder that is not trusted is left alone.
+                    Some(why) => self.ignored(&why.path, why.to_string()),
+                    None => {
+                        let message = format!("{} could not be read: {e}", path.display());
+                        self.warn(Trouble::Read, warning(message));
+                    }
+                }
+                return None;
+            }
+        };
+        let secret = match &self.trust {
+            Trust::Own(keeper) => match keeper.key() {
+                Ok(Some(key)) => Some(key),
+                // A file that this user wrote without having a key.
+                Ok(None) => {
+                    self.ignored(path, format!("{} has no key", path.display()));
+                    return None;
+                }
+                Err(why) => {
+                    self.warn(Trouble::Untrusted, why);
+                    return None;
+                }
+            },
+            Trust::Shared => None,
+        };
+        match entry::decode(&bytes, secret, &self.compiler, key) {
+            Ok(payload) => return Some(payload),
+            Err(damage @ Damage::Seal) => {
+                self.ignored(path, format!("{}: {damage}", path.display()));
+            }
+            Err(damage) => {
+                self.remove(path);
+                let message = format!("{} was not used: {damage}", path.display());
+                self.warn(Trouble::Damaged, warning(message).help(ANEW));
+            }
+        }
+        None
+    }
+
+    /// Leaves out a file that others could have written.
+    fn ignored(&self, path: &Path, why: String) {
+        self.remove(path);
+        let warning = untrusted(format!("an entry of the cache was not used: {why}"));
+        let warning = match path.symlink_metadata() {
+            Ok(_) => warning.help(format!("remove {}: nothing in it is used", path.display())),
+            Err(_) => warning.help(ANEW),
+        };
+        self.warn(Trouble::Untrusted, warning);
+    }
+
+    /// Where it cannot be removed, it will be found again.
+    fn remove(&self, path: &Path) {
+        if self.trust.may_write() {
+            let _ = files::remove(path);
+        }
+    }
+
+    /// An entry as it is written.
+    fn sealed(&self, key: Hash128, about: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+        let Trust::Own(keeper) = &self.trust else { return None };
+        match keeper.key_or_new() {
+            Ok(secret) => Some(entry::encode(secret, &self.compiler, key, about, bytes)),
+            Err(why) => {
+                self.state.lock().no_writes = true;
+                self.warn(Trouble::Untrusted, why);
+                None
+            }
         }
     }
 
@@ -101,31 +215,12 @@ impl ObjectStore for DiskStore {
         if let Some(bytes) = kept {
             return Some(bytes.to_vec());
         }
-        let path = self.path(key);
-        let bytes = match files::read(&path) {
-            Ok(bytes) => bytes,
-            Err(e) if files::is_absent(&e) => return None,
-            Err(e) => {
-                let message = format!("{} could not be read: {e}", path.display());
-                self.warn(Trouble::Read, warning(message));
-                return None;
-            }
-        };
-        match entry::decode(&bytes, &self.compiler, key) {
-            Ok(payload) => {
-                let kept = Arc::from(&payload[..]);
-                self.state.lock().memory.put(key, kept, memory::LIMIT);
-                Some(payload)
-            }
-            Err(damage) => {
-                // Where it cannot be removed, it will be found damaged again.
-                let _ = files::remove(&path);
-                let message = format!("{} was not used: {damage}", path.display());
-                let help = "nothing need be done: the kernel is compiled anew";
-                self.warn(Trouble::Damaged, warning(message).help(help));
-                None
-            }
+        if !self.is_trusted() {
+            return None;
         }
+        let payload = self.found(&self.path(key), key)?;
+        self.state.lock().memory.put(key, Arc::from(&payload[..]), memory::LIMIT);
+        Some(payload)
     }
 
     fn put(&self, key: Hash128, about: &str, bytes: &[u8]) {
@@ -135,7 +230,10 @@ impl ObjectStore for DiskStore {
             return;
         }
         drop(state);
-        let whole = entry::encode(&self.compiler, key, about, bytes);
+        if !self.is_trusted() || bytes.len() as u64 > self.limit {
+            return;
+        }
+        let Some(whole) = self.sealed(key, about, bytes) else { return };
         if whole.len() as u64 > self.limit {
             return;
         }

@@ -1,12 +1,13 @@
 //! The files of the store. Any number of processes may add, replace and remove them at any moment:
 //! a file is whole from the moment it has its name, and one that is gone is no error.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tessera_support::Hash128;
+use tessera_trust::Trust;
 
 /// Names of files that are being written. No key begins with it.
 const TEMPORARY: &str = ".tmp-";
@@ -33,13 +34,13 @@ pub fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Reads a file and marks it as used now. The mark is for eviction only, and may fail: a cache
-/// that is shared read-only is a cache.
-pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut file, &mut bytes)?;
-    let _ = file.set_modified(SystemTime::now());
+/// Reads a file below `dir` that is trusted, and marks it as used now. The mark is for eviction only,
+/// and may fail: a cache that is shared read-only is a cache.
+pub fn read(trust: &Trust, dir: &Path, path: &Path) -> io::Result<Vec<u8>> {
+    let (file, bytes) = trust.read(dir, path)?;
+    if trust.may_write() {
+        let _ = file.set_modified(SystemTime::now());
+    }
     Ok(bytes)
 }
 
@@ -66,7 +67,7 @@ fn attempt(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     make_folder(folder)?;
     let (process, count) = (std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
     let temporary = folder.join(format!("{TEMPORARY}{process}-{count}"));
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    let mut file = tessera_trust::create(&temporary, true, tessera_trust::user())?;
     let written = file.write_all(bytes);
     drop(file);
     let done = written.and_then(|()| fs::rename(&temporary, path));

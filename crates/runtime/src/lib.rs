@@ -3,17 +3,24 @@
 //! NVIDIA's driver.
 //!
 //! ```
+//! use std::sync::Arc;
 //! use tessera_runtime::DiskStore;
 //! use tessera_support::StableHasher;
 //! use tessera_target::ObjectStore;
+//! use tessera_trust::{Keeper, Trust};
 //! let dir = std::env::temp_dir().join(format!("tessera-doc-{}", std::process::id()));
-//! let store = DiskStore::new(&dir, "0.1.0", 1 << 20);
+//! // The key that entries are authenticated with is elsewhere, in the user's configuration.
+//! let secret = std::env::temp_dir().join(format!("tessera-doc-key-{}", std::process::id()));
+//! let trust = Trust::Own(Arc::new(Keeper::new(&secret)));
+//! let store = DiskStore::new(&dir, "0.1.0", 1 << 20, trust.clone());
 //! let key = StableHasher::of("saxpy");
 //! store.put(key, "saxpy for cpu", b"code");
 //! // Another store, as in another process, finds it.
-//! assert_eq!(DiskStore::new(&dir, "0.1.0", 1 << 20).get(key).as_deref(), Some(&b"code"[..]));
+//! let other = DiskStore::new(&dir, "0.1.0", 1 << 20, trust);
+//! assert_eq!(other.get(key).as_deref(), Some(&b"code"[..]));
 //! store.clear();
 //! # std::fs::remove_dir_all(&dir).unwrap();
+//! # std::fs::remove_dir_all(&secret).unwrap();
 //! ```
 
 #[cfg(feature = "cuda")]

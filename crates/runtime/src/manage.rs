@@ -4,7 +4,6 @@ use crate::DiskStore;
 use crate::disk::{State, warning};
 use crate::entry::{Damage, Head};
 use crate::files::{self, Found};
-use std::fs::File;
 use std::io::{BufReader, Seek};
 use std::path::Path;
 use std::time::Duration;
@@ -41,8 +40,12 @@ impl DiskStore {
     /// its checksum.
     pub fn entries(&self) -> Listing {
         let mut out = Listing::default();
+        if !self.is_trusted() {
+            out.warnings = self.take_warnings();
+            return out;
+        }
         for file in self.files(&mut out.warnings) {
-            match head(&file.path) {
+            match self.head(&file.path) {
                 Ok(Some(head)) => out.entries.push(Entry {
                     key: head.key,
                     about: head.about,
@@ -64,6 +67,15 @@ impl DiskStore {
     /// The folders stay: another process may be about to write into one.
     pub fn clear(&self) -> Cleared {
         let mut out = Cleared::default();
+        if !self.is_trusted() {
+            out.warnings = self.take_warnings();
+            return out;
+        }
+        if !self.trust.may_write() {
+            let message = format!("the cache {} is shared: it is read only", self.dir().display());
+            out.warnings.push(warning(message));
+            return out;
+        }
         for file in self.files(&mut out.warnings) {
             match files::remove(&file.path) {
                 Ok(()) => {
@@ -88,21 +100,22 @@ impl DiskStore {
             Vec::new()
         })
     }
-}
 
-/// What a file is; `None` where another process removed it meanwhile.
-fn head(path: &Path) -> Result<Option<Head>, String> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if files::is_absent(&e) => return Ok(None),
-        Err(e) => return Err(e.to_string()),
-    };
-    let whole = file.metadata().map_err(|e| e.to_string())?.len();
-    let mut from = BufReader::new(file);
-    let head = Head::read(&mut from).map_err(|damage| damage.to_string())?;
-    let read = from.stream_position().map_err(|e| e.to_string())?;
-    match read.checked_add(head.payload) {
-        Some(expected) if expected == whole => Ok(Some(head)),
-        _ => Err(Damage::Short.to_string()),
+    /// What a file is; `None` where another process removed it meanwhile.
+    fn head(&self, path: &Path) -> Result<Option<Head>, String> {
+        let trusted = self.trust.check_between(self.dir(), path);
+        let file = match trusted.and_then(|()| tessera_trust::open(path, self.trust.owner())) {
+            Ok(file) => file,
+            Err(e) if files::is_absent(&e) => return Ok(None),
+            Err(e) => return Err(e.to_string()),
+        };
+        let whole = file.metadata().map_err(|e| e.to_string())?.len();
+        let mut from = BufReader::new(file);
+        let head = Head::read(&mut from).map_err(|damage| damage.to_string())?;
+        let read = from.stream_position().map_err(|e| e.to_string())?;
+        match read.checked_add(head.payload) {
+            Some(expected) if expected == whole => Ok(Some(head)),
+            _ => Err(Damage::Short.to_string()),
+        }
     }
 }

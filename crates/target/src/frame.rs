@@ -21,6 +21,10 @@ pub const SLOTS: usize = 6;
 pub const PARTS: usize = 7;
 const PARAMS: usize = 8;
 
+/// The most axes that an array of a launch may have: layouts are words with a bit for each, and a last one
+/// for what else is known of the array.
+pub const MAX_AXES: usize = 31;
+
 pub enum ParamKind {
     Scalar(DType),
     Array {
@@ -57,6 +61,15 @@ impl Frame {
                 Type::Scalar(dtype) => {
                     word += 1;
                     ParamKind::Scalar(*dtype)
+                }
+                Type::View { dims, .. } if dims.len() > MAX_AXES => {
+                    let got = dims.len();
+                    let why = format!("expected at most {MAX_AXES} axes of `{name}`, got {got}");
+                    let help = "reshape the array so that axes that lie side by side are one, or run it \
+                                on the interpreter: `TESSERA_BACKEND=interp`";
+                    let error = Diagnostic::new(Code::E_UNSUPPORTED, why).at(func.loc.clone());
+                    errors.push(error.help(help));
+                    continue;
                 }
                 Type::View { dims, elem, privilege } if !elem.packed => {
                     word += 1 + 2 * dims.len();

@@ -37,7 +37,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>, String> {
 }
 
 pub fn write(path: &Path, records: &[Record]) -> Result<(), String> {
-    store::write(path, text(records).as_bytes())
+    store::write(path, text(records).as_bytes(), false)
         .map_err(|e| format!("{} could not be written: {e}", path.display()))
 }
 

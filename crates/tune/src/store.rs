@@ -1,25 +1,35 @@
 //! Records in a directory, one file for each subject, shared by processes. A file is whole from the
 //! moment it has its name; who adds to one holds the directory's lock from reading to writing, so
 //! that nothing another process measured is lost.
+//!
+//! A record decides what code runs, so it is trusted as compiled code is: the file belongs to the user,
+//! and its first field is an authentication code, under the user's key, of its name and the rest.
 
 use crate::record::{Record, Subject};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use tessera_trust::{Key, MAC_BYTES, Trust, is_unsafe};
 
 const LOCK: &str = ".lock";
 const TEMPORARY: &str = ".tmp-";
 const EXTENSION: &str = "json";
+/// What the file begins with, up to the code in hexadecimal digits, and what follows the code.
+const LEAD: &str = "{\"mac\": \"";
+const TRAIL: &str = "\",";
+/// What a code is for.
+const PURPOSE: &str = "tessera tuning record 1";
 
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
+    trust: Trust,
 }
 
 impl Store {
-    pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_path_buf() }
+    pub fn new(dir: &Path, trust: Trust) -> Self {
+        Self { dir: dir.to_path_buf(), trust }
     }
 
     pub fn dir(&self) -> &Path {
@@ -33,7 +43,7 @@ impl Store {
     /// What is known of a subject. `Err` says what is wrong with its file.
     pub fn get(&self, subject: &Subject) -> Result<Option<Record>, String> {
         let path = self.path(subject);
-        match read(&path)? {
+        match self.read(&path)? {
             // Two subjects with one hash do not happen; a file that was renamed does.
             Some(record) if record.subject != *subject => {
                 Err(format!("{} is the record of something else", path.display()))
@@ -46,10 +56,15 @@ impl Store {
     /// the place of those of the same candidates.
     pub fn add(&self, record: Record, replace: bool) -> Result<Record, String> {
         let told = |e: io::Error| format!("{} could not be written: {e}", self.dir.display());
+        let Trust::Own(keeper) = &self.trust else {
+            return Err(format!("{} is shared: it is read only", self.dir.display()));
+        };
         let _lock = self.lock().map_err(told)?;
+        let key = keeper.key_or_new().map_err(|why| why.message)?;
         let path = self.path(&record.subject);
         // A damaged file is of no use to anybody.
-        let mut whole = read(&path).ok().flatten().filter(|found| found.subject == record.subject);
+        let mut whole =
+            self.read(&path).ok().flatten().filter(|found| found.subject == record.subject);
         match &mut whole {
             Some(whole) if replace => {
                 for row in record.rows.into_values() {
@@ -60,7 +75,8 @@ impl Store {
             None => whole = Some(record),
         }
         let whole = whole.unwrap_or_default();
-        write(&path, whole.text().as_bytes()).map_err(told)?;
+        let text = sealed(key, &path, &whole.text());
+        write(&path, text.as_bytes(), true).map_err(told)?;
         Ok(whole)
     }
 
@@ -68,7 +84,7 @@ impl Store {
     pub fn all(&self) -> (Vec<Record>, Vec<String>) {
         let (mut records, mut faults) = (Vec::new(), Vec::new());
         for path in self.files() {
-            match read(&path) {
+            match self.read(&path) {
                 Ok(found) => records.extend(found),
                 Err(why) => faults.push(why),
             }
@@ -79,10 +95,16 @@ impl Store {
 
     /// Removes all records; says how many.
     pub fn clear(&self) -> usize {
+        if !self.trust.may_write() {
+            return 0;
+        }
         self.files().into_iter().filter(|path| fs::remove_file(path).is_ok()).count()
     }
 
     fn files(&self) -> Vec<PathBuf> {
+        if tessera_trust::check_folder(&self.dir, self.trust.owner()).is_err() {
+            return Vec::new();
+        }
         let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
         paths.retain(|p| p.extension().is_some_and(|e| e == EXTENSION));
@@ -97,8 +119,8 @@ impl Store {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(&self.dir)?;
-        let path = self.dir.join(LOCK);
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        tessera_trust::check_folder(&self.dir, tessera_trust::user())?;
+        let file = tessera_trust::create(&self.dir.join(LOCK), false, tessera_trust::user())?;
         match file.lock() {
             // A file system without locks: a file is whole all the same.
             Err(e) if e.kind() == ErrorKind::Unsupported => Ok(file),
@@ -106,26 +128,58 @@ impl Store {
             Ok(()) => Ok(file),
         }
     }
-}
 
-fn read(path: &Path) -> Result<Option<Record>, String> {
-    match fs::read_to_string(path) {
-        Ok(text) => {
-            let record = Record::parse(&text);
-            record.map(Some).map_err(|why| format!("{} is no record: {why}", path.display()))
+    fn read(&self, path: &Path) -> Result<Option<Record>, String> {
+        let trusted = tessera_trust::check_folder(&self.dir, self.trust.owner());
+        let bytes = match trusted.and_then(|()| tessera_trust::read(path, self.trust.owner())) {
+            Ok((_, bytes)) => bytes,
+            // A file in the way of a folder is told by who writes.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(e) => {
+                return Err(match is_unsafe(&e) {
+                    Some(why) => format!("a tuning record was not used: {why}"),
+                    None => format!("{} could not be read: {e}", path.display()),
+                });
+            }
+        };
+        let wrong = |why: &str| format!("{} is no record: {why}", path.display());
+        let text = String::from_utf8(bytes).map_err(|_| wrong("it is not text"))?;
+        let (mac, text) = opened(&text).ok_or_else(|| wrong("it has no authentication code"))?;
+        if let Trust::Own(keeper) = &self.trust {
+            let key = keeper.key().map_err(|why| why.message)?;
+            if key.is_none_or(|key| mac != code(key, path, &text)) {
+                return Err(wrong("it was not written with the user's key"));
+            }
         }
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(format!("{} could not be read: {e}", path.display())),
+        Record::parse(&text).map(Some).map_err(|why| wrong(&why))
     }
 }
 
-/// Readers see what was there before, or all of `bytes`.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
+/// The code of a record's text under a name, in hexadecimal digits.
+fn code(key: &Key, path: &Path, text: &str) -> String {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let mac = key.mac(PURPOSE, &[name, text.as_bytes()]);
+    mac.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A record's text, an object, with a first field more: it is still JSON.
+fn sealed(key: &Key, path: &Path, text: &str) -> String {
+    let rest = text.strip_prefix('{').unwrap_or(text);
+    format!("{LEAD}{}{TRAIL}{rest}", code(key, path, text))
+}
+
+/// The code of a file, and the text that it is of.
+fn opened(file: &str) -> Option<(&str, String)> {
+    let (mac, rest) = file.strip_prefix(LEAD)?.split_at_checked(2 * MAC_BYTES)?;
+    Some((mac, format!("{{{}", rest.strip_prefix(TRAIL)?)))
+}
+
+/// Readers see what was there before, or all of `bytes`. What is `private` only the user can read.
+pub(crate) fn write(path: &Path, bytes: &[u8], private: bool) -> io::Result<()> {
     let folder = path.parent().unwrap_or(path);
-    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let temporary = folder.join(format!("{TEMPORARY}{}-{count}", std::process::id()));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+    let (temporary, mut file) = temporary(folder, private)?;
     let written = file.write_all(bytes);
     drop(file);
     let done = written.and_then(|()| fs::rename(&temporary, path));
@@ -135,11 +189,31 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     done
 }
 
+/// A new file. Whoever else may write the folder could have put a link under the name, so that no file
+/// that is there is opened.
+fn temporary(folder: &Path, private: bool) -> io::Result<(PathBuf, File)> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("{TEMPORARY}{}-{count}", std::process::id()));
+        let file = match private {
+            true => tessera_trust::create(&path, true, tessera_trust::user()),
+            false => OpenOptions::new().write(true).create_new(true).open(&path),
+        };
+        match file {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            file => return file.map(|file| (path, file)),
+        }
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::record::State;
     use crate::record::tests::{measured, subject};
+    use std::sync::Arc;
+    use tessera_trust::Keeper;
 
     /// A directory that goes with the test.
     pub struct Dir(pub PathBuf);
@@ -149,6 +223,12 @@ pub(crate) mod tests {
             let dir = std::env::temp_dir().join(format!("tessera-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&dir);
             Dir(dir)
+        }
+
+        /// The records in it, with a key beside them.
+        fn store(&self) -> Store {
+            let keeper = Arc::new(Keeper::new(&self.0.join("key")));
+            Store::new(&self.0.join("records"), Trust::Own(keeper))
         }
     }
 
@@ -161,7 +241,7 @@ pub(crate) mod tests {
     #[test]
     fn writers_at_once_lose_nothing() {
         let dir = Dir::new("tune-writers");
-        let store = Store::new(&dir.0);
+        let store = dir.store();
         std::thread::scope(|scope| {
             for writer in 0..8 {
                 let store = &store;
@@ -175,14 +255,15 @@ pub(crate) mod tests {
             }
         });
         assert_eq!(store.get(&subject()).unwrap().unwrap().rows.len(), 64);
-        let left: Vec<_> = fs::read_dir(&dir.0).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            fs::read_dir(store.dir()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "{left:?}");
     }
 
     #[test]
     fn new_rows_replace_old_ones_only_where_that_is_asked_for() {
         let dir = Dir::new("tune-replace");
-        let store = Store::new(&dir.0);
+        let store = dir.store();
         let one = |samples: &[f64]| {
             let mut record = Record::new(subject());
             record.set(measured("BM=1", samples));
@@ -198,7 +279,7 @@ pub(crate) mod tests {
     #[test]
     fn a_damaged_file_is_told_and_written_anew() {
         let dir = Dir::new("tune-damage");
-        let store = Store::new(&dir.0);
+        let store = dir.store();
         let mut record = Record::new(subject());
         record.set(measured("BM=1", &[1.0]));
         store.add(record.clone(), false).unwrap();
@@ -207,5 +288,67 @@ pub(crate) mod tests {
         assert_eq!(store.all().1.len(), 1);
         store.add(record, false).unwrap();
         assert_eq!(store.get(&subject()).unwrap().unwrap().rows["BM=1"].state, State::Measured);
+    }
+
+    #[test]
+    fn a_record_that_others_changed_or_put_under_another_name_is_not_used() {
+        let dir = Dir::new("tune-forged");
+        let store = dir.store();
+        let one = |kernel: &str| {
+            let mut record = Record::new(Subject { kernel: kernel.into(), ..subject() });
+            record.set(measured("BM=1", &[1.0]));
+            record
+        };
+        let (a, b) = (one("a"), one("b"));
+        store.add(a.clone(), false).unwrap();
+        store.add(b.clone(), false).unwrap();
+        let (at, other) = (store.path(&a.subject), store.path(&b.subject));
+        let good = fs::read_to_string(&at).unwrap();
+        for forged in [
+            good.replacen("BM=1", "BM=2", 1),
+            fs::read_to_string(&other).unwrap(),
+            format!("{{{}", &good[LEAD.len() + 2 * MAC_BYTES + TRAIL.len()..]),
+            String::new(),
+        ] {
+            fs::write(&at, &forged).unwrap();
+            let why = store.get(&a.subject).unwrap_err();
+            assert!(why.contains("is no record: "), "{why}");
+        }
+        fs::write(&at, good).unwrap();
+        assert!(store.get(&a.subject).unwrap().is_some());
+        assert!(Dir::new("tune-other").store().get(&a.subject).unwrap().is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_fifos_and_files_that_others_can_write_are_not_used() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = Dir::new("tune-kinds");
+        let store = dir.store();
+        let mut record = Record::new(subject());
+        record.set(measured("BM=1", &[1.0]));
+        store.add(record.clone(), false).unwrap();
+        let at = store.path(&subject());
+        assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o620)).unwrap();
+        assert!(store.get(&subject()).unwrap_err().contains("can be written by others (mode 620)"));
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o600)).unwrap();
+        let elsewhere = dir.0.join("elsewhere");
+        fs::rename(&at, &elsewhere).unwrap();
+        symlink(&elsewhere, &at).unwrap();
+        assert!(store.get(&subject()).unwrap_err().ends_with("is a link"));
+        // It is written anew, and the link is not followed.
+        let before = fs::read(&elsewhere).unwrap();
+        store.add(record, false).unwrap();
+        assert!(store.get(&subject()).unwrap().is_some());
+        assert_eq!(fs::read(&elsewhere).unwrap(), before);
+        fs::remove_file(&at).unwrap();
+        fifo(&at);
+        assert!(store.get(&subject()).unwrap_err().ends_with("is not a regular file"));
+    }
+
+    #[cfg(unix)]
+    fn fifo(path: &Path) {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
     }
 }

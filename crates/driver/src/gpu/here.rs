@@ -92,7 +92,7 @@ pub fn trim(ordinal: u32) -> Result<u64, Diagnostics> {
 /// The assembler beside the driver's own, for people: where it is and its version. It is looked for
 /// in folders of Python packages too.
 pub fn ptxas(packages: &[PathBuf]) -> Result<String, Diagnostics> {
-    let named = knobs::PTXAS.get().map(PathBuf::from);
+    let named = knobs::PTXAS.path();
     let found = cuda::ptxas::Ptxas::find(named.as_deref(), packages)?;
     Ok(format!("{}, {}", found.path.display(), found.build))
 }

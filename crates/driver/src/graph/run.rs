@@ -69,7 +69,7 @@ impl GraphKernels for HostKernels<'_> {
 }
 
 pub(super) fn bytes_of(dims: &[i64], dtype: DType) -> usize {
-    dims.iter().product::<i64>().max(0) as usize * dtype.bytes()
+    dims.iter().map(|&d| d.max(0) as usize).fold(dtype.bytes(), usize::saturating_mul)
 }
 
 /// What one run at a time needs: scratch memory, and launches whose addresses are to be filled in.
@@ -357,7 +357,7 @@ fn dense(array: &BufferArg) -> bool {
         if d > 1 && s != stride {
             return false;
         }
-        stride *= d;
+        stride = stride.saturating_mul(d);
     }
     true
 }

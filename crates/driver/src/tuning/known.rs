@@ -4,7 +4,7 @@ use super::TuneOptions;
 use super::candidates::Ranked;
 use crate::config::show_all;
 use crate::kernel::KernelHandle;
-use crate::knobs;
+use crate::{cache, knobs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_frontend::Capture;
@@ -127,7 +127,7 @@ impl KernelHandle {
     /// Where records are kept; nowhere if the environment says so.
     pub(super) fn store(&self) -> Option<Store> {
         if let Some(dir) = &self.tuning.options.dir {
-            return Some(Store::new(dir));
+            return Some(Store::new(dir, cache::trust_of_named()?));
         }
         if knobs::CACHE.is_off() { None } else { store() }
     }
@@ -135,7 +135,8 @@ impl KernelHandle {
 
 /// The records of all kernels.
 pub fn store() -> Option<Store> {
-    Some(Store::new(&knobs::cache_dir()?.join("tuning")))
+    let (dir, trust) = cache::trusted()?;
+    Some(Store::new(&dir.join("tuning"), trust))
 }
 
 /// A row of a report: the candidate, how far it came, its time in seconds, and why it came no

@@ -157,8 +157,12 @@ impl KernelHandle {
             Some(store) => store.get(&subject),
             None => Ok(None),
         };
-        // A damaged record is none; it is written anew when somebody measures.
-        let found = found.ok().flatten();
+        // A record that is damaged or not trusted is none; it is written anew when somebody measures.
+        let found = found.unwrap_or_else(|why| {
+            let help = "nothing need be done: measuring writes another";
+            self.warn(Diagnostic::new(Code::W_CACHE_IO, why).help(help));
+            None
+        });
         let source = if found.is_some() { known::Source::Stored } else { known::Source::Nothing };
         let record = found.unwrap_or_else(|| Record::new(subject));
         let mut tuned = Tuned::new(record, self, source);

@@ -6,15 +6,15 @@ use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_tune::{Record, Store, bundle};
 
 fn failed(why: String) -> Diagnostics {
-    let help = "`tessera tune export` writes files of records, and TESSERA_CACHE_DIR says where they are kept";
+    let help = "`tessera tune --export` writes files of records, TESSERA_CACHE_DIR says where they are kept, and `tessera doctor` why not";
     Diagnostic::new(Code::E_ARGUMENT, why).help(help).into()
 }
 
 fn opened() -> Result<Store, Diagnostics> {
     store().ok_or_else(|| {
-        let message =
-            "there is no home directory and TESSERA_CACHE_DIR is not set: no records are kept";
-        failed(message.into())
+        failed(
+            "no records are kept: there is no home directory, or the cache is not trusted".into(),
+        )
     })
 }
 

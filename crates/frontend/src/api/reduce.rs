@@ -194,7 +194,8 @@ fn arg(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
     if axes.len() > 1 {
         // Over all elements in row-major order.
         let ty = e.ty(v).clone();
-        let count = ty.static_shape().map_or(Dim::Any, |s| Dim::Static(s.iter().product()));
+        let whole = |s: &[i64]| s.iter().try_fold(1i64, |n, &d| n.checked_mul(d));
+        let count = ty.static_shape().and_then(|s| whole(&s)).map_or(Dim::Any, Dim::Static);
         let flat = Type::value(vec![count], ty.dtype());
         match e.b().value(OpSpec::new(TileOp::Reshape, &[v]).result(flat)) {
             Ok(flat) => v = flat,

@@ -103,7 +103,7 @@ fn reshape(e: &mut Elab<'_>, args: &mut Args) -> Val {
             "make a tile of it: ts.tile.full(shape, value, dtype)",
         );
     }
-    let count = |s: &[Dim]| s.iter().map(Dim::as_static).product::<Option<i64>>();
+    let count = |s: &[Dim]| s.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_static()?));
     if let (Some(a), Some(b)) = (count(ty.shape()), count(&shape))
         && a != b
     {

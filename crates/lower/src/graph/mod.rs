@@ -31,6 +31,7 @@ mod nothing;
 mod plan;
 mod scatter;
 mod shape;
+mod sizes;
 mod sort;
 mod strided;
 mod text;

@@ -751,6 +751,7 @@ pub fn plan_graph(
     options: &PlanOptions,
 ) -> Result<Plan, Diagnostics> {
     let mut flat = super::flatten::flatten(module, func, args, options.fit, options.ordered)?;
+    super::sizes::check(&flat)?;
     if options.short {
         super::gate::gate(&mut flat).map_err(|why| {
             let error = Diagnostic::new(Code::E_UNKNOWN, format!("expected a product, got {why}"));

@@ -58,6 +58,7 @@ fn groups_of(groups: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, Vec<Va
         .collect()
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl GraphBuilder {
     #[new]

@@ -329,6 +329,7 @@ impl Made {
     }
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Calls {
     #[new]

@@ -63,6 +63,7 @@ fn read(dtype: Dtype) -> Option<DType> {
 type Named<'py> = (String, String, Vec<usize>, Bound<'py, PyBytes>);
 
 /// Writes arrays into a file; `note` is kept beside them. The file is there whole or not at all.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn safetensors_save(
     py: Python<'_>,
@@ -92,6 +93,7 @@ pub fn safetensors_save(
 }
 
 /// The arrays of a file in the order of their names, and the note beside them.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn safetensors_load<'py>(
     py: Python<'py>,

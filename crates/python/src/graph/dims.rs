@@ -15,6 +15,7 @@ fn given<'py>(py: Python<'py>, e: &DimExpr) -> PyResult<Bound<'py, PyAny>> {
 }
 
 /// `a op b` in its one spelling: an integer, or text. `op` is a word such as `add` or `cdiv`.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn dim_compute<'py>(
     py: Python<'py>,
@@ -37,6 +38,7 @@ pub fn dim_compute<'py>(
 }
 
 /// The value of an expression with these numbers for its symbols.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn dim_value(e: &Bound<'_, PyAny>, extents: BTreeMap<String, i64>) -> PyResult<i64> {
     expr(e)?.eval(&|name| extents.get(name).copied()).map_err(PyKeyError::new_err)

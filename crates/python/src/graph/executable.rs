@@ -42,7 +42,7 @@ pub fn compile(
     asked: Asked,
 ) -> PyResult<Executable> {
     let Asked { backend, separate, profile, device, plan, args, kernels } = asked;
-    enter(py, || {
+    let made = enter(py, || {
         let types = match (args, module.func(func)) {
             (Some(types), _) => types,
             (None, Some(f)) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
@@ -55,8 +55,9 @@ pub fn compile(
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         let options = GraphOptions { backend, device, profile, plan, kernels };
         compile_graph(module, func, &types, &BACKENDS, &options)
-    })
-    .map(Executable)
+    })?;
+    crate::cache::warn(py)?;
+    Ok(Executable(made))
 }
 
 /// Arrays in host memory alone.
@@ -137,7 +138,7 @@ impl Executable {
             let dims = ty.static_shape().unwrap_or_default();
             let mut strides = vec![ty.dtype().bytes() as i64; dims.len()];
             for axis in (1..dims.len()).rev() {
-                strides[axis - 1] = strides[axis] * dims[axis];
+                strides[axis - 1] = strides[axis].saturating_mul(dims[axis]);
             }
             let data = std::ptr::null_mut();
             BufferArg { data, dims, strides, dtype: ty.dtype(), writable: false }
@@ -146,6 +147,7 @@ impl Executable {
     }
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Executable {
     /// Runs on arrays that lie row by row, all of them on the host or all on the device that it was

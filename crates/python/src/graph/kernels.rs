@@ -21,6 +21,7 @@ type TableRow<'py> = (String, &'static str, Vec<i64>, Bound<'py, PyBytes>);
 #[pyclass(frozen, module = "tessera._core")]
 pub struct TracedKernel(pub tessera_driver::TracedKernel);
 
+#[tessera_entry::entry]
 #[pymethods]
 impl TracedKernel {
     /// Its parameters with what it may do with them.

@@ -9,6 +9,7 @@ use tessera_diag::{Loc, SourceFile};
 #[pyclass(frozen, module = "tessera._core")]
 pub struct SourceText(Arc<SourceFile>);
 
+#[tessera_entry::entry]
 #[pymethods]
 impl SourceText {
     #[new]
@@ -21,6 +22,7 @@ impl SourceText {
 #[pyclass(frozen, module = "tessera._core")]
 pub struct Place(pub Loc);
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Place {
     #[new]

@@ -42,6 +42,7 @@ impl Program {
     }
 }
 
+#[tessera_entry::entry]
 #[pymethods]
 impl Program {
     #[new]

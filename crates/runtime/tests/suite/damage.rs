@@ -54,7 +54,7 @@ fn a_foreign_file_and_one_of_another_format_are_ignored() {
     assert!(told.starts_with("W_CACHE_IO: ") && told.ends_with("it is not a compiled kernel"));
     let mut other = good.clone();
     other[8] = 9;
-    assert!(refused(&folder, &file, &other).ends_with("expected format 1, got 9"));
+    assert!(refused(&folder, &file, &other).ends_with("expected format 2, got 9"));
 }
 
 #[test]

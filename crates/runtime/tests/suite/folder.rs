@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tessera_runtime::DiskStore;
 use tessera_support::{Hash128, StableHasher};
+use tessera_trust::{Keeper, Trust};
 
 pub const COMPILER: &str = "0.1.0 test";
 pub const LARGE: u64 = 1 << 30;
 
-/// Removed at the end of the test.
+/// Removed at the end of the test. The user's key is beside it.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -18,8 +20,20 @@ impl Folder {
         let count = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tessera-store-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).unwrap();
         Self(path)
+    }
+
+    pub fn trust(&self) -> Trust {
+        trust(&self.0)
+    }
+
+    /// Where the key is.
+    pub fn secret(&self) -> PathBuf {
+        secret(&self.0)
     }
 
     pub fn path(&self) -> &Path {
@@ -28,7 +42,7 @@ impl Folder {
 
     /// A store with nothing in memory, as a process has that begins.
     pub fn store(&self) -> DiskStore {
-        DiskStore::new(&self.0, COMPILER, LARGE)
+        DiskStore::new(&self.0, COMPILER, LARGE, self.trust())
     }
 
     /// Every file below, sorted.
@@ -49,7 +63,17 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(self.secret());
     }
+}
+
+fn secret(dir: &Path) -> PathBuf {
+    dir.with_extension("key")
+}
+
+/// As the user has it whose cache is `dir`.
+pub fn trust(dir: &Path) -> Trust {
+    Trust::Own(Arc::new(Keeper::new(&secret(dir))))
 }
 
 pub fn key(name: &str) -> Hash128 {

@@ -34,7 +34,7 @@ fn what_was_not_used_for_longest_is_evicted_first() {
     assert!(folder.store().get(key("0")).is_some());
 
     let full = on_disk(&folder);
-    let store = DiskStore::new(folder.path(), COMPILER, full);
+    let store = DiskStore::new(folder.path(), COMPILER, full, folder.trust());
     store.put(key("m"), "m", &[0; PAYLOAD]);
     // Eleven were there, ten may be, and a tenth below that is nine.
     let left = folder.store();
@@ -49,7 +49,7 @@ fn what_was_not_used_for_longest_is_evicted_first() {
 fn a_store_that_goes_on_writing_stays_within_the_limit() {
     let folder = Folder::new();
     let limit = 20 * PAYLOAD as u64;
-    let store = DiskStore::new(folder.path(), COMPILER, limit);
+    let store = DiskStore::new(folder.path(), COMPILER, limit, folder.trust());
     for n in 0..200 {
         store.put(key(&n.to_string()), "one of many", &[0; PAYLOAD]);
         assert!(on_disk(&folder) <= limit);
@@ -60,7 +60,7 @@ fn a_store_that_goes_on_writing_stays_within_the_limit() {
 #[test]
 fn an_entry_larger_than_the_limit_stays_in_memory() {
     let folder = Folder::new();
-    let store = DiskStore::new(folder.path(), COMPILER, 100);
+    let store = DiskStore::new(folder.path(), COMPILER, 100, folder.trust());
     store.put(key("large"), "large", &[0; PAYLOAD]);
     assert!(folder.files().is_empty());
     assert_eq!(store.get(key("large")).map(|b| b.len()), Some(PAYLOAD));

@@ -7,3 +7,5 @@ mod folder;
 mod limit;
 mod processes;
 mod store;
+#[cfg(unix)]
+mod trust;

@@ -1,6 +1,6 @@
 //! Many threads and processes on one directory. This program starts itself again as the others.
 
-use crate::folder::{COMPILER, Folder, key, warnings};
+use crate::folder::{COMPILER, Folder, key, trust, warnings};
 use std::path::Path;
 use std::process::{Child, Command};
 use tessera_runtime::DiskStore;
@@ -19,7 +19,7 @@ fn payload(n: usize) -> Vec<u8> {
 /// that files are evicted all the time, and now and then all are removed.
 fn hammer(dir: &Path, seed: usize) {
     for round in 0..ROUNDS {
-        let store = DiskStore::new(dir, COMPILER, 40_000);
+        let store = DiskStore::new(dir, COMPILER, 40_000, trust(dir));
         for step in 0..KEYS {
             let n = (step * 7 + round * 3 + seed) % KEYS;
             match store.get(key(&n.to_string())) {

@@ -24,7 +24,7 @@ fn what_was_stored_is_found_by_this_store_and_by_the_next() {
     for file in files {
         let parts: Vec<_> =
             file.strip_prefix(folder.path()).unwrap().iter().map(|p| p.to_str().unwrap()).collect();
-        assert_eq!(parts[..2], ["objects", "v1"]);
+        assert_eq!(parts[..2], ["objects", "v2"]);
         assert!(parts[3].len() == 32 && parts[3].starts_with(parts[2]) && parts[2].len() == 2);
     }
 }
@@ -32,7 +32,8 @@ fn what_was_stored_is_found_by_this_store_and_by_the_next() {
 #[test]
 fn builds_that_share_a_directory_do_not_meet() {
     let folder = Folder::new();
-    let (one, two) = (folder.store(), DiskStore::new(folder.path(), "0.1.0 other", LARGE));
+    let (one, two) =
+        (folder.store(), DiskStore::new(folder.path(), "0.1.0 other", LARGE, folder.trust()));
     one.put(key("a"), "of one", b"one");
     assert_eq!(two.get(key("a")), None);
     two.put(key("a"), "of two", b"two");
@@ -44,7 +45,7 @@ fn builds_that_share_a_directory_do_not_meet() {
 #[test]
 fn nothing_is_made_before_the_first_write() {
     let folder = Folder::new();
-    let store = DiskStore::new(&folder.path().join("cache"), COMPILER, LARGE);
+    let store = DiskStore::new(&folder.path().join("cache"), COMPILER, LARGE, folder.trust());
     assert_eq!((store.get(key("a")), store.entries().entries.len()), (None, 0));
     assert_eq!((store.clear().entries, warnings(&store).len()), (0, 0));
     assert!(!folder.path().join("cache").exists());
@@ -55,7 +56,7 @@ fn a_directory_that_cannot_be_written_leaves_memory_and_is_told_once() {
     let folder = Folder::new();
     let file = folder.path().join("file");
     fs::write(&file, "in the way").unwrap();
-    let store = DiskStore::new(&file.join("cache"), COMPILER, LARGE);
+    let store = DiskStore::new(&file.join("cache"), COMPILER, LARGE, folder.trust());
     for name in ["a", "b"] {
         assert_eq!(store.get(key(name)), None);
         store.put(key(name), name, name.as_bytes());

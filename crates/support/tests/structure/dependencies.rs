@@ -5,9 +5,9 @@ use std::fs;
 use crate::repository::root;
 
 /// All crates, lowest first.
-const ORDER: &str = "support diag numerics layout ir graph schedule tile staged target interp \
+const ORDER: &str = "support diag trust numerics layout ir graph schedule tile staged target interp \
     autodiff partition cost lower cpu ptx cudatile amdgpu spirv runtime comm tune frontend driver \
-    python cli filetest";
+    entry python cli filetest";
 
 /// Crates that turn Tile or Staged IR into results; the rest of the compiler does not know them.
 const BACKENDS: &str = "interp cpu ptx cudatile amdgpu spirv";

@@ -3,6 +3,7 @@
 
 mod dependencies;
 mod determinism;
+mod entries;
 mod mentions;
 mod repository;
 mod sizes;
