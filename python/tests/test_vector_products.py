@@ -44,3 +44,12 @@ def test_derivatives_and_batches():
     np.testing.assert_allclose(gv, m.T.astype(np.float64) @ s, rtol=2e-4, atol=1e-4)
     many = rng.normal(size=(5, 80)).astype(np.float32)
     np.testing.assert_allclose(ts.jit(ts.vmap(lambda v: m @ v))(many), many @ m.T, rtol=2e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("depth", [7, 8, 33, 100])
+@pytest.mark.parametrize("target", ["cpu", "interp"])
+def test_products_that_vanish_keep_their_sign_in_strict(target, depth):
+    a, b = np.full((9, depth), 1e-30, np.float32), np.full((depth, 12), -1e-30, np.float32)
+    with ts.numerics.profile("strict"):
+        made = np.asarray(ts.jit(lambda a, b: a @ b, target=target)(a, b))
+    assert (made == 0).all() and np.signbit(made).all()

@@ -96,18 +96,17 @@ impl<'a> Group<'a> {
                 // Lanes that have nothing have what the first has, and come after it.
                 let other = ir.splat(ir.extract(best.x, 0), chunk.lanes);
                 let last = ir.const_int(lanes, i32::MAX.into());
-                best = Best {
-                    x: ir.select(tail, best.x, other),
-                    at: ir.select(tail, best.at, last),
-                };
+                best =
+                    Best { x: ir.select(tail, best.x, other), at: ir.select(tail, best.at, last) };
             } else if chunk.count > chunk.step() {
                 let (from, end) = (chunk.first + chunk.step(), chunk.first + chunk.count);
                 let (from, end) = (ir.c64(from), ir.c64(end));
-                let all = ir.for_range(from, end, chunk.step(), &[best.x, best.at], |ir, at, was| {
-                    let here = read(self, n, at);
-                    let better = self.is_better(search, here.x, was[0]);
-                    vec![ir.select(better, here.x, was[0]), ir.select(better, here.at, was[1])]
-                });
+                let all =
+                    ir.for_range(from, end, chunk.step(), &[best.x, best.at], |ir, at, was| {
+                        let here = read(self, n, at);
+                        let better = self.is_better(search, here.x, was[0]);
+                        vec![ir.select(better, here.x, was[0]), ir.select(better, here.at, was[1])]
+                    });
                 best = Best { x: all[0], at: all[1] };
             }
             let mut width = chunk.lanes;

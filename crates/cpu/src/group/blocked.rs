@@ -1,7 +1,7 @@
 //! A kernel that is one product over the whole grid ([`super::whole`]), as a blocked product.
 
 use super::nest::{Map, Nest};
-use super::whole::{COL, DEPTH, ROW, Whole};
+use super::whole::{COL, DEPTH, ROW, Whole, zero_outside};
 use super::{Group, Repr};
 use crate::contract::{Contraction, Kind, Left, describe, emit, workspace_bytes};
 use crate::frame;
@@ -150,6 +150,8 @@ impl<'a> Group<'a> {
         let there = ir.smax(ir.sub(mem.dims[axis], start), ir.c64(0));
         let depth = ir.smin(padded, there);
         let short = ir.icmp(IntCmp::LLVMIntSLT, depth, padded);
+        let [a, b] = [0, 1].map(|i| zero_outside(self.func, self.func.ops[whole.mma].operands[i]));
+        let plus = if a == b { plus } else { minus };
         (depth, ir.select(short, plus, minus))
     }
 

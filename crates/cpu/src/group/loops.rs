@@ -8,7 +8,12 @@ use std::collections::BTreeSet;
 
 impl Group<'_> {
     /// Opens all loops and calls `leaf` inside the innermost.
-    pub fn nested(&mut self, n: &mut Nest, roots: &[Node], leaf: &mut dyn FnMut(&mut Self, &mut Nest)) {
+    pub fn nested(
+        &mut self,
+        n: &mut Nest,
+        roots: &[Node],
+        leaf: &mut dyn FnMut(&mut Self, &mut Nest),
+    ) {
         match self.squares(n, roots) {
             Some(squares) => self.before_squares(n, roots, 0, &squares, leaf),
             None => self.loops(n, roots, 0, leaf),

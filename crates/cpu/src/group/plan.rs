@@ -232,10 +232,7 @@ impl Plan {
 
 /// Ops that make each element of the elements at its own position.
 pub fn is_pointwise(code: TileOp) -> bool {
-    matches!(
-        code,
-        TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Philox
-    )
+    matches!(code, TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Philox)
 }
 
 /// Ops whose tile result can be computed one element at a time, wherever it is used.

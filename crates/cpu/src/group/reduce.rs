@@ -203,10 +203,11 @@ impl<'a> Group<'a> {
         }
         let mut again = Nest::new(&[count]);
         (again.lane, again.order) = (Some(0), vec![0]);
-        let parts = self.fold_vectors(&mut again, fold, ir.c64(0), count, 0, &mut |group, n, sum| {
-            let x = group.read_buffer(n, &results, &vec![Some(0)]);
-            group.join(fold, sum, x)
-        });
+        let parts =
+            self.fold_vectors(&mut again, fold, ir.c64(0), count, 0, &mut |group, n, sum| {
+                let x = group.read_buffer(n, &results, &vec![Some(0)]);
+                group.join(fold, sum, x)
+            });
         (n.lanes, n.tail) = (1, None);
         self.halve(fold, parts)
     }
@@ -229,7 +230,9 @@ impl<'a> Group<'a> {
     pub fn folded(&mut self, n: &mut Nest, fold: &Fold, keeps: &[Sink], sum: Val) -> Val {
         let product = match self.profile {
             Profile::Strict => None,
-            _ => self.only_product(fold.x.0).filter(|_| fold.op == ReduceOp::Sum && keeps.is_empty()),
+            _ => {
+                self.only_product(fold.x.0).filter(|_| fold.op == ReduceOp::Sum && keeps.is_empty())
+            }
         };
         if let Some(id) = product {
             // Rounded once instead of twice.

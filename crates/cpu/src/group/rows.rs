@@ -123,9 +123,8 @@ impl Group<'_> {
         n.index[axis] = Some(first);
         let mut vectors = Vec::new();
         for row in 0..rows {
-            let list = (0..parts).map(|part| {
-                (part < used).then(|| sums[(row * parts + part) as usize])
-            });
+            let list =
+                (0..parts).map(|part| (part < used).then(|| sums[(row * parts + part) as usize]));
             vectors.push(self.one_vector(fold, list.collect()));
         }
         self.by_halves(fold, vectors)
@@ -141,7 +140,9 @@ impl Group<'_> {
         while own > 1 {
             let half = own / 2;
             let pick = |from: u32, all: u32| -> Vec<u32> {
-                (0..all / own).flat_map(|row| (0..half).map(move |i| row * own + from + i)).collect()
+                (0..all / own)
+                    .flat_map(|row| (0..half).map(move |i| row * own + from + i))
+                    .collect()
             };
             vectors = if vectors.len() > 1 {
                 let both = 2 * width;

@@ -130,7 +130,13 @@ impl Group<'_> {
                     n.open();
                     self.hoist(n, roots, depth + 1);
                     let lanes = (rest as u32).next_power_of_two();
-                    self.vectors(n, roots, depth + 1, Chunk { first: cols, count: rest, lanes }, leaf);
+                    self.vectors(
+                        n,
+                        roots,
+                        depth + 1,
+                        Chunk { first: cols, count: rest, lanes },
+                        leaf,
+                    );
                     n.close();
                     Vec::new()
                 });

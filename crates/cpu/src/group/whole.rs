@@ -134,17 +134,37 @@ pub fn find(group: &Group<'_>) -> Option<Whole> {
 }
 
 /// Whether an operand is what was loaded, so that positions outside of the array are zero.
-fn is_zero_outside(func: &TileFunc, mut v: Value) -> bool {
+fn is_zero_outside(func: &TileFunc, v: Value) -> bool {
+    zero_outside(func, v).is_some()
+}
+
+/// What an operand that was loaded has outside of the array, where that is a zero: whether it is negative.
+pub fn zero_outside(func: &TileFunc, mut v: Value) -> Option<bool> {
     while let Some(op) = func.def(v) {
         match op.code {
-            TileOp::Load => return op.group("other").is_empty(),
+            TileOp::Load => {
+                let Some(&other) = op.group("other").first() else { return Some(false) };
+                return constant_zero(func, other);
+            }
             TileOp::Cast | TileOp::Transpose | TileOp::Expand | TileOp::Reshape => {
                 v = op.operands[0];
             }
-            _ => return false,
+            _ => return None,
         }
     }
-    false
+    None
+}
+
+fn constant_zero(func: &TileFunc, v: Value) -> Option<bool> {
+    let op = func.def(v)?;
+    match op.code {
+        TileOp::Cast => constant_zero(func, op.operands[0]),
+        TileOp::Const => {
+            let value = op.attr("value").and_then(Attr::as_float)?;
+            (value == 0.0).then_some(value.is_sign_negative())
+        }
+        _ => None,
+    }
 }
 
 /// Ops without effects that are computed where they are used, and scalars.

@@ -736,7 +736,22 @@ impl Emitter<'_> {
             let mut extent = vec![0; at.len()];
             at.extend(tail);
             extent.extend(if side == 0 { [bm, bk] } else { [bk, bn] });
-            tiles.push(self.b.load(params[side], &at, &extent));
+            let padded = side == 0 && self.body.ordered && self.body.space.extents[depth] % bk != 0;
+            tiles.push(match padded && product.types[0].is_float() {
+                // Behind the depth a product is -0.0, which leaves a sum of -0.0 as it is.
+                true => {
+                    let elem = product.types[0];
+                    let zero = self.b.constant(Type::Scalar(elem.carrier()), Attr::Float(-0.0));
+                    let zero = self.b.cast(zero, elem);
+                    let spec = OpSpec::new(TileOp::Load, &[params[side]])
+                        .group("at", &at)
+                        .group("other", &[zero])
+                        .attr("extent", Attr::ints(extent.iter().copied()));
+                    let shape: Vec<i64> = vec![bm, bk];
+                    self.b.value(spec.result(Type::tile(&shape, elem)))?
+                }
+                false => self.b.load(params[side], &at, &extent),
+            });
         }
         let mut spec = OpSpec::new(TileOp::Mma, &[tiles[0], tiles[1], acc]);
         if let Some(class) = &product.class {

@@ -151,7 +151,8 @@ fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Fo
             return None;
         }
     }
-    let alias = if count(&steps[first], t) > 0 { in_place(plan, &steps[first], s, to)? } else { vec![] };
+    let alias =
+        if count(&steps[first], t) > 0 { in_place(plan, &steps[first], s, to)? } else { vec![] };
     Some(Found { first, alias })
 }
 

@@ -93,6 +93,8 @@ fn in_memory(func: &GraphFunc, v: Value, uses: &Uses) -> bool {
         Class::Gather => place == 0,
         Class::Parts => func.ops[user].code == GraphOp::Scatter && place > 0,
         Class::View => func.ops[user].results.get(place).is_some_and(|&r| in_memory(func, r, uses)),
-        Class::Source | Class::Pointwise | Class::Combine | Class::DynamicSlice | Class::End => false,
+        Class::Source | Class::Pointwise | Class::Combine | Class::DynamicSlice | Class::End => {
+            false
+        }
     })
 }

@@ -46,7 +46,8 @@ pub fn dot(
     let leads = |list: &[i64]| list.iter().enumerate().all(|(i, &a)| a == i as i64);
     let contract = [ints("contract_a"), ints("contract_b")];
     let ascends = |list: &[i64]| list.windows(2).all(|w| w[0] < w[1]);
-    if !leads(&ints("batch_a")) || !leads(&ints("batch_b")) || !contract.iter().all(|c| ascends(c)) {
+    if !leads(&ints("batch_a")) || !leads(&ints("batch_b")) || !contract.iter().all(|c| ascends(c))
+    {
         return None;
     }
     let pairs: i64 = dims[0][..batch].iter().product();
