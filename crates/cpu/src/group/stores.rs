@@ -128,3 +128,61 @@ impl Store {
         run.len() < MOST && run.iter().all(|s| shape(s) == shape(self) && apart(s))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of stores in each run, for a body of loads and stores of `%x`, `%y` and `%z` at block `%at`.
+    fn lengths(attrs: &str, body: &str) -> Vec<usize> {
+        let text = format!(
+            "func @k(%x: view<[8], f32, read>, %y: view<[8], f32, write>, %z: view<[8], f32, write>, %w: view<[8], f32, read_write>) {{kind = group, grid = [2]{attrs}}} {{
+  %p = tile.program_id {{axis = 0}} : i64
+  %four = tile.const {{value = 4}} : i64
+  %at = tile.mul %p, %four : i64
+  %a = tile.load %x at(%at) {{extent = [4]}} : tile<4xf32>
+  %b = tile.add %a, %a : tile<4xf32>
+{body}
+  tile.return
+}}"
+        );
+        let func = tessera_tile::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        let found = runs(&func, &Alias::of(&func));
+        let mut out: Vec<usize> = Vec::new();
+        for (id, run) in &found {
+            if run.first() == Some(id) {
+                out.push(run.len());
+            }
+        }
+        out
+    }
+
+    const STORE_Y: &str = "  tile.store %y, %b at(%at) {extent = [4]}\n";
+
+    #[test]
+    fn stores_of_one_shape_share_a_nest() {
+        let body = format!("{STORE_Y}  tile.store %z, %a at(%at) {{extent = [4]}}\n");
+        assert_eq!(lengths("", &body), [2]);
+    }
+
+    #[test]
+    fn what_was_written_is_read_after_it() {
+        let body = "  tile.store %w, %b at(%at) {extent = [4]}
+  %c = tile.load %w at(%at) {extent = [4]} : tile<4xf32>
+  tile.store %z, %c at(%at) {extent = [4]}";
+        assert!(lengths("", body).is_empty());
+    }
+
+    #[test]
+    fn one_memory_under_two_names_is_read_before_it_is_written() {
+        // The same elements, read before both are written.
+        let same = format!("{STORE_Y}  tile.store %z, %a at(%at) {{extent = [4]}}\n");
+        assert_eq!(lengths(", alias = [0, 1]", &same), [2]);
+        // Others than those that are written.
+        let other = "  %c = tile.load %x at(%p) {extent = [4]} : tile<4xf32>
+  tile.store %y, %b at(%at) {extent = [4]}
+  tile.store %z, %c at(%at) {extent = [4]}";
+        assert_eq!(lengths("", other), [2]);
+        assert!(lengths(", alias = [0, 1]", other).is_empty());
+    }
+}

@@ -101,6 +101,30 @@ fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
         && load.attr("step").is_none()
         && store.attr("step").is_none()
         && store.positional().get(1).is_some_and(|&v| is_made_of(func, v, load.result()))
+        && is_read_first(func, load.result(), store)
+}
+
+/// Whether everything that is computed from a load is written together with `store`, or is in memory before: another
+/// write may read the elements anew when they are gone.
+fn is_read_first(func: &TileFunc, load: Value, store: &tessera_ir::Op<tessera_tile::Tile>) -> bool {
+    let shape = |op: &tessera_ir::Op<tessera_tile::Tile>| {
+        op.positional().get(1).map(|&v| func.ty(v).shape().to_vec())
+    };
+    let (mut list, mut seen) = (vec![load], BTreeSet::new());
+    while let Some(v) = list.pop() {
+        if !seen.insert(v) {
+            continue;
+        }
+        for id in func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&v)) {
+            let user = &func.ops[id];
+            match user.code {
+                TileOp::Store if shape(user) != shape(store) => return false,
+                TileOp::Reduce | TileOp::Scan | TileOp::ArgReduce | TileOp::Mma => {}
+                _ => list.extend(&user.results),
+            }
+        }
+    }
+    true
 }
 
 /// Whether each element of a tile is computed from that of another.
@@ -146,7 +170,7 @@ mod tests {
 
     fn paired(body: &str) -> bool {
         let text = format!(
-            "func @k(%x: view<[8], f32, read>, %g: view<[4, 8], f32, read>, %y: view<[8], f32, write>, %z: view<[8], f32, write>) {{kind = group, grid = [2]}} {{
+            "func @k(%x: view<[8], f32, read>, %g: view<[4, 8], f32, read>, %y: view<[8], f32, write>, %z: view<[8], f32, write>, %h: view<[4, 8], f32, write>) {{kind = group, grid = [2]}} {{
   %p = tile.program_id {{axis = 0}} : i64
   %four = tile.const {{value = 4}} : i64
   %zero = tile.const {{value = 0}} : i64
@@ -168,6 +192,9 @@ mod tests {
         let other = "  tile.store %z, %s at(%at) {extent = [4]}\n";
         let there = "  tile.store %y, %r at(%at) {extent = [4]}\n";
         assert!(paired(&format!("{other}{there}")));
+        // Beside what has another shape and is made of it too.
+        let wide = "  %e = tile.expand %a {axis = 0} : tile<1x4xf32>\n  %f = tile.broadcast %e : tile<4x4xf32>\n  tile.store %h, %f at(%zero, %at) {extent = [4, 4]}\n";
+        assert!(!paired(&format!("{there}{wide}")));
         // Somewhere else, or without the element, or read again.
         assert!(!paired(&format!("{other}  tile.store %y, %r at(%zero) {{extent = [4]}}\n")));
         assert!(!paired(&format!("{other}  tile.store %y, %s at(%at) {{extent = [4]}}\n")));
