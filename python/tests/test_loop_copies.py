@@ -139,3 +139,16 @@ def test_passes_of_plans_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
     small = steps(lambda x: run(x), x[:10])
     monkeypatch.setenv("TESSERA_OFF", "loop_kernel")
     assert steps(lambda x: run(x), x[:10]) != small
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_joins_in_joins_with_parts_of_nothing(axis: int) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+    def run(m, x, none):
+        inner = m.concatenate([none, x, none], axis=axis)
+        return m.concatenate([x, inner, m.concatenate([x, none], axis=axis)], axis=axis)
+
+    cut = (slice(0, 0), slice(None)) if axis == 0 else (slice(None), slice(0, 0))
+    np.testing.assert_array_equal(run(np, x, x[cut]), np.asarray(ts.jit(lambda x: run(xp, x, x[cut]))(x)))
+    assert ts.jit(lambda x: xp.concatenate([x[cut], xp.concatenate([x[cut], x[cut]], axis=axis)], axis=axis))(x).size == 0

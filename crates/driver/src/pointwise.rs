@@ -1,8 +1,9 @@
 //! Whether a kernel is pointwise for two of its parameters (LANGUAGE 5): every access to both uses
-//! the same index expression, and nothing is read after it was written. Then the same array may
-//! stand for both.
+//! the same index expression, nothing is read after it was written, and what is written is computed
+//! from elements at their own positions. Then the same array may stand for both.
 
-use tessera_ir::{Attr, OpId};
+use std::collections::BTreeSet;
+use tessera_ir::{Attr, Effects, OpId, Opcode};
 use tessera_tile::{Linear, TileFunc, TileOp, linear_of};
 
 /// One access: the positions as linear forms, the extents and the steps.
@@ -18,6 +19,7 @@ pub fn is_pointwise(func: &TileFunc, read: usize, written: usize) -> bool {
     let [read, written] = [func.params()[read], func.params()[written]];
     let mut first: Option<Access> = None;
     let mut was_written = false;
+    let (mut loads, mut writes) = (Vec::new(), Vec::new());
     for id in func.walk() {
         let op = &func.ops[id];
         let Some(&memory) = op.operands.iter().find(|v| **v == read || **v == written) else {
@@ -36,7 +38,74 @@ pub fn is_pointwise(func: &TileFunc, read: usize, written: usize) -> bool {
         if in_loop(func, id) || (memory == read && was_written) {
             return false;
         }
-        was_written |= memory == written && op.code != TileOp::Load && op.code != TileOp::Gather;
+        if memory == written && op.code != TileOp::Load && op.code != TileOp::Gather {
+            was_written = true;
+            writes.push(id);
+        } else if memory == read {
+            loads.push(id);
+        }
+    }
+    loads.iter().all(|&load| writes.iter().all(|&write| is_in_step(func, load, write)))
+}
+
+/// Whether a write finds the elements of a tile only at their own positions, and nothing is computed from them after
+/// it. Compiled code reads a tile where it is used.
+fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
+    if func.ty(func.ops[load].result()).rank() == 0 {
+        return true;
+    }
+    let block = func.ops[write].block;
+    if func.ops[load].block != block {
+        return false;
+    }
+    let ops = &func.blocks[block].ops;
+    // Where in the write's block an op stands, or what it is inside of.
+    let place = |id: OpId| {
+        let around = func.ancestors(func.ops[id].block);
+        [id].iter().chain(&around).find_map(|id| ops.iter().position(|o| o == id))
+    };
+    let Some(last) = place(write) else { return false };
+    let shape = |id: OpId| func.ops[id].positional().get(1).map(|&v| func.ty(v).shape().to_vec());
+    // Of one shape, and nothing but expressions between the two: these are written together.
+    let together = |id: OpId| {
+        let quiet = |o: &OpId| {
+            func.ops[*o].code == TileOp::Store && shape(*o) == shape(write)
+                || func.ops[*o].code.info().effects == Effects::Pure
+        };
+        func.ops[id].code == TileOp::Store
+            && shape(id) == shape(write)
+            && place(id).is_some_and(|at| at > last && ops[last + 1..at].iter().all(quiet))
+    };
+    let (mut list, mut seen) = (vec![(func.ops[load].result(), true)], BTreeSet::new());
+    while let Some((v, straight)) = list.pop() {
+        if !seen.insert((v, straight)) {
+            continue;
+        }
+        for id in func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&v)) {
+            let op = &func.ops[id];
+            match op.code {
+                TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast => {
+                    list.extend(op.results.iter().map(|&r| (r, straight)));
+                }
+                TileOp::Transpose
+                | TileOp::Broadcast
+                | TileOp::Expand
+                | TileOp::Reshape
+                | TileOp::Gather
+                | TileOp::Philox => list.extend(op.results.iter().map(|&r| (r, false))),
+                _ if id == write => {
+                    if !straight {
+                        return false;
+                    }
+                }
+                _ => {
+                    let before = place(id).is_some_and(|at| at < last);
+                    if !before && !(straight && together(id)) {
+                        return false;
+                    }
+                }
+            }
+        }
     }
     true
 }
@@ -75,6 +144,32 @@ mod tests {
              }}"
         ))
         .unwrap()
+    }
+
+    fn group(body: &str) -> TileFunc {
+        tessera_tile::parse(&format!(
+            "func @f(%x: view<[8, 8], f32, read>, %y: view<[8, 8], f32, write>, %z: view<[8], f32, write>) {{kind = group}} {{
+               %o = tile.const {{value = 0}} : i64
+               %a = tile.load %x at(%o, %o) {{extent = [8, 8]}} : tile<8x8xf32>
+               {body}
+               tile.return
+             }}"
+        ))
+        .unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn elements_move_nowhere_and_are_used_before_they_are_written() {
+        let sums = "%s = tile.reduce %a {op = sum, axis = 1} : tile<8xf32>\n";
+        let rows = "tile.store %z, %s at(%o) {extent = [8]}\n";
+        let store = "tile.store %y, %b at(%o, %o) {extent = [8, 8]}\n";
+        let turned = "%b = tile.transpose %a {perm = [1, 0]} : tile<8x8xf32>\n";
+        let doubled = "%b = tile.add %a, %a : tile<8x8xf32>\n";
+        let scaled = "%e = tile.expand %s {axis = 1} : tile<8x1xf32>\n%f = tile.broadcast %e : tile<8x8xf32>\n%b = tile.mul %a, %f : tile<8x8xf32>\n";
+        assert!(is_pointwise(&group(&format!("{doubled}{store}")), 0, 1));
+        assert!(is_pointwise(&group(&format!("{sums}{rows}{scaled}{store}")), 0, 1));
+        assert!(!is_pointwise(&group(&format!("{turned}{store}")), 0, 1));
+        assert!(!is_pointwise(&group(&format!("{doubled}{store}{sums}{rows}")), 0, 1));
     }
 
     #[test]

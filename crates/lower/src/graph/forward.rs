@@ -8,6 +8,7 @@
 //! Before: a plan whose copies are in order. After: the same results, with fewer copies and buffers.
 
 use super::plan::{Array, BufferId, Origin, Plan, Step};
+use std::collections::BTreeMap;
 use tessera_ir::{Attr, OpId, Value};
 use tessera_tile::{TileFunc, TileOp};
 
@@ -22,7 +23,38 @@ pub fn forward(plan: &mut Plan) {
     }
     let mut steps = std::mem::take(&mut plan.steps);
     list(plan, &mut uses, &mut steps);
+    let mut kept = BTreeMap::new();
+    launched(&mut steps, &mut |kernel| {
+        kept.entry(*kernel).or_insert(0);
+    });
+    // Kernels that were there before the ones in place are launched no more.
+    for (place, (before, now)) in kept.iter_mut().enumerate() {
+        *now = place;
+        plan.kernels.swap(place, *before);
+        plan.kernels[place].name = format!("k{place}");
+    }
+    plan.kernels.truncate(kept.len());
+    launched(&mut steps, &mut |kernel| *kernel = kept[kernel]);
     plan.steps = steps;
+}
+
+/// Each launch's kernel.
+fn launched(steps: &mut [Step], f: &mut dyn FnMut(&mut usize)) {
+    for step in steps {
+        match step {
+            Step::Launch { kernel, .. } => f(kernel),
+            Step::Cond { then, otherwise, .. } => {
+                launched(then, f);
+                launched(otherwise, f);
+            }
+            Step::While { test, body, .. } => {
+                launched(test, f);
+                launched(body, f);
+            }
+            Step::Loop { body, .. } => launched(body, f),
+            Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+        }
+    }
 }
 
 /// Whether a step reads or writes an array, and inner steps.

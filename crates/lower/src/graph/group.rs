@@ -550,7 +550,7 @@ impl Sweep<'_> {
             });
             if let Some(inner) = inner {
                 self.joined(inner, target, &start, groups);
-            } else {
+            } else if !dims.contains(&0) || dims_of(func, target).contains(&0) {
                 let g = self.add(Kind::Nest);
                 let map = self.fresh(g, &dims);
                 let mut place = map.clone();
