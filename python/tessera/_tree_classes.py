@@ -22,7 +22,13 @@ _saved: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
 
 
 def name_of(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
+    """By the package that makes it public, where its module is private: files outlive where a class is defined."""
+    module = kind.__module__
+    package, _, last = module.rpartition(".")
+    public = getattr(sys.modules.get(package), "__dict__", {})
+    if last.startswith("_") and public.get(kind.__qualname__) is kind:
+        module = package
+    return f"{module}:{kind.__qualname__}"
 
 
 def remember(kind: type) -> None:

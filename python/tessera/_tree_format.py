@@ -210,7 +210,7 @@ def _parsed(row: Any, path: str, key: tuple[str, ...], most: int) -> Node:
     if kind not in _KINDS:
         raise Refusal(f"expected a part of a tree {node.at}, got {shown(row)}", _DAMAGED)
     node.kind, node.row = kind, row
-    wrong = Refusal(f"expected a {kind} {node.at}, got {shown(row)}", _DAMAGED)
+    wrong = Refusal(f"expected a part of the kind `{kind}` {node.at}, got {shown(row)}", _DAMAGED)
     fields, count = row.get("fields"), row.get("count")
     if kind == "dict":
         keys = row.get("keys")

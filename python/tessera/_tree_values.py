@@ -10,6 +10,7 @@
 | ``{"tuple": […]}``, ``{"list": […]}``, ``{"frozenset": […]}``, ``{"dict": [[key, value], …]}`` | |
 | ``{"dtype": "bf16"}``, ``{"numpy": "f32"}``, ``{"type": "f32"}`` | a dtype of Tessera's, a dtype of NumPy's, its class of scalars |
 | ``{"scalar": ["f32", "0000803f"]}`` | a scalar of NumPy's, by its bytes |
+| ``{"function": "nn.gelu"}`` | a function of `ts.nn` or `ts.xp` |
 | ``{"enum": ["module:Class", "NAME"]}`` | |
 | ``{"named": ["module:Class", […]]}``, ``{"data": ["module:Class", {…}]}`` | a named tuple, a dataclass |
 | ``{"opaque": "a function"}`` | what files cannot hold: it is taken from ``like=`` |
@@ -19,8 +20,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import struct
+import types
 from typing import Any
 
 import numpy
@@ -91,7 +94,19 @@ def _object(value: Any, kind: type, inner: Any) -> Any:
         names = [f.name for f in dataclasses.fields(value) if f.init]
         classes.remember(kind)
         return {"data": [classes.name_of(kind), dict(zip(names, inner(getattr(value, n) for n in names), strict=True))]}
+    if isinstance(value, types.FunctionType) and value.__name__ in _functions() and _functions()[value.__name__][1] is value:
+        return {"function": f"{_functions()[value.__name__][0]}.{value.__name__}"}
     raise Opaque("a function" if callable(value) and hasattr(value, "__name__") else f"a value of type {kind.__name__}")
+
+
+@functools.cache
+def _functions() -> dict[str, tuple[str, Any]]:
+    """The functions that files may name, which compute and do nothing else: those of `ts.nn` and `ts.xp`."""
+    from . import nn, xp
+
+    both = [(name, module) for module in (xp, nn) for name in vars(module) if not name.startswith("_")]
+    found = {name: (module.__name__.rpartition(".")[2], getattr(module, name)) for name, module in both}
+    return {name: (module, value) for name, (module, value) in found.items() if isinstance(value, types.FunctionType)}
 
 
 def exact_dtype(dtype: numpy.dtype) -> str:
@@ -156,6 +171,14 @@ def _enum(inner: list, at: str, depth: int) -> Any:
     return kind.__members__[member]  # type: ignore[attr-defined]
 
 
+def _function(inner: str, at: str, depth: int) -> Any:
+    module, name = inner.split(".")
+    home, value = _functions()[name]
+    if home != module:
+        raise _damaged(inner, at)
+    return value
+
+
 def _named(inner: list, at: str, depth: int) -> Any:
     kind, _ = classes.find(inner[0], at, tuple)
     return classes.named_tuple(kind, list(getattr(kind, "_fields", ())), _values(inner[1], at, depth), at)
@@ -176,6 +199,6 @@ _DECODERS = {
     "bytes": lambda v, at, depth: bytes.fromhex(v), "tuple": lambda v, at, depth: tuple(_values(v, at, depth)), "list": _values,
     "frozenset": lambda v, at, depth: frozenset(_values(v, at, depth)), "dict": _dict,
     "dtype": lambda v, at, depth: as_dtype(str(v)), "numpy": lambda v, at, depth: numpy_dtype(str(v)),
-    "type": lambda v, at, depth: numpy_dtype(str(v)).type, "scalar": _scalar, "enum": _enum, "named": _named, "data": _data,
+    "type": lambda v, at, depth: numpy_dtype(str(v)).type, "scalar": _scalar, "function": _function, "enum": _enum, "named": _named, "data": _data,
     "opaque": _opaque,
 }  # fmt: skip

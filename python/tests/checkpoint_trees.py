@@ -49,6 +49,22 @@ class Checked:
         calls.append("Checked")
 
 
+@dataclasses.dataclass
+class Hostile:
+    """Would do harm if a file could make one."""
+
+    w: Any
+
+    def __post_init__(self):
+        calls.append("Hostile")
+
+
+class Loud(dict):
+    def __init__(self, items):
+        calls.append("Loud")
+        super().__init__(items)
+
+
 class Net(nn.Module):
     w: ts.Array
     layers: list[ts.Array]
@@ -59,7 +75,7 @@ class Net(nn.Module):
 
 class Acted(nn.Module):
     w: ts.Array
-    act: Any = nn.static(nn.gelu)
+    act: Any = nn.static(lambda x: x)
 
 
 class Bag(dict):
