@@ -263,9 +263,10 @@ def _into(nodes: list[Node], flat: bool, reader: _Reader, like: Any, target: str
     leaves = [node for node in into if node.kind == "leaf"]
     keys: dict[int, Any] = {id(node): node.name if flat else node.key for node in leaves}
     have: dict[Any, Node] = {node.row["name"] if flat else node.key: node for node in nodes if node.kind in LEAVES}  # type: ignore[index]
-    if len(set(keys.values())) < len(keys):
+    asked = set(keys.values())
+    if len(asked) < len(keys):
         raise Refusal("expected a tree whose arrays have different names, with dots for their paths, got two of one name", "load the file without `like`")
-    _check_entries([node for node in leaves if keys[id(node)] not in have], [n for k, n in have.items() if k not in set(keys.values())], target)
+    _check_entries([node for node in leaves if keys[id(node)] not in have], [n for k, n in have.items() if k not in asked], target)
     # All of them before any is read.
     for node in leaves:
         _check_leaf(node, have[keys[id(node)]], reader, target)

@@ -128,8 +128,9 @@ def followed(operation: Callable) -> Callable:
 
     @functools.wraps(operation)
     def call(*args: Any, **kwargs: Any) -> Any:
+        given = [unmasked(v) for v in (*args, *kwargs.values())]
         made = operation(*args, **kwargs)
-        return ours(made) if any(isinstance(v, HostArray) for v in (*args, *kwargs.values())) else made
+        return ours(made) if any(isinstance(v, HostArray) for v in given) else made
 
     return call
 

@@ -40,12 +40,14 @@ def find(name: Any, at: str, family: type = object) -> tuple[type, bool]:
     """The class of a name, and whether the program vouches for what its own code does."""
     if not isinstance(name, str):
         raise Refusal(f"expected the name of a class {at}, got {shown(name)}", "the file is damaged: write it again")
-    registered = {name_of(k): k for k in _tree._REGISTERED}.get(name)
-    found = _imported(name) or registered or _saved.get(name)
+    found = _imported(name) or next((k for k in reversed(_tree._REGISTERED) if name_of(k) == name), None) or _saved.get(name)
     if found is None or not issubclass(found, family):
         raise Refusal(f"expected a class `{shown(name)}` {at}, got a program without one",
                       "import the module that defines it, or give a tree of this structure: `ts.load(path, like=tree)`")  # fmt: skip
-    return found, found is registered or found is _saved.get(name)
+    trusted = found in _tree._REGISTERED or found is _saved.get(name)
+    if not trusted and hasattr(found, "__del__"):
+        raise _code(found, "`__del__`", at)
+    return found, trusted
 
 
 def _imported(name: str) -> type | None:
@@ -81,8 +83,7 @@ def data_class(kind: type, values: dict[str, Any], trusted: bool, at: str) -> An
         except Exception as error:
             raise failed(kind, error, at) from error
     if not _only_fields(kind):
-        raise Refusal(f"expected a dataclass without `__init__` or `__post_init__` of its own {at}, got `{shown(name_of(kind))}`: a file calls no code",
-                      "give a tree of this structure: `ts.load(path, like=tree)`")  # fmt: skip
+        raise _code(kind, "`__init__`, `__post_init__` or setters", at)
     made = object.__new__(kind)
     for name, value in values.items():
         object.__setattr__(made, name, value)
@@ -93,8 +94,10 @@ def _only_fields(kind: type) -> bool:
     """Whether a dataclass is its fields: `dataclass` wrote its ``__init__``, and nothing runs beside it."""
     code = getattr(kind.__init__, "__code__", None)
     written = code is not None and code.co_filename == "<string>" and kind.__new__ is object.__new__
-    rest = [f for f in dataclasses.fields(kind) if not f.init]  # type: ignore[arg-type]
-    return written and not hasattr(kind, "__post_init__") and not rest
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    held = [next((vars(c)[f.name] for c in kind.__mro__ if f.name in vars(c)), None) for f in fields]
+    setters = [v for v in held if hasattr(type(v), "__set__") and not isinstance(v, types.MemberDescriptorType)]
+    return written and not hasattr(kind, "__post_init__") and all(f.init for f in fields) and not setters
 
 
 def dict_of(kind: type, items: dict, trusted: bool, at: str) -> Any:
@@ -108,8 +111,7 @@ def dict_of(kind: type, items: dict, trusted: bool, at: str) -> Any:
             raise failed(kind, error, at) from error
     own = {"__init__", "__new__", "__setitem__", "update"} & {n for c in kind.__mro__[: kind.__mro__.index(dict)] for n in vars(c)}
     if own:
-        raise Refusal(f"expected a class of dicts without `{sorted(own)[0]}` of its own {at}, got `{shown(name_of(kind))}`: a file calls no code",
-                      "give a tree of this structure: `ts.load(path, like=tree)`")  # fmt: skip
+        raise _code(kind, f"`{sorted(own)[0]}`", at)
     made = dict.__new__(kind)
     dict.update(made, items)
     return made
@@ -120,6 +122,11 @@ def registered(kind: type, meta: Any, children: list, at: str) -> Any:
         return _tree._REGISTERED[kind][1](meta, children)
     except Exception as error:
         raise failed(kind, error, at) from error
+
+
+def _code(kind: type, what: str, at: str) -> Refusal:
+    return Refusal(f"expected a class without {what} of its own {at}, got `{shown(name_of(kind))}`: a file calls no code",
+                   "give a tree of this structure: `ts.load(path, like=tree)`")  # fmt: skip
 
 
 def failed(kind: type, error: Exception, at: str) -> Refusal:

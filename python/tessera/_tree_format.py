@@ -27,6 +27,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy
+
 from . import _tree
 from . import _tree_classes as classes
 from ._errors import Refusal
@@ -268,6 +270,8 @@ def _make(node: Node, children: list) -> Any:
     if node.kind == "tuple":
         return tuple(children)
     if node.kind == "key":
+        if node.row is not None and getattr(children[0], "dtype", None) != numpy.int64:
+            raise Refusal(f"expected the words of a key {node.at}, got something else", _DAMAGED)
         return Key(*children)
     if node.row is not None:
         node = _resolved(node, node.row)

@@ -19,7 +19,6 @@ import numpy
 
 from . import _core
 from ._again import again
-from ._host_array import unmasked
 
 __all__ = [
     "argmax", "argmin", "bias_activation", "block_mask", "cross_entropy", "cross_entropy_backward", "elementwise", "flash_attention",
@@ -416,7 +415,7 @@ def bias_activation(x: Any, bias: Any, activation: Any = "gelu", *, out_dtype: A
 
 def _rows(x: Any, axis: int) -> tuple[numpy.ndarray, numpy.ndarray]:
     """The array with ``axis`` last, and the same as rows."""
-    moved = numpy.moveaxis(numpy.asarray(unmasked(x)), axis, -1)
+    moved = numpy.moveaxis(numpy.asarray(x), axis, -1)
     return moved, numpy.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
 
 
@@ -450,8 +449,8 @@ def layernorm_safe(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e
     out = numpy.empty_like(rows)
     if rows.size:
         width = rows.shape[1]
-        w = numpy.ones(width, rows.dtype) if weight is None else numpy.asarray(unmasked(weight))
-        b = numpy.zeros(width, rows.dtype) if bias is None else numpy.asarray(unmasked(bias))
+        w = numpy.ones(width, rows.dtype) if weight is None else numpy.asarray(weight)
+        b = numpy.zeros(width, rows.dtype) if bias is None else numpy.asarray(bias)
         _kernels("safe").layernorm_rows(rows, w, b, out, eps)
     return _back(out, moved, -1)
 
@@ -461,14 +460,14 @@ def rmsnorm_safe(x: Any, weight: Any = None, eps: float = 1e-6) -> numpy.ndarray
     moved, rows = _rows(x, -1)
     out = numpy.empty_like(rows)
     if rows.size:
-        w = numpy.ones(rows.shape[1], rows.dtype) if weight is None else numpy.asarray(unmasked(weight))
+        w = numpy.ones(rows.shape[1], rows.dtype) if weight is None else numpy.asarray(weight)
         _kernels("safe").rmsnorm_rows(rows, w, out, eps)
     return _back(out, moved, -1)
 
 
 def gelu_safe(x: Any) -> numpy.ndarray:
     """The exact (erf) form of GELU."""
-    flat = numpy.ascontiguousarray(numpy.asarray(unmasked(x))).reshape(-1)
+    flat = numpy.ascontiguousarray(numpy.asarray(x)).reshape(-1)
     out = numpy.empty_like(flat)
     _kernels("safe").gelu_elements(flat, out)
     return out.reshape(numpy.shape(x))

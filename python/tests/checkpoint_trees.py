@@ -59,6 +59,27 @@ class Hostile:
         calls.append("Hostile")
 
 
+@dataclasses.dataclass
+class Setter:
+    w: Any
+
+
+Setter.w = property(lambda self: None, lambda self, value: calls.append("Setter"))
+
+
+class Last(NamedTuple):
+    w: Any
+
+
+class _Last(Last):
+    def __del__(self):
+        calls.append("Last")
+
+
+_Last.__qualname__ = "Last"
+Last = _Last
+
+
 class Loud(dict):
     def __init__(self, items):
         calls.append("Loud")
@@ -70,6 +91,7 @@ class Net(nn.Module):
     layers: list[ts.Array]
     heads: int = 4
     dtype: Any = nn.static(ts.bf16)
+    act: Any = nn.static(nn.gelu)
     config: Config = nn.static(Config(1, Colour.BLUE))
 
 

@@ -270,7 +270,7 @@ print(type(ts.load(path + ".checked", like=[t.Checked(np.zeros(3, np.float32))])
     first, second, third, fourth = in_another_process(script).splitlines()
     assert first == "expected a class `checkpoint_trees:Point` at `['p']`, got a program without one False"
     assert second == "True Config(width=4, colour=<Colour.BLUE: 'b'>) Net True x"
-    assert third.startswith("expected a dataclass without `__init__` or `__post_init__` of its own at `[0]`") and third.endswith("[]")
+    assert third.startswith("expected a class without `__init__`, `__post_init__` or setters of its own at `[0]`") and third.endswith("[]")
     assert fourth == "True"
 
 
