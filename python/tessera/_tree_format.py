@@ -142,7 +142,8 @@ def _step(step: Any, node: Node) -> str:
     try:
         return json.dumps(encode(step, plain=True))
     except Opaque as what:
-        raise Refusal(f"expected keys that are text or numbers {node.at}, got {what}", "write `str(key)`, or another key that is text") from None
+        base = next((b.__name__ for b in (int, float, str) if isinstance(step, b)), "int" if isinstance(step, numpy.integer) else "str")
+        raise Refusal(f"expected keys that are text or numbers {node.at}, got {what}", f"write `{base}(key)`") from None
 
 
 def _text(node: Node, step: Any) -> str:
@@ -177,10 +178,16 @@ def rows_of(nodes: list[Node], leaf: Callable[[Node], dict[str, Any]]) -> dict[s
 
 
 def _fixed(value: Any) -> Any:
+    """A static value; what would come back as something else is told to come from ``like``."""
     try:
-        return encode(value)
+        coded = encode(value)
+        if _tree.told_apart(decode(coded, "")) == _tree.told_apart(value):
+            return coded
     except Opaque as what:
         return {"opaque": str(what)}
+    except Exception:  # of a class that is not made by its fields
+        pass
+    return {"opaque": f"a value of type {type(value).__name__}"}
 
 
 def parse(described: Any) -> list[Node]:

@@ -79,7 +79,6 @@ def _what(leaf: Any) -> str:
 
 
 def _instead(leaf: Any) -> str:
-    kind = type(leaf)
     if isinstance(leaf, numpy.ndarray):
         return "save its elements: `numpy.asarray(x)`"
     for base in (bool, int, float, str, bytes, list, tuple):
@@ -89,7 +88,7 @@ def _instead(leaf: Any) -> str:
         return "write `sorted(x)`"
     if callable(leaf) and hasattr(leaf, "__name__"):
         return "leave it out of the tree, or make it a static field: `nn.static()`"
-    return f"save its arrays in a dict, or make `{kind.__name__}` a tree: `ts.tree.register({kind.__name__}, ...)`"
+    return f"write it as arrays, numbers and text, or make `{type(leaf).__name__}` a tree: `ts.tree.register`"
 
 
 def numpy_of(leaf: Any, at: str) -> numpy.ndarray:

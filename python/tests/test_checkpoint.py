@@ -96,7 +96,7 @@ def test_random_trees_come_back(path):
     seed = day()
     print(f"TESSERA_FUZZ_SEED={seed}")
     r = random.Random(seed)
-    for number in range(150):
+    for number in range(100):
         tree = trees.some_tree(r)
         ts.save(path, tree)
         for back in (ts.load(path), ts.load(path, like=tree)) if tree is not None else (ts.load(path),):

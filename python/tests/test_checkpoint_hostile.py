@@ -293,7 +293,7 @@ def mutated(r, data):
 def test_mutated_files_load_or_are_refused(path):
     seed = day()
     print(f"TESSERA_FUZZ_SEED={seed}")
-    count = int(os.environ.get("TESSERA_CHECKPOINT_MUTATIONS") or 1500)
+    count = int(os.environ.get("TESSERA_CHECKPOINT_MUTATIONS") or 700)
     tree = {"a": A, "b": [np.arange(3), trees.Point(A, 1)], "s": trees.State(A, None, "x", trees.Config(2)), "k": ts.random.key(3), "n": {0: 2.5, "x": "text"},
             "net": trees.Net(A, [np.float32(2)]), "o": trees.Scaled(A, (1, "x")), "t": np.array([True, False])}  # fmt: skip
     ts.save(path, tree)
