@@ -7,7 +7,7 @@ A row stands for a node of the tree, and comes before those of its children, so 
 
 | row | stands for |
 |---|---|
-| ``{"kind": "array", "name": "w", "dtype": "f32", "as": "numpy"}`` | the array that the file has under a name. ``as`` is what it comes back as: ``numpy``, ``scalar``, ``host`` or ``weak`` (arrays of `ts`); ``"order": "big"`` for big-endian |
+| ``{"kind": "array", "name": "w", "dtype": "f32", "as": "numpy"}`` | the array that the file has under a name; see below |
 | ``{"kind": "value", "value": 3}`` | a number or text (`_tree_values`) |
 | ``{"kind": "none"}`` | ``None`` |
 | ``{"kind": "list", "count": 2}``, ``tuple`` | so many children follow |
@@ -18,7 +18,8 @@ A row stands for a node of the tree, and comes before those of its children, so 
 | ``{"kind": "registered", "class": "m:C", "fields": ["w"], "meta": 2}`` | a class of `ts.tree.register`; ``count`` in place of ``fields`` where it names none |
 | ``{"kind": "key"}`` | a `ts.random.Key`; its words follow |
 
-No row holds code, and reading one imports and calls none of a file's choice (`_tree_classes`)."""
+``as`` is what an array comes back as: ``numpy``, ``scalar``, ``host`` or ``weak`` (arrays of `ts`). ``"order": "big"`` is one that was
+big-endian; in the file all are little-endian. No row holds code, and reading one imports and calls none of a file's choice (`_tree_classes`)."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def refused(words, call, *args, **kwargs):
     ts.random.key(7), {"k": ts.random.split(ts.random.key(7), 3)}, {"bare": ts.random.PRNGKey(1)},
     ts.xp.ones(3), {"weak": ts.xp.sqrt(2.0), "host": ts.xp.arange(4), "numpy": np.arange(4)},
     np.float32(1.5), {"s": np.int8(-3), "b": np.bool_(True), "h": ml_dtypes.bfloat16(2.5)},
-], ids=lambda tree: "".join(c if c.isalnum() else "_" for c in ascii(tree))[:60])  # fmt: skip
+], ids=lambda tree: type(tree).__name__)  # fmt: skip
 def test_trees_come_back(path, tree):
     round_trip(path, tree)
 
