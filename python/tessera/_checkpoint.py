@@ -43,11 +43,11 @@ def save(path: str | os.PathLike, tree: Any) -> None:
         first, order = header({name: (s.dtype, s.shape) for name, (_, s) in arrays.items()}, {_OURS: note})
         _durable.write_whole(target, _parts(first, [arrays[name] for name in order]))
     except Refusal as found:
-        raise fail("E_CHECKPOINT", found.message, found.help) from found.__cause__
+        raise _fail(found.message, found.help) from found.__cause__
     except OSError as error:
         raise _failed("save", target, error) from error
     except MemoryError as error:
-        raise fail("E_CHECKPOINT", f"expected memory to save {target}, got none", "save fewer arrays at a time") from error
+        raise _fail(f"expected memory to save {target}, got none", "save fewer arrays at a time") from error
 
 
 def load(path: str | os.PathLike, like: Any = None) -> Any:
@@ -67,21 +67,26 @@ def load(path: str | os.PathLike, like: Any = None) -> Any:
             return build(nodes, reader.leaf) if like is None else _into(nodes, flat, reader, like, target)
     except Refusal as found:
         told = found.message if target in found.message else f"{target}: {found.message}"
-        raise fail("E_CHECKPOINT", told, found.help) from found.__cause__
+        raise _fail(told, found.help) from found.__cause__
     except OSError as error:
         raise _failed("load", target, error) from error
     except (MemoryError, RecursionError) as error:
-        raise fail("E_CHECKPOINT", f"expected memory to load {target}, got none", "load it with more memory, or save fewer arrays in a file") from error
+        raise _fail(f"expected memory to load {target}, got none", "load it with more memory, or save fewer arrays in a file") from error
+
+
+def _fail(message: str, help: str) -> Exception:
+    """The error; names of files may hold bytes that are no text."""
+    return fail("E_CHECKPOINT", *(told.encode("utf-8", "replace").decode() for told in (message, help)))
 
 
 def _path(path: Any) -> str:
     try:
         target = os.fsdecode(path)
     except (TypeError, ValueError):
-        raise fail("E_CHECKPOINT", f"expected the path of a file, got a value of type {type(path).__name__}",
+        raise _fail(f"expected the path of a file, got a value of type {type(path).__name__}",
                    'write for example `ts.save("run.safetensors", tree)`') from None  # fmt: skip
     if not target or "\0" in target:
-        raise fail("E_CHECKPOINT", f"expected the path of a file, got {target!r}", 'write for example `ts.save("run.safetensors", tree)`')
+        raise _fail(f"expected the path of a file, got {target!r}", 'write for example `ts.save("run.safetensors", tree)`')
     return target
 
 
@@ -115,7 +120,7 @@ def _failed(verb: str, target: str, error: OSError) -> Exception:
         else:
             folder = os.path.dirname(target) or "."
             told, help = f"expected a folder to save in, got {folder}, where there is none", f"make it: `os.makedirs({folder!r})`"
-        found = fail("E_CHECKPOINT", told, help)
+        found = _fail(told, help)
         missing = MissingFileError(str(found), found.diagnostics)  # type: ignore[attr-defined]
         missing.filename = target
         return missing
@@ -124,7 +129,7 @@ def _failed(verb: str, target: str, error: OSError) -> Exception:
         help = "make room and save again; a file that was there before is as it was"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         help = f"{verb} a file that this user may {'write' if verb == 'save' else 'read'}"
-    return fail("E_CHECKPOINT", f"expected to {verb} {target}, got: {error.strerror or error}", help)
+    return _fail(f"expected to {verb} {target}, got: {error.strerror or error}", help)
 
 
 def _names(nodes: list[Node]) -> dict[int, str]:

@@ -199,6 +199,11 @@ def test_relative_paths_and_long_names(tmp_path, monkeypatch):
     assert same(ts.load(b"x.safetensors"), NEW) is None and same(ts.load(long), NEW) is None
     with pytest.raises(ts.CheckpointError, match="File name too long"):
         ts.save("x" * 300, NEW)
+    # Bytes that are no text.
+    ts.save(b"\xff.safetensors", NEW)
+    assert same(ts.load(b"\xff.safetensors"), NEW) is None
+    with pytest.raises(FileNotFoundError, match="where there is none"):
+        ts.load(b"\xfe.safetensors")
 
 
 def test_threads_save_one_file_together(path):
