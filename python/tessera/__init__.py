@@ -98,6 +98,7 @@ from ._dtypes import (
 from ._dtypes import bool_ as bool
 from ._errors import (
     CheckError,
+    CheckpointError,
     DeviceError,
     Diagnostic,
     InternalError,

@@ -12,7 +12,7 @@ from . import _core
 from ._core import Array
 from ._device import ordinal
 from ._dtypes import DType, dtype
-from ._host_array import HostArray, host
+from ._host_array import HostArray, host, unmasked
 
 
 def numpy_dtype(spec: DType | str) -> numpy.dtype:
@@ -70,7 +70,7 @@ def array(values: Any, dtype: DType | str | None = None, device: Any = None) -> 
     Python's floats), on the host or on a device."""
     if isinstance(values, (Array, HostArray)):
         values = values.numpy()
-    made = _host_array(values, dtype)
+    made = _host_array(unmasked(values), dtype)
     number = None if device is None else ordinal(device)
     return made if number is None else _upload(made, number)
 

@@ -82,14 +82,6 @@ class LaunchError(TesseraError, ValueError):
     """A call does not fit the kernel."""
 
 
-class MissingFileError(LaunchError, FileNotFoundError):
-    """A file that is to be read is not there."""
-
-    def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
-        super().__init__(text, diagnostics)
-        self.errno, self.strerror = errno.ENOENT, os.strerror(errno.ENOENT)
-
-
 class UnsupportedError(TesseraError, NotImplementedError):
     """The construct is reserved, or not supported here."""
 
@@ -110,8 +102,29 @@ class CheckError(TesseraError):
     """Checked execution found a fault."""
 
 
+class CheckpointError(TesseraError, RuntimeError):
+    """A checkpoint cannot be written or read: the tree holds what a file cannot, the file is damaged, or of other arrays."""
+
+
+class MissingFileError(CheckpointError, FileNotFoundError):
+    """A file that is to be read, or the folder that one is to be written in, is not there."""
+
+    def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
+        super().__init__(text, diagnostics)
+        self.errno, self.strerror = errno.ENOENT, os.strerror(errno.ENOENT)
+
+
 class InternalError(TesseraError):
     """The compiler failed in a way it should not."""
+
+
+class Refusal(Exception):
+    """Why a tree or a file is refused, and what to write, where neither the file's name nor the user's line is known: `ts.save`
+    and `ts.load` make a `CheckpointError` of it."""
+
+    def __init__(self, message: str, help: str) -> None:
+        super().__init__(message)
+        self.message, self.help = message, help
 
 
 class TesseraWarning(UserWarning):

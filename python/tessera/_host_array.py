@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 
 from . import _core
+from ._place import here
 from ._promote import meet
 
 #: The functions of `ts.xp` behind operators and methods, filled in by `xp._methods`: this module is below them.
@@ -101,6 +102,14 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
+def unmasked(x: Any) -> Any:
+    """Refuses masked arrays of NumPy's: their masks would be lost, and masked elements computed with."""
+    if isinstance(x, numpy.ma.MaskedArray):
+        raise _core.error("E_TYPE", "expected an array without a mask, got a masked array",
+                          "write `x.filled(0)`, or give `x.data` and `x.mask` as two arrays: `xp.where(mask, 0, data)`", place=here())  # fmt: skip
+    return x
+
+
 def host(x: numpy.ndarray, weak: bool = False) -> HostArray:
     """The memory of an array of NumPy's as an array of ours."""
     return x.view(WeakArray if weak else HostArray)
@@ -119,8 +128,9 @@ def followed(operation: Callable) -> Callable:
 
     @functools.wraps(operation)
     def call(*args: Any, **kwargs: Any) -> Any:
+        given = [unmasked(v) for v in (*args, *kwargs.values())]
         made = operation(*args, **kwargs)
-        return ours(made) if any(isinstance(v, HostArray) for v in (*args, *kwargs.values())) else made
+        return ours(made) if any(isinstance(v, HostArray) for v in given) else made
 
     return call
 
@@ -176,7 +186,7 @@ def _kind(v: Any) -> tuple[str, bool] | None:
         name = native(v.dtype)
         return None if name is None else (name, v._weak)
     if isinstance(v, (numpy.ndarray, numpy.generic)):
-        name = native(v.dtype)
+        name = native(unmasked(v).dtype)
         return None if name is None else (name, False)
     return ("bool", True) if isinstance(v, bool) else ("i64", True) if isinstance(v, int) else ("f64", True) if isinstance(v, float) else None
 

@@ -18,7 +18,7 @@ from . import _core
 from ._arrays import narrowed, numpy_dtype
 from ._dims import Dim, Sizes
 from ._dtypes import DType, dtype as as_dtype
-from ._host_array import HostArray, native
+from ._host_array import HostArray, native, unmasked
 from ._place import here
 from ._promote import kind
 
@@ -333,8 +333,10 @@ def is_array(x: Any) -> bool:
 
 def to_numpy(x: Any) -> numpy.ndarray:
     """An array of any library as a NumPy array."""
+    if type(x) is numpy.ndarray:
+        return x
     if isinstance(x, numpy.ndarray):
-        return x.view(numpy.ndarray) if isinstance(x, HostArray) else x
+        return x.view(numpy.ndarray) if isinstance(x, HostArray) else unmasked(x)
     if isinstance(x, _core.Array):
         return x.numpy()
     if isinstance(x, numpy.generic):

@@ -91,6 +91,18 @@ def test_arrays_go_there_and_back(dtype):
     assert other.device == "cuda:1" and other.numpy().tobytes() == values.tobytes()
 
 
+def test_checkpoints_copy_device_arrays_to_the_host_and_back(tmp_path):
+    path = tmp_path / "run.safetensors"
+    host = np.arange(12, dtype=np.float32).reshape(3, 4)
+    tree = {"w": ts.array(host, device="cuda:0").T, "b": [ts.array([1, 2], "bf16", device="cuda:1")], "e": ts.empty((0, 2), device="cuda:0"), "n": 2}
+    ts.save(path, tree)
+    back = ts.load(path)
+    assert isinstance(back["w"], np.ndarray) and isinstance(back["w"], ts.Array) and (back["w"] == host.T).all() and back["e"].shape == (0, 2)
+    like = ts.load(path, like=tree)
+    assert like["w"].device == "cuda:0" and (like["w"].numpy() == host.T).all()
+    assert like["b"][0].device == "cuda:1" and like["b"][0].numpy().tobytes() == tree["b"][0].numpy().tobytes()
+
+
 def test_arrays_are_made_with_values():
     assert (ts.zeros((2, 3), device="cuda").numpy() == 0).all()
     assert (ts.ones(4, "bf16", device="cuda:1").numpy() == 1).all()

@@ -22,6 +22,7 @@ pub enum Kind {
     Device,
     Tool,
     Check,
+    Checkpoint,
     Internal,
 }
 
@@ -39,6 +40,7 @@ impl Kind {
             Kind::Device => "DeviceError",
             Kind::Tool => "ToolError",
             Kind::Check => "CheckError",
+            Kind::Checkpoint => "CheckpointError",
             Kind::Internal => "InternalError",
         }
     }
@@ -96,6 +98,7 @@ codes! {
     E_OVERFLOW Check "Integer arithmetic that makes an index leaves the range of its dtype."
     E_DIV_ZERO Check "An integer is divided by zero."
     E_NAN_INF Check "An op makes NaN or an infinity of finite numbers, and it is stored."
+    E_CHECKPOINT Checkpoint "A checkpoint cannot be written or read."
     E_NONDETERMINISTIC Unsupported "A kernel cannot promise the same bits from run to run, as the profile asks."
     E_DRIVER Device "A device or its driver is missing or failed."
     E_ILLEGAL_ADDRESS Device "A kernel reached an address of the device where it has no memory."

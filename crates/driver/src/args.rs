@@ -45,6 +45,8 @@ pub enum Arg {
     Array(ArrayArg),
     /// An array that cannot be used; the sentence says what was expected and what it is.
     Unusable(String),
+    /// An array of which a mask says what counts.
+    Masked,
     /// A number, with its dtype where it has one (a NumPy scalar).
     Number {
         value: Number,
@@ -72,6 +74,7 @@ impl Arg {
                 format!("an array of {} with shape {}", a.buffer.dtype, shape(&a.buffer.dims))
             }
             Arg::Unusable(what) => what.clone(),
+            Arg::Masked => "a masked array".into(),
             Arg::Number { value: Number::Bool(v), .. } => if *v { "True" } else { "False" }.into(),
             Arg::Number { value: Number::Int(v), .. } => format!("the integer {v}"),
             Arg::Number { value: Number::Float(v), .. } => format!("the number {v}"),

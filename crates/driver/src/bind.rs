@@ -263,6 +263,13 @@ impl<'a> Binder<'a> {
                 self.errors.push(error.help(help));
                 return Slot::Static;
             }
+            Arg::Masked => {
+                let message =
+                    format!("`{}`: expected an array without a mask, got a masked one", param.name);
+                let help = "kernels do not see masks: write `x.filled(0)`, or give `x.data` and `x.mask` as two arrays";
+                self.errors.push(param.error(Code::E_TYPE, message).help(help));
+                return Slot::Static;
+            }
             other => {
                 let message =
                     format!("`{}`: expected an array, got {}", param.name, other.describe());

@@ -202,7 +202,18 @@ pub fn zeros<'py>(
     }
 }
 
+/// Whether an array says by a mask which of its elements count. A kernel sees memory alone, and would compute with
+/// the others too.
+fn is_masked(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    Ok(class(value)?.is_none()
+        && value.is_instance(TYPE.import(value.py(), "numpy.ma", "MaskedArray")?)?)
+}
+
 fn numpy(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
+    if is_masked(value)? {
+        return Ok(Arg::Masked);
+    }
     // SAFETY: the object is an instance of `numpy.ndarray`, whose struct begins with these fields;
     // `dims` and `strides` hold `rank` entries. The caller keeps the array alive during the launch.
     let (head, dims, strides) = unsafe {

@@ -50,7 +50,7 @@ mod _core {
     #[pymodule_export]
     use crate::graph::{
         Calls, Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute,
-        dim_value, safetensors_load, safetensors_save,
+        dim_value,
     };
     #[pymodule_export]
     use crate::kernel::{Compiled, Kernel};

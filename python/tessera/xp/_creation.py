@@ -10,7 +10,7 @@ from .. import _prim as p
 from .._arrays import numpy_dtype
 from .._dims import Dim
 from .._dtypes import dtype as as_dtype
-from .._host_array import HostArray, host
+from .._host_array import HostArray, host, unmasked
 from .._jit import eager
 from .._trace import as_tracer, aval, current, known
 
@@ -36,7 +36,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
     if isinstance(obj, HostArray) and not copy and dtype is None:
         return obj
     if isinstance(obj, numpy.ndarray) and not copy and (dtype is None or numpy_dtype(as_dtype(dtype)) == obj.dtype):
-        return obj.view(HostArray)
+        return unmasked(obj).view(HostArray)
     return host(array(obj, None if dtype is None else as_dtype(dtype)))
 
 

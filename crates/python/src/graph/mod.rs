@@ -4,7 +4,6 @@
 mod attrs;
 mod builder;
 mod calls;
-mod checkpoint;
 mod dims;
 mod executable;
 mod kernels;
@@ -16,7 +15,6 @@ mod transform;
 
 pub use builder::GraphBuilder;
 pub use calls::Calls;
-pub use checkpoint::{safetensors_load, safetensors_save};
 pub use dims::{dim_compute, dim_value};
 pub use executable::Executable;
 pub use kernels::TracedKernel;
