@@ -234,8 +234,10 @@ def rewritten(r, data):
     head = json.loads(data[8 : 8 + length])
     note = json.loads(head["__metadata__"]["tessera"])
     for _ in range(r.choice([1, 1, 2, 6])):
-        chosen = note if r.random() < 0.8 else head
-        container, key = r.choice([*places(chosen)] or [(head, "__metadata__")])
+        found = [*places(note if r.random() < 0.8 else head)]
+        if not found:
+            break
+        container, key = r.choice(found)
         _, other = r.choice([*places(note)] or [(None, "a")])
         kind = r.randrange(5)
         if kind == 0:
