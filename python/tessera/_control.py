@@ -245,11 +245,22 @@ def fori_loop(lower: Any, upper: Any, body: Callable, init: Any) -> Any:
 
 @eager
 def dynamic_slice(x: Any, at: Any, extent: Any) -> Any:
-    """The part of these extents that begins at traced positions; moved back inside where it would leave the array."""
-    return p.dynamic_slice(x, list(at), list(extent))
+    """The part of these extents that begins at traced positions; negative ones count from the end. Moved back inside where it
+    would leave the array."""
+    return p.dynamic_slice(x, _from_the_end(x, at), list(extent))
+
+
+def _from_the_end(x: Any, at: Any) -> list:
+    def one(start: Any, extent: Any) -> Any:
+        if isinstance(start, int):
+            return start + extent if start < 0 else start
+        start = p.cast(start, "i64")
+        return p.select(p.ew("lt", start, 0), p.ew("add", start, extent), start)
+
+    return [one(start, extent) for start, extent in zip(at, aval(x)[0])]
 
 
 @eager
 def dynamic_update_slice(x: Any, update: Any, at: Any) -> Any:
-    """A new array with the part at traced positions replaced."""
-    return p.dynamic_update_slice(x, update, list(at))
+    """A new array with the part at traced positions replaced; negative ones count from the end."""
+    return p.dynamic_update_slice(x, update, _from_the_end(x, at))

@@ -587,5 +587,8 @@ def max_pool(x: Any, window: Any, stride: Any = None, padding: Any = 0) -> Any:
 def avg_pool(x: Any, window: Any, stride: Any = None, padding: Any = 0) -> Any:
     """Average of each window of [batch, channels, …]; padding counts as zeros."""
     x = as_tracer(x)
-    made = one("window_reduce", [x], {"op": "sum", **_windows(x, window, stride, padding)})
-    return made * (1.0 / math.prod(_per_axis(window, x.ndim - 2)))
+    # A sum of f16 need not be one.
+    wide = x if x._dtype in ("f32", "f64") or not is_float(x._dtype) else p.cast(x, "f32")
+    made = one("window_reduce", [wide], {"op": "sum", **_windows(x, window, stride, padding)})
+    made = made * (1.0 / math.prod(_per_axis(window, x.ndim - 2)))
+    return made if wide is x else p.cast(made, x._dtype)

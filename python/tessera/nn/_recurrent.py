@@ -29,9 +29,9 @@ class _Recurrent:
         shapes = {"w_x": (self.inputs, wide), "w_h": (self.size, wide), "b_x": (wide,), "b_h": (wide,)}
         return {name: random.uniform(keys[i], shape, self.dtype, -bound, bound) for i, (name, shape) in enumerate(shapes.items())}
 
-    def start(self, batch: int) -> Any:
-        """The state before the first step: zeros."""
-        made = tuple(xp.zeros((batch, self.size), dtype=self.dtype) for _ in self._parts)
+    def start(self, batch: int, dtype: Any = None) -> Any:
+        """The state before the first step: zeros, of the layer's dtype unless told."""
+        made = tuple(xp.zeros((batch, self.size), dtype=dtype or self.dtype) for _ in self._parts)
         return made if len(made) > 1 else made[0]
 
     def step(self, params: dict, state: Any, x: Any) -> tuple[Any, Any]:
@@ -58,10 +58,11 @@ def _stepped(layer: _Recurrent, params: dict, state: Any, x: Any) -> tuple:
 @eager
 def _run(layer: _Recurrent, params: dict, x: Any, state: Any) -> tuple:
     x = as_tracer(x)
-    if state is None:
-        state = layer.start(x.shape[0])
     # What does not depend on the state is one matmul for all steps.
     parts = xp.moveaxis(xp.matmul(x, params["w_x"]) + params["b_x"], 1, 0)
+    if state is None:
+        # That of the inputs and the weights: f64 stays f64, bf16 stays bf16.
+        state = layer.start(x.shape[0], aval(parts)[1])
     last, ys = scan(lambda s, part: layer._cell(params, s, part), state, parts, reverse=layer.reverse)
     return xp.moveaxis(ys, 0, 1), last
 

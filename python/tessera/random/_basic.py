@@ -149,6 +149,11 @@ def randint(key: Any, shape: Any, low: Any = None, high: Any = None, dtype: Any 
     if isinstance(low, int) and isinstance(high, int):
         if not 0 < high - low <= 1 << 32:
             raise fail("E_ARGUMENT", f"expected a range of 1 to 2**32 integers, got {low} to {high}", "write `low < high`")
+        bits = int(name[1:])
+        least, most = (0, 2**bits - 1) if name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        if low < least or high - 1 > most:
+            raise fail("E_ARGUMENT", f"expected a range within {name}, which is {least} to {most}, got {low} to {high - 1}",
+                       "draw in a wider dtype, and cast the result")  # fmt: skip
         scaled = p.ew("shr", p.ew("mul", p.cast(word(key, at, 0), "u64"), high - low), 32)
         return p.cast(p.cast(scaled, "i64") + low, name)
     shape, (a, b) = parameters(shape, "i64", low, high)

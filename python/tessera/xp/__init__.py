@@ -21,7 +21,7 @@ from ._manipulate import (
     split, squeeze, stack, swapaxes, tile, unstack,
 )  # fmt: skip
 from ._reduce import (
-    all, any, argmax, argmin, argsort, count_nonzero, cumulative_prod, cumulative_sum, logsumexp, max, mean, min, prod,
+    all, any, argmax, argmin, argsort, count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum, logsumexp, max, mean, min, prod,
     searchsorted, sort, std, sum, top_k, var,
 )  # fmt: skip
 from ._info import __array_namespace_info__
@@ -60,8 +60,6 @@ from ._types import (
 )  # fmt: skip
 
 concatenate = concat
-cumsum = cumulative_sum
-cumprod = cumulative_prod
 transpose = permute_dims
 absolute, power, true_divide, mod, invert, bitwise_not = abs, pow, divide, remainder, bitwise_invert, bitwise_invert
 left_shift, right_shift = bitwise_left_shift, bitwise_right_shift

@@ -114,7 +114,7 @@ def _transposed(self: Tracer, *axes: Any) -> Any:
 _COMPUTE = {
     "astype": m.astype, "sum": r.sum, "mean": r.mean, "max": r.max, "min": r.min, "prod": r.prod, "var": r.var, "std": r.std,
     "argmax": r.argmax, "argmin": r.argmin, "all": r.all, "any": r.any, "take": _index.take, "clip": e.clip, "round": _numbers.around,
-    "cumsum": r.cumulative_sum, "cumprod": r.cumulative_prod, "dot": _calculus.dot, "sort": r.sort, "argsort": r.argsort,
+    "cumsum": r.cumsum, "cumprod": r.cumprod, "dot": _calculus.dot, "sort": r.sort, "argsort": r.argsort,
     "repeat": m.repeat, "diagonal": _diagonals.diagonal, "trace": _diagonals.trace, "nonzero": _sets.nonzero,
     "searchsorted": r.searchsorted, "ptp": _statistics.ptp,
 }  # fmt: skip

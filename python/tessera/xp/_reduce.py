@@ -21,6 +21,15 @@ def _floats(x: Any) -> Any:
     return x if is_float(x._dtype) else p.cast(x, "f32")
 
 
+def _computed(x: Any) -> Any:
+    """What averages are computed in: a sum of f16 need not be one."""
+    return x if x._dtype in ("f32", "f64") else p.cast(x, "f32")
+
+
+def _given(made: Any, dtype: str) -> Any:
+    return made if made._dtype == dtype else p.cast(made, dtype)
+
+
 def _wide(x: Any, dtype: Any) -> Any:
     """What sums and products of integers are kept in."""
     x = as_tracer(x)
@@ -67,32 +76,35 @@ def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False,
 
 @eager
 def max(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    """Greatest along axes and of ``initial``; NaN where there is one."""
-    return _reduced("max", x, axis, keepdims, initial, where)
+    """Greatest along axes and of ``initial``; NaN where there is one. Of truths: whether any holds."""
+    return _reduced("or" if aval(x)[1] == "bool" else "max", x, axis, keepdims, initial, where)
 
 
 @eager
 def min(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    """Least along axes and of ``initial``; NaN where there is one."""
-    return _reduced("min", x, axis, keepdims, initial, where)
+    """Least along axes and of ``initial``; NaN where there is one. Of truths: whether all hold."""
+    return _reduced("and" if aval(x)[1] == "bool" else "min", x, axis, keepdims, initial, where)
 
 
 @eager
 def mean(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Average along axes, of the elements where ``where`` holds."""
     x = _floats(x)
+    dtype, x = x._dtype, _computed(x)
     if where is not None:
         count = p.reduce("sum", p.cast(p.broadcast_to(where, x.shape), x._dtype), axis, keepdims)
-        return p.ew("div", _reduced("sum", x, axis, keepdims, None, where), count)
+        return _given(p.ew("div", _reduced("sum", x, axis, keepdims, None, where), count), dtype)
     n = _count(x, axis)
     # Nothing over nothing is no number.
-    return p.ew("div", p.reduce("sum", x, axis, keepdims), n if isinstance(n, Dim) else float(n) if n else math.nan)
+    made = p.ew("div", p.reduce("sum", x, axis, keepdims), n if isinstance(n, Dim) else float(n) if n else math.nan)
+    return _given(made, dtype)
 
 
 @eager
 def var(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False) -> Any:
     """Mean square distance from the mean, over ``n - correction``; ``ddof`` is NumPy's name for that."""
     x, correction = _floats(x), correction if ddof is None else ddof
+    dtype, x = x._dtype, _computed(x)
     n = _count(x, axis)
     if isinstance(n, Dim) and correction != int(correction):
         raise fail(
@@ -102,7 +114,8 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None
         )
     n = n - (int(correction) if isinstance(n, Dim) else correction)
     far = p.ew("sub", x, mean(x, axis, keepdims=True))
-    return p.ew("div", p.reduce("sum", p.ew("mul", far, far), axis, keepdims), n if isinstance(n, Dim) else float(n) if n > 0 else math.nan)
+    made = p.ew("div", p.reduce("sum", p.ew("mul", far, far), axis, keepdims), n if isinstance(n, Dim) else float(n) if n > 0 else math.nan)
+    return _given(made, dtype)
 
 
 @eager
@@ -134,16 +147,21 @@ def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return p.reduce("sum", p.cast(_truth(x), "i64"), axis, keepdims)
 
 
+def _ranked(x: Any) -> Any:
+    x = as_tracer(x)
+    return p.cast(x, "i32") if x._dtype == "bool" else x
+
+
 @eager
 def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """Where the greatest is: the first of equals."""
-    return p.argreduce("max", x, axis, keepdims)
+    return p.argreduce("max", _ranked(x), axis, keepdims)
 
 
 @eager
 def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """Where the least is: the first of equals."""
-    return p.argreduce("min", x, axis, keepdims)
+    return p.argreduce("min", _ranked(x), axis, keepdims)
 
 
 @eager
@@ -182,6 +200,18 @@ def cumulative_sum(x: Any, axis: int | None = None, *, dtype: Any = None, includ
 def cumulative_prod(x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False) -> Any:
     """Products up to each element."""
     return _scanned("prod", x, axis, dtype, include_initial)
+
+
+@eager
+def cumsum(x: Any, axis: int | None = None, *, dtype: Any = None) -> Any:
+    """Sums up to each element along an axis; without one, of all elements in a row."""
+    return _scanned("sum", p.reshape(x, (-1,)) if axis is None and len(aval(x)[0]) != 1 else x, axis, dtype, False)
+
+
+@eager
+def cumprod(x: Any, axis: int | None = None, *, dtype: Any = None) -> Any:
+    """Products up to each element along an axis; without one, of all elements in a row."""
+    return _scanned("prod", p.reshape(x, (-1,)) if axis is None and len(aval(x)[0]) != 1 else x, axis, dtype, False)
 
 
 @eager
