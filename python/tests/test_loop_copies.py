@@ -152,3 +152,71 @@ def test_joins_in_joins_with_parts_of_nothing(axis: int) -> None:
     cut = (slice(0, 0), slice(None)) if axis == 0 else (slice(None), slice(0, 0))
     np.testing.assert_array_equal(run(np, x, x[cut]), np.asarray(ts.jit(lambda x: run(xp, x, x[cut]))(x)))
     assert ts.jit(lambda x: xp.concatenate([x[cut], xp.concatenate([x[cut], x[cut]], axis=axis)], axis=axis))(x).size == 0
+
+
+class Updates:
+    """Bodies that read parts of an array and then write one, by numbers."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(1000 + seed)
+        self.shape = tuple(int(d) for d in rng.integers(2, 9, int(rng.integers(1, 4))))
+        self.x = rng.integers(-9, 10, self.shape).astype(rng.choice([np.int32, np.int8, np.float32, np.float16, np.int64]))
+        self.trip = int(rng.integers(0, 12))
+        self.places = rng.integers(-3, self.shape[0] + 3, 12)
+        self.kind = str(rng.choice(["set", "add", "max", "min", "multiply"]))
+        self.twice = bool(rng.integers(0, 2))
+        self.deep = bool(rng.integers(0, 2)) and len(self.shape) > 1
+
+    def index(self, i, inner):
+        return (i, inner % self.shape[1]) if self.deep else (i,)
+
+    def numpy(self):
+        t, rows = self.x.copy(), []
+        for i in range(self.trip):
+            place, n = int(self.places[i]), self.shape[0]
+            place = place + n if place < 0 else place
+            old = t[max(0, min(place, n - 1))].copy()
+            value = (t[(place * 2) % n] if self.twice else old) + 1
+            at = self.index(place, i)
+            if 0 <= place < n:
+                part = value[at[1]] if self.deep else value
+                now = t[at]
+                with np.errstate(over="ignore"):
+                    both = {"add": now + part, "multiply": now * part}
+                made = both | {"set": part, "max": np.maximum(now, part), "min": np.minimum(now, part)}
+                t[at] = made[self.kind].astype(t.dtype)
+            rows.append(old)
+        return t, np.array(rows, dtype=t.dtype).reshape(self.trip, *self.shape[1:])
+
+    def traced(self, x, places):
+        n = self.shape[0]
+
+        def body(t, one):
+            i, place = one
+            wrapped = xp.where(place < 0, place + n, place)
+            old = t[place]
+            value = (t[(wrapped * 2) % n] if self.twice else old) + 1
+            at = self.index(place, i)
+            part = value[at[1]] if self.deep else value
+            return getattr(t.at[at], self.kind)(part.astype(t.dtype)), old
+
+        return ts.scan(body, x, (xp.arange(self.trip), places))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_arrays_that_loops_change_in_one_place(seed: int) -> None:
+    draw = Updates(seed)
+    want, rows = draw.numpy()
+    got, stacked = ts.jit(draw.traced)(draw.x, draw.places[: draw.trip])
+    np.testing.assert_array_equal(want, np.asarray(got))
+    np.testing.assert_array_equal(rows, np.asarray(stacked))
+
+
+def test_an_array_that_is_changed_in_one_place_is_not_copied() -> None:
+    x = np.ones(30_000, np.float32)
+    inside = steps(lambda x: ts.fori_loop(1, 30_000, lambda i, t: t.at[i].set(t[i - 1] * 0.5 + x[i]), x), x)
+    assert len(inside) == 1, inside
+    # What is read after the update, or handed on twice, is a copy as before.
+    got = ts.jit(lambda x: ts.fori_loop(0, 3, lambda i, s: (s[0].at[i].set(7.0), s[0]), (x, x)))(x[:9])
+    np.testing.assert_array_equal(np.asarray(got[0]), [7, 7, 7, 1, 1, 1, 1, 1, 1])
+    np.testing.assert_array_equal(np.asarray(got[1]), [7, 7, 1, 1, 1, 1, 1, 1, 1])

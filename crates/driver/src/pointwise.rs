@@ -100,7 +100,7 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
                 }
                 _ => {
                     let before = place(id).is_some_and(|at| at < last);
-                    if !before && !(straight && together(id)) {
+                    if !(before || straight && together(id)) {
                         return false;
                     }
                 }

@@ -16,11 +16,13 @@ use super::class::{
 use super::emit::{ArrayUse, Kernel, cast, constant, plain_array, settle};
 use super::index::dims_of;
 use super::nodes::{plain, splat};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_graph::{GraphFunc, GraphOp, elem, walk};
 use tessera_ir::{Attr, BlockId, Builder, Dim, DimExpr, OpId, OpSpec, Privilege, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp, Rounding, Scalar, ScalarFn};
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
+
+mod resident;
 
 /// Elements of a value in an iteration.
 const LARGEST: i64 = 1 << 12;
@@ -68,7 +70,7 @@ pub fn loop_kernel(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) 
     }
     let outputs: Vec<Value> = op.results.iter().map(|&v| param(&mut tile, v, true)).collect();
     let b = Builder::at_end(&mut tile, entry, op.loc.clone());
-    let mut emitter = Emitter { func, b, entry, held };
+    let mut emitter = Emitter { func, b, entry, held, changed: BTreeSet::new() };
     emitter.run(id, &outputs)?;
     emitter.b.return_();
     Some(Kernel { func: tile, args, grid: [1, 1, 1] })
@@ -77,6 +79,8 @@ pub fn loop_kernel(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) 
 /// Whether every op has a form on tiles, and their work is that of one core.
 pub fn is_small(func: &GraphFunc, id: OpId) -> bool {
     let (mut work, mut ops, mut fits) = (0, 0, true);
+    let resident = resident::all(func, id);
+    let most = |v: Value| if resident.contains(&v) { resident::LARGEST } else { LARGEST };
     for &region in &func.ops[id].regions {
         func.walk_block(region, &mut |inner| {
             ops += 1;
@@ -90,8 +94,8 @@ pub fn is_small(func: &GraphFunc, id: OpId) -> bool {
             }
             for &v in &op.results {
                 let size: i64 = dims_of(func, v).iter().product();
-                fits &= size <= LARGEST;
-                work += size;
+                fits &= size <= most(v);
+                work += if resident.contains(&v) { 0 } else { size };
             }
             if op.code == GraphOp::Dot {
                 work += sides(func, inner).depth.iter().product::<i64>()
@@ -102,7 +106,7 @@ pub fn is_small(func: &GraphFunc, id: OpId) -> bool {
             }
         });
         for &arg in &func.blocks[region].args {
-            fits &= dims_of(func, arg).iter().product::<i64>() <= LARGEST && !is_empty(func, arg);
+            fits &= dims_of(func, arg).iter().product::<i64>() <= most(arg) && !is_empty(func, arg);
         }
     }
     let whole = func.ops[id].operands.iter().chain(&func.ops[id].results);
@@ -116,6 +120,7 @@ fn has_form(func: &GraphFunc, id: OpId) -> bool {
         GraphOp::Cond | GraphOp::While | GraphOp::Loop => true,
         GraphOp::Pad => ints("lo").iter().chain(&ints("hi")).all(|&n| n >= 0),
         GraphOp::DynamicUpdateSlice | GraphOp::Concat => true,
+        GraphOp::Scatter => resident::is_single(func, id),
         GraphOp::Dot => {
             matches!(class(func, id), Class::Product)
                 && (!is_matrix(func, id) || axes_of(func, id, "batch_a").is_empty())
@@ -141,6 +146,8 @@ struct Emitter<'f, 'b> {
     b: Builder<'b, Tile>,
     entry: BlockId,
     held: BTreeMap<Value, Held>,
+    /// Updates of carried arrays that are made where those are.
+    changed: BTreeSet<OpId>,
 }
 
 fn shape_of(dims: &[i64]) -> Vec<Dim> {
@@ -338,10 +345,16 @@ impl Emitter<'_, '_> {
 
     /// The ops of a block; what it hands on.
     fn block(&mut self, block: BlockId) -> Option<Vec<Value>> {
+        self.block_but(block, &[])
+    }
+
+    /// The same without what it hands on at these places.
+    fn block_but(&mut self, block: BlockId, places: &[usize]) -> Option<Vec<Value>> {
         for &id in &self.func.blocks[block].ops {
             let op = &self.func.ops[id];
             if matches!(op.code, GraphOp::Yield | GraphOp::Return) {
-                return op.operands.iter().map(|&v| self.tile(v)).collect();
+                let wanted = op.operands.iter().enumerate().filter(|(i, _)| !places.contains(i));
+                return wanted.map(|(_, &v)| self.tile(v)).collect();
             }
             self.b.loc = op.loc.clone();
             self.op(id)?;
@@ -389,24 +402,31 @@ impl Emitter<'_, '_> {
                 Some(self.b.func.ops[made].results.clone())
             }
             GraphOp::While => {
-                let init = self.tiles(op.group("init"))?;
-                let types: Vec<Type> = op.results.iter().map(|&v| self.ty(v)).collect();
+                let stays = self.settle_in(id)?;
+                let left = |i: &usize| !stays.iter().any(|s| s.0 == *i);
+                let places: Vec<usize> = (0..op.results.len()).filter(left).collect();
+                let init: Vec<Value> = places.iter().map(|&i| op.group("init")[i]).collect();
+                let init = self.tiles(&init)?;
+                let types: Vec<Type> = places.iter().map(|&i| self.ty(op.results[i])).collect();
                 let spec = OpSpec::new(TileOp::While, &[]).group("init", &init);
                 let made = self.b.op(spec.results(types.clone())).ok()?;
                 for (place, &region) in op.regions.iter().enumerate() {
                     let to = self.b.func.ops[made].regions[place];
                     let args = self.func.blocks[region].args.clone();
                     self.region(to, |e| {
-                        for (arg, ty) in args.into_iter().zip(types.clone()) {
+                        for (&i, ty) in places.iter().zip(types.clone()) {
                             let tile = e.b.func.add_arg(to, ty, None);
-                            e.set(arg, tile);
+                            e.set(args[i], tile);
                         }
-                        let yields = e.block(region)?;
+                        e.put_in(&args, &stays);
+                        let skipped: Vec<usize> = stays.iter().map(|s| s.0).collect();
+                        let skipped = if place == 0 { &[][..] } else { &skipped };
+                        let yields = e.block_but(region, skipped)?;
                         e.b.yield_(&yields);
                         Some(())
                     })?;
                 }
-                Some(self.b.func.ops[made].results.clone())
+                self.all_results(id, made, &stays)
             }
             _ => self.counted(id, stacks),
         }
@@ -431,8 +451,12 @@ impl Emitter<'_, '_> {
         };
         let xs: Vec<Value> =
             op.group("xs").iter().map(|&v| self.memory(v)).collect::<Option<_>>()?;
-        let init = self.tiles(op.group("init"))?;
-        let types: Vec<Type> = op.results[..carried].iter().map(|&v| self.ty(v)).collect();
+        let stays = self.settle_in(id)?;
+        let places: Vec<usize> =
+            (0..carried).filter(|i| !stays.iter().any(|s| s.0 == *i)).collect();
+        let init: Vec<Value> = places.iter().map(|&i| op.group("init")[i]).collect();
+        let init = self.tiles(&init)?;
+        let types: Vec<Type> = places.iter().map(|&i| self.ty(op.results[i])).collect();
         let (lo, hi, step) = (self.b.index(0), self.b.index(trip), self.b.index(1));
         let spec = OpSpec::new(TileOp::For, &[lo, hi, step]).group("init", &init);
         let made = self.b.op(spec.results(types.clone())).ok()?;
@@ -441,10 +465,11 @@ impl Emitter<'_, '_> {
         let args = self.func.blocks[region].args.clone();
         self.region(to, |e| {
             let turn = e.b.func.add_arg(to, Type::INDEX, Some("i"));
-            for (&arg, ty) in args[1..].iter().zip(types) {
+            for (&i, ty) in places.iter().zip(types) {
                 let tile = e.b.func.add_arg(to, ty, None);
-                e.set(arg, tile);
+                e.set(args[1 + i], tile);
             }
+            e.put_in(&args[1..], &stays);
             let at = match reverse {
                 false => turn,
                 true => {
@@ -459,19 +484,138 @@ impl Emitter<'_, '_> {
                 let tile = e.load_at(mem, &place, &extent, None, e.carrier(arg))?;
                 e.set(arg, tile);
             }
-            let yields = e.block(region)?;
-            for (&mem, &tile) in stacks.iter().zip(&yields[carried..]) {
+            let skipped: Vec<usize> = stays.iter().map(|s| s.0).collect();
+            let yields = e.block_but(region, &skipped)?;
+            let (next, rows) = yields.split_at(places.len());
+            for (&mem, &tile) in stacks.iter().zip(rows) {
                 let dims = e.of(tile);
                 let (place, extent) = e.row(at, &dims);
                 e.store(mem, tile, &place, &extent, None)?;
             }
-            e.b.yield_(&yields[..carried]);
+            e.b.yield_(next);
             Some(())
         })?;
         for (&v, &mem) in stacked.iter().zip(&stacks) {
             self.held.insert(v, Held { tile: None, mem: Some(mem) });
         }
-        Some(self.b.func.ops[made].results.clone())
+        self.all_results(id, made, &stays)
+    }
+
+    /// Memory for the carried arrays of a loop that stay in one place, filled with what they begin with.
+    fn settle_in(&mut self, id: OpId) -> Option<Vec<(usize, Value)>> {
+        let op = &self.func.ops[id];
+        let mut out = Vec::new();
+        for one in resident::of(self.func, id) {
+            let v = op.results[one.place];
+            let mem = self.buffer(&dims_of(self.func, v), self.carrier(v))?;
+            let tile = self.tile(op.group("init")[one.place])?;
+            self.store_all(mem, tile)?;
+            self.changed.insert(one.update);
+            out.push((one.place, mem));
+        }
+        Some(out)
+    }
+
+    /// Tells the ops of a region where these arrays are.
+    fn put_in(&mut self, args: &[Value], stays: &[(usize, Value)]) {
+        for &(place, mem) in stays {
+            self.held.insert(args[place], Held { tile: None, mem: Some(mem) });
+        }
+    }
+
+    /// The carried results of a loop, those in memory read where it ends.
+    fn all_results(
+        &mut self,
+        id: OpId,
+        made: OpId,
+        stays: &[(usize, Value)],
+    ) -> Option<Vec<Value>> {
+        let op = &self.func.ops[id];
+        let mut tiles = self.b.func.ops[made].results.clone().into_iter();
+        let mut out = Vec::new();
+        for place in 0..op.group("init").len() {
+            match stays.iter().find(|s| s.0 == place) {
+                Some(&(_, mem)) => {
+                    let v = op.results[place];
+                    let dims = dims_of(self.func, v);
+                    out.push(self.load(mem, &vec![0; dims.len()], &dims, None, self.carrier(v))?);
+                }
+                None => out.push(tiles.next()?),
+            }
+        }
+        Some(out)
+    }
+
+    /// An update of a part of an array, in its memory.
+    fn change(&mut self, id: OpId, mem: Value) -> Option<()> {
+        let op = &self.func.ops[id];
+        if op.code == GraphOp::Scatter {
+            return self.scatter(id, mem);
+        }
+        let dims = dims_of(self.func, op.operands[0]);
+        let update = self.tile(op.operands[1])?;
+        let part = self.of(update);
+        let at = self.starts(op.group("at"), &dims, &part)?;
+        self.store(mem, update, &at, &part, None)
+    }
+
+    /// One update at a computed position, which changes nothing where that is outside.
+    fn scatter(&mut self, id: OpId, mem: Value) -> Option<()> {
+        let (func, op) = (self.func, &self.func.ops[id]);
+        let (x, indices, updates) = (op.operands[0], op.operands[1], op.operands[2]);
+        let axes = axes_of(func, id, "axes");
+        let dims = dims_of(func, x);
+        let dtype = func.ty(x).dtype();
+        let table = self.tile(indices)?;
+        let count = axes.len() as i64;
+        let table = self.reshape(table, &[count])?;
+        let (mut at, mut extent, mut rest, mut inside) = (Vec::new(), Vec::new(), Vec::new(), None);
+        for (axis, &d) in dims.iter().enumerate() {
+            let Some(k) = axes.iter().position(|&a| a == axis) else {
+                at.push(self.b.index(0));
+                extent.push(d);
+                rest.push(d);
+                continue;
+            };
+            let one = if count == 1 {
+                self.reshape(table, &[])?
+            } else {
+                let places = self.memory(indices)?;
+                let lead = dims_of(func, indices).len() - 1;
+                let mut from = vec![0; lead];
+                from.push(k as i64);
+                self.load(places, &from, &vec![0; lead + 1], None, self.carrier(indices))?
+            };
+            let saturate = DType::I64.saturates_by_default();
+            let one = cast(&mut self.b, one, DType::I64, Rounding::Rne, saturate);
+            let near = self.clamp(one, d - 1);
+            let here = self.b.ew(ScalarFn::Eq, &[one, near]);
+            inside = Some(match inside {
+                Some(all) => self.b.ew(ScalarFn::And, &[all, here]),
+                None => here,
+            });
+            at.push(near);
+            extent.push(0);
+        }
+        let update = self.tile(updates)?;
+        let update = self.reshape(update, &rest)?;
+        let old = self.load_at(mem, &at, &extent, None, self.carrier(x))?;
+        let new = match op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name) {
+            Some(op) => {
+                let both = self.b.ew(op.combine(), &[old, update]);
+                self.plainly(both, dtype)
+            }
+            None => update,
+        };
+        let drops = op.attr("oob").and_then(Attr::as_word) != Some("clamp");
+        let new = match inside.filter(|_| drops) {
+            Some(inside) => {
+                let inside = self.reshape_to(inside, &rest)?;
+                self.b.select(inside, new, old)
+            }
+            None => new,
+        };
+        self.store(mem, new, &at, &extent, None)
     }
 
     /// Where a row of a stack is.
@@ -502,6 +646,12 @@ impl Emitter<'_, '_> {
             return Some(());
         }
         let v = op.result();
+        if self.changed.contains(&id) {
+            let mem = self.held.get(&op.operands[0])?.mem?;
+            self.change(id, mem)?;
+            self.held.insert(v, Held { tile: None, mem: Some(mem) });
+            return Some(());
+        }
         let to = elem(func.ty(v));
         let dims = dims_of(func, v);
         let ints = |name: &str| op.attr(name).and_then(Attr::as_ints).unwrap_or_default();
@@ -639,9 +789,15 @@ impl Emitter<'_, '_> {
                     self.load(mem, &vec![0; dims.len()], &dims, None, self.carrier(v))?
                 }
             }
+            GraphOp::Scatter => {
+                let x = self.tile(op.operands[0])?;
+                let mem = self.buffer(&dims, self.carrier(v))?;
+                self.store_all(mem, x)?;
+                self.scatter(id, mem)?;
+                self.load(mem, &vec![0; dims.len()], &dims, None, self.carrier(v))?
+            }
             GraphOp::Dim
             | GraphOp::OptBarrier
-            | GraphOp::Scatter
             | GraphOp::Sort
             | GraphOp::Conv
             | GraphOp::WindowReduce
