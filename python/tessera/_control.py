@@ -130,7 +130,7 @@ def while_loop(test: Callable, body: Callable, init: Any) -> Any:
     """``body`` of the value again and again while ``test`` of it holds."""
     frame = _frame()
     leaves, form = _tree.flatten(init)
-    start = _values(frame, [_strong(v) for v in leaves])
+    start = _values(frame, _begin(leaves, form, body))
     types = [aval(v) for v in start]
     args = frame.builder.open("while", [], {"init": [v._value for v in start]}, None, here())
     with _Opened(frame):
@@ -139,6 +139,26 @@ def while_loop(test: Callable, body: Callable, init: Any) -> Any:
         out = _flat_result(body(_tree.unflatten(form, _wrap(frame, args))), form, types, "while_loop", "value")
         results = frame.builder.close([v._value for v in _values(frame, out)])
     return _tree.unflatten(form, _wrap(frame, results))
+
+
+def _begin(leaves: list, form: Any, body: Callable) -> list:
+    """Carried values as a loop begins with them. Python's numbers take the dtype that ``body`` makes of them, as in JAX; where it
+    leaves that open they are f32 and i64."""
+    if not any(aval(v)[2] for v in leaves if is_array(v)):
+        return leaves
+    with tracing("carry"):
+        made = _tree.leaves(body(_tree.unflatten(form, [as_tracer(v) if is_array(v) else v for v in leaves])))
+        types = [aval(v) if is_array(v) else None for v in made]
+    if len(types) != len(leaves):
+        return [_strong(v) for v in leaves]  # the form is another, which is told below
+
+    def one(v: Any, got: Any) -> Any:
+        dtype, weak = aval(v)[1:]
+        if not weak or got is None or got[2] or kind(got[1]) < kind(dtype):
+            return _strong(v)
+        return p.cast(v, got[1])
+
+    return [one(v, got) for v, got in zip(leaves, types, strict=True)]
 
 
 def _strong(v: Any) -> Any:
@@ -198,8 +218,6 @@ def scan(
     iteration make larger code."""
     frame = _frame()
     leaves, form = _tree.flatten(init)
-    start = _values(frame, [_strong(v) for v in leaves])
-    types = [aval(v) for v in start]
     steps, steps_form = _tree.flatten(xs)
     steps = _values(frame, steps)
     sizes = {v.shape[0] if v.shape else None for v in steps} | ({length} if length is not None else set())
@@ -210,6 +228,14 @@ def scan(
     width = trip if unroll is True else int(unroll)
     if isinstance(trip, int) and trip and min(width, trip) > 1:
         return _unrolled(f, init, xs, trip, reverse, min(width, trip))
+
+    def first(carry: Any) -> Any:
+        # Of a row, which an array of no rows has not.
+        rows = [p.splat(0, v.shape[1:], v._dtype) for v in steps]
+        return _step(f, carry, _tree.unflatten(steps_form, rows))[0]
+
+    start = _values(frame, _begin(leaves, form, first))
+    types = [aval(v) for v in start]
     groups = {"init": [v._value for v in start], "xs": [v._value for v in steps]}
     args = frame.builder.open("loop", [], groups, {"trip": trip, "reverse": reverse}, here())
     with _Opened(frame):
@@ -232,7 +258,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable, init: Any) -> Any:
         return while_loop(lambda c: c[0] < upper, lambda c: (c[0] + 1, body(c[0], c[1])), start)[1]
     frame = _frame()
     leaves, form = _tree.flatten(init)
-    start = _values(frame, [_strong(v) for v in leaves])
+    start = _values(frame, _begin(leaves, form, lambda value: body(p.cast(lower, "i64"), value)))
     types = [aval(v) for v in start]
     args = frame.builder.open("loop", [], {"init": [v._value for v in start]}, {"trip": max(upper - lower, 0)}, here())
     with _Opened(frame):

@@ -66,3 +66,26 @@ def test_states_have_the_dtype_of_inputs_and_weights(layer):
         params = ts.tree.map(lambda v: np.asarray(v).astype(dtype), made.init(ts.random.key(0)))
         y, state = made(params, np.ones((1, 5, 4), dtype))
         assert y.dtype == dtype and all(leaf.dtype == dtype for leaf in ts.tree.leaves(state))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("start", [0, 0.0])
+def test_python_numbers_begin_a_loop_in_the_dtype_of_its_body(start, dtype):
+    x = np.ones(3, dtype)
+    loops = [
+        lambda x: ts.scan(lambda c, v: (c + v, None), start, x)[0],
+        lambda x: ts.fori_loop(0, 3, lambda i, c: c + xp.asarray(x)[i], start),
+        lambda x: ts.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] + xp.asarray(x)[s[0]]), (0, start))[1],
+        lambda x: ts.scan(lambda c, v: ({"a": c["a"] + v, "n": c["n"] + 1}, None), {"a": start, "n": 0}, x, unroll=2)[0]["a"],
+    ]
+    for run in loops:
+        for made in (run(x), ts.jit(run)(x)):
+            assert made.dtype == dtype and made == 3
+
+
+def test_what_stays_open_is_f32_and_i64():
+    assert ts.fori_loop(0, 3, lambda i, c: c * 2, 1.0).dtype == np.float32
+    assert ts.fori_loop(0, 3, lambda i, c: c * 2, 1).dtype == np.int64
+    assert ts.scan(lambda c, _: (c + 1, c), 0, None, length=0)[0].dtype == np.int64
+    with pytest.raises(ts.TesseraError, match="stay i32"):
+        ts.scan(lambda c, v: (c + v, None), np.int32(0), np.ones(3, np.float32))
