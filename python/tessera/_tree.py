@@ -5,6 +5,7 @@ equal dicts are one tree."""
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -56,7 +57,30 @@ def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], un
     plain = plain and kind not in _PLAIN
 
 
+class _Keys(tuple):
+    """The keys of a ``defaultdict``, with what makes its missing values."""
+
+    factory: Any
+
+    def __new__(cls, keys: Iterable, factory: Any) -> _Keys:
+        made = super().__new__(cls, keys)
+        made.factory = factory
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keys) and tuple.__eq__(self, other) and self.factory is other.factory
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((tuple(self), self.factory))
+
+
 def _sorted_keys(tree: dict) -> list:
+    """The order of a form: equal dicts are one tree, but for those that are kept in order."""
+    if isinstance(tree, OrderedDict):
+        return list(tree)
     try:
         return sorted(tree)
     except TypeError:
@@ -78,7 +102,8 @@ def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | Non
         return type(None), None, [], list
     if isinstance(tree, dict):
         keys = _sorted_keys(tree)
-        return kind, tuple(keys), [tree[k] for k in keys], lambda: [f"[{k!r}]" for k in keys]
+        meta = _Keys(keys, tree.default_factory) if isinstance(tree, defaultdict) else tuple(keys)
+        return kind, meta, [tree[k] for k in keys], lambda: [f"[{k!r}]" for k in keys]
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return kind, None, list(tree), lambda: [f".{f}" for f in tree._fields]
     if kind is tuple or kind is list:
@@ -243,6 +268,8 @@ def _unflatten(form: TreeDef, leaves: Any) -> Any:
         return _REGISTERED[kind][1](meta, children)
     if issubclass(kind, dict):
         made = dict(zip(meta, children, strict=True))
+        if isinstance(meta, _Keys):
+            return kind(meta.factory, made)
         return made if kind is dict else kind(made)
     if issubclass(kind, tuple):
         return kind(*children) if hasattr(kind, "_fields") else tuple(children)

@@ -1,5 +1,6 @@
 """Trees of arrays."""
 
+import collections
 import dataclasses
 from typing import NamedTuple
 
@@ -53,3 +54,16 @@ def test_a_class_can_be_registered():
     leaves, form = ts.tree.flatten(Box([1, 2]))
     assert leaves == [1, 2]
     assert ts.tree.unflatten(form, [3, 4]).x == [3, 4]
+
+
+def test_dicts_that_are_kept_in_order_stay_so():
+    tree = collections.OrderedDict(z=1.0, a=2.0)
+    assert list(ts.jit(lambda d: d)(tree)) == ["z", "a"] and list(ts.tree.map(lambda x: x + 1, tree).items()) == [("z", 2.0), ("a", 3.0)]
+
+
+def test_dicts_with_defaults_keep_them():
+    tree = collections.defaultdict(list, b=1.0, a=2.0)
+    made = ts.jit(lambda d: ts.tree.map(lambda x: x * 2, d))(tree)
+    assert type(made) is collections.defaultdict and made.default_factory is list and made["a"] == 4 and made["new"] == []
+    assert ts.tree.structure(tree) == ts.tree.structure(collections.defaultdict(list, a=0.0, b=0.0))
+    assert ts.tree.structure(tree) != ts.tree.structure(collections.defaultdict(dict, a=0.0, b=0.0))
