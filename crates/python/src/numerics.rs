@@ -157,6 +157,10 @@ fn row_major(object: &Bound<'_, PyAny>) -> PyResult<BufferArg> {
         return Err(wrong());
     };
     let b = array.buffer;
+    // Of nothing any strides will do.
+    if b.dims.contains(&0) {
+        return Ok(b);
+    }
     let mut step = b.dtype.bytes() as i64;
     for (&n, &s) in b.dims.iter().zip(&b.strides).rev() {
         if n > 1 && s != step {
@@ -172,12 +176,18 @@ fn count(b: &BufferArg) -> usize {
 }
 
 fn bytes(b: &BufferArg) -> &[u8] {
+    if count(b) == 0 {
+        return &[];
+    }
     // SAFETY: the array is row-major, as `row_major` saw, and Python keeps it during the call.
     unsafe { std::slice::from_raw_parts(b.data, count(b) * b.dtype.bytes()) }
 }
 
 #[allow(clippy::mut_from_ref)] // The memory is the array's, not the argument's.
 fn bytes_mut(b: &BufferArg) -> &mut [u8] {
+    if count(b) == 0 {
+        return &mut [];
+    }
     // SAFETY: as above; Python has just made the array, so nothing else looks at it.
     unsafe { std::slice::from_raw_parts_mut(b.data, count(b) * b.dtype.bytes()) }
 }
