@@ -125,7 +125,7 @@ impl Access<'_> {
         (!self.checked.contains(&true)).then_some((base, every))
     }
 
-    /// Every so many elements, out of vectors that are read whole.
+    /// Each `every`-th element, out of vectors that are read whole.
     fn load_apart(&self, ir: &Ir, ty: Ty, base: Val, every: u32) -> Val {
         let (lanes, row) = (self.lanes, i64::from(self.lanes) * self.mem.dtype.bytes() as i64);
         let vector = |i: u32| {
@@ -151,7 +151,7 @@ impl Access<'_> {
         out
     }
 
-    /// Writes every so many elements, and none between them.
+    /// Writes each `every`-th element, and none between them.
     fn store_apart(&self, ir: &Ir, code: Val, base: Val, every: u32) {
         let (lanes, row) = (self.lanes, i64::from(self.lanes) * self.mem.dtype.bytes() as i64);
         for i in 0..every {

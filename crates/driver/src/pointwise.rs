@@ -59,7 +59,7 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
         return false;
     }
     let ops = &func.blocks[block].ops;
-    // Where in the write's block an op stands, or what it is inside of.
+    // Where in the write's block an op stands, or the op around it.
     let place = |id: OpId| {
         let around = func.ancestors(func.ops[id].block);
         [id].iter().chain(&around).find_map(|id| ops.iter().position(|o| o == id))

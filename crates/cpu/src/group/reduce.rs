@@ -304,7 +304,7 @@ impl<'a> Group<'a> {
     /// Joins lane `j` with lane `j + 32`, then `j + 16`, and so on. An empty lane changes nothing.
     fn halve(&mut self, fold: &Fold, parts: Vec<Option<Val>>) -> Val {
         let ir = self.ir;
-        let mut v = self.one_vector(fold, parts);
+        let mut v = self.one_vector(fold, parts, self.lanes.min(LANES as u32));
         let mut width = ir.lanes(ir.ty(v));
         while width > 1 {
             width /= 2;
@@ -316,7 +316,7 @@ impl<'a> Group<'a> {
     }
 
     /// The first steps of that, as long as whole vectors are joined.
-    pub fn one_vector(&self, fold: &Fold, mut parts: Vec<Option<Val>>) -> Val {
+    pub fn one_vector(&self, fold: &Fold, mut parts: Vec<Option<Val>>, lanes: u32) -> Val {
         while parts.len() > 1 {
             let high = parts.split_off(parts.len() / 2);
             for (low, high) in parts.iter_mut().zip(high) {
@@ -326,8 +326,7 @@ impl<'a> Group<'a> {
                 };
             }
         }
-        let empty = || self.s.identity(fold.op, fold.dtype, self.lanes.min(LANES as u32));
-        parts.pop().flatten().unwrap_or_else(empty)
+        parts.pop().flatten().unwrap_or_else(|| self.s.identity(fold.op, fold.dtype, lanes))
     }
 
     /// All rows of a vector of columns; gives a vector.
@@ -405,7 +404,7 @@ impl<'a> Group<'a> {
             for i in 0..len {
                 parts[i as usize] = Some(folded(self, ir.c64(i), empty));
             }
-            return self.halve_places(fold, parts, lanes);
+            return self.one_vector(fold, parts, lanes);
         }
         if self.profile != Profile::Strict {
             return self.fold_blocks(fold, lanes, len, folded);
@@ -465,18 +464,5 @@ impl<'a> Group<'a> {
             total = if whole > 0 { self.join(fold, total, x) } else { x };
         }
         total
-    }
-
-    fn halve_places(&mut self, fold: &Fold, mut parts: Vec<Option<Val>>, lanes: u32) -> Val {
-        while parts.len() > 1 {
-            let high = parts.split_off(parts.len() / 2);
-            for (low, high) in parts.iter_mut().zip(high) {
-                *low = match (*low, high) {
-                    (Some(a), Some(b)) => Some(self.join(fold, a, b)),
-                    (a, b) => a.or(b),
-                };
-            }
-        }
-        parts.pop().flatten().unwrap_or_else(|| self.s.identity(fold.op, fold.dtype, lanes))
     }
 }

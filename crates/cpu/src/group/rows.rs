@@ -1,8 +1,8 @@
-//! Several rows of a reduction side by side.
+//! Several rows of a reduction at once.
 //!
 //! A row alone reads again what all rows share, waits for the sums of the vector before, and ends in a chain of
 //! shuffles for one number. Rows beside each other share vectors, and their last steps: two rows of a vector each are
-//! joined by halves into one vector that has half as many lanes of both, and so on. Each row's elements are joined in
+//! joined by halves into one vector that has half the lanes of both, and so on. Each row's elements are joined in
 //! the order in which they are joined alone.
 
 use super::Group;
@@ -125,7 +125,7 @@ impl Group<'_> {
         for row in 0..rows {
             let list =
                 (0..parts).map(|part| (part < used).then(|| sums[(row * parts + part) as usize]));
-            vectors.push(self.one_vector(fold, list.collect()));
+            vectors.push(self.one_vector(fold, list.collect(), width as u32));
         }
         self.by_halves(fold, vectors)
     }

@@ -28,7 +28,7 @@ pub fn compiled_kernels() -> usize {
 /// More are not worth a thread here: kernels are small, and the caller's machine has other work.
 const THREADS: usize = 8;
 
-/// The code of these functions, in order; those that are not there are compiled side by side, each for arrays that lie
+/// The code of these functions, in order; those that are not there are compiled in parallel, each for arrays that lie
 /// as `said`. `made` are those that have been through the passes already.
 pub fn compile(
     funcs: &[TileFunc],

@@ -73,7 +73,7 @@ fn reads_parts(func: &GraphFunc, user: OpId, place: usize) -> bool {
     place == 0 && matches!(code, GraphOp::DynamicSlice | GraphOp::Gather | GraphOp::Slice)
 }
 
-/// The values of a loop, and of those inside of it, that are such arrays: the carried ones and their updates.
+/// The values of a loop, and of those inside it, that are such arrays: the carried ones and their updates.
 pub fn all(func: &GraphFunc, id: OpId) -> BTreeSet<Value> {
     let mut out = BTreeSet::new();
     let mut add = |id: OpId| {
