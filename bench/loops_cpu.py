@@ -158,7 +158,7 @@ def gather(t):
     return lambda x, i: x[i]
 
 
-ROWS = np.random.default_rng(5).integers(0, 4096, 100_000)
+ROWS = np.random.default_rng(5).integers(0, 4096, 100_000).astype(np.int32)
 PROGRAMS = {
     **{f"scan {n or 'scalar'} {ops} ops": body(n, ops) for n in (0, 8, 100) for ops in (1, 3, 10)},
     "newton while": (newton, (F(2),)),

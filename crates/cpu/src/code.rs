@@ -212,11 +212,11 @@ pub fn alone(ir: &Ir, words: Val) -> Val {
     ir.icmp(IntCmp::LLVMIntNE, flag, ir.c64(0))
 }
 
-/// Whether the host wants the kernel to stop: asked once in many rounds of loops.
-pub fn poll(ir: &Ir, words: Val) -> Val {
+/// Whether the host wants the kernel to stop: asked once in many rounds of loops, of which these many are counted.
+pub fn poll(ir: &Ir, words: Val, rounds: i64) -> Val {
     let context = context(ir, words);
     let place = ir.offset_const(context, COUNTDOWN_OFFSET);
-    let left = ir.add_const(ir.load(ir.i64(), place, 8), -1);
+    let left = ir.add_const(ir.load(ir.i64(), place, 8), -rounds);
     ir.store(left, place, 8);
     let due = ir.icmp(IntCmp::LLVMIntSLT, left, ir.c64(0));
     let stop = ir.if_then(due, ir.c64(0), |ir| {

@@ -137,7 +137,7 @@ fn quick_functions_are_within_two_ulp_and_equal_their_expansions() {
         for_samples(f, 1 << 18, |args| {
             let got = quick(args[0]);
             let error = reference::error(got, reference::truth(f, args));
-            assert!(error <= 1.7, "{f}{args:?}: {error} ulp");
+            assert!(error <= 2.0, "{f}{args:?}: {error} ulp");
             let data = data.eval(args);
             let same = got.to_bits() == data.to_bits() || (got.is_nan() && data.is_nan());
             assert!(same, "{f}{args:?}: {got:e} as a function, {data:e} as data");

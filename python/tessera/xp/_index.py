@@ -106,14 +106,20 @@ def _expanded(x: Tracer, index: Any) -> list:
     return items[:at] + [slice(None)] * (x.ndim - used) + items[at + 1 :]
 
 
-def _positions(i: Any, extent: int) -> Tracer:
-    """Positions as i64, those below zero counted from the end."""
+#: Integers of which all values are i32.
+_SHORT = ("i8", "i16", "i32", "u8", "u16")
+
+
+def _positions(i: Any, extent: Any) -> Tracer:
+    """Positions, those below zero counted from the end: as i32 where they come in 32 bits and all elements are within reach of
+    those, as half of the bytes are then read and written; else as i64."""
     i = _integers(i)
+    i = p.cast(i, "i32" if i._dtype in _SHORT and isinstance(extent, int) and extent < 2**31 else "i64")
     return p.select(p.ew("lt", i, 0), p.ew("add", i, extent), i)
 
 
 def _integers(i: Any) -> Tracer:
-    """Positions as i64."""
+    """What is given as positions: integers."""
     if isinstance(i, numpy.ndarray) and i.dtype == bool or aval(numpy.asarray(i) if isinstance(i, list) else i)[1] == "bool":
         raise fail(
             "E_DYNAMIC_EXTENT",
@@ -123,7 +129,7 @@ def _integers(i: Any) -> Tracer:
     i = as_tracer(i)
     if kind(i._dtype) != 1:
         raise fail("E_TYPE", f"expected integers as an index, got {i._dtype}", "cast it: `i.astype(ts.i32)`")
-    return p.cast(i, "i64")
+    return i
 
 
 class _Plan:
@@ -237,6 +243,8 @@ def _getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None
 def _columns(plan: _Plan, x: Tracer) -> tuple[Tracer, tuple]:
     """The positions along the indexed axes, side by side along a last axis, and the shape that they all have."""
     places = [_positions(i, x.shape[a]) for a, i in plan.arrays]
+    if len({i._dtype for i in places}) > 1:
+        places = [p.cast(i, "i64") for i in places]
     lead = p.broadcast_shapes(*(i.shape for i in places))
     columns = [p.expand_dims(p.broadcast_to(i, lead), len(lead)) for i in places]
     return p.concat(columns, len(lead)) if len(columns) > 1 else columns[0], lead
@@ -421,7 +429,7 @@ def _taken(indices: Any, n: Any, mode: str | None) -> tuple[Tracer, str]:
     if mode not in (None, "fill", "clip", "wrap", "promise_in_bounds"):
         raise fail("E_ARGUMENT", f"expected `mode` to be fill, clip, wrap or promise_in_bounds, got {mode!r}", "leave it out for 'fill'")
     if mode == "wrap":
-        return p.ew("mod", _integers(indices), n), "clamp"
+        return p.ew("mod", p.cast(_integers(indices), "i64"), n), "clamp"
     return _positions(indices, n), "fill" if mode in (None, "fill") else "clamp"
 
 
@@ -442,7 +450,7 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
     at = p.axis_of(axis, x.ndim)
     if mode == "clip":
         # As NumPy's: nothing counts from the end.
-        indices = p.ew("maximum", _integers(indices), 0)
+        indices = p.ew("maximum", p.cast(_integers(indices), "i64"), 0)
     ix, outside = _taken(indices, x.shape[at], mode)
     made = p.gather(x, p.expand_dims(ix, ix.ndim), [at], oob=outside, other=_filled(outside, x._dtype, fill_value))
     # The axes of the positions come first: they go where the axis was.

@@ -4,7 +4,7 @@
 use super::nest::{Nest, shape_of};
 use super::{Buffer, Group, Repr};
 use crate::code::Site;
-use crate::llvm::{IntCmp, Val};
+use crate::llvm::{IntCmp, Ir, Val};
 use tessera_ir::{BlockId, OpId, Value};
 use tessera_tile::TileOp;
 
@@ -160,9 +160,14 @@ impl<'a> Group<'a> {
         self.pending.clear();
         let next = self.scalars(&yields);
         self.code.release(scope);
-        self.poll();
+        self.poll(due(ir, at, lo, hi, step));
         // At the end of the number range the sum stays there, and no bound is above it.
-        let after = ir.intrinsic("llvm.sadd.sat", &[ir.i64()], &[at, step]);
+        let ends = ir.as_int(hi).zip(ir.as_int(step));
+        let after = if ends.is_some_and(|(hi, step)| hi.checked_add(step).is_some()) {
+            ir.add(at, step)
+        } else {
+            ir.intrinsic("llvm.sadd.sat", &[ir.i64()], &[at, step])
+        };
         let last = ir.here();
         ir.incoming(at, after, last);
         phis.iter().zip(&next).for_each(|(&p, &v)| ir.incoming(p, v, last));
@@ -201,7 +206,7 @@ impl<'a> Group<'a> {
         self.pending.clear();
         let next = self.scalars(&yields);
         self.code.release(scope);
-        self.poll();
+        self.poll(None);
         let last = ir.here();
         phis.iter().zip(&next).for_each(|(&p, &v)| ir.incoming(p, v, last));
         ir.jump(head);
@@ -237,10 +242,32 @@ impl<'a> Group<'a> {
         self.bind(&op.results, &places, &results);
     }
 
-    /// Lets the host stop a long loop.
-    fn poll(&mut self) {
+    /// Lets the host stop a long loop. `due` is true once in `TOGETHER` iterations, which are counted then.
+    fn poll(&mut self, due: Option<Val>) {
+        let ir = self.ir;
         let site = self.code.site(Site::interrupted());
-        let stop = crate::code::poll(self.ir, self.words);
+        let stop = match due {
+            None => crate::code::poll(ir, self.words, 1),
+            Some(due) => {
+                let words = self.words;
+                ir.if_then(due, ir.bool(false), |ir| crate::code::poll(ir, words, TOGETHER))
+            }
+        };
         self.fail(stop, site);
     }
+}
+
+/// How many iterations a loop that is known to be long counts at once: to count each is a chain of loads and
+/// stores as long as a small body.
+const TOGETHER: i64 = 64;
+
+/// Where the bounds of a loop are known: whether this iteration is one in `TOGETHER`.
+fn due(ir: &Ir, at: Val, lo: Val, hi: Val, step: Val) -> Option<Val> {
+    let (lo, hi, step) = (ir.as_int(lo)?, ir.as_int(hi)?, ir.as_int(step)?);
+    let round = step.checked_mul(TOGETHER).filter(|_| step > 0 && step.count_ones() == 1)?;
+    if hi.checked_sub(lo)? < round.checked_mul(4)? {
+        return None;
+    }
+    let place = ir.and(ir.sub(at, ir.c64(lo)), ir.c64(round - step));
+    Some(ir.icmp(IntCmp::LLVMIntEQ, place, ir.c64(round - step)))
 }

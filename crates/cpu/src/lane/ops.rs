@@ -184,7 +184,7 @@ impl<'a> Lanes<'a> {
             None => self.code.site(Site::interrupted()),
         };
         self.interrupted = Some(site);
-        let stop = crate::code::poll(self.ir, self.words);
+        let stop = crate::code::poll(self.ir, self.words, 1);
         self.ir.when(stop, |ir| ir.ret(Some(ir.c64(site))));
     }
 

@@ -340,10 +340,28 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
         }
     };
     let mut spec = spec.group("at", &at).attr("extent", Attr::ints(extents(at.len())));
-    if let Some(mask) = inside {
-        spec = spec.group("mask", &[mask]);
+    match inside {
+        // A loop that leaves updates out by a branch changes whole rows, without masks.
+        Some(inside) if !form.spread => {
+            let chosen = b
+                .op(OpSpec::new(TileOp::If, &[inside]).results(Vec::new()))
+                .expect("a branch without results");
+            let sides = b.func.ops[chosen].regions.clone();
+            b.block = sides[0];
+            b.op(spec).expect("the op has no results");
+            for side in sides {
+                b.block = side;
+                b.yield_(&[]);
+            }
+            b.block = region;
+        }
+        inside => {
+            if let Some(mask) = inside {
+                spec = spec.group("mask", &[mask]);
+            }
+            b.op(spec).expect("the op has no results");
+        }
     }
-    b.op(spec).expect("the op has no results");
     if !form.spread {
         b.yield_(&[]);
     }
