@@ -107,8 +107,8 @@ fn params(body: &Body, shape: &Shape) -> Vec<ArrayUse> {
     };
     for node in &body.nodes {
         match node {
-            Node::Load { access, dtype, moved } => {
-                add(array(access, body, shape, *dtype, false, moved));
+            Node::Load { access, dtype, moved, window } => {
+                add(within(array(access, body, shape, *dtype, false, moved), access, shape, window));
             }
             Node::Gather { value, dims, dtype, .. } => add(plain_array(*value, dims, *dtype)),
             _ => {}
@@ -198,6 +198,23 @@ fn array(
         (one.dims, one.strides) = (vec![1], vec![1]);
     }
     ArrayUse { dtype, writes, ..one }
+}
+
+/// The elements of an array without moves that are in a window: what a load finds outside of them is not wanted.
+fn within(
+    mut one: ArrayUse,
+    access: &Access,
+    shape: &Shape,
+    window: &[(Axis, i64, i64)],
+) -> ArrayUse {
+    let axes = axes_of(access, shape);
+    for &(axis, lo, hi) in window {
+        if let Some(place) = axes.iter().position(|&a| a == axis) {
+            one.offset += lo * one.strides[place];
+            one.dims[place] = hi - lo;
+        }
+    }
+    one
 }
 
 fn axes_of(access: &Access, shape: &Shape) -> Vec<Axis> {
@@ -319,7 +336,9 @@ impl Emitter<'_> {
 
     fn make(&mut self, node: &Node) -> Result<Held, String> {
         Ok(match node {
-            Node::Load { access, dtype, moved } => self.load(access, *dtype, moved)?,
+            Node::Load { access, dtype, moved, window } => {
+                self.load(access, *dtype, moved, window)?
+            }
             Node::Splat { value } => {
                 let (attr, dtype) = constant(*value);
                 let value = self.b.constant(Type::Scalar(dtype), attr);
@@ -585,10 +604,18 @@ impl Emitter<'_> {
         access: &Access,
         dtype: DType,
         moved: &[(NodeId, i64, i64)],
+        window: &[(Axis, i64, i64)],
     ) -> Result<Held, String> {
-        let mem = self.param(&array(access, self.body, self.shape, dtype, false, moved))?;
+        let one = array(access, self.body, self.shape, dtype, false, moved);
+        let mem = self.param(&within(one, access, self.shape, window))?;
         let axes = axes_of(access, self.shape);
         let (mut at, mut extent) = self.block(&axes);
+        for &(axis, lo, _) in window.iter().filter(|w| w.1 != 0) {
+            if let Some(place) = axes.iter().position(|&a| a == axis) {
+                let lo = self.b.index(lo);
+                at[place] = self.b.ew(ScalarFn::Sub, &[at[place], lo]);
+            }
+        }
         if let Some(start) = self.moved(moved)? {
             at.insert(0, start);
             extent.insert(0, 0);

@@ -173,6 +173,7 @@ impl<'m> Copy<'m> {
         if code == GraphOp::Dot {
             self.align(&mut operands, &mut attrs, &old.loc, to);
         }
+        self.compose(code, &mut operands, &mut attrs, to);
         let types: Vec<_> = old
             .results
             .iter()
@@ -289,6 +290,26 @@ impl Copy<'_> {
             scope.insert(key, vec![value]);
         }
         value
+    }
+
+    /// A transpose of a transpose is one of the array behind it, and so is a reshape.
+    fn compose(&self, code: GraphOp, operands: &mut [Value], attrs: &mut Attrs, to: BlockId) {
+        if !matches!(code, GraphOp::Transpose | GraphOp::Reshape) {
+            return;
+        }
+        let perm = |attrs: &Attrs| attrs.get("perm").and_then(Attr::as_ints).unwrap_or_default();
+        while let Some(id) = self.dst.def_id(operands[0])
+            && self.dst.ops[id].code == code
+            && self.dst.ops[id].block == to
+        {
+            let inner = &self.dst.ops[id];
+            if code == GraphOp::Transpose {
+                let before = perm(&inner.attrs);
+                let both = perm(attrs).into_iter().map(|a| before[a as usize]);
+                attrs.set("perm", Attr::ints(both));
+            }
+            operands[0] = inner.operands[0];
+        }
     }
 
     /// Whether a value is one number many times, or positions, under any shape.

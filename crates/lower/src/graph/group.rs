@@ -15,6 +15,7 @@ use tessera_ir::{Attr, BlockId, OpId, Value};
 use tessera_support::SideTable;
 
 mod inside;
+mod pieces;
 
 /// One use of a value.
 #[derive(Clone, Debug)]
@@ -427,6 +428,8 @@ impl Sweep<'_> {
                     }
                 }
                 Class::Gather | Class::DynamicSlice => return true,
+                // Read part by part.
+                Class::Parts if !self.out.stored.contains_key(&v) => return true,
                 Class::Combine | Class::Product | Class::Parts | Class::Own | Class::End => {}
             }
         }
@@ -438,6 +441,9 @@ impl Sweep<'_> {
         let op = &func.ops[id];
         let v = op.results[0];
         if self.wanted(v).is_empty() {
+            return;
+        }
+        if op.code == GraphOp::Concat && self.read_in_pieces(id) {
             return;
         }
         let dims = dims_of(func, v);

@@ -23,11 +23,13 @@ pub struct Access {
 
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// An element of an array, held in the carrier of its dtype as all values are.
+    /// An element of an array, held in the carrier of its dtype as all values are. Outside of `window`, positions
+    /// along axes from the first to before the second, nobody wants it.
     Load {
         access: Access,
         dtype: DType,
         moved: Vec<(NodeId, i64, i64)>,
+        window: Vec<(Axis, i64, i64)>,
     },
     Splat {
         value: Scalar,
@@ -141,8 +143,12 @@ pub struct Tracer<'a> {
     group: &'a Group,
     me: usize,
     body: Body,
-    seen: BTreeMap<(Value, Map), NodeId>,
+    /// The positions along axes at which the value is wanted, where those are not all.
+    window: Window,
+    seen: BTreeMap<(Value, Map, Window), NodeId>,
 }
+
+type Window = BTreeMap<Axis, (i64, i64)>;
 
 /// The root of a chain of aliases.
 pub fn memory_of(grouping: &Grouping, mut v: Value) -> Value {
@@ -159,7 +165,8 @@ pub fn trace(func: &GraphFunc, grouping: &Grouping, me: usize) -> Body {
         full: group.space.expand(&group.reduced),
         ..Body::default()
     };
-    let mut tracer = Tracer { func, grouping, group, me, body, seen: BTreeMap::new() };
+    let (window, seen) = (BTreeMap::new(), BTreeMap::new());
+    let mut tracer = Tracer { func, grouping, group, me, body, window, seen };
     for output in &group.outputs {
         tracer.output(output);
     }
@@ -198,11 +205,12 @@ impl Tracer<'_> {
 
     fn value(&mut self, v: Value, map: &Map) -> NodeId {
         let map = self.body.space.settle(map);
-        if let Some(&node) = self.seen.get(&(v, map.clone())) {
+        let key = (v, map.clone(), self.window.clone());
+        if let Some(&node) = self.seen.get(&key) {
             return node;
         }
         let node = self.make(v, &map);
-        self.seen.insert((v, map), node);
+        self.seen.insert(key, node);
         node
     }
 
@@ -225,7 +233,56 @@ impl Tracer<'_> {
         let (offset, list) = strides(&dims_of(self.func, v), map, &self.body.space);
         let access = Access { value: memory_of(self.grouping, v), offset, strides: list };
         let dtype = self.func.ty(v).dtype();
-        self.push(Node::Load { access, dtype, moved: Vec::new() })
+        let walked = |axis: &Axis| access.strides.iter().any(|(a, _)| a == axis);
+        let window = self.window.iter().filter(|(axis, _)| walked(axis));
+        let window = window.map(|(&axis, &(lo, hi))| (axis, lo, hi)).collect();
+        self.push(Node::Load { access, dtype, moved: Vec::new(), window })
+    }
+
+    /// The part of a concat that a position is in.
+    fn concat(&mut self, id: OpId, map: &Map) -> NodeId {
+        let func = self.func;
+        let along = super::class::along(func, id)[0];
+        let (parts, line) = (&func.ops[id].operands, &map[along]);
+        let Some(&axis) = line.axes.first() else { return self.load(func.ops[id].results[0], map) };
+        self.body.apart.push(axis);
+        let extent = self.body.space.extents[axis];
+        let around = self.window.get(&axis).copied();
+        let (first, last) = around.unwrap_or((0, extent));
+        let mut start = -line.offset;
+        let mut pieces = Vec::new();
+        for &part in parts {
+            let end = start + dims_of(func, part)[along];
+            let (lo, hi) = (start.max(first), end.min(last));
+            if lo < hi {
+                let mut map = map.clone();
+                map[along].offset = -start;
+                if (lo, hi) == (0, extent) {
+                    self.window.remove(&axis);
+                } else {
+                    self.window.insert(axis, (lo, hi));
+                }
+                pieces.push((self.value(part, &map), end));
+            }
+            start = end;
+        }
+        match around {
+            Some(around) => self.window.insert(axis, around),
+            None => self.window.remove(&axis),
+        };
+        let (position, number) = match i32::try_from(extent) {
+            Ok(_) => (DType::I32, (|n| Scalar::I32(n as i32)) as fn(i64) -> Scalar),
+            Err(_) => (DType::I64, Scalar::I64 as fn(i64) -> Scalar),
+        };
+        let Some((mut chosen, _)) = pieces.pop() else { return self.load(func.ops[id].results[0], map) };
+        while let Some((piece, end)) = pieces.pop() {
+            let at = Node::Position { offset: 0, strides: vec![(axis, 1)], dtype: position };
+            let args = vec![self.push(at), self.push(Node::Splat { value: number(end) })];
+            let to = NumType::plain(DType::Bool);
+            let cond = self.push(Node::Apply { f: ScalarFn::Lt, args, to });
+            chosen = self.push(Node::Select { cond, a: piece, b: chosen });
+        }
+        chosen
     }
 
     fn op(&mut self, id: OpId, v: Value, map: &Map) -> NodeId {
@@ -320,8 +377,9 @@ impl Tracer<'_> {
                 let moved = self.moves(&at, &dims);
                 let (offset, list) = strides(&dims, map, &self.body.space);
                 let access = Access { value: memory_of(self.grouping, x), offset, strides: list };
-                self.push(Node::Load { access, dtype: to.storage, moved })
+                self.push(Node::Load { access, dtype: to.storage, moved, window: Vec::new() })
             }
+            GraphOp::Concat if !self.grouping.stored.contains_key(&v) => self.concat(id, map),
             // These always have memory.
             GraphOp::Concat
             | GraphOp::Pad

@@ -1,0 +1,128 @@
+//! Concats that have no memory: who asks for their elements reads the parts, each with a mask, and chooses.
+//!
+//! Rolls and shifted neighbours of stencils are such: parts of one array that is in memory anyway. To join them in memory
+//! first writes and reads all of it once more, for each of them.
+
+use super::super::class::{Class, along, class};
+use super::super::index::{Map, Space, dims_of, is_view, through};
+use super::{How, Kind, Request, Sweep};
+use tessera_graph::GraphOp;
+use tessera_ir::{OpId, Value};
+
+/// Parts that are read for each element of a concat.
+const PARTS: usize = 3;
+
+/// A value that is computed is kept for the parts that read it, if there are several.
+const SHARED: usize = 3;
+
+impl Sweep<'_> {
+    /// Makes the kernels that ask for a concat read its parts. `false` where one of them needs it in memory, or where
+    /// parts are computed for it alone, so that they may as well be written where they belong.
+    pub(super) fn read_in_pieces(&mut self, id: OpId) -> bool {
+        let v = self.func.ops[id].results[0];
+        if self.split.contains(&v) || self.alone {
+            return false;
+        }
+        let mut found = Vec::new();
+        for Request { group, how } in self.wanted(v) {
+            let (How::Element(map), g) = (how, &self.out.groups[*group]) else { return false };
+            let plain = matches!(g.kind, Kind::Nest) && g.bound.is_empty() && g.product.is_none();
+            let (mut space, mut roots) = (g.space.clone(), Vec::new());
+            if !plain || self.pieces(id, map, &mut space, &mut roots).is_none() {
+                return false;
+            }
+            // Several requests of one kernel each fix axes of its space.
+            match found.iter_mut().find(|(g, _, _)| g == group) {
+                Some((_, one, all)) => {
+                    let one: &mut Space = one;
+                    one.fixed.extend(space.fixed);
+                    let all: &mut Vec<Value> = all;
+                    all.extend(roots);
+                }
+                None => found.push((*group, space, roots)),
+            }
+        }
+        self.requests.remove(&v);
+        for (group, space, roots) in found {
+            self.out.groups[group].space.fixed = space.fixed;
+            for root in roots {
+                self.ask(root, group, How::Stored);
+            }
+        }
+        true
+    }
+
+    /// What has to be in memory to read the parts of a concat at a map.
+    fn pieces(
+        &self,
+        id: OpId,
+        map: &Map,
+        space: &mut Space,
+        roots: &mut Vec<Value>,
+    ) -> Option<()> {
+        let func = self.func;
+        let (axis, parts) = (along(func, id)[0], &func.ops[id].operands);
+        let map = space.settle(map);
+        let [along] = map[axis].axes[..] else { return None };
+        if parts.len() > PARTS || map[axis].step != 1 || matches!(class(func, id), Class::Own) {
+            return None;
+        }
+        space.fixed.push(along);
+        let mut start = 0;
+        for &part in parts {
+            let extent = dims_of(func, part)[axis];
+            let mut map = map.clone();
+            map[axis].offset -= start;
+            self.root(part, map, space, roots)?;
+            start += extent;
+        }
+        Some(())
+    }
+
+    /// What is in memory behind the views of a part.
+    fn root(
+        &self,
+        mut v: Value,
+        mut map: Map,
+        space: &mut Space,
+        roots: &mut Vec<Value>,
+    ) -> Option<()> {
+        let func = self.func;
+        loop {
+            let Some(id) = self.out.def(func, v).filter(|_| !self.split.contains(&v)) else {
+                roots.push(v);
+                return Some(());
+            };
+            let op = &func.ops[id];
+            match class(func, id) {
+                Class::View if is_view(op.code) => {
+                    let place = op.results.iter().position(|&r| r == v).unwrap_or(0);
+                    let axes = space.extents.len();
+                    map = through(func, id, &map, space)?;
+                    // An axis that is cut for this alone would be cut for the whole kernel.
+                    if space.extents.len() != axes {
+                        return None;
+                    }
+                    v = op.operands[place];
+                }
+                Class::Source if op.attr("data").is_none() => return Some(()),
+                Class::Parts if op.code == GraphOp::Concat => {
+                    return self.pieces(id, &map, space, roots);
+                }
+                Class::Source | Class::Own | Class::Parts => {
+                    roots.push(v);
+                    return Some(());
+                }
+                Class::Pointwise
+                | Class::Combine
+                | Class::Gather
+                | Class::DynamicSlice
+                | Class::Product => {
+                    roots.push(v);
+                    return (self.uses[v].len() >= SHARED).then_some(());
+                }
+                Class::View | Class::End => return None,
+            }
+        }
+    }
+}
