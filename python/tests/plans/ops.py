@@ -45,6 +45,12 @@ class Ops:
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
 
+    def line_of(self, text: str) -> str:
+        """A line that gives an expression a name."""
+        name = self.fresh()
+        self.line(f"{name} = {text}")
+        return name
+
     def flag(self, name: str) -> bool:
         return name in self.without
 
@@ -435,12 +441,32 @@ class Ops:
     def moved(self) -> None:
         v = self.pick(lambda v: v.rank > 0)
         a = self.rng.randrange(v.rank)
-        way = self.rng.choice(("flip", "roll", "pad", "tile", "repeat", "expand", "broadcast", "triangle"))
+        way = self.rng.choice(("flip", "roll", "pad", "tile", "repeat", "expand", "broadcast", "triangle", "neighbours", "columns"))
         shape = list(v.shape)
         if way == "flip":
             text = f"xp.flip({v.name}, axis={a})"
         elif way == "roll":
             text = f"xp.roll({v.name}, {self.rng.randint(-3, 3)}, axis={a})"
+        elif way == "neighbours":
+            if v.dtype == "bool":
+                raise Skip
+            some = [tuple(self.rng.randint(-1, 1) for _ in v.shape) for _ in range(self.rng.randint(2, 4))]
+            text = v.name
+            for by in some:
+                near = f"xp.roll({v.name}, {by}, axis={tuple(range(v.rank))})"
+                text = f"xp.{self.rng.choice(('maximum', 'minimum'))}({text}, {near})"
+        elif way == "columns":
+            # Components taken apart, changed and put together again, twice.
+            if v.dtype == "bool" or not 1 < shape[a] <= 4:
+                raise Skip
+            parts = [f"{{0}}[{':, ' * a}{k}]" for k in range(shape[a])]
+            inner = v.name
+            for _ in range(2):
+                self.rng.shuffle(parts)
+                one = f"xp.{self.rng.choice(('maximum', 'minimum'))}({parts[0]}, {parts[-1]})"
+                made = self.line_of(f"xp.stack([{', '.join([*parts[:-1], one])}], axis={a})".format(inner))
+                inner = f"xp.maximum({made}, {v.name})"
+            text = inner
         elif way == "pad":
             widths = [(self.rng.randint(0, 2), self.rng.randint(0, 2)) if k == a else (0, self.rng.randint(0, 1)) for k in range(v.rank)]
             text, shape = f"xp.pad({v.name}, {widths})", [d + p + q for d, (p, q) in zip(shape, widths)]

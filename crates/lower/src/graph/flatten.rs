@@ -62,6 +62,7 @@ pub fn flatten(
     walk::dce(&mut dst, &|_| true);
     super::join::join(&mut dst);
     walk::dce(&mut dst, &|_| true);
+    super::components::take_apart(&mut dst);
     super::invariant::hoist(&mut dst, fit);
     Ok(dst)
 }

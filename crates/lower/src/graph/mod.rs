@@ -7,12 +7,14 @@
 //! - `loop_kernel`: a loop with small iterations as one kernel.
 //! - `plan`: steps and buffers; `forward`: copies that writers do without; `text`: a plan to read, change and ask for.
 //! - `invariant`: what no iteration changes, before its loop.
+//! - `components`: arrays of few components taken apart.
 //! - `join`, `expand`, `gate`, `vector`: sums that are joins, windows that are parts, products that are quotients, products with
 //!   vectors that are sums; `scatter`: a kernel of its own.
 //! - `fit`: how kernels are cut for a kind of machine; for one of many threads, `large` (sums in parts),
 //!   `sort`, `words` and `nothing` write ops with others that have kernels.
 
 mod class;
+mod components;
 mod emit;
 mod epilogue;
 mod expand;
