@@ -20,6 +20,12 @@ const OUTPUTS: usize = 8;
 /// Elements from which on a launch takes less than what it does.
 const SMALL: i64 = 1 << 12;
 
+/// Columns that a kernel combines in several blocks of vectors.
+const COLUMNS: i64 = 32;
+
+/// Instructions that are no more than reading their result.
+const FEW: usize = 2;
+
 /// Ops that are looked through for a reduction.
 const SEARCHED: usize = 32;
 
@@ -130,6 +136,7 @@ impl Sweep<'_> {
         }
         if !self.split.contains(&v)
             && let Some((group, map)) = self.sole(v)
+            && !self.is_repeated(id, group, &map)
             && self.enter(id, group, &map)
         {
             self.requests.remove(&v);
@@ -168,6 +175,41 @@ impl Sweep<'_> {
         self.output(group, v, map.clone());
         self.store(v, group);
         self.enter(id, group, &map);
+    }
+
+    /// Whether a kernel that combines columns would compute this for each row, once for every few columns and one
+    /// number at a time, instead of in vectors beforehand.
+    fn is_repeated(&self, id: OpId, group: usize, map: &Map) -> bool {
+        let func = self.func;
+        let g = &self.out.groups[group];
+        let long = |a: &Axis| g.space.extents[*a] != 1;
+        let used: BTreeSet<Axis> =
+            map.iter().flat_map(|l| g.space.expand(&l.axes)).filter(long).collect();
+        let reduced = g.space.expand(&g.reduced);
+        let rest = self.axes(group).into_iter().filter(|a| !used.contains(a));
+        let columns: i64 = rest.map(|a| g.space.extents[a]).product();
+        matches!(class(func, id), Class::Pointwise)
+            && g.product.is_none()
+            && !used.is_empty()
+            && used.iter().all(|a| reduced.contains(a))
+            && columns >= COLUMNS
+            && self.is_long(id)
+    }
+
+    /// Whether a value is computed by more than a few instructions.
+    fn is_long(&self, id: OpId) -> bool {
+        let (mut list, mut seen) = (vec![id], BTreeSet::new());
+        while let Some(id) = list.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            if seen.len() > FEW || !is_light(self.func, id) {
+                return true;
+            }
+            let made = self.func.ops[id].operands.iter().filter_map(|&v| self.out.def(self.func, v));
+            list.extend(made.filter(|&id| matches!(class(self.func, id), Class::Pointwise)));
+        }
+        false
     }
 
     /// A kernel over the same elements that reads an array which this op is computed from too, or that is small: one
