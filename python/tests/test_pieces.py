@@ -169,3 +169,39 @@ def test_transposes_of_transposes_move_nothing():
     h = ts.jit(lambda a: xp.permute_dims(xp.permute_dims(a, (2, 0, 1)), (2, 1, 0)))
     np.testing.assert_array_equal(h(a), a.transpose(2, 0, 1).transpose(2, 1, 0))
     assert ts.jit(solve)(a[0, :, 0]).shape == (5,)
+
+
+@pytest.mark.parametrize("fill", [0, 1.5, -np.inf])
+@pytest.mark.parametrize("shape", [(7,), (30, 17), (5, 6, 33)])
+def test_stencils_of_pads(shape, fill):
+    x = RNG.standard_normal(shape).astype(np.float32)
+    widths = [(1 + k, 2) for k in range(len(shape))]
+
+    def g(m, x):
+        p = m.pad(x, widths, constant_values=fill)
+        near = [p[tuple(slice(k, k + d) for d in shape)] for k in (0, 1, 2)]
+        return m.maximum(m.maximum(near[0], near[1]), near[2]) + x, m.where(p > 0, p, 0.5)
+
+    f = ts.jit(lambda x: g(xp, x))
+    for got, want in zip(f(x), g(np, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert stored(f, x) == 2
+
+
+def test_pads_of_rolls_and_rolls_of_pads():
+    x = RNG.standard_normal((12, 20)).astype(np.float32)
+
+    def g(m, x):
+        a = m.pad(m.roll(x, 3, axis=1), [(0, 1), (2, 0)])
+        b = m.roll(m.pad(x, [(1, 0), (0, 2)]), (-1, 2), axis=(0, 1))
+        return a * 2 + b, m.pad(x[2:], [(3, 0), (0, 2)])[::-1] - b
+
+    for got, want in zip(ts.jit(lambda x: g(xp, x))(x), g(np, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_pads_with_a_number_that_is_computed():
+    x = RNG.standard_normal((9, 20)).astype(np.float32)
+    f = ts.jit(lambda x: xp.pad(x, [(1, 1), (0, 3)], constant_values=xp.sum(x))[:, 1:] * 2)
+    want = np.pad(x, [(1, 1), (0, 3)], constant_values=x.sum())[:, 1:] * 2
+    np.testing.assert_allclose(f(x), want, rtol=1e-5)

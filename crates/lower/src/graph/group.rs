@@ -15,7 +15,7 @@ use tessera_ir::{Attr, BlockId, OpId, Value};
 use tessera_support::SideTable;
 
 mod inside;
-mod pieces;
+pub mod pieces;
 
 /// One use of a value.
 #[derive(Clone, Debug)]
@@ -443,7 +443,7 @@ impl Sweep<'_> {
         if self.wanted(v).is_empty() {
             return;
         }
-        if op.code == GraphOp::Concat && self.read_in_pieces(id) {
+        if matches!(op.code, GraphOp::Concat | GraphOp::Pad) && self.read_in_pieces(id) {
             return;
         }
         let dims = dims_of(func, v);

@@ -4,6 +4,7 @@
 use super::class::{
     Class, accumulator, class, combined_map, index_maps, is_matrix, operand_maps, operator, sums_in,
 };
+use super::group::pieces::{plain_pad, wider};
 use super::group::{Group, Grouping, Output};
 use super::index::{Axis, Line, Map, Space, dims_of, strides, through};
 use std::collections::BTreeMap;
@@ -270,19 +271,70 @@ impl Tracer<'_> {
             Some(around) => self.window.insert(axis, around),
             None => self.window.remove(&axis),
         };
-        let (position, number) = match i32::try_from(extent) {
-            Ok(_) => (DType::I32, (|n| Scalar::I32(n as i32)) as fn(i64) -> Scalar),
-            Err(_) => (DType::I64, Scalar::I64 as fn(i64) -> Scalar),
-        };
         let Some((mut chosen, _)) = pieces.pop() else { return self.load(func.ops[id].results[0], map) };
         while let Some((piece, end)) = pieces.pop() {
-            let at = Node::Position { offset: 0, strides: vec![(axis, 1)], dtype: position };
-            let args = vec![self.push(at), self.push(Node::Splat { value: number(end) })];
-            let to = NumType::plain(DType::Bool);
-            let cond = self.push(Node::Apply { f: ScalarFn::Lt, args, to });
+            let cond = self.position_is(ScalarFn::Lt, axis, end);
             chosen = self.push(Node::Select { cond, a: piece, b: chosen });
         }
         chosen
+    }
+
+    /// An element of what is padded, or what it is padded with.
+    fn pad(&mut self, id: OpId, map: &Map) -> NodeId {
+        let func = self.func;
+        let op = &func.ops[id];
+        let Some(lo) = plain_pad(func, id) else { return self.load(op.results[0], map) };
+        let (around, mut map) = (self.window.clone(), map.clone());
+        let mut conds = Vec::new();
+        for place in wider(func, id) {
+            let Some(&axis) = map[place].axes.first() else { continue };
+            self.body.apart.push(axis);
+            map[place].offset -= lo[place];
+            let extent = self.body.space.extents[axis];
+            let (first, last) = around.get(&axis).copied().unwrap_or((0, extent));
+            let start = -map[place].offset;
+            let end = start + dims_of(func, op.operands[0])[place];
+            let (from, to) = (start.max(first), end.min(last));
+            if from >= to {
+                // All of it is beside what is padded.
+                self.window = around;
+                return self.value(op.operands[1], &Vec::new());
+            }
+            if (from, to) != (0, extent) {
+                self.window.insert(axis, (from, to));
+            }
+            if start > first {
+                conds.push(self.position_is(ScalarFn::Ge, axis, start));
+            }
+            if end < last {
+                conds.push(self.position_is(ScalarFn::Lt, axis, end));
+            }
+        }
+        let inside = self.value(op.operands[0], &map);
+        self.window = around;
+        let all = conds.into_iter().reduce(|a, b| {
+            let to = NumType::plain(DType::Bool);
+            self.push(Node::Apply { f: ScalarFn::And, args: vec![a, b], to })
+        });
+        match all {
+            Some(cond) => {
+                let fill = self.value(op.operands[1], &Vec::new());
+                self.push(Node::Select { cond, a: inside, b: fill })
+            }
+            None => inside,
+        }
+    }
+
+    /// Compares the position along an axis with a number.
+    fn position_is(&mut self, f: ScalarFn, axis: Axis, number: i64) -> NodeId {
+        let narrow = i32::try_from(self.body.space.extents[axis]).is_ok();
+        let (dtype, value) = match i32::try_from(number) {
+            Ok(number) if narrow => (DType::I32, Scalar::I32(number)),
+            _ => (DType::I64, Scalar::I64(number)),
+        };
+        let at = Node::Position { offset: 0, strides: vec![(axis, 1)], dtype };
+        let args = vec![self.push(at), self.push(Node::Splat { value })];
+        self.push(Node::Apply { f, args, to: NumType::plain(DType::Bool) })
     }
 
     fn op(&mut self, id: OpId, v: Value, map: &Map) -> NodeId {
@@ -380,6 +432,7 @@ impl Tracer<'_> {
                 self.push(Node::Load { access, dtype: to.storage, moved, window: Vec::new() })
             }
             GraphOp::Concat if !self.grouping.stored.contains_key(&v) => self.concat(id, map),
+            GraphOp::Pad if !self.grouping.stored.contains_key(&v) => self.pad(id, map),
             // These always have memory.
             GraphOp::Concat
             | GraphOp::Pad

@@ -1,4 +1,4 @@
-//! Concats that have no memory: who asks for their elements reads the parts, each with a mask, and chooses.
+//! Concats and pads that have no memory: who asks for their elements reads the parts, each with a mask, and chooses.
 //!
 //! Rolls and shifted neighbours of stencils are such: parts of one array that is in memory anyway. To join them in memory
 //! first writes and reads all of it once more, for each of them.
@@ -6,17 +6,38 @@
 use super::super::class::{Class, along, class};
 use super::super::index::{Map, Space, dims_of, is_view, through};
 use super::{How, Kind, Request, Sweep};
-use tessera_graph::GraphOp;
-use tessera_ir::{OpId, Value};
+use tessera_graph::{GraphFunc, GraphOp};
+use tessera_ir::{Attr, OpId, Value};
 
 /// Parts that are read for each element of a concat.
 const PARTS: usize = 3;
 
+/// Kernels that each read the parts anew.
+const KERNELS: usize = 2;
+
 /// A value that is computed is kept for the parts that read it, if there are several.
 const SHARED: usize = 3;
 
+/// How many elements a pad puts before each axis, where it leaves none out and puts none between.
+pub fn plain_pad(func: &GraphFunc, id: OpId) -> Option<Vec<i64>> {
+    let op = &func.ops[id];
+    let ints = |name: &str| op.attr(name).and_then(Attr::as_ints).unwrap_or_default();
+    let (lo, hi) = (ints("lo"), ints("hi"));
+    let plain = op.code == GraphOp::Pad
+        && lo.iter().chain(&hi).all(|&n| n >= 0)
+        && ints("interior").iter().all(|&n| n == 0);
+    plain.then_some(lo)
+}
+
+/// The axes along which an op's result is longer than its operand.
+pub fn wider(func: &GraphFunc, id: OpId) -> Vec<usize> {
+    let op = &func.ops[id];
+    let (from, to) = (dims_of(func, op.operands[0]), dims_of(func, op.results[0]));
+    (0..to.len()).filter(|&a| from[a] != to[a]).collect()
+}
+
 impl Sweep<'_> {
-    /// Makes the kernels that ask for a concat read its parts. `false` where one of them needs it in memory, or where
+    /// Makes the kernels that ask for a concat or a pad read its parts. `false` where one of them needs it in memory, or where
     /// parts are computed for it alone, so that they may as well be written where they belong.
     pub(super) fn read_in_pieces(&mut self, id: OpId) -> bool {
         let v = self.func.ops[id].results[0];
@@ -42,6 +63,9 @@ impl Sweep<'_> {
                 None => found.push((*group, space, roots)),
             }
         }
+        if found.len() > KERNELS {
+            return false;
+        }
         self.requests.remove(&v);
         for (group, space, roots) in found {
             self.out.groups[group].space.fixed = space.fixed;
@@ -52,7 +76,7 @@ impl Sweep<'_> {
         true
     }
 
-    /// What has to be in memory to read the parts of a concat at a map.
+    /// What has to be in memory to read the parts of a concat or a pad at a map.
     fn pieces(
         &self,
         id: OpId,
@@ -61,6 +85,22 @@ impl Sweep<'_> {
         roots: &mut Vec<Value>,
     ) -> Option<()> {
         let func = self.func;
+        if let Some(lo) = plain_pad(func, id) {
+            let mut map = space.settle(map);
+            for axis in wider(func, id) {
+                let [along] = map[axis].axes[..] else { return None };
+                if map[axis].step != 1 {
+                    return None;
+                }
+                space.fixed.push(along);
+                map[axis].offset -= lo[axis];
+            }
+            self.root(func.ops[id].operands[1], Map::new(), space, roots)?;
+            return self.root(func.ops[id].operands[0], map, space, roots);
+        }
+        if func.ops[id].code != GraphOp::Concat {
+            return None;
+        }
         let (axis, parts) = (along(func, id)[0], &func.ops[id].operands);
         let map = space.settle(map);
         let [along] = map[axis].axes[..] else { return None };
@@ -106,7 +146,7 @@ impl Sweep<'_> {
                     v = op.operands[place];
                 }
                 Class::Source if op.attr("data").is_none() => return Some(()),
-                Class::Parts if op.code == GraphOp::Concat => {
+                Class::Parts if op.code == GraphOp::Concat || plain_pad(func, id).is_some() => {
                     return self.pieces(id, &map, space, roots);
                 }
                 Class::Source | Class::Own | Class::Parts => {
