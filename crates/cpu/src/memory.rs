@@ -254,6 +254,16 @@ impl Access<'_> {
                 };
                 (code, guard)
             }
+            // Where all lanes read or none does, those that do not find zeros elsewhere: a number chosen is less than
+            // a mask made.
+            Address::Row(p) if other.is_none() && dtype != DType::E8M0 => {
+                let (one, each) = self.guard(ir);
+                let p = one.map_or(p, |one| ir.select(one, p, ir.zeros(dtype.bytes() as u64 * u64::from(lanes))));
+                match each {
+                    Some(mask) => (ir.masked_load(ty, p, ALIGN, mask, zero), Some(mask)),
+                    None => (ir.load(ty, p, ALIGN), None),
+                }
+            }
             Address::Row(p) => match self.vector_mask(ir) {
                 Some(mask) => (ir.masked_load(ty, p, ALIGN, mask, zero), Some(mask)),
                 None => (ir.load(ty, p, ALIGN), None),

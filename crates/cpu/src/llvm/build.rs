@@ -230,6 +230,24 @@ impl Ir {
         }
     }
 
+    /// So many bytes of zeros in the module's read-only data.
+    pub fn zeros(&self, bytes: u64) -> Val {
+        let name = c(&format!("zeros{bytes}"));
+        unsafe {
+            let known = LLVMGetNamedGlobal(self.module, name.as_ptr());
+            if !known.is_null() {
+                return Val(known);
+            }
+            let ty = LLVMArrayType2(self.int(8).0, bytes);
+            let global = LLVMAddGlobal(self.module, ty, name.as_ptr());
+            LLVMSetInitializer(global, LLVMConstNull(ty));
+            LLVMSetGlobalConstant(global, 1);
+            LLVMSetLinkage(global, llvm_sys::LLVMLinkage::LLVMPrivateLinkage);
+            LLVMSetAlignment(global, 64);
+            Val(global)
+        }
+    }
+
     // Arithmetic.
 
     two! {
