@@ -94,9 +94,7 @@ impl Target<'_> {
     fn generate(&self, ir: &Ir) -> Result<Vec<u8>, String> {
         let (cpu, features) = self.isa.llvm();
         let machine = Machine::new(cpu, features)?;
-        if cfg!(debug_assertions) {
-            machine.verify(ir)?;
-        }
+        machine.verify(ir)?;
         machine.run_passes(ir, PASSES)?;
         machine.object(ir)
     }

@@ -258,7 +258,9 @@ impl Access<'_> {
             // a mask made.
             Address::Row(p) if other.is_none() && dtype != DType::E8M0 => {
                 let (one, each) = self.guard(ir);
-                let p = one.map_or(p, |one| ir.select(one, p, ir.zeros(dtype.bytes() as u64 * u64::from(lanes))));
+                let p = one.map_or(p, |one| {
+                    ir.select(one, p, ir.zeros(dtype.bytes() as u64 * u64::from(lanes)))
+                });
                 match each {
                     Some(mask) => (ir.masked_load(ty, p, ALIGN, mask, zero), Some(mask)),
                     None => (ir.load(ty, p, ALIGN), None),

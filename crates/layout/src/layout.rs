@@ -252,7 +252,7 @@ impl Layout {
     pub fn thread_part(&self, lane: u32, warp: u32, cta: u32) -> Vec<u32> {
         let mut coords = vec![0; self.rank()];
         for (input, number) in [(In::Lane, lane), (In::Warp, warp), (In::Cta, cta)] {
-            debug_assert!(number >> self.bases(input).len() == 0, "{input:?} {number}");
+            assert!(number >> self.bases(input).len() == 0, "{input:?} {number}");
             for bit in ones(number.into()) {
                 coords = xor(coords, &self.bases(input)[bit]);
             }
@@ -262,7 +262,7 @@ impl Layout {
 
     /// The register's own part of its coordinates.
     pub fn reg_offset(&self, reg: u32) -> RegOffset {
-        debug_assert!(reg < self.regs(), "register {reg} of {}", self.regs());
+        assert!(reg < self.regs(), "register {reg} of {}", self.regs());
         let mut offset = RegOffset { xor: vec![0; self.rank()], add: vec![0; self.rank()] };
         for bit in ones(u64::from(reg % self.atom_regs())) {
             offset.xor = xor(offset.xor, &self.bases(In::Reg)[bit]);
@@ -337,7 +337,7 @@ impl Layout {
     pub(crate) fn pack(&self, coords: &[u32]) -> u64 {
         let mut word = 0;
         for (&at, &extent) in coords.iter().zip(&self.box_extents) {
-            debug_assert!(at < extent);
+            assert!(at < extent);
             word = word << extent.ilog2() | u64::from(at);
         }
         word

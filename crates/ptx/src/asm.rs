@@ -58,7 +58,7 @@ impl Asm {
     }
 
     pub fn emit(&mut self, inst: Inst) {
-        debug_assert!(
+        assert!(
             inst.writes().iter().all(|d| !self.constants.contains_key(d)),
             "a constant is written: {inst:?}"
         );
@@ -69,7 +69,7 @@ impl Asm {
     /// What `write` emits happens only in threads where `p` is `wanted`. Does not nest: combine the
     /// conditions. Only for straight code: a branch inside is taken by those threads alone.
     pub fn when<T>(&mut self, p: Reg, wanted: bool, write: impl FnOnce(&mut Self) -> T) -> T {
-        debug_assert!(self.guard.is_none(), "guards do not nest");
+        assert!(self.guard.is_none(), "guards do not nest");
         let old = self.guard.replace(Guard { reg: p, negated: !wanted });
         let out = write(self);
         self.guard = old;

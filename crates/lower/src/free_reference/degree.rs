@@ -142,7 +142,7 @@ impl Walk<'_> {
             let next = func.terminator(online.body).map(|end| func.ops[end].operands[i]);
             next.into_iter().for_each(|v| self.set(v, Degree::Power(1)));
         }
-        debug_assert!(args.iter().all(|&arg| self.get(arg) == NONE), "they are not looked at");
+        assert!(args.iter().all(|&arg| self.get(arg) == NONE), "they are not looked at");
         self.ops(online.body, &|id| !online.gone.contains(&id))?;
         let end = func.terminator(online.body).map(|end| func.ops[end].operands.clone());
         for (i, v) in end.into_iter().flatten().enumerate() {
@@ -212,7 +212,7 @@ impl Walk<'_> {
             }
             TileOp::Ew(f) => self.elementwise(f, id),
             _ => {
-                debug_assert!(
+                assert!(
                     !matches!(op.code.info().effects, Effects::Terminator),
                     "ends of regions are looked at by what is around them"
                 );

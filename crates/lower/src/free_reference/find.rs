@@ -296,7 +296,7 @@ impl Look<'_> {
         else {
             return Err(format!("rows are not made of {PARTS} columns"));
         };
-        debug_assert!(n > 0, "it is more than the parts");
+        assert!(n > 0, "it is more than the parts");
         // The reference is the loop's own: nothing else may look at it.
         for v in [self.args[m], new, alpha.reference] {
             let own = |id: &OpId| gone.contains(id) || Some(*id) == func.terminator(self.body);
@@ -371,7 +371,7 @@ impl Look<'_> {
             }
             found = Some((power.a, p));
         }
-        debug_assert!(self.is_reference(alpha.reference, new).is_some(), "it was before");
+        assert!(self.is_reference(alpha.reference, new).is_some(), "it was before");
         found.ok_or_else(|| "no weights are made with the maximum".into())
     }
 

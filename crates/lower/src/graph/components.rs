@@ -236,7 +236,8 @@ fn together(func: &mut GraphFunc, block: BlockId) -> bool {
         };
         let found = func.ops[id].operands.iter().find_map(|&x| {
             let (axis, list) = parts(func, x).filter(|_| walk::home(func, x) == block)?;
-            (only_here(x) && list.iter().all(|&p| is_computed(func, p))).then_some((axis, list.len()))
+            (only_here(x) && list.iter().all(|&p| is_computed(func, p)))
+                .then_some((axis, list.len()))
         });
         let Some((axis, count)) = found else { continue };
         rewrite.before = id;

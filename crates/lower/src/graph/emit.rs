@@ -108,7 +108,12 @@ fn params(body: &Body, shape: &Shape) -> Vec<ArrayUse> {
     for node in &body.nodes {
         match node {
             Node::Load { access, dtype, moved, window } => {
-                add(within(array(access, body, shape, *dtype, false, moved), access, shape, window));
+                add(within(
+                    array(access, body, shape, *dtype, false, moved),
+                    access,
+                    shape,
+                    window,
+                ));
             }
             Node::Gather { value, dims, dtype, .. } => add(plain_array(*value, dims, *dtype)),
             _ => {}

@@ -271,7 +271,9 @@ impl Tracer<'_> {
             Some(around) => self.window.insert(axis, around),
             None => self.window.remove(&axis),
         };
-        let Some((mut chosen, _)) = pieces.pop() else { return self.load(func.ops[id].results[0], map) };
+        let Some((mut chosen, _)) = pieces.pop() else {
+            return self.load(func.ops[id].results[0], map);
+        };
         while let Some((piece, end)) = pieces.pop() {
             let cond = self.position_is(ScalarFn::Lt, axis, end);
             chosen = self.push(Node::Select { cond, a: piece, b: chosen });

@@ -98,7 +98,7 @@ impl<'e> Val<'e> {
 
     /// The same bits read as another type of the same width.
     pub fn of(self, ty: Ty) -> Self {
-        debug_assert_eq!(ty.class(), self.ty.class());
+        assert_eq!(ty.class(), self.ty.class());
         let v = match (self.v, ty) {
             (Opnd::Reg(r), _) => Opnd::Reg(r),
             (v, Ty::F32) => Opnd::F32(bits_of(v) as u32),
@@ -114,7 +114,7 @@ impl<'e> Val<'e> {
         let is_float = self.ty.is_float();
         match x.into() {
             Num::V(v) => {
-                debug_assert_eq!(v.ty.class(), self.ty.class());
+                assert_eq!(v.ty.class(), self.ty.class());
                 v
             }
             Num::F(x) if self.ty == Ty::F64 => self.e.f64(x),

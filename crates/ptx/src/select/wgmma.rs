@@ -164,7 +164,7 @@ impl Select<'_> {
             Add::Yes => {}
             Add::No => p.regs.iter().for_each(|&r| self.asm.mov_to(Ty::B32, r, Opnd::Int(0))),
             Add::When(added) => {
-                debug_assert!(false, "{added:?} is for the product that a loop begins with");
+                assert!(false, "{added:?} is for the product that a loop begins with");
             }
         }
     }
@@ -384,7 +384,7 @@ impl Select<'_> {
         let mut out = BTreeMap::new();
         for (i, four) in words.chunks_exact(4).enumerate() {
             let at = layout.reg_part(4 * per * i as u32);
-            debug_assert!(at[1].is_multiple_of(k), "an instruction begins at {at:?}");
+            assert!(at[1].is_multiple_of(k), "an instruction begins at {at:?}");
             out.insert((at[0], at[1]), [four[0], four[1], four[2], four[3]]);
         }
         out

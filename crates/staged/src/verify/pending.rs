@@ -37,7 +37,7 @@ fn one(func: &Func<Staged>, v: Value, block: BlockId, at: OpId, errors: &mut OpE
             errors.structure(format!("expected the pending tile %{name} to be used once, {why}"));
         }
     }
-    debug_assert!(matches!(func.values[v].def, ValueDef::Result(..) | ValueDef::Arg(..)));
+    assert!(matches!(func.values[v].def, ValueDef::Result(..) | ValueDef::Arg(..)));
 }
 
 /// How often a block uses the value, the same on every way through it.

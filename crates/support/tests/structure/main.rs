@@ -5,5 +5,6 @@ mod dependencies;
 mod determinism;
 mod entries;
 mod mentions;
+mod profiles;
 mod repository;
 mod sizes;

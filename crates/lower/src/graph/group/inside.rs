@@ -206,7 +206,8 @@ impl Sweep<'_> {
             if seen.len() > FEW || !is_light(self.func, id) {
                 return true;
             }
-            let made = self.func.ops[id].operands.iter().filter_map(|&v| self.out.def(self.func, v));
+            let made =
+                self.func.ops[id].operands.iter().filter_map(|&v| self.out.def(self.func, v));
             list.extend(made.filter(|&id| matches!(class(self.func, id), Class::Pointwise)));
         }
         false

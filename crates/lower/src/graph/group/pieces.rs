@@ -77,13 +77,7 @@ impl Sweep<'_> {
     }
 
     /// What has to be in memory to read the parts of a concat or a pad at a map.
-    fn pieces(
-        &self,
-        id: OpId,
-        map: &Map,
-        space: &mut Space,
-        roots: &mut Vec<Value>,
-    ) -> Option<()> {
+    fn pieces(&self, id: OpId, map: &Map, space: &mut Space, roots: &mut Vec<Value>) -> Option<()> {
         let func = self.func;
         if let Some(lo) = plain_pad(func, id) {
             let mut map = space.settle(map);

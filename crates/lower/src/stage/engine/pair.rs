@@ -285,7 +285,7 @@ impl Plan {
 
         let mut feed = look.handling(theirs, &[Acquire, Publish]);
         feed.extend(fills(&look, &feed));
-        debug_assert!(feed.iter().all(|&f| matches!(func.ops[f].code, Acquire | Publish | Fill)));
+        assert!(feed.iter().all(|&f| matches!(func.ops[f].code, Acquire | Publish | Fill)));
         let feed = look.closed(feed, |_, def| !front.contains(&def));
 
         let all: Ops = func.blocks[body].ops.iter().copied().filter(|&o| o != end).collect();
