@@ -77,6 +77,10 @@ def array(values: Any, dtype: DType | str | None = None, device: Any = None) -> 
 
 def _host_array(values: Any, dtype: DType | str | None) -> numpy.ndarray:
     made = numpy.array(values)
+    if made.dtype == object:
+        from ._trace import fail
+
+        raise fail("E_TYPE", f"expected numbers that 64 bits hold, got {values!r:.80}", "give floats, or smaller numbers, in lists of one length")
     if dtype is None:
         return narrowed(made, values)
     converted = made.astype(_one_a_byte(dtype))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _tree
+from . import _core, _tree
 from ._jit import _name
+from ._place import here, returns
 from ._promote import is_float
 from ._trace import Tracer, as_tracer, aval, current, emit, fail, is_array, outermost, weakened
 from ._transforms import Inner, _outside
@@ -102,14 +104,21 @@ class custom_vjp:
         with self._rules.at(_ORDERS):
             inner = _closed(Inner(whole(self._fn), moving, {}, name=_name(self._fn)), "custom_vjp")
         residual_form: dict[str, Any] = {}
+        names = [n for i, n in enumerate(_parameters(self._fn, len(args))) if i not in fixed]
 
         def forward(*rest: Any) -> Any:
-            y, residuals = whole(self._fwd)(*rest)  # type: ignore[arg-type]
+            got = whole(self._fwd)(*rest)  # type: ignore[arg-type]
+            if not isinstance(got, (tuple, list)) or len(got) != 2:
+                raise fail_at(returns(self._fwd), "E_ARGUMENT",
+                              f"expected the forward rule of `{_name(self._fn)}` to give a pair, got {_told(got)}",
+                              "return `(y, residuals)`: what the function gives, and what the backward rule needs")  # fmt: skip
+            y, residuals = got
+            self._same_results(inner, y)
             residual_form["form"] = _tree.flatten(residuals)[1]
             return y, residuals
 
         with self._rules.at(level + 1):
-            fwd = _closed(Inner(forward, moving, {}, name=f"{_name(self._fn)}_fwd"), "custom_vjp")
+            fwd = _closed(Inner(forward, moving, {}, name=f"{_name(self._fn)}_fwd"), "custom_vjp", self._fwd)
         y_types = [aval(v) for v in inner.results]
         residuals = fwd.results[len(y_types):]
 
@@ -121,18 +130,34 @@ class custom_vjp:
             ct = _tree.unflatten(inner.form, full)
             kept = _tree.unflatten(residual_form["form"], res)
             got = self._bwd(*fixed.values(), kept, ct)  # type: ignore[misc]
-            got = got if isinstance(got, tuple) else (got,)
-            if len(got) != len(moving):
-                raise fail("E_ARGUMENT", f"expected the backward function to give {len(moving)} cotangents, got {len(got)}",
-                           "give one for each argument, and None for one without derivative")  # fmt: skip
-            return _cotangents(moving, got)
+            if not isinstance(got, tuple) and len(moving) == 1:
+                got = (got,)
+            if not isinstance(got, tuple) or len(got) != len(moving):
+                raise fail_at(returns(self._bwd), "E_ARGUMENT",
+                              f"expected the backward rule of `{_name(self._fn)}` to give a tuple of {len(moving)}, got {_told(got)}",
+                              "give a cotangent for each argument, and None for one without derivative")  # fmt: skip
+            return _cotangents(moving, got, names, returns(self._bwd))
 
         fake_res = [_Shape(aval(r)) for r in residuals]
         fake_cts = [_Shape(a) for a in y_types if is_float(a[1])]
         with self._rules.at(level + 1):
-            bwd = _closed(_inner_of_types(backward, fake_res, fake_cts, f"{_name(self._fn)}_bwd"), "custom_vjp")
+            bwd = _closed(_inner_of_types(backward, fake_res, fake_cts, f"{_name(self._fn)}_bwd"), "custom_vjp", self._bwd)
         attrs = {"callee": inner.func, "kind": "custom_vjp", "fwd": fwd.func, "bwd": bwd.func}
         return attrs, [(list(s), d) for s, d, _ in y_types], inner.form, inner.weak
+
+    def _same_results(self, inner: Inner, y: Any) -> None:
+        """The forward rule gives what the function gives."""
+        form = _tree.flatten(y)[1]
+        wrong = _tree.difference(inner.form, form) if form != inner.form else None
+        for wanted, got, path in zip(inner.results, _tree.leaves(y), _tree.paths(y), strict=True) if wrong is None else ():
+            have, want = _type_of(got), _type_of(wanted)
+            if have != want and not (is_array(got) and aval(got)[:2] == aval(wanted)[:2]):
+                wrong = f"{f'at {path} ' if path else ''}{want}, got {have}"
+                break
+        if wrong is not None:
+            raise fail_at(returns(self._fwd), "E_TYPE",
+                          f"expected the forward rule of `{_name(self._fn)}` to give what the function gives: {wrong}",
+                          "return `(y, residuals)`, with `y` as the function gives it")  # fmt: skip
 
 
 class Fused:
@@ -204,10 +229,11 @@ def _values(args: tuple) -> list[Tracer]:
     return [as_tracer(v) for v in _tree.leaves(args) if is_array(v)]
 
 
-def _closed(inner: Inner, what: str) -> Inner:
+def _closed(inner: Inner, what: str, rule: Callable | None = None) -> Inner:
     if inner.captured:
         made = inner.captured[0]._place
-        raise fail(
+        raise fail_at(
+            here() if rule is None else returns(rule),
             "E_UNSUPPORTED",
             f"expected a {what} function that uses its arguments only, got one that uses a traced value of the function "
             f"around it{f' (made at {made!r})' if made is not None else ''}",
@@ -216,26 +242,76 @@ def _closed(inner: Inner, what: str) -> Inner:
     return inner
 
 
-def _cotangents(args: tuple, got: tuple) -> list:
-    """Cotangents of the float leaves of the arguments, zeros for None."""
+def fail_at(place: Any, code: str, message: str, help: str) -> Exception:
+    """The error for a line that is not the one being run."""
+    return _core.error(code, message, help, None, None, place)
+
+
+def _told(value: Any) -> str:
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, (tuple, list)) else "None" if value is None else "one value"
+
+
+def _type_of(value: Any) -> str:
+    if not is_array(value):
+        return type(value).__name__
+    shape, dtype, weak = aval(value)
+    return f"{'f32' if weak and dtype == 'f64' else dtype}[{', '.join(map(str, shape))}]"
+
+
+def _parameters(fn: Callable, count: int) -> list[str]:
+    """Names for positional arguments."""
+    try:
+        names = [p.name for p in inspect.signature(fn).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    except (TypeError, ValueError):
+        names = []
+    return [names[i] if i < len(names) else f"arg{i}" for i in range(count)]
+
+
+def _cotangents(args: tuple, got: tuple, names: list[str], place: Any) -> list:
+    """Cotangents of the float leaves of the arguments, zeros for None. Each has the shape of its argument."""
     from . import _prim as p, xp
 
     out = []
-    for arg, ct in zip(args, got, strict=True):
-        leaves = _tree.leaves(arg)
-        given = [None] * len(leaves) if ct is None else _tree.leaves(ct)
-        for leaf, c in zip(leaves, given, strict=True):
+    for arg, ct, name in zip(args, got, names, strict=True):
+        leaves, form = _tree.flatten(arg)
+        given, got_form = _tree.flatten(ct)
+        for leaf, c, path in zip(leaves, _matched(form, got_form, iter(given), name, place), _tree.paths(arg, name), strict=True):
             if not is_array(leaf):
                 continue
             shape, dtype, _ = aval(leaf)
-            if is_float(dtype):
-                out.append(xp.zeros(shape, dtype=dtype) if c is None else p.broadcast_to(p.cast(c, dtype), shape))
+            if not is_float(dtype):
+                continue
+            if c is None:
+                out.append(xp.zeros(shape, dtype=dtype))
+                continue
+            if not is_array(c) or not (is_float(aval(c)[1]) or aval(c)[2]):
+                raise fail_at(place, "E_TYPE", f"expected a cotangent of floats for `{path}`, got {_type_of(c)}",
+                              "give an array of the argument's shape and dtype, or None")  # fmt: skip
+            if tuple(aval(c)[0]) != tuple(shape):
+                raise fail_at(place, "E_SHAPE_MISMATCH",
+                              f"expected a cotangent for `{path}` of its shape {p.show(shape)}, got {p.show(aval(c)[0])}",
+                              "sum over the axes that were stretched, or write `xp.broadcast_to` where that is meant")  # fmt: skip
+            out.append(p.cast(c, dtype))
     return out
 
 
+def _matched(wanted: Any, got: Any, given: Iterator, path: str, place: Any) -> list:
+    """The leaves of a cotangent for each leaf of an argument: None may stand for any part of it."""
+    if got.kind is type(None):
+        return [None] * wanted.leaf_count
+    if wanted.kind is None and got.kind is None:
+        return [next(given)]
+    if wanted.kind is not got.kind or wanted.meta != got.meta or len(wanted.children) != len(got.children):
+        raise fail_at(place, "E_ARGUMENT", f"expected the cotangent of `{path}` to be a tree like it: {_tree.difference(wanted, got)}",
+                      "give the argument's form, with None for parts without derivative")  # fmt: skip
+    return [c for step, a, b in zip(_tree._steps(wanted), wanted.children, got.children, strict=True)
+            for c in _matched(a, b, given, path + step, place)]  # fmt: skip
+
+
 class custom_jvp:
-    """A function with a forward derivative of its own: ``f.defjvp(rule)`` with ``rule(primals, tangents) -> (y, dy)``. The rule may
-    call the function: its derivative there is the rule again, up to the fourth derivative, and that of its text beyond."""
+    """A function with a forward derivative of its own: ``f.defjvp(rule)`` with ``rule(primals, tangents) -> (y, dy)``, or
+    ``f.defjvps(rule, …)`` with one for each argument. The rule may call the function: its derivative there is the rule again, up to the
+    fourth derivative, and that of its text beyond."""
 
     def __init__(self, fn: Callable) -> None:
         functools.update_wrapper(self, fn)
@@ -246,6 +322,23 @@ class custom_jvp:
     def defjvp(self, rule: Callable) -> custom_jvp:
         self._rule = rule
         return self
+
+    def defjvps(self, *rules: Callable | None) -> custom_jvp:
+        """A rule for each argument, ``rule(tangent, result, *primals)``, whose tangents are added; None for an argument without
+        derivative. For functions that give one array."""
+
+        def rule(primals: tuple, tangents: tuple) -> tuple:
+            from . import xp
+
+            if len(rules) != len(primals):
+                raise fail("E_ARGUMENT",
+                           f"expected `{_name(self._fn)}.defjvps` with a rule for each of {len(primals)} arguments, got {len(rules)}",
+                           "write None for an argument without derivative")  # fmt: skip
+            y = self(*primals)
+            parts = [r(t, y, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
+            return y, functools.reduce(xp.add, parts) if parts else xp.zeros_like(y)
+
+        return self.defjvp(rule)
 
     def __call__(self, *args: Any) -> Any:
         if self._rule is None:

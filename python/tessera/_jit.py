@@ -19,6 +19,7 @@ from ._dims import Sizes, bare
 from ._dtypes import DType
 from ._errors import TesseraError, TesseraWarning
 from ._execute import Runner, compiles, device_of, on_device, ordinal_of
+from ._places import chosen
 from ._profile import PROFILES, Profile, current as profile_now
 from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
 
@@ -26,6 +27,8 @@ from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, on
 _MANY = 16
 #: What is no array and cannot change: equal ones share a trace.
 _VALUES = (str, bytes, DType, numpy.dtype, enum.Enum, type, range, slice, types.FunctionType, types.BuiltinFunctionType, types.EllipsisType)
+#: What a Python integer may be as an argument, which is an i64.
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 #: Targets that are no devices.
 _HOSTS = ("cpu", "interp", "x86")
 
@@ -40,7 +43,7 @@ class Traced:
     ) -> None:  # fmt: skip
         """``leaves`` are all leaves of ``(args, kwargs)``; those that are arrays become parameters. ``shapes`` are theirs where
         extents have names, whose ``sizes`` are those of the call at hand."""
-        self.sizes = Sizes(sizes)
+        self.sizes, self.paths = Sizes(sizes), names
         with tracing(name, program or _core.Program(name), self.sizes) as frame:
             frame.on_device = for_device(leaves, backend)
             given = []
@@ -90,6 +93,8 @@ class Traced:
         arrays, given = [], []
         for place, v in enumerate(leaves):
             if is_array(v):
+                if type(v) is int and not _LEAST <= v <= _MOST:
+                    raise self._too_large(place, v)
                 if donated and place in donated and not isinstance(v, (bool, int, float, numpy.generic)):
                     given.append(len(arrays))
                 arrays.append(v)
@@ -98,6 +103,9 @@ class Traced:
 
     def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:
         """Runs on leaves in host memory, and tells `calls` what calls like this one run."""
+        for place, v in enumerate(leaves):
+            if type(v) is int and not _LEAST <= v <= _MOST:
+                raise self._too_large(place, v)
         arrays = [v for v in leaves if is_array(v)]
         held = arrays + self.captured
         made = self.runner(held)
@@ -106,6 +114,13 @@ class Traced:
             run = self.runner.compiled(None, self.runner.sizes(held))
             calls.remember(args, kwargs, profile, self.watch, run, self.runner._kernels, self.captured, result, made)
         return result
+
+    def _too_large(self, place: int, value: int) -> Exception:
+        return fail(
+            "E_ARGUMENT",
+            f"expected a number that i64 holds, {_LEAST} to {_MOST}, for `{self.paths[place]}`, got {value}",
+            f"give a float, or an array: `numpy.uint64({value})`" if 0 <= value < 1 << 64 else "give a float, or a smaller number",
+        )
 
     def _held(self, arrays: list) -> list:
         """The arrays that the trace holds, brought to the device of the others once."""
@@ -308,30 +323,27 @@ class Jitted:
                 return done
         found, leaves, key = self._look_up(args, kwargs)
         if found.gifts is None:
-            found.gifts = self._given(args) or set()
+            found.gifts = self._given(args, kwargs)
         convert = converter(leaves)
         if not short or convert is not None or (key, profile, found) in self._recorded:
             return found.run(leaves, found.gifts, convert)
         self._recorded.add((key, profile, found))
         return found.recorded(self._calls, args, kwargs, profile, leaves)
 
-    def _given(self, args: tuple) -> set[int] | None:
+    def _given(self, args: tuple, kwargs: dict) -> set[int]:
         """The leaves of the arguments that are donated."""
-        nums = self._options["donate_argnums"]
-        if not nums:
-            return None
-        if bad := [n for n in nums if not -len(args) <= n < len(args)]:
-            raise fail(
-                "E_ARGUMENT",
-                f"expected `donate_argnums` to be places of the {len(args)} arguments, got {bad[0]}",
-                "count arguments from 0",
-            )
-        wanted = {n % len(args) for n in nums if args}
+        nums, names = self._options["donated"]
+        if not nums and not names:
+            return set()
+        wanted = {n % len(args) for n in nums if -len(args) <= n < len(args)}
         fixed = {n % len(args) for n in self._nums if -len(args) <= n < len(args)}
         out, at = set(), 0
-        for i, a in enumerate(args):
-            count = 1 if i in fixed else len(_tree.flatten(a)[0])
-            if i in wanted:
+        parts = [(None if i in fixed else a, i in wanted) for i, a in enumerate(args)]
+        rest = {k: v for k, v in kwargs.items() if k not in self._names}
+        parts += [(rest[k], k in names) for k in _tree._sorted_keys(rest)]
+        for part, given in parts:
+            count = len(_tree.flatten(part)[0])
+            if given:
                 out |= set(range(at, at + count))
             at += count
         return out
@@ -492,6 +504,7 @@ def jit(
     bindings: dict | None = None,
     numerics: str | None = None,
     donate_argnums: int | tuple[int, ...] = (),
+    donate_argnames: str | tuple[str, ...] = (),
     plan: str | None = None,
 ) -> Any:
     """Compiles a function of arrays. The function is called with tracers, once for each form, shapes and dtypes of its
@@ -500,8 +513,10 @@ def jit(
     ``numerics`` is a profile (``"default"``, ``"deterministic"``, ``"strict"``), ``deterministic=True`` the second of them;
     ``target`` names a backend. Arrays on a CUDA device make the function run there, on their library's current stream.
     ``capture_graph`` records the launches into a CUDA graph and replays it where arrays come again at the same addresses; on the
-    host launches are recorded and replayed in any case. Arrays of ``donate_argnums`` may be written over by results. Random
-    numbers come from keys (`ts.random`), so that there is no ``seed`` to set.
+    host launches are recorded and replayed in any case. Random numbers come from keys (`ts.random`), so that there is no ``seed`` to set.
+
+    Arguments of ``static_argnums`` and ``static_argnames`` are values of Python, and each of them has a trace. Arrays of ``donate_argnums``
+    and ``donate_argnames`` may be written over by results. Where places or names alone are given, the others follow from the signature.
 
     Annotations may leave extents open: ``def f(x: ts.Tensor["B", 16], p: {"w": ts.Tensor[16, "H"]})`` is traced once for all sizes
     of ``B`` and ``H``, checked for all of them, and compiled for each size that comes; ``bindings={"H": 4}`` says a size once and for
@@ -514,7 +529,7 @@ def jit(
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames, capture_graph=capture_graph,
             deterministic=deterministic, seed=seed, target=target, bindings=bindings, numerics=numerics,
-            donate_argnums=donate_argnums, plan=plan,
+            donate_argnums=donate_argnums, donate_argnames=donate_argnames, plan=plan,
         )  # fmt: skip
     if not callable(fn):
         raise fail("E_ARGUMENT", f"expected a function, got {type(fn).__name__}", "write `@ts.jit` above a function")
@@ -532,15 +547,13 @@ def jit(
     if plan is not None and not isinstance(plan, str):
         raise fail("E_ARGUMENT", f"expected `plan` to be the text of a plan, got {type(plan).__name__}",
                    "start from `f.compiled(*args).plan`")  # fmt: skip
-    donated = (donate_argnums,) if isinstance(donate_argnums, int) else donate_argnums
-    if not isinstance(donated, (tuple, list)) or not all(isinstance(n, int) for n in donated):
-        raise fail("E_ARGUMENT", f"expected `donate_argnums` to be places of arguments, got {donate_argnums!r}",
-                   "write such as `donate_argnums=(0, 1)`")  # fmt: skip
-    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    nums, names = chosen(fn, "static", static_argnums, static_argnames)
+    donated = chosen(fn, "donate", donate_argnums, donate_argnames)
+    if both := [*(f"`{n}`" for n in names if n in donated[1]), *map(str, (n for n in nums if n in donated[0]))]:
+        raise fail("E_ARGUMENT", f"expected an argument to be static or donated, got {both[0]} as both", "leave it out of one of the two")
     options = {
         "capture_graph": capture_graph, "deterministic": deterministic, "seed": seed, "target": target, "bindings": bindings,
-        "numerics": numerics, "plan": plan, "donate_argnums": tuple(donated),
+        "numerics": numerics, "plan": plan, "donated": donated,
     }  # fmt: skip
     return Jitted(fn, nums, names, options)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dis
+import functools
+import inspect
 import linecache
 import os
 import sys
 from types import CodeType, FrameType
+from typing import Any
 
 from ._core import Place, SourceText
 
@@ -49,13 +53,32 @@ def here() -> Place | None:
     return found
 
 
-def _make(frame: FrameType) -> Place:
-    code = frame.f_code
-    name = code.co_filename
+def returns(fn: Any) -> Place | None:
+    """The last line of a function that returns, where what it gave is wrong; the user's line where it has no source."""
+    fn = inspect.unwrap(fn)
+    while isinstance(fn, functools.partial):
+        fn = inspect.unwrap(fn.func)
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return here()
+    spans = [i.positions for i in dis.get_instructions(code) if i.opname.startswith("RETURN_") and i.positions and i.positions.lineno]
+    if not spans or None in (span := spans[-1]):
+        return Place(_text(code.co_filename, fn.__globals__), code.co_firstlineno, 1, code.co_firstlineno, 1)
+    line, end, column, last = span
+    return Place(_text(code.co_filename, fn.__globals__), line, column + 1, end, last + 1)
+
+
+def _text(name: str, names: dict) -> SourceText:
     known, text = _texts.get(name, (None, None))
     if text is None or known is not linecache.cache.get(name):
-        text = SourceText(name, "".join(linecache.getlines(name, frame.f_globals)))
+        text = SourceText(name, "".join(linecache.getlines(name, names)))
         _texts[name] = linecache.cache.get(name), text
+    return text
+
+
+def _make(frame: FrameType) -> Place:
+    code = frame.f_code
+    text = _text(code.co_filename, frame.f_globals)
     line = end = frame.f_lineno or 1
     column = last = 1
     if hasattr(code, "co_positions"):

@@ -24,9 +24,10 @@ __all__ = ["CharTokenizer", "Loader", "TokenLoader"]
 
 
 class Loader:
-    """Batches of a tree of arrays along their first axis. Each loop over it is an epoch. With a ``key`` the order is drawn anew for each
-    epoch; ``drop_last`` leaves out a last batch that is not full; ``transform`` is done to each batch; ``prefetch`` batches are made ahead
-    by a thread. ``state()`` is a dict for a checkpoint, and ``restore`` goes on from it in the middle of an epoch."""
+    """Batches of a tree of arrays along their first axis. Each ``iter()`` is a whole epoch, also after a loop that was left early. With a
+    ``key`` the order is drawn anew for each epoch; ``drop_last`` leaves out a last batch that is not full; ``transform`` is done to each
+    batch; ``prefetch`` batches are made ahead by a thread. ``state()`` is a dict for a checkpoint, and the loop after ``restore`` goes on
+    from it in the middle of an epoch."""
 
     def __init__(self, arrays: Any, batch: int, *, key: Any = None, drop_last: bool = True, transform: Callable | None = None,
                  prefetch: int = 0) -> None:  # fmt: skip
@@ -42,6 +43,7 @@ class Loader:
         self.size, self.batch, self.drop_last, self.prefetch = sizes.pop(), batch, drop_last, prefetch
         self._key, self._transform = key, transform
         self.epoch, self.step = 0, 0
+        self._restored = False
         self._order: tuple[int, Any] | None = None
         if not len(self):
             raise fail("E_ARGUMENT", f"expected a batch of at most {self.size} examples, got {batch}", "use a smaller batch, or `drop_last=False`")
@@ -72,8 +74,13 @@ class Loader:
         return batch if self._transform is None else self._transform(batch)
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the epoch."""
-        epoch, first = self.epoch, self.step
+        """A whole epoch; the rest of one after `restore`."""
+        if self.step and not self._restored:
+            self.epoch, self.step = self.epoch + 1, 0
+        self._restored = False
+        return self._epoch(self.epoch, self.step)
+
+    def _epoch(self, epoch: int, first: int) -> Iterator[Any]:
         self.order(epoch)
         batches = (self.at(epoch, i) for i in range(first, len(self)))
         for i, batch in zip(range(first, len(self)), _ahead(batches, self.prefetch), strict=True):
@@ -82,15 +89,15 @@ class Loader:
             yield batch
 
     def state(self) -> dict:
-        """Where the next loop begins."""
+        """The epoch and the step after the last batch that was handed out."""
         return {"epoch": self.epoch, "step": self.step}
 
     def restore(self, state: dict) -> None:
-        """Goes on from a state."""
+        """The next loop goes on from a state."""
         epoch, step = int(state["epoch"]), int(state["step"])
         if epoch < 0 or not 0 <= step < len(self):
             raise fail("E_ARGUMENT", f"expected a step below {len(self)}, got {step}", "restore the state of a loader with the same batch")
-        self.epoch, self.step = epoch, step
+        self.epoch, self.step, self._restored = epoch, step, True
 
 
 _END = object()
@@ -163,8 +170,8 @@ class CharTokenizer:
 
 
 class TokenLoader:
-    """Gives ``(inputs, targets)`` of shape [batch, length]: windows at random places, targets one token later. ``state()``
-    is a dict for a checkpoint, and ``restore`` goes on from it. A file name is mapped, not read."""
+    """Gives ``(inputs, targets)`` of shape [batch, length]: windows at random places, targets one token later. It is an iterator
+    without end: a loop goes on where the last one stopped. ``state()`` is a dict for a checkpoint, and ``restore`` goes on from it. A file name is mapped, not read."""
 
     def __init__(self, tokens: Any, batch: int, length: int, seed: int = 0, dtype: Any = numpy.uint16) -> None:
         if isinstance(tokens, (str, os.PathLike)):

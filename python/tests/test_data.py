@@ -60,6 +60,28 @@ def test_a_state_goes_on_where_it_was_taken(prefetch, stop, tmp_path):
     assert got == want
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_loop_that_was_left_early_does_not_go_on_in_the_next(prefetch):
+    want = [seen(whole) for whole in [loader(key=ts.random.key(1))] for _ in range(3)]
+    made = loader(key=ts.random.key(1), prefetch=prefetch)
+    for batch in made:
+        assert batch["y"].tolist() == want[0][0]
+        break
+    assert made.state() == {"epoch": 0, "step": 1}
+    # A whole epoch in an order of its own, and the one after it.
+    assert seen(made) == want[1] and seen(made) == want[2]
+    plain = loader()
+    assert [next(iter(plain))["y"][0] for _ in range(3)] == [0, 0, 0]
+    # Only the loop after `restore` begins in the middle.
+    made.restore({"epoch": 0, "step": 3})
+    assert seen(made) == want[0][3:] and seen(made) == want[1]
+    made.restore({"epoch": 0, "step": 3})
+    next(iter(made))
+    made.restore({"epoch": 0, "step": 1})
+    next(iter(made))
+    assert seen(made) == want[1]
+
+
 def test_a_thread_makes_batches_ahead_and_ends():
     ready, names = threading.Event(), set()
 

@@ -158,7 +158,7 @@ def test_functions_of_numpy_on_traced_values():
 
 
 def test_whole_numbers_that_are_too_large():
-    error = refused(ts.TesseraError, "expected numbers that int64 holds, got 1180591620717411303424", ts.jit(lambda x: x * 2), 2**70)
+    error = refused(ts.TesseraError, "for `x`, got 1180591620717411303424", ts.jit(lambda x: x * 2), 2**70)
     assert "a float" in error.help
 
 

@@ -266,8 +266,54 @@ def test_what_is_wrong_in_a_plan_is_told_at_its_line():
 def test_places_of_donated_arguments():
     with pytest.raises(ts.TesseraError, match="expected `donate_argnums` to be places of arguments, got 'x'"):
         ts.jit(lambda x: x, donate_argnums="x")
-    with pytest.raises(ts.TesseraError, match="places of the 1 arguments, got 5"):
-        ts.jit(lambda x: x * 2, donate_argnums=5)(np.ones(3, np.float32))
+    with pytest.raises(ts.TesseraError, match="places of the 1 positional arguments of `<lambda>`, got 5"):
+        ts.jit(lambda x: x * 2, donate_argnums=5)
+    with pytest.raises(ts.TesseraError, match="names of arguments of `<lambda>`, got `y`"):
+        ts.jit(lambda x: x * 2, donate_argnames="y")
+    with pytest.raises(ts.TesseraError, match="static or donated, got `x` as both"):
+        ts.jit(lambda x: x * 2, donate_argnames="x", static_argnums=0)
+    x, pair = np.ones(3, np.float32), (np.ones(2, np.float32), np.ones(2, np.float32))
+    for f in (ts.jit(lambda a, b: (a, b), donate_argnames="b"), ts.jit(lambda a, b: (a, b), donate_argnums=1)):
+        # The leaves of `b`, by place and by name.
+        assert f._given((x, pair), {}) == f._given((x,), {"b": pair}) == {1, 2} and f._given((), {"a": x, "b": pair}) == {1, 2}
+        assert f(x, b=pair)[1][0].tolist() == [1, 1]
+
+
+def test_places_of_static_arguments():
+    """Against JAX: an argument is static however it is handed over, and places and names are those of the signature."""
+    def f(x, n=2):
+        return x * n if n > 1 else x
+
+    x = np.float32(1.0)
+    for g in (ts.jit(f, static_argnums=1), ts.jit(f, static_argnames="n"), ts.jit(f, static_argnums=-1), ts.jit(f, static_argnums=[1])):
+        assert [g(x), g(x, 3), g(x, n=3), g(x=x, n=1), g(x, n=4), g(x, 1)] == [2.0, 3.0, 3.0, 1.0, 4.0, 1.0]
+    for bad in (5, -3, (0, 2)):
+        with pytest.raises(ts.TesseraError, match="`static_argnums` to be places of the 2 positional arguments of `f`"):
+            ts.jit(f, static_argnums=bad)
+    with pytest.raises(ts.TesseraError, match="names of arguments of `f`, got `zz`") as caught:
+        ts.jit(f, static_argnames="zz")
+    assert caught.value.code == "E_ARGUMENT" and "`x`, `n`" in caught.value.help
+    for more in ({"static_argnums": "a"}, {"static_argnums": 1.5}, {"static_argnames": 3}):
+        with pytest.raises(ts.TesseraError, match="expected `static_arg"):
+            ts.jit(f, **more)
+    assert ts.jit(lambda x, *rest: x * rest[1], static_argnums=2)(x, 2.0, 5) == 5.0
+    assert ts.jit(lambda x, **more: x * more["k"], static_argnames="k")(x, k=3) == 3.0
+
+
+def test_python_integers_beyond_64_bits_are_refused():
+    f = ts.jit(lambda x, p=None: x + 0)
+    assert f(7) == f(7) == 7 and f(2**63 - 1) == 2**63 - 1 and f(-(2**63)) == -(2**63)
+    for v in (2**63, 2**64 - 1, 2**64, 2**70, -(2**63) - 1):
+        with pytest.raises(ts.TesseraError, match=f"number that i64 holds.*for `x`, got {v}"):
+            f(v)
+    with pytest.raises(ts.TesseraError, match=r"for `p\['a'\]\[0\]`, got 9223372036854775808"):
+        f(1.0, p={"a": [2**63]})
+    with pytest.raises(ts.TesseraError, match="for `n`, got 9223372036854775808"):
+        ts.grad(lambda x, n: x * n)(np.float32(1.0), 2**63)
+    assert ts.jit(lambda x: x)(np.uint64(2**63)) == 2**63
+    for values in (2**65, [1, 2**65]):
+        with pytest.raises(ts.TesseraError, match="numbers that 64 bits hold"):
+            ts.xp.asarray(values)
 
 
 @ts.kernel

@@ -82,6 +82,17 @@ def test_batch_norm_has_the_derivative_of_its_result_alone():
         norm(params, rand(2, 4), state, train=True)
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_batch_norm_without_its_state_is_refused(train):
+    norm, x = nn.BatchNorm(3), rand(6, 3)
+    params = norm.init(KEY)
+    with pytest.raises(ts.TesseraError, match=r"BatchNorm\(3\): expected the state") as error:
+        norm(params, x, train=train)
+    assert error.value.code == "E_ARGUMENT" and "norm.init_state()" in error.value.help and "nn.batchnorm" in error.value.help
+    by_batch = nn.batchnorm(x, params["scale"], params["shift"])
+    np.testing.assert_allclose(by_batch, norm(params, x, norm.init_state(), train=True)[0], rtol=1e-6)
+
+
 def test_the_state_of_a_sequential_goes_in_and_comes_out():
     """Against the layers one by one, nested and with a key."""
     first, second, drop = nn.BatchNorm(3, momentum=0.3), nn.BatchNorm(4), nn.Dropout(0.5)

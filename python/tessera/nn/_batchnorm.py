@@ -17,9 +17,8 @@ class BatchNorm:
 
         y, state = norm(params, x, state, train=True)    # by the batch, which moves the running statistics
         y = norm(params, x, state)                       # by the running statistics
-        y = norm(params, x)                              # by the batch
 
-    ``state`` begins as ``norm.init_state()``. ``momentum`` is the part of the new statistics that enters; the running variance is
+    ``state`` begins as ``norm.init_state()``; a call without one is refused, and `nn.batchnorm` normalises by the batch alone. ``momentum`` is the part of the new statistics that enters; the running variance is
     that without bias, as in PyTorch."""
 
     channels: int
@@ -38,14 +37,14 @@ class BatchNorm:
         return {"mean": xp.zeros((self.channels,)), "var": xp.ones((self.channels,))}
 
     def __call__(self, params: dict, x: Any, state: dict | None = None, train: bool = False) -> Any:
-        if train and state is None:
-            raise fail("E_ARGUMENT", "BatchNorm: expected the state with `train=True`",
-                       "write `y, state = norm(params, x, state, train=True)`, beginning with `norm.init_state()`")  # fmt: skip
+        if state is None:
+            raise fail("E_ARGUMENT", f"BatchNorm({self.channels}): expected the state{' with `train=True`' if train else ''}, got none",
+                       "write `y, state = norm(params, x, state, train=True)` in training, beginning with `state = norm.init_state()`, and "
+                       "`y = norm(params, x, state)` after it; `nn.batchnorm(x, scale, shift)` normalises by the batch alone")  # fmt: skip
         scale, shift = params.get("scale"), params.get("shift")
         if train:
             return _trained(x, scale, shift, state, self.channels, self.momentum, self.eps)
-        mean, var = (None, None) if state is None else (state["mean"], state["var"])
-        return F.batchnorm(x, scale, shift, mean, var, self.eps)
+        return F.batchnorm(x, scale, shift, state["mean"], state["var"], self.eps)
 
 
 @eager

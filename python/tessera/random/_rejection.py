@@ -10,8 +10,9 @@ from typing import Any
 from .. import _prim as p, xp
 from .._control import while_loop
 from .._functional import softmax
-from .._trace import Tracer, as_tracer, fail
+from .._trace import Tracer, as_tracer, fail, one
 from ._basic import float_name, gauss, int_name, open_unit, parameters, unit, wide
+from ._implicit import follow
 from ._keys import drawn, fold_in, shape_of, split
 
 
@@ -34,6 +35,12 @@ def _full(value: float, like: Tracer) -> Tracer:
 
 
 def _log_gamma(key: Any, a: Tracer) -> Tracer:
+    """The logarithm of gamma values, which move with ``a`` so that their quantile stays what it is. What the loop does is no derivative:
+    which attempt is accepted depends on ``a``."""
+    return follow(a, one("stop_gradient", [_drawn_log_gamma(key, one("stop_gradient", [a]))]))
+
+
+def _drawn_log_gamma(key: Any, a: Tracer) -> Tracer:
     """The logarithm of gamma values by the method of Marsaglia and Tsang; below 1 by that of a + 1."""
     kind = a._dtype
     bad = ~((a > 0.0) & xp.isfinite(a))
@@ -70,7 +77,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = "f32") -> Any:
 
 @drawn
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = "f32") -> Any:
-    """Floats of the gamma distribution of shape ``a`` and scale 1. There is no derivative by ``a``."""
+    """Floats of the gamma distribution of shape ``a`` and scale 1. Derivatives by ``a`` are those of implicit reparameterisation."""
     name = float_name(dtype)
     shape, (a,) = parameters(shape, wide(name), a)
     return p.cast(xp.exp(_log_gamma(key, a)), name)
@@ -181,7 +188,7 @@ _FEW = 10.0
 
 @drawn
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = "i64") -> Any:
-    """Counts of Poisson's distribution; -1 where ``lam`` is negative or NaN."""
+    """Counts of Poisson's distribution; -1 where ``lam`` is negative or NaN. Counts have no derivative: that by ``lam`` is 0."""
     name = int_name(dtype)
     shape, (lam,) = parameters(shape, "f32", lam)
     bad = ~((lam >= 0.0) & xp.isfinite(lam))

@@ -6,15 +6,16 @@ goes to the nearest element (``mode="clip"``). With ``mode="promise_in_bounds"``
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy
 
 from .. import _prim as p
 from .._dims import Dim, bounds
-from .._jit import eager
+from .._jit import eager, run_once
 from .._promote import kind
-from .._trace import Tracer, as_tracer, aval, fail, is_array, to_numpy
+from .._trace import Tracer, as_tracer, aval, current, fail, is_array, to_numpy
 
 #: What happens to positions outside, by what a user may write.
 _READS = {"clip": "clamp", "promise_in_bounds": "clamp", "fill": "fill", "drop": "fill"}
@@ -314,19 +315,81 @@ class _At:
     mul = multiply
 
     def apply(self, fn: Any, *, mode: str | None = None) -> Any:
-        """What ``fn`` gives for the elements there, in their places."""
-        return self.set(fn(self.get(mode="clip" if mode is None else mode)), mode=mode)
+        """What ``fn``, a function of each element alone, gives for the elements there, in their places. A place that comes twice gets
+        ``fn(fn(element))``, as in JAX."""
+        return self._each(lambda v, _: fn(v), None, mode)
 
     def power(self, value: Any, *, mode: str | None = None) -> Any:
+        """The elements there to the power ``value``; for a place that comes twice, to both powers in turn."""
         from ._elementwise import pow
 
-        return self.apply(lambda v: pow(v, value), mode=mode)
+        return self._each(pow, value, mode)
+
+    def _each(self, fn: Any, value: Any, mode: str | None) -> Any:
+        index = _unmasked(self._index, aval(self._x)[0])
+        if not may_repeat(aval(self._x)[0], index):
+            return self.set(fn(self.get(mode="clip" if mode is None else mode), value), mode=mode)
+        items = list(index) if isinstance(index, tuple) else [index]
+        arrays = [numpy.asarray(i) if isinstance(i, list) else i for i in items if _is_index_array(i)]
+
+        def call(x: Any, value: Any, arrays: list) -> Any:
+            given = iter(arrays)
+            return _one_by_one(as_tracer(x), [next(given) if _is_index_array(i) else i for i in items], fn, value, mode)
+
+        given = (self._x, value, arrays)
+        return call(*given) if current() is not None else run_once(call, given, name="apply")
 
     def min(self, value: Any, *, mode: str | None = None) -> Any:
         return self._update("min", value, mode)
 
     def max(self, value: Any, *, mode: str | None = None) -> Any:
         return self._update("max", value, mode)
+
+
+def may_repeat(shape: tuple, index: Any) -> bool:
+    """Whether arrays of positions may name an element twice: known ones where they do, traced ones of more than one position."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    arrays = [numpy.asarray(i) if isinstance(i, list) else i for i in items if _is_index_array(i)]
+    lead = p.broadcast_shapes(*(tuple(aval(i)[0]) for i in arrays))
+    if math.prod(lead) < 2:
+        return False
+    if any(isinstance(i, Tracer) for i in arrays):
+        return not any(aval(i)[1] == "bool" for i in arrays)
+    used = sum(i is not None and i is not Ellipsis for i in items)
+    axes, axis = [], 0
+    for i in items:
+        if _is_index_array(i):
+            axes.append(axis)
+        axis += len(shape) - used if i is Ellipsis else i is not None
+    rows = [numpy.broadcast_to(to_numpy(i), lead).reshape(-1) % max(shape[a], 1) for i, a in zip(arrays, axes, strict=True)]
+    return len({*zip(*(r.tolist() for r in rows), strict=True)}) < math.prod(lead)
+
+
+def _one_by_one(x: Tracer, items: list, fn: Any, value: Any, mode: str | None) -> Tracer:
+    """``fn`` of what stands at each position, one position after another."""
+    from .._control import fori_loop
+
+    plan = _Plan(x, tuple(items), lenient=mode is not None)
+    lead = p.broadcast_shapes(*(tuple(aval(i)[0]) for _, i in plan.arrays))
+    count = math.prod(lead)
+    rows = iter([p.reshape(p.broadcast_to(_integers(i), lead), [count]) for i in items if _is_index_array(i)])
+    items = [next(rows) if _is_index_array(i) else i for i in items]
+    values = None
+    if value is not None and aval(value)[0]:
+        # The axes of the positions come first.
+        shape = _getitem(x, tuple(items), mode).shape
+        first = next(k for k, e in enumerate(plan.layout) if isinstance(e, tuple) and e[0] == "array")
+        before = sum(not isinstance(e, tuple) for e in plan.layout[:first]) if _adjacent(plan.layout) else 0
+        full = p.broadcast_to(value, (*shape[:before], *lead, *shape[before + 1 :]))
+        own = list(range(before, before + len(lead)))
+        full = p.transpose(full, [*own, *(a for a in range(full.ndim) if a not in own)])
+        values = p.reshape(full, [count, *full.shape[len(lead) :]])
+
+    def step(k: Any, held: Any) -> Any:
+        place = _At(held, tuple(_getitem(i, (k,)) if isinstance(i, Tracer) else i for i in items))
+        return place.set(fn(place.get(mode="clip" if mode is None else mode), value if values is None else _getitem(values, (k,))), mode=mode)
+
+    return fori_loop(0, count, step, x)
 
 
 _negative = eager(lambda v: p.ew("neg", v))
