@@ -19,6 +19,12 @@ test-jax: ## Install JAX into an environment of its own and run the tests that n
 fuzz: ## All random testing: MINUTES=10 of it, from SEED= (the day)
 	@scripts/fuzz.sh $(or $(MINUTES),10) $(SEED)
 
+mutants: ## Mutation testing: COUNT=200 faults of each group from SEED=1; MODULES="random optim", CRATES="autodiff"
+	@scripts/mutants.sh
+
+soak: ## MINUTES=10 of everything at once, from SEED=; memory, descriptors and threads must stay flat
+	@scripts/soak.sh $(or $(MINUTES),10) $(SEED)
+
 demo: ## Set up, build, then run examples/demo.py
 	@scripts/demo.sh
 
