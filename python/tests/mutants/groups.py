@@ -35,7 +35,7 @@ GROUPS = {
     "numerics": Group(("numerics.py", "_profile.py"), ("test_numerics.py",)),
     "trees": Group(("tree.py", "_tree.py"), ("test_trees.py", "test_tree_names.py", "test_checkpoint.py")),
     "data": Group(("data.py",), ("test_data.py", "test_training.py")),
-    "losses": Group(("_functional.py",), ("test_graph_ops.py", "test_nn_more.py", "test_losses.py")),
+    "losses": Group(("_losses.py",), ("test_losses.py",)),
 }  # fmt: skip
 
 
