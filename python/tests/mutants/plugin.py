@@ -183,7 +183,7 @@ class Loop:
                     self.done(Outcome(mutant, "unreached"))
                     continue
                 report = STATE / f"by-{os.getpid()}-{len(self.outcomes)}-{mutant.at}"
-                limit = time.monotonic() + 60 + SLOWER * sum(self.seconds.get(t, 1.0) for t in tests)
+                limit = time.monotonic() + 300 + 4 * SLOWER * sum(self.seconds.get(t, 1.0) for t in tests)
                 running[self.start(mutant, tests, report)] = (mutant, report, limit)
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -226,9 +226,9 @@ class Loop:
             seen = Seen()
             self.session.config.pluginmanager.register(seen)
             for nodeid, following in zip(tests, [*tests[1:], None]):
-                # By default the alarm ends the process, in whatever loop it is.
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.setitimer(signal.ITIMER_REAL, GRACE + SLOWER * self.seconds.get(nodeid, 1.0))
+                # By default the signal ends the process, in whatever loop it is. Its own time counts: the machine may be busy.
+                signal.signal(signal.SIGPROF, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_PROF, GRACE + SLOWER * self.seconds.get(nodeid, 1.0))
                 report.write_text(nodeid)
                 item = self.items[nodeid]
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=self.items.get(following))
