@@ -1,6 +1,6 @@
 # `make demo` and `make test` do all their own set-up; see scripts/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help build test fuzz demo wheel bench bench-cpu bench-models fmt bless clean
+.PHONY: help build test test-jax fuzz mutants soak demo wheel bench bench-cpu bench-models fmt bless clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,8 +13,17 @@ build: ## Set everything up and build the extension module
 test: ## Set up, then run every check and test
 	@scripts/test.sh
 
+test-jax: ## Install JAX into an environment of its own and run the tests that need it
+	@scripts/test-jax.sh
+
 fuzz: ## All random testing: MINUTES=10 of it, from SEED= (the day)
 	@scripts/fuzz.sh $(or $(MINUTES),10) $(SEED)
+
+mutants: ## Mutation testing: COUNT=200 faults of each group from SEED=1; MODULES="random optim", CRATES="autodiff"
+	@scripts/mutants.sh
+
+soak: ## MINUTES=10 of everything at once, from SEED=; memory, descriptors and threads must stay flat
+	@scripts/soak.sh $(or $(MINUTES),10) $(SEED)
 
 demo: ## Set up, build, then run examples/demo.py
 	@scripts/demo.sh

@@ -3,7 +3,8 @@
 `gpu/ledger.jsonl` has a row for each kernel, configuration and shape that ran on a GPU. A row is proven while the kernel,
 emitted anew from its recipe, has the same hashes; otherwise it is stale, and `gpu/stale.txt` must list it. Its outputs are
 checked without a GPU: inputs are made anew (`draws.py`), where sums are exact the hash of the whole result is computed,
-and everywhere the elements that the row keeps are held against float64.
+and everywhere the elements that the row keeps are held against float64. A row carries the hash of all its fields, which is
+checked when it is read: what cannot be computed anew here (times, large results, the GPU's name) cannot be changed by hand unnoticed.
 
     python gpu/ledger.py               what is proven, stale, wrong
     python gpu/ledger.py --bless       write gpu/stale.txt
@@ -25,7 +26,7 @@ if __name__ == "__main__":
 
 import numpy as np  # noqa: E402
 
-from gpu import op_works, works  # noqa: E402
+from gpu import op_works, stats, works  # noqa: E402
 from gpu.recipe import Recipe  # noqa: E402
 
 LEDGER = ROOT / "gpu" / "ledger.jsonl"
@@ -73,7 +74,27 @@ def validate(row):
         raise Invalid("a row has no kernel")
     if not math.isfinite(row["error"]) or row["error"] > row["bound"]:
         raise Invalid(f"a row has the error {row['error']} beyond its bound {row['bound']}")
+    for peer, times in row["times"].items():
+        told = {name: times.get(name, math.nan) for name in ("ratio", "low", "high")}
+        found = stats.ratio(times["ours_us"], times["peer_us"])
+        # Samples are kept with five digits.
+        if not all(math.isclose(told[name], found[name], rel_tol=1e-3) for name in found):
+            raise Invalid(f"a row has the ratio {told} to {peer}, and its times give {found}")
     work_of(row)
+
+
+def signature(row):
+    """The hash of all fields, as they are written."""
+    text = json.dumps(rounded({name: value for name, value in row.items() if name != "signature"}), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def signed(row):
+    """A row with its signature. One that has another already was changed after it was measured."""
+    found = signature(row)
+    if row.get("signature", found) != found:
+        raise Invalid(f"the row of {key(row)} is not what was signed: a field was changed after the run")
+    return {**row, "signature": found}
 
 
 def work_of(row):
@@ -92,7 +113,10 @@ def load(path=LEDGER):
             try:
                 row = json.loads(line)
                 validate(row)
-            except (ValueError, TypeError, Invalid) as error:
+                if "signature" not in row:
+                    raise Invalid("a row has no `signature`")
+                signed(row)
+            except (ValueError, TypeError, KeyError, AttributeError, Invalid) as error:
                 raise Invalid(f"{path}, line {number}: {error}") from error
             rows.append(row)
     keys = [key(row) for row in rows]
@@ -102,7 +126,7 @@ def load(path=LEDGER):
 
 
 def save(rows, path=LEDGER):
-    text = "".join(json.dumps(rounded(row), sort_keys=True) + "\n" for row in sorted(rows, key=key))
+    text = "".join(json.dumps(rounded(signed(row)), sort_keys=True) + "\n" for row in sorted(rows, key=key))
     Path(path).write_text(text, encoding="utf-8")
 
 

@@ -24,7 +24,7 @@ scripts/build-extension.sh
 cargo test "${CARGO_FLAGS[@]}" -q --no-run -p tessera-filetest -p tessera-cpu -p tessera-ptx -p tessera-driver -p tessera-autodiff
 
 # Programs of the language against Python itself: `python/tests/oracle`.
-share 28 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_oracle.py -k random_programs
+share 23 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_oracle.py -k random_programs
 # Random kernels before and after the passes, on the CPU and as PTX, beside damaged Python; damaged IR.
 share 15 "kernels through the passes" rust tessera-filetest --test fuzz_kernels
 share 5 "damaged IR" rust tessera-filetest --test fuzz damaged
@@ -37,6 +37,9 @@ share 3 "derivatives" rust tessera-autodiff --test suite programs_at_random
 # Descriptions of arrays as broken libraries give them, and damaged or exchanged entries of the cache.
 share 1 "descriptions of arrays" "$VENV_PYTHON" -m pytest -q -s python/tests/test_boundaries.py -k random_descriptions
 share 1 "entries of the cache" "$VENV_PYTHON" -m pytest -q -s python/tests/test_cache_safety.py -k random_damage
+# Damaged text and files where they enter from Python: IR, schedules, plans, source, tuning records, names.
+share 4 "damaged input" "$VENV_PYTHON" -m pytest -q -s python/tests/test_boundary_fuzz.py
+share 1 "checkpoints" "$VENV_PYTHON" -m pytest -q -s python/tests/test_checkpoint_hostile.py -k mutated_files
 share 5 "attention" "$VENV_PYTHON" -m pytest -q -s python/tests/test_attention_grid.py -k more_combinations
 
 if ((${#failed[@]})); then

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Asks JAX again for the numbers that tests hold ours against: python/tests/jax_values.npz, jax_kinks.json, jax_gpt.npz and
 # jax_plans.npz.
-# The pinned JAX of bench/requirements.txt is installed into build/bench-venv for it.
+# The pinned JAX of requirements-jax.txt is installed into build/jax-venv for it.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-bench/packages.sh || (($? == ALREADY_DONE)) || exit 1
+scripts/jax-packages.sh || (($? == ALREADY_DONE)) || exit 1
 for script in jax_values jax_kinks jax_gpt; do
-    PYTHONPATH=$ROOT/python JAX_PLATFORMS=cpu build/bench-venv/bin/python "python/tests/$script.py"
+    PYTHONPATH=$ROOT/python JAX_PLATFORMS=cpu build/jax-venv/bin/python "python/tests/$script.py"
 done
-PYTHONPATH=$ROOT/python:$ROOT/python/tests JAX_PLATFORMS=cpu build/bench-venv/bin/python -m plans.kept
+PYTHONPATH=$ROOT/python:$ROOT/python/tests JAX_PLATFORMS=cpu build/jax-venv/bin/python -m plans.kept

@@ -457,14 +457,22 @@ def converter(leaves: list) -> Callable | None:
     for leaf in leaves:
         kind = type(leaf).__module__.partition(".")[0]
         if kind == "torch":
-            import torch
-
-            return lambda a: torch.from_numpy(a) if a.dtype.isbuiltin else torch.utils.dlpack.from_dlpack(a)
+            return _to_torch
         if kind in ("jax", "jaxlib"):
             import jax.numpy as jnp
 
             return jnp.asarray
     return None
+
+
+def _to_torch(a: numpy.ndarray) -> Any:
+    """A result in the memory of the host as PyTorch's, which takes the bits of dtypes that NumPy does not have."""
+    import torch
+
+    if a.dtype.isbuiltin == 1:
+        return torch.from_numpy(a)
+    dtype = getattr(torch, a.dtype.name, None)
+    return a if dtype is None else torch.from_numpy(a.view(f"i{a.dtype.itemsize}")).view(dtype)
 
 
 def _on_device_like(leaf: Any, kind: str) -> Callable:

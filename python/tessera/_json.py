@@ -44,5 +44,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def shown(text: Any, most: int = 60) -> str:
     """Text of a file for a message: printable, and not long."""
-    line = "".join(c if c.isprintable() else "�" for c in str(text)[: most + 1])
+    try:
+        whole = str(text)
+    except RecursionError:
+        whole = f"a {type(text).__name__} of many levels"
+    line = "".join(c if c.isprintable() else "�" for c in whole[: most + 1])
     return line if len(line) <= most else line[: most - 1] + "…"

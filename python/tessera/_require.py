@@ -7,7 +7,9 @@ import textwrap
 from dataclasses import replace
 from typing import Any, Callable
 
+from . import _core
 from ._api import outside
+from ._errors import TesseraError
 from ._source import Source, closure_of
 
 
@@ -39,10 +41,23 @@ def take(fn: Callable, source: Source) -> tuple[Source, list[Any]]:
         except (NameError, AttributeError):  # the compiler says it better
             continue
         for argument in call.args:
-            value = _value(argument, scope)
+            value = _argument(argument, scope, source)
             found.extend(value if isinstance(value, (list, tuple)) else [value])
         text = _blank(text, statement.lineno, statement.end_lineno or statement.lineno)
     return replace(source, text=text), found
+
+
+def _argument(expression: ast.expr, scope: dict[str, Any], source: Source) -> Any:
+    """What a constraint is; Python's refusal as an error of ours, at its line."""
+    try:
+        return _value(expression, scope)
+    except TesseraError:
+        raise
+    except Exception as e:
+        code = "E_NAME" if isinstance(e, (NameError, AttributeError)) else "E_TYPE"
+        text, line = ast.unparse(expression), source.line + expression.lineno - 1
+        help = 'write `ts.require(ts.constraint.Divisible("K", 64))`, with names of the module or of functions around the kernel'
+        raise _core.error(code, f"the constraint `{text}`: {e}", help, source.file, line) from None
 
 
 def _value(expression: ast.expr, scope: dict[str, Any]) -> Any:

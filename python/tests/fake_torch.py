@@ -102,6 +102,48 @@ def _capsule(torch: types.ModuleType) -> Any:
     return make(ctypes.addressof(api), b"dlpack_exchange_api", None)
 
 
+def install_on_host(monkeypatch: Any) -> types.ModuleType:
+    """A module `torch` whose tensors are in the memory of the host."""
+
+    class Tensor:
+        def __init__(self, array: np.ndarray, dtype: str | None = None) -> None:
+            self.array, self.shape, self.dtype = array, array.shape, dtype or f"torch.{array.dtype.name}"
+            self.is_cuda, self.device = False, "cpu"
+
+        def detach(self) -> Tensor:
+            return self
+
+        cpu = detach
+
+        def numpy(self) -> np.ndarray:
+            assert self.dtype == f"torch.{self.array.dtype.name}", "NumPy has no such dtype"
+            return self.array
+
+        def view(self, dtype: str) -> Tensor:
+            bits = "int16" if dtype == "torch.bfloat16" else dtype.split(".")[1]
+            return Tensor(self.array.view(bits), dtype)
+
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            return self.array.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return self.numpy()
+
+    def from_numpy(array: np.ndarray) -> Tensor:
+        if array.dtype.isbuiltin != 1:  # 2 is a dtype that a package registered
+            raise TypeError(f"can't convert np.ndarray of type {array.dtype}")
+        return Tensor(np.asarray(array))
+
+    Tensor.__module__ = "torch"
+    return _module(
+        monkeypatch, "torch", Tensor=Tensor, from_numpy=from_numpy, int16="torch.int16", float32="torch.float32",
+        bfloat16="torch.bfloat16",
+    )  # fmt: skip
+
+
 def install_cupy(monkeypatch: Any) -> types.ModuleType:
     """A module `cupy`."""
 

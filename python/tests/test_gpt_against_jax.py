@@ -49,9 +49,9 @@ def test_training_equals_jax(dtype, bound):
     assert mine[-1] < mine[0]
 
 
+@pytest.mark.jax
 def test_kept_losses_are_those_of_jax():
-    """A few steps asked again where JAX is installed."""
-    pytest.importorskip("jax")
+    """A few steps asked again."""
     losses, _ = jax_gpt.train(parameters(np.float64), batches(3))
     with np.load(jax_gpt.FILE) as kept:
         np.testing.assert_allclose(losses, kept["f64 losses"][:3], rtol=1e-12)

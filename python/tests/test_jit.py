@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import fake_torch
 import numpy as np
 import pytest
 
@@ -109,10 +110,16 @@ def test_dtypes(dtype):
     assert float(got[1]) == 15
 
 
-def test_results_follow_the_inputs():
-    torch = pytest.importorskip("torch")
-    out = ts.jit(lambda x: x * 2)(torch.ones(3))
-    assert isinstance(out, torch.Tensor)
+def test_results_follow_the_inputs(monkeypatch):
+    torch = fake_torch.install_on_host(monkeypatch)
+    ones = np.ones(3, np.float32)
+    out = ts.jit(lambda x: x * 2)(torch.Tensor(ones))
+    assert isinstance(out, torch.Tensor) and out.dtype == "torch.float32" and out.numpy().tolist() == [2, 2, 2]
+    # NumPy has no bf16 of its own: bits go in and come back.
+    half = torch.from_numpy(ts.array(ones, "bf16").view(np.int16)).view(torch.bfloat16)
+    for out in ts.jit(lambda x, n: (x * 2, x.astype("bf16") + n))(half, 1):
+        assert isinstance(out, torch.Tensor) and out.dtype == "torch.bfloat16"
+        assert out.array.view(ts.array(ones, "bf16").dtype).tolist() == [2, 2, 2]
 
 
 def test_runs_are_equal():

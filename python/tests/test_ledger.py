@@ -4,6 +4,8 @@ A row whose code is another by now is stale. `gpu/stale.txt` lists the stale one
 """
 
 import copy
+import json
+import re
 import sys
 import warnings
 
@@ -44,6 +46,80 @@ def test_rows_come_from_gpus():
         assert row["gpu"] and row["driver"] and row["times"] and row["code"], ledger.key(row)
         # Not told for kernels whose tunables were pinned: the object that ran is another.
         assert all(code["registers"] is None or code["registers"] > 0 for code in row["code"]), ledger.key(row)
+
+
+@pytest.mark.parametrize("field, edit, told", [
+    ("times", lambda times: [t.update(ours_us=[v / 2 for v in t["ours_us"]]) for t in times.values()], "its times give"),
+    ("times", lambda times: [t.update(ours_us=[v / 2 for v in t["ours_us"]], **{n: 2 * t[n] for n in ("ratio", "low", "high")})
+                             for t in times.values()], "not what was signed"),
+    ("times", lambda times: [t["peer_us"].append(t["peer_us"][0]) for t in times.values()], None),
+    ("samples", lambda samples: samples["values"][0].__setitem__(0, samples["values"][0][0] * 1.001 + 1e-4), "not what was signed"),
+    ("output", lambda output: output.update(sha256="0" * 64), "not what was signed"),
+    ("code", lambda code: code[0].update(registers=1), "not what was signed"),
+])  # fmt: skip
+def test_no_row_can_be_edited_unnoticed(tmp_path, field, edit, told):
+    path = tmp_path / "rows"
+    for line in ledger.LEDGER.read_text().splitlines():
+        row = json.loads(line)
+        edit(row[field])
+        path.write_text(json.dumps(row) + "\n")
+        with pytest.raises(ledger.Invalid, match=told):
+            ledger.load(path)
+        with pytest.raises(ledger.Invalid):
+            ledger.save([row], tmp_path / "other")
+
+
+@pytest.mark.parametrize("name, value", {
+    "bound": 1e9, "error": 0.0, "gpu": "NVIDIA B200", "driver": "1.0", "commit": "0000000", "date": "2020-01-01", "seed": 0,
+    "signature": "0" * 64,
+}.items())  # fmt: skip
+def test_no_field_can_be_changed_unnoticed(tmp_path, name, value):
+    path = tmp_path / "rows"
+    rows = [json.loads(line) for line in ledger.LEDGER.read_text().splitlines()]
+    for row in rows:
+        if row[name] != value:
+            path.write_text(json.dumps({**row, name: value}) + "\n")
+            with pytest.raises(ledger.Invalid, match="not what was signed"):
+                ledger.load(path)
+    del rows[0]["signature"]
+    path.write_text(json.dumps(rows[0]))
+    with pytest.raises(ledger.Invalid, match="no `signature`"):
+        ledger.load(path)
+
+
+def ratios(peers, **fields):
+    """The ratios of rows to peers, of those whose fields are these."""
+    found = []
+    for row in ledger.load():
+        told = {**row["more"], "work": row["work"], "dtype": row["dtype"], "shape": row["shape"]}
+        if all(value(told[name]) if callable(value) else told.get(name) == value for name, value in fields.items() if name in told):
+            found += [t["ratio"] for peer, t in row["times"].items() if peer in peers]
+    return found
+
+
+def test_readme_says_what_the_ledger_says():
+    text = " ".join((ROOT / "README.md").read_text().split())
+
+    def said(before, form, after=""):
+        number = r"(\d+\.\d+)"
+        found = re.findall(re.escape(before) + form.replace("N", number) + re.escape(after), text)
+        assert len(found) == 1, f"README says {before!r} {len(found)} times"
+        return list(found[0])
+
+    def ends(values):
+        return [f"{min(values):.2f}", f"{max(values):.2f}"]
+
+    cublas = ("cublas", "cublaslt")
+    large = lambda shape: min(shape) >= 1024 and max(shape) >= 4096 and not any(n % 8 for n in shape)  # noqa: E731
+    assert said("`ts.op.matmul` reaches ", "N to N", " times the speed of cuBLAS for large bf16 matrices") == ends(
+        ratios(cublas, work="matmul", dtype="bf16", shape=large, epilogue=False)
+    )
+    assert said("a gemm of fifteen lines ", "N and N") == ends(ratios(("eager",), work="gemm", dtype="bf16", shape=large))
+    plain = dict(work="attention", dtype="bf16", ramp=False, cap=False, std=1, window=None, shape=lambda s: s[-1] == 128 and s[1] == s[2])
+    assert said("attention ", "N to N", " times that of cuDNN at head dim 128 without a mask") == ends(
+        ratios(("cudnn",), **plain, causal=False)
+    )
+    assert said("without a mask, ", "N to N", " where causal") == ends(ratios(("cudnn",), **plain, causal=True))
 
 
 # The ledger's own machinery, on rows that the host makes

@@ -137,6 +137,30 @@ def test_block_arguments_are_checked():
     q = N.quantize(np.ones(64), "mxfp4")
     with pytest.raises(ts.ShapeError, match="scales of shape"):
         N.dequantize(N.Quantized(q.data, q.scales[:1]))
+    with pytest.raises(ts.KernelTypeError, match="expected the dtypes of a block format, got elements of f32 with scales of f32"):
+        N.dequantize(N.Quantized(np.ones(64, np.float32), np.ones(2, np.float32)))
+    with pytest.raises(AttributeError):
+        q.data = q.scales
+
+
+def test_blocks_are_along_the_last_axis_where_none_is_named():
+    q = N.quantize(np.arange(1.0, 129.0).reshape(2, 64), "mxfp8_e4m3")
+    assert q.axis == -1 and q.scales.shape == (2, 2)
+    assert N.dequantize(N.Quantized(q.data, q.scales)).tolist() == N.dequantize(q).tolist()
+
+
+def test_truth_values_have_codes():
+    assert N.encode([False, True, True], "bool").tolist() == [0, 1, 1]
+    got = N.decode(np.array([0, 1, 0, 1], np.uint8), "bool")
+    assert got.dtype == bool and got.tolist() == [False, True, False, True]
+
+
+def test_unsigned_integers_of_64_bits_are_not_negative():
+    top = np.array([2**63, 2**64 - 1, 5], np.uint64)
+    assert N.decode(N.encode(top, "i64", saturate=True), "i64").tolist() == [2**63 - 1, 2**63 - 1, 5]
+    assert N.decode(N.encode(top, "f32"), "f32").tolist() == [2.0**63, 2.0**64, 5.0]
+    assert N.encode(np.array([2**32 - 1], np.uint32), "i8", saturate=True).tolist() == [127]
+    assert N.encode(np.array([-1], np.int64), "u8", saturate=True).tolist() == [0]
 
 
 def test_the_profile_is_told_set_and_scoped():
@@ -152,6 +176,9 @@ def test_the_profile_is_told_set_and_scoped():
     assert N.profile() == "default"
     N.profile("deterministic")
     try:
+        assert N.profile() == "deterministic"
+        with N.profile("default"):  # the first of them, not that of the process
+            assert N.profile() == "default"
         assert N.profile() == "deterministic"
     finally:
         N.profile("default")
