@@ -153,6 +153,13 @@ def test_methods_are_those_of_traced_values():
         np.testing.assert_allclose(np.asarray(now, np.float64), np.asarray(traced, np.float64), rtol=1e-6)
 
 
+def test_arrays_of_a_device_have_the_methods_of_traced_values():
+    from tessera._trace import Tracer
+
+    missing = {name for name in dir(Tracer) if not name.startswith("_") and not hasattr(ts._core.Array, name)}
+    assert not missing
+
+
 def test_reductions_that_select_see_nan_as_the_compiled_code_does():
     x = xp.asarray([1.0, np.nan, 3.0])
     for call in (lambda a: a.max(), lambda a: a.min(), lambda a: a.argmax(), lambda a: a.argmin(), lambda a: a.any(), lambda a: a.all()):

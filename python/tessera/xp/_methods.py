@@ -137,6 +137,11 @@ for _name, _fn in (_COMPUTE | _VIEWS).items():
 for _name, _fn in _COMPUTE.items():
     for _kind in (HostArray, _core.Array):
         setattr(_kind, _name, _method(_fn))
+# Arrays of a device have views of their own for the rest.
+for _name in ("swapaxes", "squeeze", "flatten", "ravel"):
+    setattr(_core.Array, _name, _method(_VIEWS[_name]))
+_core.Array.item = lambda self, *at: self.numpy().item(*at)  # type: ignore[attr-defined]
+_core.Array.tolist = lambda self: self.numpy().tolist()  # type: ignore[attr-defined]
 
 
 def _selects(name: str) -> Any:
