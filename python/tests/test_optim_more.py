@@ -264,3 +264,28 @@ def test_composed_states_go_into_checkpoints(tmp_path):
     more, _ = opt.update(back["w"], gradient(4), back["opt"])
     want, _ = opt.update(w, gradient(4), state)
     close(more, want, rtol=0, atol=0)
+
+
+OPTIMISERS = [optim.SGD(0.1, momentum=0.9), optim.AdamW(0.1), optim.Lion(0.1), optim.RMSProp(0.1), optim.Adafactor(0.1), optim.Muon(0.1)]
+
+
+@pytest.mark.parametrize("opt", OPTIMISERS, ids=lambda o: type(o).__name__)
+def test_integers_are_no_parameters(opt):
+    """A step of an integer was rounded towards zero: 5 - 0.1 became 4."""
+    params = {"w": np.ones((2, 2), np.float32), "n": np.array([5, 7])}
+    for run in (lambda: opt.init(params), lambda: opt.update(params, params, opt.init({"w": params["w"], "n": params["w"]}))):
+        with pytest.raises(ts.TesseraError, match=r"expected parameters of floats, got i64 for params\['n'\]") as raised:
+            run()
+        assert raised.value.code == "E_TYPE" and "masked" in raised.value.help
+    kept = optim.masked(opt, {"w": True, "n": False})
+    new, _ = kept.update(params, params, kept.init(params))
+    assert new["n"].tolist() == [5, 7] and new["w"].tolist() != params["w"].tolist()
+
+
+@pytest.mark.parametrize("opt", OPTIMISERS, ids=lambda o: type(o).__name__)
+def test_parameters_without_elements(opt):
+    params = {"a": np.ones((0, 3), np.float32), "b": np.ones((3, 0), np.float32), "c": np.ones((0,), np.float32)}
+    state = opt.init(params)
+    for _ in range(2):
+        params, state = opt.update(params, params, state)
+    assert ts.tree.map(np.shape, params) == {"a": (0, 3), "b": (3, 0), "c": (0,)} and state["step"] == 2

@@ -377,3 +377,18 @@ def test_the_sign_of_zeros():
         np.testing.assert_array_equal(got, np.array([0, 0, -1, 1, np.nan], dtype))
         assert not np.signbit(got[:2]).any() and got.dtype == dtype
     np.testing.assert_array_equal(xp.sign(np.array([-5, 0, 5])), [-1, 0, 1])
+
+
+@pytest.mark.parametrize("name", ["max", "min", "nanmax", "nanmin", "ptp"])
+def test_extremes_of_nothing_are_refused(name):
+    """As in NumPy and JAX: they were infinite, and the least integer."""
+    of, empty = getattr(xp, name), np.ones((0, 3), np.float32)
+    for x in (empty, empty.astype(int)) + ((empty.astype(bool),) if name in ("max", "min") else ()):
+        for axis in (0, None, (0, 1), -2):
+            with pytest.raises(ValueError, match=f"xp.{name}: expected elements along the axes, got \\[0, 3\\]"):
+                of(x, axis=axis)
+        assert of(x, axis=1).shape == (0,)
+    with pytest.raises(ts.ShapeError):
+        ts.jit(lambda v: of(v, axis=0))(empty)
+    if name in ("max", "min"):
+        assert of(empty, axis=0, initial=2.0).tolist() == [2.0] * 3

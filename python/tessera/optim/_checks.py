@@ -6,7 +6,9 @@ import math
 import numbers
 from typing import Any
 
-from .._trace import Tracer, fail
+from .. import _tree
+from .._promote import is_float
+from .._trace import Tracer, aval, fail
 
 
 def _refuse(what: str, name: str, wanted: str, got: Any, help: str) -> Exception:
@@ -42,3 +44,12 @@ def count(what: str, name: str, got: Any, low: int = 1) -> None:
     if not isinstance(got, numbers.Integral) or isinstance(got, bool) or got < low:
         wanted = f"a whole number of at least {low}"
         raise _refuse(what, name, wanted, got, f"write `{what}({name}=...)` with {wanted}")
+
+
+def floats(what: str, params: Any) -> None:
+    """Parameters are floats: a step of an integer would be rounded, most often to none."""
+    for path, leaf in zip(_tree.paths(params), _tree.leaves(params), strict=True):
+        dtype = aval(leaf)[1]
+        if not is_float(dtype):
+            raise fail("E_TYPE", f"{what}: expected parameters of floats, got {dtype} for params{path}",
+                       "keep it out of the parameters, or write `ts.optim.masked(optimiser, mask)`, which leaves the others as they are")  # fmt: skip

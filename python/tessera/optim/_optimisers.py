@@ -46,6 +46,7 @@ class _Optimiser:
         """The state before the first step."""
         import numpy
 
+        check.floats(type(self).__name__, params)
         state: dict[str, Any] = {"step": numpy.asarray(0, numpy.int64)}
         for name in self._moments:
             state[name] = _tree.map(lambda v, name=name: self._start(name, v), params)
@@ -75,6 +76,7 @@ def _update(opt: _Optimiser, params: Any, grads: Any, state: dict) -> tuple[Any,
             f"expected gradients of the form of the parameters, {_tree.difference(form, grads_form)}",
             "pass what `ts.grad` gives for the same parameters",
         )
+    check.floats(type(opt).__name__, params)
     step = as_tracer(state["step"]) + 1
     # The first update is at step 0 of a schedule; the corrections of moments count from 1.
     lr = _rate(opt.lr, step - 1)
@@ -90,7 +92,9 @@ def _update(opt: _Optimiser, params: Any, grads: Any, state: dict) -> tuple[Any,
             )
         wide = _wide(aval(kept[i])[1])
         have = p.cast(kept[i], wide)
-        w2, changed = opt._rule(have, p.cast(g, wide), _as(lr, wide), _as(step, wide), [m[i] for m in moments])
+        held = [m[i] for m in moments]
+        # Nothing to change: shapes without elements have no norms and no aspect ratios.
+        w2, changed = (have, held) if 0 in have.shape else opt._rule(have, p.cast(g, wide), _as(lr, wide), _as(step, wide), held)
         new.append(p.cast(w2, aval(w)[1]))
         new_kept.append(p.cast(w2, aval(kept[i])[1]))
         for store, value in zip(new_moments, changed, strict=True):

@@ -62,6 +62,14 @@ def _reduced(op: str, x: Any, axis: Any, keepdims: bool, initial: Any = None, wh
     return made if initial is None else p.cast(p.ew(join, made, initial), made._dtype)
 
 
+def expect_elements(what: str, x: Any, axis: Any, initial: Any = None) -> None:
+    """Refuses axes without elements where a reduction has no value for them."""
+    shape = tuple(aval(x)[0])
+    if initial is None and [a for a in p.axes_of(axis, len(shape)) if isinstance(shape[a], int) and shape[a] == 0]:
+        raise fail("E_SHAPE_MISMATCH", f"xp.{what}: expected elements along the axes, got {p.show(shape)}: the {what} of none is no number",
+                   "write `initial=`, which is the result for none")  # fmt: skip
+
+
 @eager
 def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """Sum along axes, of the elements where ``where`` holds, and of ``initial``. Integers are summed in 64 bits."""
@@ -76,13 +84,17 @@ def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False,
 
 @eager
 def max(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    """Greatest along axes and of ``initial``; NaN where there is one. Of truths: whether any holds."""
+    """Greatest along axes and of ``initial``; NaN where there is one. Of truths: whether any holds. Without ``initial``, axes without
+    elements are refused."""
+    expect_elements("max", x, axis, initial)
     return _reduced("or" if aval(x)[1] == "bool" else "max", x, axis, keepdims, initial, where)
 
 
 @eager
 def min(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    """Least along axes and of ``initial``; NaN where there is one. Of truths: whether all hold."""
+    """Least along axes and of ``initial``; NaN where there is one. Of truths: whether all hold. Without ``initial``, axes without elements
+    are refused."""
+    expect_elements("min", x, axis, initial)
     return _reduced("and" if aval(x)[1] == "bool" else "min", x, axis, keepdims, initial, where)
 
 

@@ -14,6 +14,7 @@ from .._trace import Tracer, as_tracer, fail, one
 from . import _elementwise as e, _index as ix, _manipulate as m, _reduce as r, _select
 from ._arguments import arr, extent, flat, floats, known, whole
 from ._numbers import _limits
+from ._reduce import expect_elements
 
 # Without NaN
 
@@ -65,12 +66,14 @@ def _extreme(op: str, x: Any, axis: Any, keepdims: bool) -> Tracer:
 @eager
 def nanmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Greatest along axes, NaN left out; NaN where nothing is left."""
+    expect_elements("nanmax", x, axis)
     return _extreme("max", x, axis, keepdims)
 
 
 @eager
 def nanmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Least along axes, NaN left out; NaN where nothing is left."""
+    expect_elements("nanmin", x, axis)
     return _extreme("min", x, axis, keepdims)
 
 
@@ -122,6 +125,7 @@ def nanargmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any
 def ptp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Greatest less least along axes."""
     x = arr(x)
+    expect_elements("ptp", x, axis)
     return p.ew("sub", p.reduce("max", x, axis, keepdims), p.reduce("min", x, axis, keepdims))
 
 
