@@ -162,7 +162,8 @@ def _dict(inner: list, at: str, depth: int) -> dict:
 
 def _scalar(inner: list, at: str, depth: int) -> Any:
     name, data = inner
-    return numpy.frombuffer(bytes.fromhex(data), numpy_dtype(name))[0]
+    (value,) = numpy.frombuffer(bytes.fromhex(data), numpy_dtype(name))
+    return value
 
 
 def _enum(inner: list, at: str, depth: int) -> Any:

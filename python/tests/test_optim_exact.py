@@ -344,6 +344,19 @@ def test_changes_of_gradients():
     assert moved["a"].tolist() == [0.5, 1.5] and moved["a"].dtype == np.float16 and state == ((),)
 
 
+def test_chains_refuse_what_does_not_fit():
+    w = {"a": np.ones(2)}
+    for opt in (optim.chain(optim.scale(-1.0)), optim.chain(optim.clip_norm(1.0), optim.SGD()), optim.groups({"a": optim.Keep()}, "a"),
+                optim.accumulate(optim.Keep(), 2)):  # fmt: skip
+        with pytest.raises(ts.TesseraError, match="expected gradients of the form of the parameters"):
+            opt.update(w, {"b": np.ones(2)}, opt.init(w))
+    opt = optim.chain(optim.clip_norm(1.0), optim.momentum(), optim.SGD())
+    state = opt.init(w)
+    for bad, told in ((state[:2], "one of 2"), ((*state, ()), "one of 4"), ({}, "type dict")):
+        with pytest.raises(ts.TesseraError, match=f"the state of 3 parts, got .*{told}"):
+            opt.update(w, w, bad)
+
+
 def test_marks_of_lists_and_parts():
     nested = [{"x": np.ones(1), "y": np.ones(1)}, np.ones(1)]
     for labels in (["a", "b"], ("a", "b"), [{"x": "a", "y": "a"}, "b"], lambda path, w: "a" if path.startswith("[0]") else "b"):

@@ -156,11 +156,11 @@ def test_integers():
             r.randint(KEY, (4,), low_, high)
     assert r.randint(KEY, (3,), 5, 6).tolist() == [5] * 3
     # Ends that are arrays: short ranges as above, longer ones as the remainder of 64 bits; an empty one gives its low end.
-    ends = np.array([1, 7, 2**32, 2**32 + 1, 2**60, 0, -4])
+    ends = np.array([1, 7, 2**32, 2**32 + 1, 2**60, 0, -4, 3 << 30, (1 << 32) - 5])
     whole = [a | b << 32 for a, b in zip(low, words(SEED, 80, 1))]
     want = [low[i] * max(e, 1) >> 32 if e <= 2**32 else whole[i] % e for i, e in enumerate(ends.tolist())]
-    assert r.randint(KEY, (7,), 0, ends).tolist() == want
-    assert r.randint(KEY, (7,), ends, ends + 9).tolist() == [e + (low[i] * 9 >> 32) for i, e in enumerate(ends.tolist())]
+    assert r.randint(KEY, (9,), 0, ends).tolist() == want
+    assert r.randint(KEY, (9,), ends, ends + 9).tolist() == [e + (low[i] * 9 >> 32) for i, e in enumerate(ends.tolist())]
 
 
 def test_orders():

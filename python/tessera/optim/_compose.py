@@ -91,6 +91,9 @@ class Chain:
 
     def update(self, params: Any, grads: Any, state: tuple) -> tuple[Any, tuple]:
         _same(params, grads)
+        if not isinstance(state, (tuple, list)) or len(state) != len(self.parts):
+            got = f"one of {len(state)}" if isinstance(state, (tuple, list)) else f"a value of type {type(state).__name__}"
+            raise fail("E_ARGUMENT", f"chain: expected the state of {len(self.parts)} parts, got {got}", "begin with `state = opt.init(params)`")
         return _chained(self, params, grads, state)
 
 

@@ -14,6 +14,7 @@ PACKAGE = ROOT / "python" / "tessera"
 class Group:
     #: Relative to `python/tessera`; a folder stands for its modules.
     modules: tuple[str, ...]
+    #: Files, or single tests as pytest names them.
     tests: tuple[str, ...]
 
     def files(self) -> list[Path]:
@@ -30,8 +31,11 @@ GROUPS = {
          "_json.py"),
         ("test_checkpoint.py", "test_checkpoint_hostile.py", "test_checkpoint_crash.py", "test_checkpoint_more.py"),
     ),
-    # Without test_random_more.py, whose statistics take minutes: what survives here is looked for there by hand.
-    "random": Group(("random",), ("test_random_exact.py",)),
+    # Of test_random_more.py what takes no statistics: those are minutes.
+    "random": Group(("random",), ("test_random_exact.py", *(f"test_random_more.py::{name}" for name in (
+        "test_parameters_that_are_none", "test_an_element_does_not_depend_on_the_parameters_of_others", "test_keys_are_a_type", "test_key_data_and_back",
+        "test_keys_go_through_every_transform", "test_bare_keys_keep_working", "test_keys_that_are_none", "test_choice", "test_permutations", "test_classes",
+        "test_ranges_that_are_arrays", "test_narrow_floats_stay_below_one", "test_derivatives_by_parameters_of_formulas")))),
     "optim": Group(("optim",), ("test_optim_exact.py", "test_optim_more.py", "test_training.py")),
     "numerics": Group(("numerics.py", "_profile.py"), ("test_numerics.py",)),
     "trees": Group(("tree.py", "_tree.py"), ("test_trees.py", "test_tree_names.py", "test_checkpoint.py")),

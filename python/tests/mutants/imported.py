@@ -1,4 +1,5 @@
-"""Runs tests with one faulty module: `python -m mutants.imported MODULE AT REPORT TESTS…`. Exits with 0 where all pass."""
+"""Runs tests with one faulty module: `python -m mutants.imported MODULE AT REPORT TESTS…`, with its source as the input. Exits with 0 where
+all pass."""
 
 from __future__ import annotations
 
@@ -17,18 +18,17 @@ from .operators import mutated
 class Faulty(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
     """Finds the one module, and makes it of the changed tree."""
 
-    def __init__(self, path: Path, at: int) -> None:
+    def __init__(self, path: Path, at: int, source: str) -> None:
         parts = ("tessera", *path.relative_to(PACKAGE).with_suffix("").parts)
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         super().__init__(name, str(path))
-        self.at = at
+        self.at, self.source = at, source
 
     def find_spec(self, fullname, path=None, target=None):
         return importlib.util.spec_from_file_location(fullname, self.path, loader=self) if fullname == self.name else None
 
     def get_code(self, fullname):
-        source = Path(self.path).read_text(encoding="utf-8")
-        return compile(mutated(source, self.at) if self.at >= 0 else source, self.path, "exec")
+        return compile(mutated(self.source, self.at) if self.at >= 0 else self.source, self.path, "exec")
 
 
 class First:
@@ -47,7 +47,7 @@ class First:
 
 def main() -> int:
     module, at, report, *tests = sys.argv[1:]
-    sys.meta_path.insert(0, Faulty(PACKAGE / module, int(at)))
+    sys.meta_path.insert(0, Faulty(PACKAGE / module, int(at), sys.stdin.read()))
     files = sorted({nodeid.partition("::")[0] for nodeid in tests})
     done = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files], plugins=[First(Path(report), tests)]))
     if done == 0:

@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 import types
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,36 @@ class Loop:
         self.outcomes: list[Outcome] = []
         self.log = open(os.devnull, "w")
         self.own = {str(path): str(path.relative_to(PACKAGE)) for path in group.files()}
+        # As they were when the sample was drawn: somebody may edit them meanwhile.
+        self.sources = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in group.files()}
+        # Functions that run while modules are imported, such as decorators, have done their work before their code could be exchanged.
+        self.early: set[str] = set()
+        sys.settrace(self.tracing(lambda: self.early))
+
+    def tracing(self, into: Callable[[], set]) -> Callable:
+        """A function for `sys.settrace` that keeps the lines of our modules."""
+        names = self.own
+
+        def local(frame, event, _):
+            if event == "line":
+                into().add(f"{names[frame.f_code.co_filename]}:{frame.f_lineno}")
+            return local
+
+        def on_call(frame, event, _):
+            if frame.f_code.co_filename not in names:
+                return None
+            if frame.f_code.co_name != "<module>":
+                into().add(f"{names[frame.f_code.co_filename]}:{frame.f_lineno}")
+                return local
+            return None
+
+        return on_call
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        sys.settrace(None)
         self.session = session
+        self.sample = [replace(m, in_function=m.in_function and f"{m.module}:{m.line}" not in self.early) for m in self.sample]
         self.items = {item.nodeid: item for item in session.items}
         shared = STATE / "shared"
         for name in ("cache", "config"):
@@ -91,7 +118,7 @@ class Loop:
         seconds: dict[str, float] = {}
         for file in sorted({item.path for item in self.items.values()}):
             mine = [nodeid for nodeid, item in self.items.items() if item.path == file]
-            stamp = hashlib.sha256(code.digest() + file.read_bytes()).hexdigest()[:24]
+            stamp = hashlib.sha256(code.digest() + file.read_bytes() + repr(mine).encode()).hexdigest()[:24]
             kept = STATE / f"reach-{file.stem}-{stamp}.json"
             if not kept.exists():
                 self.say(f"  {file.name} without faults …")
@@ -120,18 +147,7 @@ class Loop:
         self.session.config.pluginmanager.register(seen)
         lines: dict[str, set] = {}
         now: set = set()
-        names = self.own
-
-        def local(frame, event, _):
-            if event == "line":
-                now.add(f"{names[frame.f_code.co_filename]}:{frame.f_lineno}")
-            return local
-
-        def on_call(frame, event, _):
-            if frame.f_code.co_filename not in names:
-                return None
-            now.add(f"{names[frame.f_code.co_filename]}:{frame.f_lineno}")
-            return local
+        on_call = self.tracing(lambda: now)
 
         # Twice: the first run compiles kernels, and is not the one whose times count. The second is in the order that mutants meet.
         for turn in range(2):
@@ -200,7 +216,7 @@ class Loop:
             report.unlink(missing_ok=True)
             code = os.waitstatus_to_exitcode(status)
             if code == NOT_SWAPPED:
-                waiting.insert(0, Mutant(**{**mutant.__dict__, "in_function": False}))
+                waiting.insert(0, replace(mutant, in_function=False))
                 continue
             word = {SURVIVED: "survived", KILLED: "killed"}.get(code, "stopped")
             self.done(Outcome(mutant, word, by))
@@ -221,7 +237,7 @@ class Loop:
             factory._basetemp.mkdir()
             if not mutant.in_function:
                 self.import_with(mutant, tests, report)
-            if not swap(mutant):
+            if not swap(mutant, self.sources[mutant.module]):
                 os._exit(NOT_SWAPPED)
             seen = Seen()
             self.session.config.pluginmanager.register(seen)
@@ -246,7 +262,7 @@ class Loop:
 
     def imported(self, module: str, at: int, tests: list[str], report: Path) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "mutants.imported", module, str(at), str(report), *tests]
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT / 'python'}{os.pathsep}{TESTS}"},
+        return subprocess.run(command, input=self.sources[module], text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT / 'python'}{os.pathsep}{TESTS}"},
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
 
     def quiet(self) -> None:
@@ -262,10 +278,9 @@ def codes(code: types.CodeType):
             yield from codes(constant)
 
 
-def swap(mutant: Mutant) -> bool:
+def swap(mutant: Mutant, source: str) -> bool:
     """Puts faulty code into all functions that hold the right code."""
     path = PACKAGE / mutant.module
-    source = path.read_text(encoding="utf-8")
     right = list(codes(compile(source, str(path), "exec")))
     wrong = list(codes(compile(mutated(source, mutant.at), str(path), "exec")))
     if [c.co_name for c in right] != [c.co_name for c in wrong]:
