@@ -14,6 +14,8 @@ from ._host_array import HostArray, WeakArray, host
 from ._profile import current as profile_now
 from ._trace import aval, fail, to_numpy
 
+#: So much code a traced function keeps where its extents are open; the oldest goes first.
+MOST_SIZES = 256
 #: "compiled" or "oracle"; the second is what every result is judged by.
 _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
 
@@ -62,6 +64,9 @@ class Runner:
         if found is None:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
             found = self.program.compile(self.func, self.backend, False, profile, device, self.plan, args)
+            if len(self._compiled) >= MOST_SIZES:
+                gone = self._compiled.pop(next(iter(self._compiled), None), None)
+                self._gifts.pop(id(gone), None)
             self._compiled[profile, device, sizes] = found
         return found
 
@@ -79,6 +84,8 @@ class Runner:
             return self.results
         found = self._shapes.get(sizes)
         if found is None:
+            if len(self._shapes) >= MOST_SIZES:
+                self._shapes.clear()
             values = {d: n for (shape, _, _), given in zip(self.params, sizes, strict=True)
                       for d, n in zip(shape, given, strict=True) if isinstance(d, str) and d.isidentifier()}  # fmt: skip
             found = self._shapes[sizes] = [

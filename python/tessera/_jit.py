@@ -25,6 +25,8 @@ from ._trace import Tracer, as_tracer, aval, current, fail, is_array, leaked, on
 
 #: So many traces of one function are probably not wanted.
 _MANY = 16
+#: So many traces a function keeps, and so many shapes of arguments with the trace that they have; the oldest go first.
+MOST_TRACES, MOST_SHAPES = 256, 1024
 #: What is no array and cannot change: equal ones share a trace.
 _VALUES = (str, bytes, DType, numpy.dtype, enum.Enum, type, range, slice, types.FunctionType, types.BuiltinFunctionType, types.EllipsisType)
 #: What a Python integer may be as an argument, which is an i64.
@@ -261,9 +263,22 @@ class Jitted:
                 call, _name(self._fn), leaves, form, paths, None, self._options["target"], self._profile(),
                 self._options["capture_graph"], self._options["plan"], shapes, sizes,
             )
+            self._room()
             self._forms.setdefault(form_key, []).append(found)
+        if len(self._traces) >= MOST_SHAPES and key not in self._traces:
+            self._traces.clear()
+            self._recorded.clear()
         self._traces[key] = found
         return found, leaves, key
+
+    def _room(self) -> None:
+        """Forgets what is oldest where shapes change all the time."""
+        if sum(map(len, self._forms.values())) >= MOST_TRACES:
+            gone = self._forms.pop(next(iter(self._forms), None), [])
+            for key, trace in list(self._traces.items()):
+                if trace in gone:
+                    self._traces.pop(key, None)
+            self._recorded = {row for row in list(self._recorded) if row[2] not in gone}
 
     def _open(self, key: Any, moving: tuple, rest: dict, paths: list[str]) -> tuple[list | None, dict[str, int]]:
         """The shapes of the arguments with the names that annotations give extents, and what the names are."""
@@ -603,9 +618,12 @@ def eager(fn: Callable) -> Callable:
 
             flat, flat_form = _tree.flatten((tuple(moving), {}))
             found = Traced(whole, _name(fn), flat, flat_form, [f"x{i}" for i in range(len(flat))])
-            if key is not None and (len(cache) < 512 or key in cache):
+            if key is not None:
+                if len(cache) >= MOST_TRACES and key not in cache:
+                    cache.pop(next(iter(cache), None), None)  # another thread may have done it
+                    recorded.clear()
                 cache[key] = found
-        if not short or key is None or (key, profile, found) in recorded or converter(moving) is not None or len(recorded) == 512:
+        if not short or key is None or (key, profile, found) in recorded or converter(moving) is not None:
             return like(found.run(moving), moving)
         recorded.add((key, profile, found))
         return found.recorded(calls, args, kwargs, profile, moving)

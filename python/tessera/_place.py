@@ -8,27 +8,52 @@ import inspect
 import linecache
 import os
 import sys
+import weakref
 from types import CodeType, FrameType
 from typing import Any
 
 from ._core import Place, SourceText
 
 _INSIDE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+#: So many texts of files are kept; a notebook has one for each cell that was run.
+MOST_TEXTS = 64
 #: By the name of the file, with what was known of it: a notebook or `exec` may give a name twice.
 _texts: dict[str, tuple[object, SourceText]] = {}
-_places: dict[tuple[CodeType, int], Place] = {}
-_inside: dict[CodeType, bool] = {}
+
+
+class ByCode:
+    """Facts about pieces of code, which go with them. Code is told apart by what it is and not by what it says: the same lines
+    may stand in two files."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[dict, weakref.ref]] = {}
+
+    def of(self, code: CodeType) -> dict[Any, Any]:
+        at = id(code)
+        found = self._known.get(at)
+        if found is None:
+            forget = self._known.pop
+            found = self._known[at] = {}, weakref.ref(code, lambda _: forget(at, None))
+        return found[0]
+
+    def __len__(self) -> int:
+        return sum(len(facts) for facts, _ in self._known.values())
+
+
+_places = ByCode()
+_inside = ByCode()
 
 
 def is_ours(frame: FrameType) -> bool:
     """Whether a frame is of this package."""
     code = frame.f_code
-    known = _inside.get(code)
+    facts = _inside.of(code)
+    known = facts.get("ours")
     if known is None:
         name = code.co_filename
         # What `dataclass` writes has no file; it belongs to the module of the class.
         written = name == "<string>" and str(frame.f_globals.get("__name__", "")).partition(".")[0] == __package__
-        known = _inside[code] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py") or written
+        known = facts["ours"] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py") or written
     return known
 
 
@@ -46,11 +71,17 @@ def here() -> Place | None:
     frame = _user_frame()
     if frame is None:
         return None
-    key = (frame.f_code, frame.f_lasti)
-    found = _places.get(key)
+    places = _places.of(frame.f_code)
+    found = places.get(frame.f_lasti)
     if found is None:
-        found = _places[key] = _make(frame)
+        found = places[frame.f_lasti] = _make(frame)
     return found
+
+
+def kept() -> dict[str, dict[str, int]]:
+    """The tables of this module: entries, and bytes of text."""
+    texts = sum(len(lines) for mark, _ in _texts.values() if isinstance(mark, tuple) and len(mark) > 2 for lines in mark[2])
+    return {"places": {"entries": len(_places) + len(_inside), "bytes": 0}, "texts": {"entries": len(_texts), "bytes": texts}}
 
 
 def returns(fn: Any) -> Place | None:
@@ -72,6 +103,9 @@ def _text(name: str, names: dict) -> SourceText:
     known, text = _texts.get(name, (None, None))
     if text is None or known is not linecache.cache.get(name):
         text = SourceText(name, "".join(linecache.getlines(name, names)))
+        _texts.pop(name, None)
+        if len(_texts) >= MOST_TEXTS:
+            _texts.pop(next(iter(_texts), None), None)  # another thread may have done it
         _texts[name] = linecache.cache.get(name), text
     return text
 

@@ -11,6 +11,8 @@ from typing import Any
 
 #: By the name of the file, with what was known of it: a notebook or `exec` may give a name twice.
 _parsed: dict[str, tuple[object, str, ast.Module | None]] = {}
+#: So many are kept: a tree is much larger than its text.
+MOST_PARSED = 16
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -31,6 +33,11 @@ def binds_later(code: CodeType, module: dict[str, Any], name: str) -> bool:
     return _binds(tree.body, name, line) or _by_global(tree, name)
 
 
+def kept() -> dict[str, dict[str, int]]:
+    """Modules that are kept parsed: entries, and bytes of their text."""
+    return {"parsed": {"entries": len(_parsed), "bytes": sum(len(text) for _, text, _ in _parsed.values())}}
+
+
 def _tree(file: str, module: dict[str, Any]) -> tuple[str, ast.Module | None]:
     lines = linecache.getlines(file, module)
     known = _parsed.get(file)
@@ -41,6 +48,9 @@ def _tree(file: str, module: dict[str, Any]) -> tuple[str, ast.Module | None]:
             tree = ast.parse(text) if text else None
         except (SyntaxError, ValueError):
             tree = None
+        _parsed.pop(file, None)
+        if len(_parsed) >= MOST_PARSED:
+            _parsed.pop(next(iter(_parsed), None), None)  # another thread may have done it
         known = _parsed[file] = (mark, text, tree)
     return known[1], known[2]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from . import _core
+from ._stale import is_stale
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,19 @@ def source_of(fn: Callable, given: str | None, decorator: str) -> Source:
         )
     if given is not None:
         return Source(fn.__name__, code.co_filename, given, 1)
+    # A file edited since it was imported gives lines of something else.
+    if is_stale(fn):
+        raise _core.error(
+            "E_SYNTAX",
+            f"expected {code.co_filename} as it was when it was imported, got a file that has changed since: the source of `{fn.__name__}` "
+            "is not what Python runs",
+            "start Python again, or `importlib.reload` the module",
+        )
     try:
         lines, first = inspect.getsourcelines(fn)
     except (OSError, TypeError, SyntaxError):
         raise _unavailable(fn, decorator) from None
     text = "".join(lines)
-    # A file edited since it was imported gives lines of something else.
     if not re.search(rf"\bdef\s+{re.escape(code.co_name)}\b", text):
         raise _unavailable(fn, decorator)
     return Source(fn.__name__, code.co_filename, text, max(first, 1))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from . import _core
+from . import _core, _place, _scope
 from ._core import Stream
 from ._device import ordinal
 from ._execute import oracle
@@ -58,10 +58,16 @@ def synchronize(device: Any = None) -> None:
     return None
 
 
-def memory_stats(device: Any = "cuda:0") -> dict[str, int]:
-    """Bytes of device memory: ``held`` from the device, ``in_use`` by arrays, the ``peak`` of that, and the device's
-    own figures; with how often memory was ``reused`` and newly ``allocated``."""
-    return _core.cuda_memory_stats(_cuda(device))
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """What is kept in memory. ``caches`` has the ``entries`` and ``bytes`` of each table in host memory that functions and
+    kernels fill: what belongs to one goes when it is collected, the rest has a limit.
+
+    Of a device, by default the first where there is one: bytes that are ``held`` from it, ``in_use`` by arrays, the ``peak``
+    of that, and the device's own figures; with how often memory was ``reused`` and newly ``allocated``."""
+    caches = {**_core.kept_in_memory(), **_place.kept(), **_scope.kept()}
+    if device is None and _core.cuda_missing():
+        return {"caches": caches}
+    return {"caches": caches, **_core.cuda_memory_stats(_cuda("cuda:0" if device is None else device))}
 
 
 def trim(device: Any = "cuda:0") -> int:

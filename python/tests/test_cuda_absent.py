@@ -185,7 +185,7 @@ def test_devices_and_their_functions_say_what_is_missing():
     for call in (
         lambda: ts.empty(3, device="cuda:0"),
         lambda: ts.array([1.0], device="cuda"),
-        lambda: ts.runtime.memory_stats(),
+        lambda: ts.runtime.memory_stats("cuda:0"),
         lambda: ts.runtime.trim(),
         lambda: ts.runtime.synchronize("cuda:0"),
         lambda: ts.runtime.stream(),

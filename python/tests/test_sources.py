@@ -1,9 +1,11 @@
 """Kernels work wherever they are written, and survive pickling, threads and forks."""
 
 import copy
+import importlib
 import linecache
 import os
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -39,6 +41,47 @@ def test_a_prompt_that_keeps_no_source_asks_for_it():
     with pytest.raises(ts.KernelSyntaxError, match="source=") as e:
         run(TEXT, "<stdin>", False)
     assert e.value.code == "E_SYNTAX"
+
+
+EDITED = '''import tessera as ts
+
+def make():
+    @ts.kernel
+    def double(x: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        if x[i] in (1.0, 2.0, 3.0):
+            x[i] = x[i] * 2
+        return x
+
+    return double
+'''
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("* 2\n", "* 3\n"),
+        lambda text: text.replace("* 2\n", "* 2.0\n"),
+        lambda text: "# A line more.\n" + text,
+        lambda text: text.replace("        return x\n", ""),
+        lambda text: text + "x = (\n",
+    ],
+)
+def test_a_file_that_was_edited_after_it_was_imported_is_refused(tmp_path, monkeypatch, change):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "edited_module.py"
+    file.write_text(EDITED)
+    monkeypatch.delitem(sys.modules, "edited_module", raising=False)
+    module = importlib.import_module("edited_module")
+    assert doubled(module.make())
+    file.write_text(change(EDITED))
+    os.utime(file, (0, 0))  # caches look at the time, which may be the same
+    with pytest.raises(ts.KernelSyntaxError, match="changed since") as e:
+        module.make()
+    assert e.value.code == "E_SYNTAX"
+    file.write_text(EDITED + "# Nothing that Python runs.\n")
+    os.utime(file, (1, 1))
+    assert doubled(module.make())
 
 
 def test_source_can_be_given():

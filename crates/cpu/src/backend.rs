@@ -6,13 +6,16 @@ use crate::frame::{Frame, Layouts, layouts_said};
 use crate::isa::Isa;
 use crate::launch::{self, About};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_diag::Diagnostics;
 use tessera_ir::Attr;
 use tessera_numerics::{DType, Profile};
 use tessera_support::{ForkLock, Hash128, StableHasher};
-use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore, Settled};
+use tessera_target::{
+    Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore, Settled, beside,
+};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
 /// The host's processor; `isa` says which of its instructions are used.
@@ -97,7 +100,7 @@ impl Backend for Cpu {
         let func = always.as_ref().unwrap_or(func);
         supported(func)?;
         let frame = Frame::new(func)?;
-        let kernel = Kernel {
+        let kernel = Kernel(Arc::new(Core {
             func: func.clone(),
             first: layouts_said(&frame, &options.arrays),
             frame,
@@ -115,7 +118,7 @@ impl Backend for Cpu {
             store: options.store.clone(),
             variants: ForkLock::default(),
             building: ForkLock::default(),
-        };
+        }));
         // Arrays that lie otherwise get code of their own when they come.
         kernel.variant(&kernel.first)?;
         Ok(Box::new(kernel))
@@ -123,7 +126,18 @@ impl Backend for Cpu {
 }
 
 /// A kernel with code for the layouts that were met.
-pub struct Kernel {
+pub struct Kernel(Arc<Core>);
+
+impl Deref for Kernel {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+/// What a thread that builds code for it shares with the kernel, which it may outlast.
+pub struct Core {
     pub func: TileFunc,
     pub frame: Frame,
     /// How arrays are said to lie.
@@ -137,7 +151,7 @@ pub struct Kernel {
     building: ForkLock<()>,
 }
 
-impl Kernel {
+impl Core {
     fn target(&self) -> Target<'_> {
         Target { func: &self.func, frame: &self.frame, isa: self.cpu.isa, profile: self.profile }
     }
@@ -146,10 +160,7 @@ impl Kernel {
         self.variants.lock().get(layouts).cloned()
     }
 
-    pub fn variant(&self, layouts: &Layouts) -> Result<Arc<Variant>, Diagnostics> {
-        if let Some(variant) = self.found(layouts) {
-            return Ok(variant);
-        }
+    fn build(&self, layouts: &Layouts) -> Result<Arc<Variant>, Diagnostics> {
         let _one = self.building.lock();
         if let Some(variant) = self.found(layouts) {
             return Ok(variant);
@@ -157,6 +168,16 @@ impl Kernel {
         let variant = Arc::new(self.target().build(layouts, &*self.store)?);
         self.variants.lock().insert(layouts.clone(), variant.clone());
         Ok(variant)
+    }
+}
+
+impl Kernel {
+    pub fn variant(&self, layouts: &Layouts) -> Result<Arc<Variant>, Diagnostics> {
+        if let Some(variant) = self.found(layouts) {
+            return Ok(variant);
+        }
+        let (core, layouts) = (self.0.clone(), layouts.clone());
+        beside(move || core.build(&layouts))
     }
 }
 
@@ -210,5 +231,9 @@ impl Artifact for Kernel {
             out.extend(variant.notes.iter().cloned());
         }
         out
+    }
+
+    fn code_bytes(&self) -> usize {
+        self.variants.lock().values().map(|v| v.object_bytes).sum()
     }
 }

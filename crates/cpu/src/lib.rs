@@ -25,7 +25,7 @@ mod scalar;
 
 pub use backend::{Cpu, set_threads, threads};
 pub use isa::Isa;
-pub use llvm::version as llvm_version;
+pub use llvm::{census as mapped_code, version as llvm_version};
 
 /// What `warp_size` gives: lanes of a GPU's warp, so that kernels which look at it act alike.
 pub const WARP: u32 = 32;

@@ -90,6 +90,7 @@ codes! {
     E_TUNE_MEASURE_FAIL Launch "No candidate of an autotuning space could be measured."
     E_TILE_LOWERING Resource "A kernel needs more of a resource than the target has."
     E_OOM Resource "Memory ran out."
+    E_TOO_LARGE Resource "A program has more operations than the compiler takes."
     E_DIVERGENT_BARRIER Check "A barrier stands under lane-dependent control flow."
     E_UNINIT Check "A value is read that was never written."
     E_UNWAITED Check "A buffer is used while a copy into it has not been waited for."

@@ -88,6 +88,12 @@ pub(crate) fn store() -> Result<Arc<dyn ObjectStore>, Diagnostics> {
     })
 }
 
+/// What the store has in memory: entries and bytes.
+pub(crate) fn in_memory() -> (usize, usize) {
+    let store = OPEN.lock().as_ref().map(|(_, store)| store.clone());
+    store.map_or((0, 0), |store| store.in_memory())
+}
+
 /// What went wrong with the store and was not told yet.
 pub(crate) fn take_warnings() -> impl Iterator<Item = Diagnostic> {
     let store = OPEN.lock().as_ref().map(|(_, store)| store.clone());

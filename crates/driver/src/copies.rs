@@ -2,6 +2,7 @@
 
 use crate::pack::{gather, packed_bytes, row_major};
 use crate::specialise::Specialised;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_target::{ArgValue, BufferArg, LaunchArgs};
 
 /// The copies, which must outlive the launch.
@@ -11,34 +12,40 @@ pub struct Copies {
 
 impl Copies {
     /// Puts copies in the place of the written arrays.
-    pub fn of_written(spec: &Specialised, args: &mut LaunchArgs) -> Self {
+    pub fn of_written(spec: &Specialised, args: &mut LaunchArgs) -> Result<Self, Diagnostics> {
         let mut bytes = Vec::new();
         for (place, arg) in args.params.iter_mut().enumerate() {
             if let ArgValue::Buffer(buffer) = arg
                 && spec.privilege(place).writes()
             {
-                bytes.push(copy(buffer));
+                bytes.push(copy(buffer)?);
             }
         }
-        Self { _bytes: bytes }
+        Ok(Self { _bytes: bytes })
     }
 }
 
 /// The elements side by side in memory of their own, to which the argument then points.
-pub(crate) fn copy(buffer: &mut BufferArg) -> Vec<u64> {
-    let mut words = room(packed_bytes(buffer));
+pub(crate) fn copy(buffer: &mut BufferArg) -> Result<Vec<u64>, Diagnostics> {
+    let mut words = room(packed_bytes(buffer))?;
     let to = words.as_mut_ptr().cast::<u8>();
     let size = buffer.dtype.bytes();
     // SAFETY: the positions are those of the caller's view, and the room is for all elements.
     unsafe { gather(buffer.data, &buffer.dims, &buffer.strides, size, to) };
     buffer.data = to;
     buffer.strides = row_major(&buffer.dims, buffer.dtype);
-    words
+    Ok(words)
 }
 
 /// Memory for so many bytes: words, so that every element is aligned.
-pub(crate) fn room(bytes: usize) -> Vec<u64> {
-    vec![0; bytes.div_ceil(8)]
+pub(crate) fn room(bytes: usize) -> Result<Vec<u64>, Diagnostics> {
+    let (mut words, count) = (Vec::new(), bytes.div_ceil(8));
+    words.try_reserve_exact(count).map_err(|_| {
+        let why = format!("expected {bytes} bytes of memory for a copy of an array, got less");
+        Diagnostic::new(Code::E_OOM, why)
+    })?;
+    words.resize(count, 0);
+    Ok(words)
 }
 
 #[cfg(test)]
@@ -57,7 +64,7 @@ mod tests {
             dtype: DType::I16,
             writable: true,
         };
-        let words = copy(&mut view);
+        let words = copy(&mut view).unwrap();
         assert_eq!(view.strides, [4, 2]);
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let copied: Vec<i16> =

@@ -33,7 +33,7 @@ impl Fetched {
         for (place, arg) in args.params.iter_mut().take(own).enumerate() {
             let ArgValue::Buffer(buffer) = arg else { continue };
             let bytes = packed_bytes(buffer);
-            let mut here = room(bytes);
+            let mut here = room(bytes)?;
             gpu::read(buffer, queue, &mut as_bytes(&mut here)[..bytes])?;
             let there = buffer.clone();
             buffer.data = here.as_mut_ptr().cast();

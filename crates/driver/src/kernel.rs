@@ -22,8 +22,9 @@ use tessera_diag::{Diagnostic, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
 use tessera_ir::Attrs;
 use tessera_numerics::Profile;
-use tessera_support::{ForkLock, Hash128};
+use tessera_support::{Census, Counted, ForkLock, Hash128};
 use tessera_target::arrays::Said;
+use tessera_target::beside;
 
 /// What stands beside the declaration: how the kernel is to be used.
 #[derive(Clone, Debug, Default)]
@@ -35,23 +36,86 @@ pub struct Options {
 }
 
 pub struct KernelHandle {
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: Arc<Kernel>,
     pub(crate) params: Params,
     /// The tunables, in the order they are tried.
     candidates: Vec<BTreeMap<String, Capture>>,
     options: Options,
-    state: ForkLock<State>,
+    /// Shared with threads that compile, which may outlast the call that asked them.
+    shared: Arc<Shared>,
     /// Calls that can be repeated without being bound again.
     replays: Arc<Replays>,
-    /// Whether there may be warnings that were not handed out.
-    news: AtomicBool,
     /// How its tunables are chosen, and what is known of them.
     pub(crate) tuning: Tuning,
 }
 
+/// So much compiled code a kernel keeps. More is for sizes that change all the time.
+const MOST: usize = 256;
+
+static ALIVE: Census = Census::new();
+
+/// How many kernels there are.
+pub fn census() -> (usize, usize) {
+    ALIVE.now()
+}
+
+struct Shared {
+    state: ForkLock<State>,
+    /// One configuration is compiled at a time; whoever asked for the same finds what the other made.
+    compiling: ForkLock<()>,
+    /// Whether there may be warnings that were not handed out.
+    news: AtomicBool,
+    _counted: Counted,
+}
+
+impl Shared {
+    fn new(state: State) -> Self {
+        let (state, news) = (ForkLock::new(state), AtomicBool::new(true));
+        Self { state, compiling: ForkLock::default(), news, _counted: ALIVE.count(0) }
+    }
+
+    fn find(&self, key: Hash128) -> Option<Arc<Specialised>> {
+        self.state.lock().compiled.get(key)
+    }
+
+    fn keep(&self, key: Hash128, spec: &Arc<Specialised>) {
+        let mut state = self.state.lock();
+        state.warnings.add(&spec.notes);
+        state.compiled.insert(key, spec);
+        self.news.store(true, Ordering::Release);
+    }
+}
+
+/// Compiled code by its configuration; what was not asked for longest is forgotten first.
+#[derive(Default)]
+struct Compiled {
+    all: BTreeMap<Hash128, (Arc<Specialised>, u64)>,
+    /// Counts uses.
+    clock: u64,
+}
+
+impl Compiled {
+    fn get(&mut self, key: Hash128) -> Option<Arc<Specialised>> {
+        self.clock += 1;
+        let (spec, used) = self.all.get_mut(&key)?;
+        *used = self.clock;
+        Some(spec.clone())
+    }
+
+    fn insert(&mut self, key: Hash128, spec: &Arc<Specialised>) {
+        self.clock += 1;
+        self.all.entry(key).or_insert_with(|| (spec.clone(), self.clock));
+        if self.all.len() > MOST
+            && let Some((&oldest, _)) = self.all.iter().min_by_key(|(_, (_, used))| *used)
+        {
+            self.all.remove(&oldest);
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
-    compiled: BTreeMap<Hash128, Arc<Specialised>>,
+    compiled: Compiled,
     last: Option<Arc<Record>>,
     /// How long the last launch took, where the record tells of an earlier one like it.
     took: Option<Duration>,
@@ -66,11 +130,11 @@ impl KernelHandle {
         crate::schedule::check(&candidates, &params.loc)?;
         let mut state = State::default();
         state.warnings.add(kernel.notes());
-        let (state, news) = (ForkLock::new(state), AtomicBool::new(true));
+        let (kernel, shared) = (Arc::new(kernel), Arc::new(Shared::new(state)));
         let replays = Arc::<Replays>::default();
         let tuning = Tuning::new(options.tuning.clone());
         crate::tuning::check_key(&params, &tuning)?;
-        Ok(Self { kernel, params, candidates, options, state, replays, news, tuning })
+        Ok(Self { kernel, params, candidates, options, shared, replays, tuning })
     }
 
     pub fn name(&self) -> &str {
@@ -94,15 +158,15 @@ impl KernelHandle {
     /// Warnings that were not handed out yet; each is handed out once.
     pub fn take_warnings(&self) -> Vec<String> {
         // A call seldom has any, and should not take the lock to find that out.
-        if !self.news.swap(false, Ordering::Acquire) {
+        if !self.shared.news.swap(false, Ordering::Acquire) {
             return Vec::new();
         }
-        self.state.lock().warnings.take()
+        self.shared.state.lock().warnings.take()
     }
 
     pub fn clear(&self) {
-        let mut state = self.state.lock();
-        state.compiled.clear();
+        let mut state = self.shared.state.lock();
+        state.compiled = Compiled::default();
         (state.last, state.took) = (None, None);
         self.replays.clear();
         self.tuning.clear();
@@ -127,19 +191,27 @@ impl KernelHandle {
         said: &Said,
     ) -> Result<(Arc<Specialised>, bool), Diagnostics> {
         let key = key(config, pinned, &*choice.backend, mode, said);
-        let mut state = self.state.lock();
-        if let Some(spec) = state.compiled.get(&key) {
-            return Ok((spec.clone(), true));
+        if let Some(spec) = self.shared.find(key) {
+            return Ok((spec, true));
         }
-        let candidates = self.candidates(pinned);
-        let loc = &self.params.loc;
-        let spec = first_legal(&self.kernel, config, &candidates, choice, mode, said, loc)?;
-        let spec = Arc::new(spec);
-        state.warnings.add(&spec.notes);
-        state.warnings.count_values(&self.params, config);
-        self.news.store(true, Ordering::Release);
-        state.compiled.insert(key, spec.clone());
-        Ok((spec, false))
+        let (kernel, shared) = (self.kernel.clone(), self.shared.clone());
+        let (candidates, loc) = (self.candidates(pinned), self.params.loc.clone());
+        let (wanted, choice, said) = (config.clone(), choice.clone(), said.clone());
+        let (spec, was_there) = beside(move || {
+            let _one = shared.compiling.lock();
+            if let Some(spec) = shared.find(key) {
+                return Ok((spec, true));
+            }
+            let spec = first_legal(&kernel, &wanted, &candidates, &choice, mode, &said, &loc)?;
+            let spec = Arc::new(spec);
+            shared.keep(key, &spec);
+            Ok((spec, false))
+        })?;
+        if !was_there {
+            self.shared.state.lock().warnings.count_values(&self.params, config);
+            self.shared.news.store(true, Ordering::Release);
+        }
+        Ok((spec, was_there))
     }
 
     /// The candidates in their order, each once.
@@ -161,14 +233,14 @@ impl KernelHandle {
         mode: Mode,
     ) -> Option<Arc<Specialised>> {
         let key = key(config, tunables, &*choice.backend, mode, &Said::new());
-        self.state.lock().compiled.get(&key).cloned()
+        self.shared.find(key)
     }
 
     /// Keeps code of a candidate that was compiled elsewhere.
     pub(crate) fn keep_compiled(&self, config: &Config, spec: &Arc<Specialised>) {
         let tunables = &spec.config.tunables;
         let key = key(config, tunables, &*spec.choice.backend, spec.mode, &spec.said);
-        self.state.lock().compiled.entry(key).or_insert_with(|| spec.clone());
+        self.shared.state.lock().compiled.insert(key, spec);
     }
 
     /// The candidates with the pinned tunables put in, each once.
@@ -185,24 +257,24 @@ impl KernelHandle {
     }
 
     pub(crate) fn record(&self, record: Arc<Record>) {
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         (state.last, state.took) = (Some(record), None);
     }
 
     /// A launch like an earlier one, which took so long.
     pub(crate) fn record_again(&self, record: Arc<Record>, took: Duration) {
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         (state.last, state.took) = (Some(record), Some(took));
     }
 
     /// A warning that is told once.
     pub(crate) fn warn(&self, warning: Diagnostic) {
-        self.state.lock().warnings.add(&warning.into());
-        self.news.store(true, Ordering::Release);
+        self.shared.state.lock().warnings.add(&warning.into());
+        self.shared.news.store(true, Ordering::Release);
     }
 
     pub(crate) fn last(&self) -> Option<Arc<Record>> {
-        let state = self.state.lock();
+        let state = self.shared.state.lock();
         match (&state.last, state.took) {
             (Some(record), Some(took)) => Some(Arc::new(record.taking(took))),
             (last, _) => last.clone(),

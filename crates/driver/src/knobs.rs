@@ -106,6 +106,12 @@ pub const OFF: Knob = Knob {
     is_path: false,
     doc: "Passes that are left out, separated by commas, to see what each gives: results stay the same. A name that no pass has is refused with the list of them.",
 };
+pub const MAX_OPS: Knob = Knob {
+    name: "TESSERA_MAX_OPS",
+    alias: None,
+    is_path: false,
+    doc: "The most operations that a kernel may have once functions stand in place of their calls: 20000 where it is not set. A traced function may have ten times as many.",
+};
 pub const DEBUG_PANIC: Knob = Knob {
     name: "TESSERA_DEBUG_PANIC",
     alias: None,
@@ -129,6 +135,7 @@ pub const ALL: &[Knob] = &[
     DEBUG_IR,
     VERIFY,
     OFF,
+    MAX_OPS,
     DEBUG_PANIC,
 ];
 
@@ -279,6 +286,19 @@ pub fn cache_bytes() -> Result<u64, Diagnostics> {
         Ok(mib) => Ok(mib.saturating_mul(1 << 20)),
         Err(_) => {
             let message = format!("expected a number of MiB in {}, got {text:?}", CACHE_MB.name);
+            Err(Diagnostic::new(Code::E_ARGUMENT, message).help("unset it for the default").into())
+        }
+    }
+}
+
+/// Ops that a kernel may have.
+pub fn max_ops() -> Result<usize, Diagnostics> {
+    let Some(text) = MAX_OPS.get() else { return Ok(tessera_frontend::MOST_OPS) };
+    match text.parse::<usize>() {
+        Ok(most) if most > 0 => Ok(most),
+        _ => {
+            let message =
+                format!("expected a number of operations in {}, got {text:?}", MAX_OPS.name);
             Err(Diagnostic::new(Code::E_ARGUMENT, message).help("unset it for the default").into())
         }
     }

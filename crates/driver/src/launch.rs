@@ -272,7 +272,10 @@ impl KernelHandle {
         // What is fetched from a device is a copy already, and is not put back.
         let fetched = ready.fetch()?;
         ready.location = Location::Host;
-        let _copies = fetched.is_none().then(|| Copies::of_written(&ready.spec, &mut ready.args));
+        let _copies = match &fetched {
+            None => Some(Copies::of_written(&ready.spec, &mut ready.args)?),
+            Some(_) => None,
+        };
         let mut report = CheckReport::default();
         self.run(ready, How::Checked, |spec, args| {
             let checked = Checked::new(&spec.func, &CheckOptions::default())?;

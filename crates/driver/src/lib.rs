@@ -5,6 +5,7 @@
 //! - [`KernelHandle`] is a kernel with its cache; [`Compiled`] one compiled without data.
 //! - [`Backends`] says what there is and what a call runs on; [`knobs`] what the environment sets.
 //! - [`gpu`] is what the binding needs of CUDA devices beyond launches.
+//! - [`memory`] tells how much the process keeps of what it compiled.
 //! - [`module::parse`] reads IR text of any level; [`layouts::describe`] draws a layout; [`cache`]
 //!   holds what was compiled on disk.
 
@@ -36,6 +37,7 @@ mod launch;
 pub mod layouts;
 mod location;
 mod made;
+pub mod memory;
 mod mode;
 pub mod module;
 mod number;
@@ -75,7 +77,7 @@ pub use inspect::LevelError;
 pub use kernel::{KernelHandle, Options};
 pub use launch::{Ask, Missing, Prepared, Purpose, Streams, grid_of};
 pub use location::Location;
-pub use made::{TracedKernel, launch_made};
+pub use made::{TracedKernel, compile_made, launch_made};
 pub use nvidia::features;
 pub use pack::{is_packed, packed_bytes, row_major};
 pub use processor::{Processor, processor, set_threads, threads};
@@ -92,5 +94,5 @@ pub use tessera_interp::{
     is_interrupt, run_graph, set_interrupt_check, set_print,
 };
 pub use tessera_lower::stage::Off;
-pub use tessera_support::forked;
-pub use tessera_target::{BufferArg, Queue};
+pub use tessera_support::{ForkLock, forked};
+pub use tessera_target::{Artifact, BufferArg, Queue, beside, deep};

@@ -17,7 +17,7 @@ use tessera_ir::{Attr, DimExpr, PassContext, PassManager, PassOptions, Privilege
 use tessera_lower::{Bounds, Canonicalise, Launched, covers};
 use tessera_numerics::{DType, Profile, Scalar};
 use tessera_support::StableHasher;
-use tessera_target::{ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs};
+use tessera_target::{ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs, beside};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
 /// A kernel as a trace knows it: lowered for sizes, not compiled.
@@ -126,15 +126,18 @@ fn set_grid(func: &mut TileFunc, grid: &[i64]) {
 
 static COMPILED: Artifacts = Artifacts::new();
 
-/// Runs a made kernel on arrays in host memory, one for each parameter; a number is an array of one
-/// element. It is compiled the first time.
-pub fn launch_made(
+/// Those that are alive, and the bytes of their code.
+pub fn census() -> (usize, usize) {
+    COMPILED.census()
+}
+
+/// The code of a made kernel. Whoever calls it again keeps it: here it stays for a while only.
+pub fn compile_made(
     func: &TileFunc,
-    args: &[BufferArg],
     backends: &Backends,
     backend: Option<&str>,
     profile: Profile,
-) -> Result<(), Diagnostics> {
+) -> Result<Arc<dyn Artifact>, Diagnostics> {
     let choice = backends.to_compile(backend)?;
     choice.caps()?;
     let mut h = StableHasher::new();
@@ -143,22 +146,31 @@ pub fn launch_made(
     h.write_str(&choice.backend.caps().arch);
     h.write_u64(profile as u64);
     let key = h.finish().to_string();
-    let artifact = match COMPILED.get(&key) {
-        Some(artifact) => artifact,
-        None => {
-            let mut func = func.clone();
-            // What would be refused in a user's kernel was settled when this one was made.
-            let options =
-                PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
-            let passes = PassManager::new(options).with(Bounds).with(Canonicalise);
-            passes.run(&mut func, &mut PassContext::default())?;
-            let (store, arrays) = (cache::store()?, Default::default());
-            let options = CompileOptions { profile, store, arrays };
-            let made: Arc<dyn Artifact> = Arc::from(choice.backend.compile(&func, &options)?);
-            COMPILED.insert(key, made.clone());
-            made
-        }
-    };
+    if let Some(artifact) = COMPILED.get(&key) {
+        return Ok(artifact);
+    }
+    let mut func = func.clone();
+    beside(move || {
+        // What would be refused in a user's kernel was settled when this one was made.
+        let options =
+            PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
+        let passes = PassManager::new(options).with(Bounds).with(Canonicalise);
+        passes.run(&mut func, &mut PassContext::default())?;
+        let (store, arrays) = (cache::store()?, Default::default());
+        let options = CompileOptions { profile, store, arrays };
+        let made: Arc<dyn Artifact> = Arc::from(choice.backend.compile(&func, &options)?);
+        COMPILED.insert(key, &made);
+        Ok(made)
+    })
+}
+
+/// Runs a made kernel on arrays in host memory, one for each parameter; a number is an array of one
+/// element.
+pub fn launch_made(
+    func: &TileFunc,
+    artifact: &dyn Artifact,
+    args: &[BufferArg],
+) -> Result<(), Diagnostics> {
     let launch = arguments(func, args)?;
     if launch.grid.contains(&0) {
         return Ok(());
@@ -264,7 +276,8 @@ mod tests {
                 writable: true,
             })
             .collect();
-        launch_made(&func, &args, &Backends::default(), Some("interp"), Profile::Default)
+        compile_made(&func, &Backends::default(), Some("interp"), Profile::Default)
+            .and_then(|code| launch_made(&func, &*code, &args))
             .unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(arrays[2].values(), [3., 5., 7.]);
     }

@@ -63,6 +63,10 @@ mod with_backend {
         Ok(())
     }
 
+    pub fn mapped_code() -> (usize, usize) {
+        tessera_cpu::mapped_code()
+    }
+
     pub fn processor(backends: &Backends) -> Result<Option<Processor>, Diagnostics> {
         let host = Isa::host();
         let caps = backends.to_compile(Some("cpu"))?.caps()?;
@@ -98,6 +102,10 @@ mod without_backend {
         }
     }
 
+    pub fn mapped_code() -> (usize, usize) {
+        (0, 0)
+    }
+
     pub fn processor(_: &Backends) -> Result<Option<Processor>, Diagnostics> {
         Ok(None)
     }
@@ -118,6 +126,11 @@ pub fn threads() -> Result<usize, Diagnostics> {
 /// Sets how many threads launches may use from here on; `None` for as many as there are cores.
 pub fn set_threads(threads: Option<i64>) -> Result<(), Diagnostics> {
     inner::set_threads(threads)
+}
+
+/// How many pieces of machine code are mapped, and their bytes.
+pub(crate) fn mapped_code() -> (usize, usize) {
+    inner::mapped_code()
 }
 
 /// `None` where this build has no CPU backend.

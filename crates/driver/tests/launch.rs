@@ -38,6 +38,7 @@ fn scale(options: Options) -> Arc<KernelHandle> {
         params: vec![param("x", x), param("alpha", ParamKind::Scalar(DType::F32))],
         tunables: Tunables::default(),
         lanes: None,
+        most_ops: tessera_frontend::MOST_OPS,
     };
     Arc::new(KernelHandle::new(decl, options).unwrap_or_else(|e| panic!("{e}")))
 }

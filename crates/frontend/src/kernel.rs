@@ -307,6 +307,9 @@ fn elaborate(
         weak_used: BTreeSet::new(),
         breaks: Vec::new(),
         found: 0,
+        parsed: Vec::new(),
+        inlined: 0,
+        too_large: false,
         tables: Vec::new(),
     };
     let mut params = parameters(&mut elab, parsed);

@@ -20,8 +20,8 @@ pub use api::{ApiRow, Style};
 pub use kernel::{Kernel, parse_dim};
 pub use names::free_paths;
 pub use source::{
-    ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind, ParamSpec, Table,
-    Tunables,
+    ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, MOST_OPS, ParamKind, ParamSpec,
+    Table, Tunables,
 };
 
 /// What to write for a name that people know from another library and that `ts` or `ts.tile` does not have.

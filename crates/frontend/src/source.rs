@@ -162,7 +162,12 @@ pub struct KernelDecl {
     pub tunables: Tunables,
     /// `@ts.kernel(lanes=256)`.
     pub lanes: Option<i64>,
+    /// Ops that an elaboration may have.
+    pub most_ops: usize,
 }
+
+/// Ops that a kernel may have where nobody says otherwise. Its code takes some ten seconds to generate then.
+pub const MOST_OPS: usize = 20_000;
 
 /// What is known of an argument whose annotation leaves it open.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

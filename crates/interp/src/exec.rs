@@ -9,6 +9,7 @@ use crate::mma::mma;
 use crate::philox::philox;
 use crate::program::{Action, Inst};
 use crate::reduce::reduce;
+use crate::room::{bytes_of, room};
 use crate::scan::{arg_reduce, scan};
 use crate::shape::rearrange;
 use crate::value::{Data, Tile};
@@ -20,6 +21,7 @@ impl Machine<'_> {
         if self.watch.is_some() {
             self.look(inst)?;
         }
+        room(bytes_of(inst.elements.saturating_mul(self.width)), &inst.loc)?;
         if self.check.is_some() {
             return self.execute_checked(inst);
         }

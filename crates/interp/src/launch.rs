@@ -7,6 +7,7 @@ use crate::lanes::Mask;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::program::{Param, ParamKind, Program};
+use crate::room::{bytes_of, room};
 use crate::value::{Data, Tile};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostics};
@@ -36,6 +37,8 @@ pub(crate) fn run(m: &mut Machine<'_>, args: &LaunchArgs) -> Outcome<()> {
     }
     m.grid = args.grid;
     m.dims = dims(program, args)?;
+    let elements = program.consts.iter().map(|&(_, n)| n).fold(0, usize::saturating_add);
+    room(bytes_of(elements.saturating_mul(m.width)), &program.loc)?;
     m.consts = program.consts.iter().map(|&(x, n)| Arc::new(Data::fill(x, n * m.width))).collect();
     let scalars = bind(m, args)?;
     groups(m, args, &scalars)

@@ -64,6 +64,7 @@ mod prepare;
 mod print;
 mod program;
 mod reduce;
+mod room;
 mod scan;
 mod shape;
 mod staged;

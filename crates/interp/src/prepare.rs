@@ -126,6 +126,7 @@ impl Preparer<'_> {
                         args: operands,
                         results: func.ops[op].results.iter().map(|v| v.index()).collect(),
                         drops: ends.dead.iter().map(|v| v.index()).collect(),
+                        elements: handled(func, op),
                         site: self.program.sites,
                         loc: func.ops[op].loc.clone(),
                     });
@@ -395,6 +396,15 @@ fn along(ty: &Type, op: &Op<Tile>) -> Outcome<(usize, usize)> {
 
 fn elements(ty: &Type) -> usize {
     extents(ty).iter().product()
+}
+
+/// Elements of the tiles and buffers that an op makes and takes; arrays of the caller are there already.
+fn handled(func: &TileFunc, op: OpId) -> usize {
+    let op = &func.ops[op];
+    let tiles = op.results.iter().chain(&op.operands).map(|&v| func.ty(v));
+    let tiles = tiles.filter(|ty| !matches!(ty, Type::View { .. }));
+    let count = |ty: &Type| extents(ty).iter().fold(1, |n: usize, &d| n.saturating_mul(d));
+    tiles.map(count).fold(0, usize::saturating_add)
 }
 
 /// Strides of an operand seen under the result's shape: an axis of extent 1 stands still.

@@ -67,6 +67,8 @@ pub(crate) struct Inst {
     pub results: Vec<usize>,
     /// Values to let go of after the op.
     pub drops: Vec<usize>,
+    /// Elements of its results and of what it takes, in a group kernel or for a lane.
+    pub elements: usize,
     /// The op's number in the program.
     pub site: usize,
     pub loc: Loc,

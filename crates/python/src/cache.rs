@@ -4,11 +4,25 @@ use crate::call::tell;
 use crate::enter::enter;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use tessera_driver::cache;
+use tessera_driver::{cache, memory};
 
 /// Tells what the cache has to tell and no kernel has told: whole functions compile without one.
 pub fn warn(py: Python<'_>) -> PyResult<()> {
     tell(py, cache::pending(), 1)
+}
+
+/// What is kept in memory: entries and bytes of each kind.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn kept_in_memory(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    for memory::Kept { name, entries, bytes } in memory::kept() {
+        let row = PyDict::new(py);
+        row.set_item("entries", entries)?;
+        row.set_item("bytes", bytes)?;
+        out.set_item(name, row)?;
+    }
+    Ok(out)
 }
 
 /// What is kept on disk: `directory`, `limit`, `entries` and `warnings`.

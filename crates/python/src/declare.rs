@@ -1,6 +1,7 @@
 //! A kernel's declaration, from the plain data that Python made of it (see `_signature.py`).
 
 use crate::dtype::DType;
+use crate::enter::enter;
 use crate::values::{capture, captures_of};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::SourceFile;
 use tessera_driver::frontend::{FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables};
-use tessera_driver::{Constraint, Options};
+use tessera_driver::{Constraint, Options, knobs};
 use tessera_ir::Privilege;
 
 pub struct Spec<'a, 'py> {
@@ -42,6 +43,7 @@ pub fn declare(spec: &Spec<'_, '_>) -> PyResult<(KernelDecl, Options)> {
         params: spec.params.iter().map(|p| param(&p)).collect::<PyResult<_>>()?,
         tunables: Tunables { candidates },
         lanes: spec.lanes,
+        most_ops: enter(spec.params.py(), knobs::max_ops)?,
     };
     let require = spec.require.iter().map(|c| constraint(&c)).collect::<PyResult<_>>()?;
     Ok((decl, Options { target: spec.target.clone(), require, ..Options::default() }))

@@ -13,7 +13,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
-use tessera_driver::{Backends, Cost, Explanation, Field, KernelHandle, LevelError, Purpose};
+use tessera_driver::{
+    Backends, Cost, Explanation, Field, KernelHandle, LevelError, Purpose, beside,
+};
 use tessera_numerics::Profile;
 
 /// The backends of this process.
@@ -49,7 +51,7 @@ impl Kernel {
             Spec { name, file, text, line, captures, params, candidates, lanes, target, require };
         let (decl, mut options) = declare(&spec)?;
         options.tuning = tuning::options(py, tuning)?;
-        let handle = enter(py, || KernelHandle::new(decl, options))?;
+        let handle = enter(py, || beside(move || KernelHandle::new(decl, options)))?;
         // The frames above: the object, the function that makes it, the decorator, the user.
         warn(py, &handle, 4)?;
         Ok(Self { handle: Arc::new(handle), allocate })
@@ -133,8 +135,9 @@ impl Kernel {
             ..Default::default()
         };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
-        enter(py, || self.handle.traced(&BACKENDS, &given, grid.as_deref(), profile))
-            .map(TracedKernel)
+        let handle = self.handle.clone();
+        let work = move || handle.traced(&BACKENDS, &given, grid.as_deref(), profile);
+        enter(py, || beside(work)).map(TracedKernel)
     }
 
     fn inspect_ir(&self, py: Python<'_>, level: &str, locs: bool) -> PyResult<String> {

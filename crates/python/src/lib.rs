@@ -37,7 +37,7 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::cache::{cache_clear, cache_entries, cache_get, cache_put};
+    use crate::cache::{cache_clear, cache_entries, cache_get, cache_put, kept_in_memory};
     #[pymodule_export]
     use crate::device_array::{DeviceArray, device_empty};
     #[pymodule_export]

@@ -2,6 +2,7 @@
 
 use crate::enter::enter;
 use pyo3::prelude::*;
+use tessera_driver::deep;
 use tessera_driver::module::{AnyModule, parse};
 
 /// A module of any IR level.
@@ -29,7 +30,7 @@ impl Module {
 
     /// Raises if a rule of the level is broken.
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, || self.0.verify())
+        enter(py, || deep(|| self.0.verify()))
     }
 
     fn __str__(&self) -> String {
@@ -48,5 +49,5 @@ impl Module {
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn ir_parse(py: Python<'_>, text: &str) -> PyResult<Module> {
-    enter(py, || parse(text)).map(Module)
+    enter(py, || deep(|| parse(text))).map(Module)
 }

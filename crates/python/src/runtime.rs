@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
-use tessera_driver::{Location, frontend, knobs};
+use tessera_driver::{Location, deep, frontend, knobs};
 use tessera_numerics::{DType, Profile};
 
 #[tessera_entry::entry]
@@ -117,7 +117,7 @@ pub fn closest(name: &str, known: Vec<String>) -> Option<String> {
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn free_paths(py: Python<'_>, file: &str, text: &str, line: u32) -> PyResult<Vec<String>> {
-    enter(py, || frontend::free_paths(&SourceFile::new(file, text, line)))
+    enter(py, || deep(|| frontend::free_paths(&SourceFile::new(file, text, line))))
 }
 
 /// The exception for a failure that Python found.

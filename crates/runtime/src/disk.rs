@@ -75,6 +75,11 @@ impl DiskStore {
         &self.trust
     }
 
+    /// What it has in memory: entries and bytes.
+    pub fn in_memory(&self) -> (usize, usize) {
+        self.state.lock().memory.census()
+    }
+
     /// Warnings that were not handed out yet.
     pub fn take_warnings(&self) -> Diagnostics {
         std::mem::take(&mut self.state.lock().warnings)

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_support::Hash128;
 
-/// The most bytes it keeps: far more than a program's kernels take, far less than it would miss.
-pub const LIMIT: usize = 64 << 20;
+/// The most bytes it keeps: what was compiled of late and is asked for again. Kernels that are alive have their
+/// code themselves, and of those that are gone the files have it.
+pub const LIMIT: usize = 1 << 20;
 
 #[derive(Default)]
 pub struct Memory {
@@ -42,6 +43,11 @@ impl Memory {
         self.clock += 1;
         self.bytes += bytes.len();
         self.entries.insert(key, Kept { used: self.clock, bytes });
+    }
+
+    /// How many entries there are, and their bytes.
+    pub fn census(&self) -> (usize, usize) {
+        (self.entries.len(), self.bytes)
     }
 
     fn forget(&mut self, key: Hash128) {

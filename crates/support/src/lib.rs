@@ -1,6 +1,6 @@
 //! What every other crate stands on: typed ids and arenas, insertion-ordered maps, a
-//! 128-bit hash that is the same in every process and on every machine, and locks that survive a
-//! fork.
+//! 128-bit hash that is the same in every process and on every machine, locks that survive a
+//! fork, and counts of what is alive.
 //!
 //! ```
 //! use tessera_support::{entity, Arena, StableHasher};
@@ -15,11 +15,13 @@
 //! ```
 
 mod arena;
+mod census;
 mod fork;
 mod hash;
 mod ordered;
 
 pub use arena::{Arena, Entity, SideTable};
+pub use census::{Census, Counted};
 pub use fork::{ForkLock, forked};
 pub use hash::{Hash128, StableHasher};
 pub use ordered::OrderedMap;

@@ -9,11 +9,13 @@ mod launch;
 mod print;
 pub mod speed;
 mod store;
+mod worker;
 
 pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
 pub use launch::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 pub use print::{set_print, show, show_elements, show_tile, tell};
 pub use store::{NoStore, ObjectStore};
+pub use worker::{beside, deep, helper, is_helper};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,6 +101,10 @@ pub trait Artifact: Send + Sync {
     }
     /// Figures of the compiled code, for `.explain()`: name and value.
     fn resources(&self) -> Vec<(&'static str, String)>;
+    /// How much code it has in memory.
+    fn code_bytes(&self) -> usize {
+        0
+    }
 }
 
 pub trait Backend: Send + Sync {

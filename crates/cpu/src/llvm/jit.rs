@@ -8,6 +8,7 @@ use llvm_sys::orc2::lljit::*;
 use llvm_sys::orc2::*;
 use std::ffi::CStr;
 use std::ptr::null_mut;
+use tessera_support::{Census, Counted};
 
 /// A function of ours that object code may call by name.
 #[derive(Copy, Clone, Debug)]
@@ -17,7 +18,14 @@ pub struct Symbol {
 }
 
 /// Object code that can be called until this is dropped.
-pub struct Loaded(LLVMOrcLLJITRef);
+pub struct Loaded(LLVMOrcLLJITRef, #[expect(dead_code, reason = "counts while it lives")] Counted);
+
+static ALIVE: Census = Census::new();
+
+/// How many pieces of object code are mapped in this process, and their bytes.
+pub fn census() -> (usize, usize) {
+    ALIVE.now()
+}
 
 // SAFETY: after `new` the linker is only asked for addresses, which ORC allows from any thread.
 unsafe impl Send for Loaded {}
@@ -61,7 +69,7 @@ impl Loaded {
         unsafe {
             let mut jit = null_mut();
             check(LLVMOrcCreateLLJIT(&mut jit, null_mut()))?;
-            let loaded = Self(jit);
+            let loaded = Self(jit, ALIVE.count(object.len()));
             let dylib = LLVMOrcLLJITGetMainJITDylib(jit);
             let mut pairs: Vec<_> = symbols
                 .iter()

@@ -11,7 +11,7 @@ mod machine;
 
 pub use build::{Ir, Ty, Val};
 pub use flow::Blk;
-pub use jit::{Loaded, Symbol, version};
+pub use jit::{Loaded, Symbol, census, version};
 pub use llvm_sys::{
     LLVMAtomicRMWBinOp as AtomicChange, LLVMIntPredicate as IntCmp, LLVMRealPredicate as RealCmp,
 };

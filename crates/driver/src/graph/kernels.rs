@@ -12,7 +12,7 @@ use tessera_ir::{PassContext, PassManager, PassOptions};
 use tessera_lower::{Bounds, Canonicalise};
 use tessera_support::StableHasher;
 use tessera_target::arrays::Said;
-use tessera_target::{Artifact, CompileOptions};
+use tessera_target::{Artifact, CompileOptions, helper, is_helper};
 use tessera_tile::TileFunc;
 
 type Key = String;
@@ -23,6 +23,11 @@ static COMPILED: AtomicUsize = AtomicUsize::new(0);
 /// How many kernels of plans were compiled in this process.
 pub fn compiled_kernels() -> usize {
     COMPILED.load(Ordering::Relaxed)
+}
+
+/// Those that are alive, and the bytes of their code.
+pub fn census() -> (usize, usize) {
+    KERNELS.census()
 }
 
 /// More are not worth a thread here: kernels are small, and the caller's machine has other work.
@@ -54,8 +59,8 @@ pub fn compile(
             match one(&funcs[i], made.contains(&i), choice, mode, &options) {
                 Ok(artifact) => {
                     COMPILED.fetch_add(1, Ordering::Relaxed);
-                    *hold(i) = Some(artifact.clone());
-                    KERNELS.insert(keys[i].clone(), artifact);
+                    KERNELS.insert(keys[i].clone(), &artifact);
+                    *hold(i) = Some(artifact);
                 }
                 Err(found) => {
                     errors.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(found);
@@ -66,7 +71,11 @@ pub fn compile(
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
     std::thread::scope(|scope| {
         for _ in 1..threads.min(missing.len()) {
-            scope.spawn(work);
+            // Without it this one does it all.
+            let _ = helper().spawn_scoped(scope, || {
+                is_helper();
+                work();
+            });
         }
         work();
     });

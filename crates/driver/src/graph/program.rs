@@ -19,7 +19,7 @@ use tessera_graph::GraphModule;
 use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_lower::graph::{Fit, Plan, PlanOptions, Step, plan_graph};
 use tessera_numerics::Profile;
-use tessera_support::ForkLock;
+use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
 
 /// How a function is compiled.
@@ -66,6 +66,14 @@ pub struct GraphProgram {
     pub(super) idle_on_device: ForkLock<Vec<DeviceRun>>,
     pub(super) kept: ForkLock<Option<Arc<Kept>>>,
     pub(super) captured: ForkLock<Captured>,
+    _alive: tessera_support::Counted,
+}
+
+static ALIVE: Census = Census::new();
+
+/// How many compiled functions there are, and the memory that they keep between runs.
+pub fn census() -> (usize, usize) {
+    ALIVE.now()
 }
 
 /// Compiles a function of a module for arguments of these types (tensors with known extents).
@@ -93,6 +101,7 @@ pub fn compile_graph_for(
     options: &GraphOptions,
 ) -> Result<GraphProgram, Diagnostics> {
     let start = Instant::now();
+    is_small(module)?;
     tessera_graph::verify_module(module)?;
     let fit = if choice.is_cuda() { Fit::Threads } else { Fit::Caches };
     // Devices have short code for the functions themselves.
@@ -113,6 +122,29 @@ pub fn compile_graph_for(
     let planned = start.elapsed();
     GraphProgram::from_plan(plan, made, choice, options, planned)
 }
+
+/// Refuses functions that would take minutes to plan and to compile.
+fn is_small(module: &GraphModule) -> Result<(), Diagnostics> {
+    let most = FUNCTION * crate::knobs::max_ops()?;
+    let mut left = most;
+    for func in &module.funcs {
+        let ops = func.walk();
+        let Some(&first) = ops.get(left) else {
+            left -= ops.len();
+            continue;
+        };
+        let message =
+            format!("expected at most {most} operations in a traced function, got more up to here");
+        let help = "write a loop that is not unrolled (`ts.scan`, `ts.fori_loop`), or several functions; \
+                    a tenth of this number stands in TESSERA_MAX_OPS";
+        let error = Diagnostic::new(Code::E_TOO_LARGE, message).help(help);
+        return Err(error.at(func.ops[first].loc.clone()).into());
+    }
+    Ok(())
+}
+
+/// A traced function may have so many times the ops of a kernel: it becomes many.
+const FUNCTION: usize = 10;
 
 impl GraphProgram {
     fn from_plan(
@@ -142,6 +174,7 @@ impl GraphProgram {
         };
         Ok(Self {
             plan,
+            _alive: ALIVE.count(places.bytes),
             places,
             kernels: code,
             choice,

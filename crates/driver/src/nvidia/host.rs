@@ -52,7 +52,7 @@ impl Copied {
         };
         // What a kernel leaves alone keeps its contents, so that all are taken there.
         let mut packed = host.clone();
-        let _kept = (!is_packed(host)).then(|| copies::copy(&mut packed));
+        let _kept = (!is_packed(host)).then(|| copies::copy(&mut packed)).transpose()?;
         if bytes > 0 {
             // SAFETY: the array has so many bytes side by side, or its copy has.
             let all = unsafe { std::slice::from_raw_parts(packed.data, bytes) };

@@ -192,8 +192,12 @@ impl Elab<'_> {
                 "functions are inlined where they are called: write a loop",
             );
         }
-        let parsed = match Parsed::new(&source.file) {
-            Ok(p) => Arc::new(p),
+        self.inlined += 1;
+        if self.is_too_large() {
+            return Val::Poison;
+        }
+        let parsed = match self.parsed(source) {
+            Ok(p) => p,
             Err(d) => return self.report(d),
         };
         let call_site = self.loc.clone();
@@ -279,6 +283,16 @@ impl Elab<'_> {
                 Val::Clash(Box::new((what, none)))
             }
         }
+    }
+
+    /// The syntax tree of a function, read once.
+    fn parsed(&mut self, source: &Arc<FuncSource>) -> Result<Arc<Parsed>, Diagnostic> {
+        if let Some((_, known)) = self.parsed.iter().find(|(s, _)| Arc::ptr_eq(s, source)) {
+            return Ok(known.clone());
+        }
+        let parsed = Arc::new(Parsed::new(&source.file)?);
+        self.parsed.push((source.clone(), parsed.clone()));
+        Ok(parsed)
     }
 
     /// Gives parameters that got no argument their defaults.

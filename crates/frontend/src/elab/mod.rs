@@ -91,6 +91,12 @@ pub struct Elab<'k> {
     pub breaks: Vec<Env>,
     /// How often something was found wrong, which `diags` tells once for all calls of a function.
     pub found: usize,
+    /// Functions that were put in place of their calls, each with its syntax tree.
+    pub parsed: Vec<(Arc<FuncSource>, Arc<Parsed>)>,
+    /// How often a function was.
+    pub inlined: usize,
+    /// Whether the kernel was found to have too many ops: nothing more is elaborated then.
+    pub too_large: bool,
     /// The constant arrays that were used so far, each with its parameter of the function.
     pub tables: Vec<(Arc<Table>, Value)>,
 }
@@ -273,11 +279,31 @@ impl Elab<'_> {
 
     /// Whether a value is made of compile-time numbers that are not known while checking.
     pub fn depends_on_open(&self, value: Value) -> bool {
-        self.open_values.contains(&value)
-            || self
-                .func
-                .def(value)
-                .is_some_and(|op| op.operands.iter().any(|&o| self.depends_on_open(o)))
+        let (mut list, mut seen) = (vec![value], BTreeSet::new());
+        while let Some(v) = list.pop() {
+            if self.open_values.contains(&v) {
+                return true;
+            }
+            if seen.insert(v) {
+                list.extend(self.func.def(v).into_iter().flat_map(|op| &op.operands));
+            }
+        }
+        false
+    }
+
+    /// Whether the kernel has more ops than it may have, which is told once.
+    pub fn is_too_large(&mut self) -> bool {
+        let most = self.decl.most_ops;
+        if !self.too_large && self.func.ops.len().max(self.inlined) > most {
+            self.too_large = true;
+            self.error_help(
+                Code::E_TOO_LARGE,
+                format!("expected at most {most} operations in a kernel, got more up to here"),
+                "every call of a function is a copy of its body: write a loop where code repeats, or several kernels; \
+                 TESSERA_MAX_OPS says how many operations there may be",
+            );
+        }
+        self.too_large
     }
 
     /// A 64-bit index.

@@ -16,6 +16,9 @@ impl Elab<'_> {
     /// where it did not.
     pub fn stmts(&mut self, list: &[Stmt]) -> Exits {
         for (place, stmt) in list.iter().enumerate() {
+            if self.is_too_large() {
+                break;
+            }
             let exits = self.stmt(stmt);
             if exits.always() {
                 return exits;

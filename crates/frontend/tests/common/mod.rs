@@ -66,6 +66,7 @@ pub fn decl(text: &str, spec: &str, tunables: &[(&str, i64)]) -> KernelDecl {
         params: params(spec),
         tunables: Tunables { candidates: vec![candidate] },
         lanes: None,
+        most_ops: tessera_frontend::MOST_OPS,
     }
 }
 

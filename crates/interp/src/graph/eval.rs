@@ -9,6 +9,7 @@ use super::window::Window;
 use super::{reduce, sort};
 use crate::elementwise::{apply, select};
 use crate::fault::{Outcome, broken, fault};
+use crate::room::{bytes_of, room};
 use crate::value::Data;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,6 +142,11 @@ impl<'a> World<'a> {
                 return Err(fault(Code::E_OOM, why, loc));
             }
         }
+        // Operands may be rearranged or made wider on the way.
+        let made = results.iter().map(|ty| ty.static_shape().unwrap_or_default());
+        let made = made.map(|dims| dims.iter().map(|&d| d.max(0) as usize).product::<usize>());
+        let taken = args.iter().map(|x| x.len());
+        room(bytes_of(made.chain(taken).sum()), loc)?;
         let rank = args.first().map_or(0, |x| x.dims.len());
         let ready = Ready {
             code: op.code,

@@ -20,6 +20,7 @@ mod window;
 use crate::HostArray;
 use crate::fault::{Outcome, fault};
 use crate::interrupt::Poll;
+use crate::room::{bytes_of, room};
 use array::Array;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::{GraphModule, verify_module};
@@ -82,10 +83,16 @@ pub fn run_graph(
         let why = format!("expected a function of the module, got @{func}");
         return Err(Diagnostic::new(Code::E_NAME, why).into());
     };
+    let count = |a: &HostArray| a.bytes.len() / a.dtype.bytes();
+    room(bytes_of(args.iter().map(count).sum()), &func.loc).map_err(|e| Diagnostics::from(*e))?;
     let args = args.iter().map(Array::from_host).collect();
     let mut world = World { module, kernels, poll: Poll::start(), errors: Diagnostics::new() };
     match world.function(func, args, &func.loc) {
-        Ok(results) => Ok(results.iter().map(Array::to_host).collect()),
+        Ok(results) => {
+            let elements = results.iter().map(Array::len).sum();
+            room(bytes_of(elements), &func.loc).map_err(|e| Diagnostics::from(*e))?;
+            Ok(results.iter().map(Array::to_host).collect())
+        }
         Err(fault) if world.errors.is_empty() => Err((*fault).into()),
         Err(_) => Err(world.errors),
     }

@@ -64,6 +64,7 @@ pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
                         args: op.operands.iter().map(arg).collect(),
                         results: op.results.iter().map(|v| v.index()).collect(),
                         drops: Vec::new(),
+                        elements: 0,
                         site: 0,
                         loc: op.loc.clone(),
                     },

@@ -4,7 +4,7 @@ use super::index::{Axis, Line, Map, dims_of};
 use super::scatter::in_place;
 use tessera_graph::{GraphFunc, GraphOp, elem};
 use tessera_ir::{Attr, OpId, Value};
-use tessera_numerics::{DType, ReduceOp, ScalarFn};
+use tessera_numerics::{DType, ReduceOp, ScalarFn, expansion};
 
 /// How an op can be carried out.
 pub enum Class {
@@ -128,6 +128,18 @@ pub fn is_light(func: &GraphFunc, id: OpId) -> bool {
         _ => false,
     }
 }
+
+/// About how many operations an op is for an element.
+pub fn weight_of(func: &GraphFunc, id: OpId) -> usize {
+    match func.ops[id].code {
+        GraphOp::Ew(f) => expansion(f).map_or(1, |e| e.ops.len()),
+        GraphOp::Philox => PHILOX,
+        _ => 1,
+    }
+}
+
+/// Ten rounds of two products of words.
+const PHILOX: usize = 100;
 
 /// Functions of an instruction or two.
 pub fn is_light_fn(f: ScalarFn) -> bool {

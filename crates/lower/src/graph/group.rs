@@ -70,6 +70,8 @@ pub struct Group {
     pub product: Option<Value>,
     /// Where in the block its latest op stands.
     pub place: usize,
+    /// Operations of an element: ops that are parts of it, and those of their expansions.
+    pub weight: usize,
     pub succ: BTreeSet<usize>,
 }
 
@@ -110,6 +112,7 @@ pub fn group(
         bound: BTreeMap::new(),
         product: None,
         place: usize::MAX,
+        weight: 0,
         succ: BTreeSet::new(),
     };
     let mut sweep = Sweep {
@@ -166,6 +169,7 @@ impl Sweep<'_> {
             bound: BTreeMap::new(),
             product: None,
             place: self.place,
+            weight: 0,
             succ: BTreeSet::new(),
         });
         self.out.groups.len() - 1

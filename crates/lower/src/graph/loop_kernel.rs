@@ -10,7 +10,7 @@
 //! `None` where an op of the body has no form on tiles, or where an iteration is large enough for kernels of its own:
 //! those use all cores and the blocked matmul.
 
-use super::class::{Class, axes_of, class, is_empty, is_matrix, sides};
+use super::class::{Class, axes_of, class, is_empty, is_matrix, sides, weight_of};
 use super::emit::{ArrayUse, Kernel, plain_array, settle};
 use super::index::dims_of;
 use super::nodes::plain;
@@ -29,8 +29,9 @@ const LARGEST: i64 = 1 << 12;
 /// Elements that the ops of an iteration compute together.
 const MOST_WORK: i64 = 1 << 18;
 
-/// Ops of a body: code grows with them.
+/// Ops of a body, and the operations of an element that they are: code grows with them.
 const MOST_OPS: usize = 600;
+const HEAVIEST: usize = 4096;
 
 /// The kernel of a loop; `memory` gives the value whose memory a value has.
 pub fn loop_kernel(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) -> Option<Kernel> {
@@ -77,12 +78,13 @@ pub fn loop_kernel(func: &GraphFunc, id: OpId, memory: &dyn Fn(Value) -> Value) 
 
 /// Whether every op has a form on tiles, and their work is that of one core.
 pub fn is_small(func: &GraphFunc, id: OpId) -> bool {
-    let (mut work, mut ops, mut fits) = (0, 0, true);
+    let (mut work, mut ops, mut weight, mut fits) = (0, 0, 0, true);
     let resident = resident::all(func, id);
     let most = |v: Value| if resident.contains(&v) { resident::LARGEST } else { LARGEST };
     for &region in &func.ops[id].regions {
         func.walk_block(region, &mut |inner| {
             ops += 1;
+            weight += weight_of(func, inner);
             let op = &func.ops[inner];
             let terminator = matches!(op.code, GraphOp::Yield | GraphOp::Return);
             let values = op.results.iter().chain(&op.operands);
@@ -109,7 +111,8 @@ pub fn is_small(func: &GraphFunc, id: OpId) -> bool {
         }
     }
     let whole = func.ops[id].operands.iter().chain(&func.ops[id].results);
-    fits && ops <= MOST_OPS && work <= MOST_WORK && whole.into_iter().all(|&v| !is_empty(func, v))
+    let small = ops <= MOST_OPS && weight <= HEAVIEST && work <= MOST_WORK;
+    fits && small && whole.into_iter().all(|&v| !is_empty(func, v))
 }
 
 fn has_form(func: &GraphFunc, id: OpId) -> bool {

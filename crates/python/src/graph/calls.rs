@@ -5,6 +5,7 @@
 use super::executable::Executable;
 use crate::arrays::{Class, NdHead, class, descr_dtype, head, is_ndarray};
 use crate::watch::Watch;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,7 +58,7 @@ struct Known {
     kernels: Option<Py<PyAny>>,
     /// The arguments, with addresses to be filled in; at the end those that the trace holds.
     inputs: Vec<BufferArg>,
-    _held: Vec<Py<PyAny>>,
+    held: Vec<Py<PyAny>>,
     outputs: Vec<BufferArg>,
     /// The class of each result, and what it is called with for a new array.
     empty: Vec<(Py<PyType>, Py<PyTuple>)>,
@@ -332,6 +333,24 @@ impl Made {
 #[tessera_entry::entry]
 #[pymethods]
 impl Calls {
+    /// What it holds may hold the function that it belongs to: the collector must see through. While calls
+    /// are added there is one that uses it.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Ok(known) = self.known.try_lock() else { return Ok(()) };
+        // Whoever runs a call at this moment holds it too, and what it holds is in use.
+        for one in known.iter().filter(|one| Arc::strong_count(one) == 1) {
+            visit.call(&one.watch)?;
+            visit.call(&one.run)?;
+            visit.call(&one.kernels)?;
+            one.held.iter().try_for_each(|array| visit.call(array))?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        self.forget();
+    }
+
     #[new]
     #[pyo3(signature = (fixed=false, places=Vec::new(), names=Vec::new()))]
     fn new(fixed: bool, places: Vec<isize>, names: Vec<String>) -> Self {
@@ -404,16 +423,17 @@ impl Calls {
             run,
             kernels,
             inputs,
-            _held: held,
+            held,
             outputs,
             empty,
             made,
         };
         let mut all = self.lock();
-        if all.len() == MOST {
-            all.remove(0);
-        }
+        let gone = (all.len() == MOST).then(|| all.remove(0));
         all.push(Arc::new(known));
+        drop(all);
+        // What goes may call back, and must find the lock free.
+        drop(gone);
         Ok(true)
     }
 
@@ -445,11 +465,17 @@ impl Calls {
     }
 
     fn clear(&self) {
-        self.lock().clear();
+        self.forget();
     }
 }
 
 impl Calls {
+    fn forget(&self) {
+        // What goes may call back, and must find the lock free.
+        let gone = std::mem::take(&mut *self.lock());
+        drop(gone);
+    }
+
     fn args(&self, args: &Bound<'_, PyTuple>) -> PyResult<Option<Form>> {
         let count = args.len() as isize;
         let is_fixed = |at: usize| {

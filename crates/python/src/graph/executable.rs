@@ -10,19 +10,22 @@ use crate::kernel::BACKENDS;
 use crate::streams::Found;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tessera_diag::{Code, Diagnostic};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_driver::graph::{
     GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph,
 };
-use tessera_driver::{Arg, BufferArg, NoKernels, Place, Queue, gpu};
+use tessera_driver::{Arg, BufferArg, ForkLock, NoKernels, Place, Queue, beside, gpu};
 use tessera_graph::GraphModule;
 use tessera_ir::Type;
 use tessera_numerics::Profile;
 
 #[pyclass(frozen, module = "tessera._core")]
-pub struct Executable(GraphProgram);
+pub struct Executable(Arc<GraphProgram>);
 
 /// How a function is compiled, as Python says it.
+#[derive(Debug)]
 pub struct Asked {
     pub backend: Option<String>,
     pub separate: bool,
@@ -35,14 +38,15 @@ pub struct Asked {
     pub kernels: MadeKernels,
 }
 
-pub fn compile(
-    py: Python<'_>,
-    module: &GraphModule,
-    func: &str,
-    asked: Asked,
-) -> PyResult<Executable> {
-    let Asked { backend, separate, profile, device, plan, args, kernels } = asked;
-    let made = enter(py, || {
+impl Asked {
+    /// What tells it from others that ask for the same function.
+    fn key(&self, func: &str) -> String {
+        let Self { backend, separate, profile, device, plan, args, kernels: _ } = self;
+        format!("{:?}", (func, backend, separate, profile, device, plan, args))
+    }
+
+    fn compile(self, module: &GraphModule, func: &str) -> Result<GraphProgram, Diagnostics> {
+        let Asked { backend, separate, profile, device, plan, args, kernels } = self;
         let types = match (args, module.func(func)) {
             (Some(types), _) => types,
             (None, Some(f)) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
@@ -55,7 +59,38 @@ pub fn compile(
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         let options = GraphOptions { backend, device, profile, plan, kernels };
         compile_graph(module, func, &types, &BACKENDS, &options)
+    }
+}
+
+/// What was compiled and not handed over yet: whoever asked was interrupted, and asks again.
+#[derive(Default)]
+pub struct Finished {
+    all: ForkLock<BTreeMap<String, Arc<GraphProgram>>>,
+    /// One compiles at a time; whoever asked for the same finds what the other made.
+    compiling: ForkLock<()>,
+}
+
+pub fn compile(
+    py: Python<'_>,
+    module: GraphModule,
+    func: &str,
+    asked: Asked,
+    finished: &Arc<Finished>,
+) -> PyResult<Executable> {
+    let key = asked.key(func);
+    let (name, left, to) = (func.to_string(), finished.clone(), key.clone());
+    let made = enter(py, || {
+        beside(move || {
+            let _one = left.compiling.lock();
+            if let Some(made) = left.all.lock().get(&to) {
+                return Ok(made.clone());
+            }
+            let made = Arc::new(asked.compile(&module, &name)?);
+            left.all.lock().insert(to, made.clone());
+            Ok(made)
+        })
     })?;
+    finished.all.lock().remove(&key);
     crate::cache::warn(py)?;
     Ok(Executable(made))
 }

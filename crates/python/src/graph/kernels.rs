@@ -12,7 +12,7 @@ use tessera_autodiff::KernelDef;
 use tessera_diag::{Code, Diagnostic};
 use tessera_driver::frontend::Table;
 use tessera_driver::graph::{MadeKernel, MadeKernels};
-use tessera_driver::launch_made;
+use tessera_driver::{compile_made, launch_made};
 use tessera_numerics::Profile;
 
 type TableRow<'py> = (String, &'static str, Vec<i64>, Bound<'py, PyBytes>);
@@ -94,5 +94,17 @@ pub fn run(
     let args = buffers(py, arrays, "arguments")?;
     let args: Vec<_> = def.args.iter().filter_map(|&i| args.get(i).cloned()).collect();
     let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
-    enter(py, || launch_made(&def.func, &args, &BACKENDS, backend, profile))
+    let key = (label.to_string(), backend.map(str::to_string), profile);
+    enter(py, || {
+        let known = program.made().get(&key).cloned();
+        let code = match known {
+            Some(code) => code,
+            None => {
+                let code = compile_made(&def.func, &BACKENDS, backend, profile)?;
+                program.made().insert(key, code.clone());
+                code
+            }
+        };
+        launch_made(&def.func, &*code, &args)
+    })
 }

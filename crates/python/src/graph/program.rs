@@ -1,33 +1,53 @@
 //! The module that holds what was traced.
 
 use super::attrs::{Aval, aval, type_of};
-use super::executable::{self, Executable};
+use super::executable::{self, Executable, Finished};
 use super::kernels::{self, TracedKernel};
 use super::run::{self, Answer};
 use super::transform;
 use crate::enter::{enter, exception};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_autodiff::KernelSet;
 use tessera_diag::{Code, Diagnostic};
+use tessera_driver::{Artifact, deep};
 use tessera_graph::{Graph, GraphFunc, GraphModule, verify_module, walk};
 use tessera_ir::{Type, parse_module};
+use tessera_numerics::Profile;
 
 type Signature<'py> = Vec<(Bound<'py, PyTuple>, String)>;
 
+/// Kernels that transforms made and that were called, by name, backend and profile.
+pub type MadeCode = BTreeMap<(String, Option<String>, Profile), Arc<dyn Artifact>>;
+
 /// Functions of Graph IR, with their transforms.
 #[pyclass(frozen, module = "tessera._core")]
-pub struct Program(Mutex<GraphModule>, Mutex<KernelSet>);
+pub struct Program {
+    module: Mutex<GraphModule>,
+    kernels: Mutex<KernelSet>,
+    made: Mutex<MadeCode>,
+    finished: Arc<Finished>,
+}
 
 impl Program {
+    fn of(module: GraphModule) -> Self {
+        let (kernels, made) = (Mutex::default(), Mutex::default());
+        Self { module: Mutex::new(module), kernels, made, finished: Arc::default() }
+    }
+
     pub fn lock(&self) -> MutexGuard<'_, GraphModule> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.module.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The kernels that its functions call.
     pub fn kernels(&self) -> MutexGuard<'_, KernelSet> {
-        self.1.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn made(&self) -> MutexGuard<'_, MadeCode> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn add(&self, func: GraphFunc) {
@@ -47,13 +67,13 @@ impl Program {
 impl Program {
     #[new]
     fn new(name: &str) -> Self {
-        Self(Mutex::new(GraphModule::new(name)), Mutex::default())
+        Self::of(GraphModule::new(name))
     }
 
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
-        let module = enter(py, || parse_module::<Graph>(text, "<ir>"))?;
-        Ok(Self(Mutex::new(module), Mutex::default()))
+        let module = enter(py, || deep(|| parse_module::<Graph>(text, "<ir>")))?;
+        Ok(Self::of(module))
     }
 
     /// A name that no function has yet.
@@ -84,7 +104,7 @@ impl Program {
 
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
         let module = self.lock().clone();
-        enter(py, || verify_module(&module))
+        enter(py, || deep(|| verify_module(&module)))
     }
 
     fn hash(&self) -> String {
@@ -154,7 +174,7 @@ impl Program {
             .transpose()?;
         let kernels = kernels::placed(self);
         let asked = executable::Asked { backend, separate, profile, device, plan, args, kernels };
-        executable::compile(py, &module, func, asked)
+        executable::compile(py, module, func, asked, &self.finished)
     }
 
     /// Says what the kernel is that functions call by this name; `order` are the parameters that

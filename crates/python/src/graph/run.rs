@@ -3,6 +3,7 @@
 use super::attrs::Aval;
 use super::program::Program;
 use crate::enter::{enter, exception};
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 use std::sync::Mutex;
@@ -60,6 +61,15 @@ impl Kernels for &Called {
     }
 }
 
+/// The bytes of an array, where there is memory for them.
+fn copied(bytes: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let bytes = bytes.cast::<PyBytes>()?.as_bytes();
+    let mut out = Vec::new();
+    out.try_reserve_exact(bytes.len()).map_err(|e| PyMemoryError::new_err(e.to_string()))?;
+    out.extend_from_slice(bytes);
+    Ok(out)
+}
+
 pub fn evaluate<'py>(
     py: Python<'py>,
     program: &Program,
@@ -75,7 +85,7 @@ pub fn evaluate<'py>(
                 let why = format!("expected a dtype, got {dtype}");
                 exception(py, &Diagnostic::new(Code::E_UNSUPPORTED_DTYPE, why).into())
             })?;
-            Ok(HostArray { dims, dtype, bytes: bytes.extract()? })
+            Ok(HostArray { dims, dtype, bytes: copied(&bytes)? })
         })
         .collect::<PyResult<Vec<_>>>()?;
     let module = program.lock().clone();

@@ -5,6 +5,7 @@ use crate::enter::enter;
 use pyo3::prelude::*;
 use tessera_autodiff::KernelSet;
 use tessera_diag::Diagnostics;
+use tessera_driver::deep;
 use tessera_graph::GraphModule;
 use tessera_ir::{Dim, DimExpr};
 
@@ -14,7 +15,7 @@ fn change<T: Send>(
     program: &Program,
     work: impl FnOnce(&mut GraphModule, &mut KernelSet) -> Result<T, Diagnostics> + Send,
 ) -> PyResult<T> {
-    enter(py, || work(&mut program.lock(), &mut program.kernels()))
+    enter(py, || deep(|| work(&mut program.lock(), &mut program.kernels())))
 }
 
 pub fn jvp(

@@ -1,7 +1,7 @@
 //! Which kernel an op becomes a part of: the one that alone asks for its value, one that may take it
 //! in beside others, or one of its own.
 
-use super::super::class::{Class, along, class, combined_map, index_maps, is_light};
+use super::super::class::{Class, along, class, combined_map, index_maps, is_light, weight_of};
 use super::super::index::{Axis, Line, Map, dims_of, is_whole};
 use super::{How, Kind, Request, Sweep};
 use std::collections::BTreeSet;
@@ -25,6 +25,10 @@ const COLUMNS: i64 = 32;
 
 /// Instructions that are no more than reading their result.
 const FEW: usize = 2;
+
+/// Operations of an element in a kernel that others are put into. Code generators take more than twice as long for twice
+/// as many in a row, while from here on an array that is written and read costs less than computing it.
+const HEAVIEST: usize = 2048;
 
 /// Ops that are looked through for a reduction.
 const SEARCHED: usize = 32;
@@ -137,6 +141,7 @@ impl Sweep<'_> {
         if !self.split.contains(&v)
             && let Some((group, map)) = self.sole(v)
             && !self.is_repeated(id, group, &map)
+            && self.has_room(group, id)
             && self.enter(id, group, &map)
         {
             self.requests.remove(&v);
@@ -145,7 +150,9 @@ impl Sweep<'_> {
         if self.is_cheap(id) {
             let all: Vec<Request> = self.wanted(v).to_vec();
             let element = |r: &Request| matches!(r.how, How::Element(_));
-            if all.iter().all(element) && all.len() <= REPEATED && !self.split.contains(&v) {
+            let room = all.iter().all(|r| self.has_room(r.group, id));
+            let few = all.len() <= REPEATED && !self.split.contains(&v);
+            if all.iter().all(element) && few && room {
                 self.requests.remove(&v);
                 for request in all {
                     if let How::Element(map) = request.how {
@@ -156,6 +163,7 @@ impl Sweep<'_> {
             }
         }
         if let Some((group, map)) = self.host(v)
+            && self.has_room(group, id)
             && self.enter(id, group, &map)
         {
             self.keep_together(group, &map);
@@ -213,6 +221,12 @@ impl Sweep<'_> {
         false
     }
 
+    /// Whether a kernel may have an op more.
+    fn has_room(&self, group: usize, id: OpId) -> bool {
+        let weight = self.out.groups[group].weight;
+        weight == 0 || weight + weight_of(self.func, id) <= HEAVIEST
+    }
+
     /// A kernel over the same elements that reads an array which this op is computed from too, or that is small: one
     /// kernel for both reads it once, or is one launch less.
     fn beside(&self, id: OpId) -> Option<(usize, Map)> {
@@ -232,6 +246,7 @@ impl Sweep<'_> {
             let used: BTreeSet<Axis> =
                 first.map.iter().flat_map(|l| group.space.expand(&l.axes)).collect();
             matches!(group.kind, Kind::Nest)
+                && self.has_room(*at, id)
                 && group.reduced.is_empty()
                 && group.product.is_none()
                 && group.outputs.len() < OUTPUTS
@@ -357,6 +372,7 @@ impl Sweep<'_> {
     fn enter(&mut self, id: OpId, group: usize, map: &Map) -> bool {
         let (func, op) = (self.func, &self.func.ops[id]);
         let v = op.results[0];
+        self.out.groups[group].weight += weight_of(func, id);
         match op.code {
             GraphOp::Reduce | GraphOp::ArgReduce => {
                 let Some(axes) = self.bind(id, group, map) else { return false };

@@ -1,0 +1,41 @@
+//! Whether there is memory for what an op makes. The host's allocator ends the process where there is none, so it is
+//! asked before, and only for what is large: small pieces are had wherever anything is.
+
+use crate::fault::{Outcome, fault};
+use tessera_diag::{Code, Loc};
+
+/// Less is not asked for.
+const LARGE: usize = 1 << 20;
+
+/// Refuses an op that needs so many bytes at once where the process cannot have them.
+pub(crate) fn room(bytes: usize, loc: &Loc) -> Outcome<()> {
+    // Nothing is written to it, so that it costs a call of the system and no pages.
+    if bytes < LARGE || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+        return Ok(());
+    }
+    let mib = bytes >> 20;
+    let why = format!("expected {mib} MiB of memory for an op and its operands, got less");
+    Err(fault(Code::E_OOM, why, loc))
+}
+
+/// The bytes of as many elements as an array of these extents has, in the widest carrier and with a position for each.
+pub(crate) fn bytes_of(elements: usize) -> usize {
+    elements.saturating_mul(WIDEST)
+}
+
+/// A number of 64 bits and the place that it is taken from.
+const WIDEST: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_machine_has_is_refused() {
+        assert!(room(100, &Loc::unknown()).is_ok());
+        assert!(room(2 * LARGE, &Loc::unknown()).is_ok());
+        let code = room(1 << 62, &Loc::unknown()).map_err(|e| e.code);
+        assert_eq!(code, Err(Code::E_OOM));
+        assert!(room(bytes_of(usize::MAX), &Loc::unknown()).is_err());
+    }
+}

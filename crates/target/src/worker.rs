@@ -1,0 +1,189 @@
+//! Compiling beside the caller: on a thread with a stack of its own, which goes on where the caller does not
+//! wait for it any more.
+//!
+//! The caller's stack may be small (`threading.stack_size`), and parsing, passes and LLVM recurse into what the
+//! user wrote. The caller also listens for an interrupt meanwhile, which nothing inside of LLVM could do.
+
+use crate::interrupt::{Poll, interruption};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
+use std::thread::Builder;
+use std::time::Duration;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_support::ForkLock;
+
+/// The stack of a thread that compiles. Only what is used of it becomes memory.
+pub const STACK: usize = 64 << 20;
+
+/// How often the host is asked whether to go on.
+const LISTEN: Duration = Duration::from_millis(20);
+
+thread_local! {
+    /// Whether this thread was made to compile.
+    static HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does `work` on a thread that compiles, and waits for it. An interrupt ends the wait and not the work: what is
+/// worth keeping, `work` itself puts where the next caller finds it.
+pub fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Diagnostics> + Send + 'static,
+) -> Result<T, Diagnostics> {
+    if HERE.get() {
+        return work();
+    }
+    let (send, receive) = sync_channel(1);
+    hand_over(Box::new(move || {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        Box::new(move || {
+            // Nobody receives it where the caller was interrupted.
+            let _ = send.send(done);
+        })
+    }))?;
+    let poll = Poll::start();
+    loop {
+        match receive.recv_timeout(LISTEN) {
+            Ok(Ok(done)) => return done,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(RecvTimeoutError::Timeout) if poll.ask() => return Err(interruption().into()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(lost()),
+        }
+    }
+}
+
+/// Work, which gives what tells that it is done.
+type Job = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
+
+/// Threads that wait for work, each with the process that it is of: in a forked child there is none of them. A new thread for
+/// each kernel would get a part of the heap of its own, and leave it in pieces.
+static IDLE: ForkLock<Vec<(u32, Sender<Job>)>> = ForkLock::new(Vec::new());
+
+/// So many wait.
+const KEPT: usize = 2;
+
+fn hand_over(mut job: Job) -> Result<(), Diagnostics> {
+    let process = std::process::id();
+    let idle = || IDLE.lock().pop();
+    while let Some((of, to)) = idle() {
+        if of != process {
+            continue;
+        }
+        match to.send(job) {
+            Ok(()) => return Ok(()),
+            Err(back) => job = back.0,
+        }
+    }
+    let (to, jobs) = channel::<Job>();
+    let serve = {
+        let to = to.clone();
+        move || {
+            HERE.set(true);
+            while let Ok(job) = jobs.recv() {
+                let tell = job();
+                let mut idle = IDLE.lock();
+                let stays = idle.len() < KEPT;
+                if stays {
+                    idle.push((process, to.clone()));
+                }
+                drop(idle);
+                tell();
+                if !stays {
+                    return;
+                }
+            }
+        }
+    };
+    helper().spawn(serve).map_err(|e| no_thread(&e))?;
+    to.send(job).map_err(|_| lost())
+}
+
+/// Does work that borrows from the caller on such a thread, and waits for its end. In place where no thread can be had.
+pub fn deep<T: Send>(
+    work: impl FnOnce() -> Result<T, Diagnostics> + Send,
+) -> Result<T, Diagnostics> {
+    if HERE.get() {
+        return work();
+    }
+    let (mut work, mut done) = (Some(work), None);
+    std::thread::scope(|scope| {
+        let (work, done) = (&mut work, &mut done);
+        let on_thread = move || {
+            HERE.set(true);
+            *done = work.take().map(|work| work());
+        };
+        if let Ok(thread) = helper().spawn_scoped(scope, on_thread)
+            && let Err(panic) = thread.join()
+        {
+            resume_unwind(panic);
+        }
+    });
+    match (done, work) {
+        (Some(done), _) => done,
+        (None, Some(work)) => work(),
+        (None, None) => Err(lost()),
+    }
+}
+
+/// A thread of a crew that compiles for one that was made so, with the same stack.
+pub fn helper() -> Builder {
+    Builder::new().name("tessera compile".into()).stack_size(STACK)
+}
+
+/// Says that this thread has the stack for it, and is nobody's who could be interrupted.
+pub fn is_helper() {
+    HERE.set(true);
+}
+
+fn no_thread(why: &std::io::Error) -> Diagnostics {
+    let message = format!(
+        "expected {} MiB of address space for the stack of a thread that compiles, got none: {why}",
+        STACK >> 20
+    );
+    Diagnostic::new(Code::E_OOM, message).into()
+}
+
+fn lost() -> Diagnostics {
+    Diagnostic::new(Code::E_UNKNOWN, "a thread that compiled ended without a result").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_has_a_large_stack_and_work_inside_of_it_stays_there() {
+        fn deep(n: usize) -> usize {
+            let room = std::hint::black_box([n; 512]);
+            if n == 0 { 0 } else { deep(n - 1) + room[7] - room[8] + 1 }
+        }
+        let found = beside(|| {
+            let outer = std::thread::current().id();
+            Ok((deep(4_000), beside(move || Ok(std::thread::current().id() == outer))?))
+        });
+        assert_eq!(found, Ok((4_000, true)));
+    }
+
+    #[test]
+    fn a_thread_that_is_done_is_used_again() {
+        let id = || beside(|| Ok(std::thread::current().id()));
+        let first: Vec<_> = (0..8).map(|_| id()).collect();
+        assert!(first.iter().filter(|one| **one == first[0]).count() > 1);
+    }
+
+    #[test]
+    fn what_borrows_is_done_there_too() {
+        let (here, mut seen) = (std::thread::current().id(), None);
+        let length = deep(|| {
+            seen = Some(std::thread::current().id());
+            Ok(5)
+        });
+        assert_eq!((length, seen.map(|id| id == here)), (Ok(5), Some(false)));
+    }
+
+    #[test]
+    fn a_panic_goes_on_in_the_caller() {
+        let caught = catch_unwind(|| beside(|| -> Result<(), Diagnostics> { panic!("seven") }));
+        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"seven"));
+    }
+}
