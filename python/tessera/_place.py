@@ -92,7 +92,8 @@ def returns(fn: Any) -> Place | None:
     code = getattr(fn, "__code__", None)
     if code is None:
         return here()
-    spans = [i.positions for i in dis.get_instructions(code) if i.opname.startswith("RETURN_") and i.positions and i.positions.lineno]
+    ends = [getattr(i, "positions", None) for i in dis.get_instructions(code) if i.opname.startswith("RETURN_")]
+    spans = [span for span in ends if span and span.lineno]
     if not spans or None in (span := spans[-1]):
         return Place(_text(code.co_filename, fn.__globals__), code.co_firstlineno, 1, code.co_firstlineno, 1)
     line, end, column, last = span
