@@ -154,9 +154,9 @@ def _begin(leaves: list, form: Any, body: Callable) -> list:
 
     def one(v: Any, got: Any) -> Any:
         dtype, weak = aval(v)[1:]
-        if not weak or got is None or got[2] or kind(got[1]) < kind(dtype):
+        if not weak or got is None or kind(got[1]) < kind(dtype) or (got[2] and kind(got[1]) == kind(dtype)):
             return _strong(v)
-        return p.cast(v, got[1])
+        return p.cast(v, {"f64": "f32"}.get(got[1], got[1]) if got[2] else got[1])
 
     return [one(v, got) for v, got in zip(leaves, types, strict=True)]
 
@@ -250,9 +250,20 @@ def scan(
     return _tree.unflatten(form, results[: len(start)]), _tree.unflatten(ys_form, results[len(start) :])
 
 
+def _bound(v: Any, name: str) -> Any:
+    """A bound of a loop: an integer, known or traced."""
+    shape, dtype, _ = aval(v) if is_array(v) else ((), type(v).__name__, False)
+    if shape or kind(dtype) != 1 if is_array(v) else True:
+        shown = f"{dtype}{list(shape)}" if is_array(v) else repr(v)
+        raise fail("E_TYPE", f"fori_loop: expected an integer for `{name}`, got {shown}",
+                   "write `fori_loop(0, n, body, init)` with an integer; cast an array of one: `n.astype(ts.i64)`")  # fmt: skip
+    return v if isinstance(v, Tracer) else int(v)
+
+
 @eager
 def fori_loop(lower: Any, upper: Any, body: Callable, init: Any) -> Any:
     """``value = body(i, value)`` for every i from ``lower`` to ``upper``."""
+    lower, upper = _bound(lower, "lower"), _bound(upper, "upper")
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
         start = (p.cast(lower, "i64"), init)
         return while_loop(lambda c: c[0] < upper, lambda c: (c[0] + 1, body(c[0], c[1])), start)[1]
@@ -273,7 +284,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable, init: Any) -> Any:
 def dynamic_slice(x: Any, at: Any, extent: Any) -> Any:
     """The part of these extents that begins at traced positions; negative ones count from the end. Moved back inside where it
     would leave the array."""
-    return p.dynamic_slice(x, _from_the_end(x, at), list(extent))
+    return p.dynamic_slice(x, _from_the_end(x, _each(at, "at", x)), list(_each(extent, "extent", x)))
 
 
 def _from_the_end(x: Any, at: Any) -> list:
@@ -289,4 +300,19 @@ def _from_the_end(x: Any, at: Any) -> list:
 @eager
 def dynamic_update_slice(x: Any, update: Any, at: Any) -> Any:
     """A new array with the part at traced positions replaced; negative ones count from the end."""
-    return p.dynamic_update_slice(x, update, _from_the_end(x, at))
+    if is_array(update) and kind(aval(update)[1]) > max(kind(aval(x)[1]), 1):
+        raise fail("E_TYPE", f"dynamic_update_slice: expected an update of {aval(x)[1]}, got {aval(update)[1]}",
+                   f"what is cut off would be lost: cast one of them, `update.astype(ts.{aval(x)[1]})`")  # fmt: skip
+    return p.dynamic_update_slice(x, update, _from_the_end(x, _each(at, "at", x)))
+
+
+def _each(given: Any, name: str, x: Any) -> Any:
+    """One number for each axis."""
+    count = len(aval(x)[0])
+    if isinstance(given, (list, tuple)) and len(given) == count:
+        return given
+    if is_array(given) and len(aval(given)[0]) == 1 and aval(given)[0][0] == count:
+        return [given[k] for k in range(count)]
+    got = f"{len(given)}" if isinstance(given, (list, tuple)) else f"{given!r}"
+    raise fail("E_ARGUMENT", f"expected {count} numbers in `{name}`, one for each axis, got {got}",
+               f"write `{name}=({', '.join('0' for _ in range(count))}{',' if count == 1 else ''})`")  # fmt: skip

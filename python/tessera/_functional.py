@@ -11,7 +11,7 @@ from ._dtypes import dtype as as_dtype
 from ._jit import eager
 from ._promote import is_float
 from ._remat import saveable
-from ._trace import Tracer, as_tracer, fail, one
+from ._trace import Tracer, as_tracer, aval, fail, one
 
 _LOW = {"f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"}
 
@@ -319,30 +319,43 @@ def cross_entropy(logits: Any, labels: Any, *, ignore_index: int = -100, reducti
     return _reduced(loss, reduction)
 
 
+def _difference(name: str, a: Any, b: Any) -> Any:
+    _alike(name, a, b)
+    return p.ew("sub", a, b)
+
+
+def _alike(name: str, a: Any, b: Any) -> None:
+    """Two arrays of one shape, or a number with any. [n, 1] beside [n] would be all pairs."""
+    one, other = aval(a)[0], aval(b)[0]
+    if one and other and tuple(one) != tuple(other):
+        raise fail("E_SHAPE_MISMATCH", f"{name}: expected two arrays of one shape, got {p.show(one)} and {p.show(other)}",
+                   "reshape one of them: `a.reshape(b.shape)`, or say it: `xp.broadcast_to(b, a.shape)`")  # fmt: skip
+
+
 @eager
 def mse_loss(a: Any, b: Any, *, reduction: str = "mean") -> Any:
     """Mean square difference."""
-    d = p.ew("sub", a, b)
+    d = _difference("mse_loss", a, b)
     return _reduced(d * d, reduction)
 
 
 @eager
 def l1_loss(a: Any, b: Any, *, reduction: str = "mean") -> Any:
     """Mean magnitude of the difference."""
-    return _reduced(xp.abs(p.ew("sub", a, b)), reduction)
+    return _reduced(xp.abs(_difference("l1_loss", a, b)), reduction)
 
 
 @eager
 def huber_loss(a: Any, b: Any, delta: float = 1.0, *, reduction: str = "mean") -> Any:
     """Square near zero, straight beyond ``delta``."""
-    d = xp.abs(p.ew("sub", a, b))
+    d = xp.abs(_difference("huber_loss", a, b))
     return _reduced(xp.where(d < delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
 
 
 @eager
 def smooth_l1_loss(a: Any, b: Any, beta: float = 1.0, *, reduction: str = "mean") -> Any:
     """`huber_loss` over ``beta``."""
-    d = xp.abs(p.ew("sub", a, b))
+    d = xp.abs(_difference("smooth_l1_loss", a, b))
     return _reduced(xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
@@ -350,6 +363,7 @@ def smooth_l1_loss(a: Any, b: Any, beta: float = 1.0, *, reduction: str = "mean"
 def binary_cross_entropy(logits: Any, targets: Any, *, reduction: str = "mean") -> Any:
     """Of logits, without overflow."""
     x, _ = _up(logits)
+    _alike("binary_cross_entropy", x, targets)
     t = p.cast(targets, x._dtype)
     return _reduced(_softplus(x) - x * t, reduction)
 

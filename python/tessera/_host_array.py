@@ -80,7 +80,7 @@ class WeakArray(HostArray):
 
 
 class Array(abc.ABC):
-    """Any array of Tessera's, in host memory or on a device: for ``isinstance`` and annotations."""
+    """Any array of Tessera's, in host memory, on a device, or a value that is being traced: for ``isinstance`` and annotations."""
 
 
 Array.register(HostArray)

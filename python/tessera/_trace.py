@@ -18,7 +18,7 @@ from . import _core
 from ._arrays import narrowed, numpy_dtype
 from ._dims import Dim, Sizes
 from ._dtypes import DType, dtype as as_dtype
-from ._host_array import HostArray, native, unmasked
+from ._host_array import Array, HostArray, native, unmasked
 from ._place import here
 from ._promote import kind
 
@@ -277,6 +277,9 @@ class Tracer:
         if how:
             raise self._concrete(f"text, for `{how}`", 'print it where it runs: `ts.debug.print("{x:.3f}", x=x)`')
         return repr(self)
+
+
+Array.register(Tracer)
 
 
 def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: dict | None = None,

@@ -99,7 +99,9 @@ fn run(
 ) -> Result<(), Diagnostics> {
     let shared =
         Shared { name: &about.name, kind: about.kind, grid: shape.grid, prints: &variant.prints };
-    let threads = if shape.bytes < WORTH_SHARING { 1 } else { about.threads() };
+    // A group is one thread's: a single one that changes elements for all is alone with them.
+    let most = if variant.parts { usize::MAX } else { shape.groups.max(1) as usize };
+    let threads = if shape.bytes < WORTH_SHARING { 1 } else { about.threads().min(most) };
     *about.last.lock() = Some((variant.clone(), threads));
     // More parts than threads, so that one that is held up does not keep the others waiting.
     // On one thread the host is asked between parts, each of which takes a moment.

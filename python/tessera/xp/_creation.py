@@ -25,7 +25,7 @@ def _natural(value: Any) -> str:
     return {"f64": _FLOAT}.get(aval(value)[1], aval(value)[1]) if isinstance(value, (bool, int, float)) else aval(value)[1]
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Any:
+def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = None) -> Any:
     """A value as an array; Python's floats become f32."""
     if current() is not None:
         x = as_tracer(obj)
@@ -47,7 +47,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Any:
 
 
 @eager
-def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of one value."""
     wanted = p.name_of(dtype) if dtype is not None else _natural(fill_value)
     if isinstance(fill_value, (bool, int, float)):
@@ -55,12 +55,12 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     return p.broadcast_to(p.cast(fill_value, wanted), _shape(shape))
 
 
-def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of zeros."""
     return full(shape, 0, dtype=dtype or _FLOAT)
 
 
-def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of ones."""
     return full(shape, 1, dtype=dtype or _FLOAT)
 
@@ -68,18 +68,18 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
 empty = zeros
 
 
-def full_like(x: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of one value, of the shape of another."""
     shape, natural, _ = aval(x)
     return full(shape, fill_value, dtype=dtype or natural)
 
 
-def zeros_like(x: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def zeros_like(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of zeros, of the shape of another."""
     return full_like(x, 0, dtype=dtype)
 
 
-def ones_like(x: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def ones_like(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of ones, of the shape of another."""
     return full_like(x, 1, dtype=dtype)
 
@@ -88,7 +88,7 @@ empty_like = zeros_like
 
 
 @eager
-def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Any:
     """Numbers from ``start`` to ``stop`` by ``step``."""
     first, last = (0, start) if stop is None else (start, stop)
     known(first, last, step)
@@ -105,7 +105,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, de
 
 
 @eager
-def linspace(start: Any, stop: Any, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Any:
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, *, dtype: Any = None, device: Any = None) -> Any:
     """``num`` numbers from ``start`` to ``stop`` at even distances."""
     steps = max(num - 1 if endpoint else num, 1)
     at = p.iota((num,), 0, "f64")
@@ -116,7 +116,7 @@ def linspace(start: Any, stop: Any, num: int, *, dtype: Any = None, device: Any 
 
 
 @eager
-def eye(n_rows: int, n_cols: int | None = None, *, k: int = 0, dtype: Any = None, device: Any = None) -> Any:
+def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """Ones on a diagonal."""
     shape = (n_rows, n_rows if n_cols is None else n_cols)
     on = p.ew("eq", p.ew("add", p.iota(shape, 0), k), p.iota(shape, 1))
@@ -131,13 +131,13 @@ def _triangle(x: Any, k: int, lower: bool) -> Any:
 
 
 @eager
-def tril(x: Any, *, k: int = 0) -> Any:
+def tril(x: Any, k: int = 0) -> Any:
     """The lower triangle; zero above."""
     return _triangle(x, k, True)
 
 
 @eager
-def triu(x: Any, *, k: int = 0) -> Any:
+def triu(x: Any, k: int = 0) -> Any:
     """The upper triangle; zero below."""
     return _triangle(x, k, False)
 

@@ -115,6 +115,9 @@ def _positions(i: Any, extent: Any) -> Tracer:
     """Positions, those below zero counted from the end: as i32 where they come in 32 bits and all elements are within reach of
     those, as half of the bytes are then read and written; else as i64."""
     i = _integers(i)
+    if i._dtype == "u64":
+        # Those beyond i64 are outside of any array, and none is below zero.
+        return p.cast(p.ew("minimum", i, 2**63 - 1), "i64")
     i = p.cast(i, "i32" if i._dtype in _SHORT and isinstance(extent, int) and extent < 2**31 else "i64")
     return p.select(p.ew("lt", i, 0), p.ew("add", i, extent), i)
 
@@ -295,6 +298,10 @@ class _At:
         return getitem(self._x, self._index, mode, fill_value)
 
     def _update(self, op: str, value: Any, mode: str | None) -> Any:
+        have, given = aval(self._x)[1], aval(numpy.asarray(value) if isinstance(value, (list, tuple)) else value)[1]
+        if kind(given) > max(kind(have), 1):
+            raise fail("E_TYPE", f"expected {have} for an array of {have}, got {given}: what is behind the point would be lost",
+                       f"cast one of them: `value.astype(ts.{have})`, or `x.astype(ts.f32)` before")  # fmt: skip
         return _scatter(self._x, _unmasked(self._index, aval(self._x)[0]), value, op, mode)
 
     def set(self, value: Any, *, mode: str | None = None) -> Any:
@@ -492,7 +499,8 @@ def _taken(indices: Any, n: Any, mode: str | None) -> tuple[Tracer, str]:
     if mode not in (None, "fill", "clip", "wrap", "promise_in_bounds"):
         raise fail("E_ARGUMENT", f"expected `mode` to be fill, clip, wrap or promise_in_bounds, got {mode!r}", "leave it out for 'fill'")
     if mode == "wrap":
-        return p.ew("mod", p.cast(_integers(indices), "i64"), n), "clamp"
+        given = _integers(indices)
+        return p.cast(p.ew("mod", given if given._dtype == "u64" else p.cast(given, "i64"), n), "i64"), "clamp"
     return _positions(indices, n), "fill" if mode in (None, "fill") else "clamp"
 
 
@@ -513,7 +521,8 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
     at = p.axis_of(axis, x.ndim)
     if mode == "clip":
         # As NumPy's: nothing counts from the end.
-        indices = p.ew("maximum", p.cast(_integers(indices), "i64"), 0)
+        given = _integers(indices)
+        indices = given if given._dtype == "u64" else p.ew("maximum", p.cast(given, "i64"), 0)
     ix, outside = _taken(indices, x.shape[at], mode)
     made = p.gather(x, p.expand_dims(ix, ix.ndim), [at], oob=outside, other=_filled(outside, x._dtype, fill_value))
     # The axes of the positions come first: they go where the axis was.

@@ -155,11 +155,15 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return p.reshape(roll(p.reshape(x, [-1]), shift, 0), x.shape)
     pairs = [(shift, axis)] if isinstance(axis, int) else list(zip(
-        [shift] * len(axis) if isinstance(shift, int) else shift, axis, strict=True))  # fmt: skip
+        [shift] * len(axis) if is_array(shift) and not aval(shift)[0] else list(shift), axis, strict=True))  # fmt: skip
     for by, at in pairs:
         at = p.axis_of(at, x.ndim)
         n = x.shape[at]
-        if n and by % n:
+        if isinstance(by, Tracer):
+            places = p.ew("mod", p.ew("sub", p.iota((n,), 0, "i64"), p.cast(by, "i64")), n)
+            x = p.gather(p.transpose(x, [at, *(k for k in range(x.ndim) if k != at)]), p.expand_dims(places, 1), [0])
+            x = p.transpose(x, [*range(1, at + 1), 0, *range(at + 1, x.ndim)])
+        elif n and by % n:
             head, tail = split(x, [n - by % n], at)
             x = p.concat([tail, head], at)
     return x
