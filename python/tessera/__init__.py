@@ -137,7 +137,16 @@ from .op import (
 
 from . import data, nn, optim, random, xp
 from . import tree
-from ._control import cond, dynamic_slice, dynamic_update_slice, fori_loop, scan, while_loop
+from ._control import (
+    cond,
+    dynamic_slice,
+    dynamic_slice_in_dim,
+    dynamic_update_slice,
+    dynamic_update_slice_in_dim,
+    fori_loop,
+    scan,
+    while_loop,
+)
 from ._control_more import ShapeDtypeStruct, associative_scan, eval_shape, linearize, map, reduce_window, switch
 from ._checkpoint import load, save
 from ._custom import custom_jvp, custom_vjp

@@ -300,6 +300,7 @@ def _from_the_end(x: Any, at: Any) -> list:
 @eager
 def dynamic_update_slice(x: Any, update: Any, at: Any) -> Any:
     """A new array with the part at traced positions replaced; negative ones count from the end."""
+<<<<<<< HEAD
     if is_array(update) and kind(aval(update)[1]) > max(kind(aval(x)[1]), 1):
         raise fail("E_TYPE", f"dynamic_update_slice: expected an update of {aval(x)[1]}, got {aval(update)[1]}",
                    f"what is cut off would be lost: cast one of them, `update.astype(ts.{aval(x)[1]})`")  # fmt: skip
@@ -316,3 +317,27 @@ def _each(given: Any, name: str, x: Any) -> Any:
     got = f"{len(given)}" if isinstance(given, (list, tuple)) else f"{given!r}"
     raise fail("E_ARGUMENT", f"expected {count} numbers in `{name}`, one for each axis, got {got}",
                f"write `{name}=({', '.join('0' for _ in range(count))}{',' if count == 1 else ''})`")  # fmt: skip
+=======
+    return p.dynamic_update_slice(x, update, _from_the_end(x, at))
+
+
+def _along(x: Any, axis: int, start: Any) -> tuple[int, list]:
+    """The axis counted from the start, and positions that begin at ``start`` along it and at 0 elsewhere."""
+    shape = aval(x)[0]
+    place = p.axis_of(axis, len(shape))
+    return place, [start if i == place else 0 for i in range(len(shape))]
+
+
+@eager
+def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+    """`dynamic_slice` along one axis: ``slice_size`` elements from ``start_index`` on, and all of the other axes."""
+    place, at = _along(x, axis, start_index)
+    extents = [slice_size if i == place else n for i, n in enumerate(aval(x)[0])]
+    return p.dynamic_slice(x, _from_the_end(x, at), extents)
+
+
+@eager
+def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Any:
+    """`dynamic_update_slice` along one axis: a new array with ``update`` from ``start_index`` on."""
+    return p.dynamic_update_slice(x, update, _from_the_end(x, _along(x, axis, start_index)[1]))
+>>>>>>> h-a

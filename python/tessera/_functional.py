@@ -110,9 +110,12 @@ def _max_for_shift(x: Tracer, axis: Any) -> Tracer:
 
 
 @eager
-def softmax(x: Any, axis: Any = -1, *, safe: bool = False, out_dtype: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) along an axis, with the maximum taken off first; with ``safe`` rows of -inf give zeros."""
+def softmax(x: Any, axis: Any = -1, *, where: Any = None, safe: bool = False, out_dtype: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along an axis, with the maximum taken off first; with ``safe`` rows of -inf give zeros. Elements where ``where``
+    does not hold do not count and give 0."""
     x, dtype = _up(x)
+    if where is not None:
+        x, safe = xp.where(where, x, -math.inf), True
     e = xp.exp(x - _max_for_shift(x, axis))
     total = p.reduce("sum", e, axis, True)
     if safe:
@@ -121,23 +124,36 @@ def softmax(x: Any, axis: Any = -1, *, safe: bool = False, out_dtype: Any = None
 
 
 @eager
-def log_softmax(x: Any, axis: Any = -1, *, out_dtype: Any = None) -> Any:
-    """log(softmax(x))."""
+def log_softmax(x: Any, axis: Any = -1, *, where: Any = None, out_dtype: Any = None) -> Any:
+    """log(softmax(x)). Elements where ``where`` does not hold do not count and give -inf."""
     x, dtype = _up(x)
+    if where is not None:
+        x = xp.where(where, x, -math.inf)
     shifted = x - _max_for_shift(x, axis)
     return _down(shifted - xp.log(p.reduce("sum", xp.exp(shifted), axis, True)), dtype, out_dtype)
 
 
 @eager
-def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """log(sum(exp(x))) along axes."""
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, b: Any = None, return_sign: bool = False, where: Any = None) -> Any:
+    """log(sum(b * exp(x))) along axes; see `xp.logsumexp`."""
     x, dtype = _up(x)
+    if b is not None:
+        wide = p.broadcast_shapes(x.shape, tuple(aval(b)[0]))
+        x, b = p.broadcast_to(x, wide), p.broadcast_to(p.cast(b, x._dtype), wide)
+        # What counts nothing is not what is taken off.
+        x = xp.where(b != 0.0, x, -math.inf)
+    if where is not None:
+        x = xp.where(where, x, -math.inf)
     top = _max_for_shift(x, axis)
-    out = xp.log(p.reduce("sum", xp.exp(x - top), axis, True)) + top
+    e = xp.exp(x - top)
+    total = p.reduce("sum", e if b is None else e * b, axis, True)
+    sign = xp.sign(total)
+    out = xp.log(xp.abs(total) if return_sign else total) + top
     axes = p.axes_of(axis, x.ndim)
     if not keepdims:
-        out = p.reshape(out, [d for i, d in enumerate(x.shape) if i not in axes])
-    return _down(out, dtype)
+        shape = [d for i, d in enumerate(x.shape) if i not in axes]
+        out, sign = p.reshape(out, shape), p.reshape(sign, shape)
+    return (_down(out, dtype), _down(sign, dtype)) if return_sign else _down(out, dtype)
 
 
 # Norms

@@ -13,6 +13,7 @@ import numpy
 from . import _tree
 from ._jit import Jitted, Traced, _name, _names, like, run_once
 from ._place import here
+from ._places import chosen
 from ._promote import is_float
 from ._remat import kept_call, policy_of
 from ._trace import Tracer, as_tracer, aval, current, emit, fail, is_array, one, tracing, weakened
@@ -546,21 +547,36 @@ def stop_gradient(x: Any) -> Any:
     return _tree.map(eager(lambda v: one("stop_gradient", [as_tracer(v)])), x)
 
 
-def checkpoint(fn: Callable | None = None, *, policy: Any = None) -> Callable:
+def checkpoint(fn: Callable | None = None, *, policy: Any = None, static_argnums: int | tuple[int, ...] = ()) -> Callable:
     """A function whose inner values are not kept for the reverse pass but computed again. ``policy`` says what is kept all the same:
     ``"nothing"``, ``"dots"`` (results of matmuls and convolutions), a tuple of names that `ts.checkpoint_name` gives, or ``"everything"``.
-    What loops and branches inside of the function make is not kept."""
+    What loops and branches inside of the function make is not kept. Arguments of ``static_argnums`` are values of Python in it, which
+    numbers are not otherwise."""
     if fn is None:
-        return functools.partial(checkpoint, policy=policy)
+        return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
     inner_fn, keeps = _unwrap(fn), policy_of(policy)
+    nums, names = chosen(inner_fn, "static", static_argnums, ())
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         if current() is None or keeps is None:
             return inner_fn(*args, **kwargs)
+        fixed = {n % len(args): args[n] for n in nums if -len(args) <= n < len(args)}
+        named = {k: v for k, v in kwargs.items() if k in names}
+
+        @functools.wraps(inner_fn)
+        def moved(*rest: Any, **more: Any) -> Any:
+            given = iter(rest)
+            return inner_fn(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **more, **named)
+
+        if fixed or named:
+            moving, more = tuple(a for i, a in enumerate(args) if i not in fixed), {k: v for k, v in kwargs.items() if k not in names}
+        else:
+            moving, more = args, kwargs
+        target = moved if fixed or named else inner_fn
         if keeps:
-            return kept_call(inner_fn, keeps, args, kwargs)
-        inner = Inner(inner_fn, args, kwargs)
+            return kept_call(target, keeps, moving, more)
+        inner = Inner(target, moving, more)
         types = [(list(s), d) for s, d, _ in map(aval, inner.results)]
         made = emit("call", [], {"callee": inner.func, "kind": "checkpoint"}, groups={"values": inner.arguments()}, results=types)
         return _tree.unflatten(inner.form, weakened(made, inner.weak))

@@ -153,3 +153,38 @@ def test_reduce_window_by_functions_and_words():
         ts.reduce_window(x, 0, xp.subtract, (1, 1))
     with pytest.raises(ts.ShapeError, match="window_dimensions"):
         ts.reduce_window(x, 0, "sum", (1, 1, 1))
+
+
+def test_slices_along_one_axis():
+    x = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    take = ts.jit(lambda x, i: ts.dynamic_slice_in_dim(x, i, 2, axis=-1))
+    put = ts.jit(lambda x, u, i: ts.dynamic_update_slice_in_dim(x, u, i, 1))
+    # As in JAX: moved back inside, and negative starts count from the end.
+    for i, start in ((1, 1), (3, 2), (-2, 2), (-9, 0)):
+        np.testing.assert_array_equal(take(x, i), x[..., start : start + 2])
+    np.testing.assert_array_equal(ts.dynamic_slice_in_dim(x, 1, 1), x[1:])
+    want = x.copy()
+    want[:, 1:] = 7.0
+    np.testing.assert_array_equal(put(x, np.full((2, 2, 4), 7.0, np.float32), 2), want)
+    rows = ts.vmap(lambda v, i: ts.dynamic_slice_in_dim(v, i, 2, 1))(x, np.array([0, 2]))
+    np.testing.assert_array_equal(rows, [x[0, :, :2], x[1, :, 2:]])
+    grad = ts.grad(lambda x: xp.sum(ts.dynamic_slice_in_dim(x, 1, 2, 2) * 3.0))(x)
+    assert np.asarray(grad)[..., 1:3].min() == 3.0 and np.asarray(grad).sum() == 36.0
+    with pytest.raises(ts.TesseraError, match="axis"):
+        ts.dynamic_slice_in_dim(x, 0, 1, 3)
+
+
+@pytest.mark.parametrize("policy", [None, "dots"])
+def test_static_arguments_of_a_checkpoint(policy):
+    @ts.checkpoint(policy=policy, static_argnums=1)
+    def power(x, n, scale=1.0):
+        out = x
+        for _ in range(n - 1):  # a number of Python
+            out = out * x
+        return out * scale
+
+    x = np.float32(2.0)
+    assert ts.grad(lambda x: power(x, 3))(x) == 12.0 and ts.grad(lambda x: power(x, n=3, scale=2.0))(x) == 24.0
+    assert ts.jit(ts.grad(lambda x: power(x, 2)))(x) == 4.0 and power(x, 4) == 16.0
+    with pytest.raises(ts.TesseraError, match="places of the 1 positional"):
+        ts.checkpoint(lambda x: x, static_argnums=3)

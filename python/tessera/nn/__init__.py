@@ -6,6 +6,7 @@
     loss = ts.nn.cross_entropy(mlp(params, x), labels)
 """
 
+from . import initializers
 from .._functional import (
     attention,
     avg_pool,

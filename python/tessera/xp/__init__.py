@@ -21,8 +21,8 @@ from ._manipulate import (
     split, squeeze, stack, swapaxes, tile, unstack,
 )  # fmt: skip
 from ._reduce import (
-    all, any, argmax, argmin, argsort, count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum, logsumexp, max, mean, min, prod,
-    searchsorted, sort, std, sum, top_k, var,
+    all, any, argmax, argmin, argpartition, argsort, count_nonzero, cumlogsumexp, cummax, cummin, cumprod, cumsum, cumulative_prod,
+    cumulative_sum, lexsort, logsumexp, max, mean, min, partition, prod, searchsorted, sort, std, sum, top_k, var,
 )  # fmt: skip
 from ._info import __array_namespace_info__
 from ._calculus import (

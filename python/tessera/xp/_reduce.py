@@ -177,11 +177,12 @@ def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
 
 
 @eager
-def logsumexp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """log(sum(exp(x))), with the maximum taken off first."""
+def logsumexp(x: Any, axis: Any = None, *, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None) -> Any:
+    """log(sum(b * exp(x))), with the maximum taken off first; ``b`` is 1 unless given. With ``return_sign`` the logarithm of the magnitude
+    and the sign, else NaN where the sum is negative. Elements where ``where`` does not hold do not count."""
     from .._functional import logsumexp as compute
 
-    return compute(x, axis, keepdims)
+    return compute(x, axis, keepdims, b, return_sign, where)
 
 
 def _scanned(op: str, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Any:
@@ -224,6 +225,68 @@ def cumsum(x: Any, axis: int | None = None, *, dtype: Any = None) -> Any:
 def cumprod(x: Any, axis: int | None = None, *, dtype: Any = None) -> Any:
     """Products up to each element along an axis; without one, of all elements in a row."""
     return _scanned("prod", p.reshape(x, (-1,)) if axis is None and len(aval(x)[0]) != 1 else x, axis, dtype, False)
+
+
+@eager
+def cummax(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """The greatest up to each element along an axis, or from each on with ``reverse``; NaN from the first one on."""
+    return _joined("maximum", x, axis, reverse)
+
+
+@eager
+def cummin(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """The least up to each element along an axis, or from each on with ``reverse``; NaN from the first one on."""
+    return _joined("minimum", x, axis, reverse)
+
+
+@eager
+def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """log(sum(exp(x))) of the elements up to each along an axis, or from each on with ``reverse``."""
+    return _joined("logaddexp", x, axis, reverse)
+
+
+def _joined(name: str, x: Any, axis: int, reverse: bool) -> Any:
+    from .._control_more import associative_scan
+    from . import _elementwise
+
+    x = as_tracer(x)
+    return associative_scan(getattr(_elementwise, name), _floats(x) if name == "logaddexp" else x, reverse, p.axis_of(axis, x.ndim))
+
+
+@eager
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """The positions that put the elements in order by the last key, those that are equal by the one before it, and so on. ``keys`` are arrays
+    of one shape, or one array of them along its first axis."""
+    arrays = [as_tracer(k) for k in keys] if isinstance(keys, (list, tuple)) else list(as_tracer(keys))
+    if not arrays or len({k.shape for k in arrays}) != 1:
+        raise fail("E_SHAPE_MISMATCH", f"lexsort: expected keys of one shape, got {', '.join(p.show(k.shape) for k in arrays) or 'none'}",
+                   "write `lexsort((second, first))`")  # fmt: skip
+    if not arrays[0].ndim:
+        return p.splat(0, (), "i64")
+    at = p.axis_of(axis, arrays[0].ndim)
+    return p.sort([*reversed(arrays), p.iota(arrays[0].shape, at)], at, keys=len(arrays))[-1]
+
+
+def _kth(kth: Any, x: Any, axis: int | None) -> None:
+    n = math.prod(aval(x)[0]) if axis is None else aval(x)[0][p.axis_of(axis, len(aval(x)[0]))]
+    for k in kth if isinstance(kth, (list, tuple)) else (kth,):
+        if not isinstance(k, int) or not -n <= k < n:
+            raise fail("E_ARGUMENT", f"expected `kth` between {-n} and {n - 1}, got {k!r}", "it is a place along the axis")
+
+
+@eager
+def partition(x: Any, kth: Any, axis: int | None = -1) -> Any:
+    """What stands at ``kth`` is what order would put there, with no greater elements before it and no smaller ones after. The whole axis is
+    put in order."""
+    _kth(kth, x, axis)
+    return sort(p.reshape(x, (-1,)) if axis is None else x, -1 if axis is None else axis)
+
+
+@eager
+def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Any:
+    """The positions that `partition` takes its elements from."""
+    _kth(kth, x, axis)
+    return argsort(p.reshape(x, (-1,)) if axis is None else x, -1 if axis is None else axis)
 
 
 @eager
