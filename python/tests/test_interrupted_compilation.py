@@ -26,7 +26,7 @@ def interrupted(call):
         timer.cancel()
 
 def compiled():
-    return ts.runtime.memory_stats()["caches"]["code"]["entries"]
+    return ts.runtime.memory_stats()["caches"][TABLE]["entries"]
 
 MAKE
 x = np.zeros(256, np.float32)
@@ -47,9 +47,9 @@ for i, call in enumerate(calls[:3]):
 print(json.dumps({"whole": whole, "late": late, "again": again}))
 """
 
-KERNEL = "N = 3000\nmake = lambda by: heavy(N, by)"
+KERNEL = "TABLE, N = 'code', 3000\nmake = lambda by: heavy(N, by)"
 FUNCTION = """
-N = 1500
+TABLE, N = "functions", 500
 def make(by):
     def f(x):
         a = x
