@@ -79,6 +79,17 @@ def test_a_focal_loss_has_digits_where_nearly_all_is_learned():
     assert float(nn.focal_loss(ts.array([40.0], "f32"), np.array([0.0], np.float32))) == pytest.approx(40.0)
 
 
+def test_rows_may_be_of_any_rank():
+    for shape in ((3,), (2, 2, 3)):
+        a, b, c = RNG.normal(size=(3, *shape))
+        np.testing.assert_allclose(nn.triplet_loss(a, b, c, reduction="none"), np.maximum(apart(a, b) - apart(a, c) + 1, 0), rtol=1e-9)
+    # The blank is class 0 where none is named.
+    log_p = np.log(np.full((1, 3, 3), 1 / 3))
+    assert float(nn.ctc_loss(log_p, np.array([[1, 2]]))) == float(nn.ctc_loss(log_p, np.array([[1, 2]]), blank=0))
+    uneven = np.log(np.array([[[0.5, 0.3, 0.2]] * 3]))
+    assert float(nn.ctc_loss(uneven, np.array([[1]]))) == pytest.approx(ctc(uneven[0], [1], 0))
+
+
 def test_distances_have_slopes_where_rows_are_the_same():
     for f in (lambda a: nn.contrastive_loss(a, A, SMALL), lambda a: nn.triplet_loss(a, A, B)):
         assert np.isfinite(ts.grad(f)(A)).all()

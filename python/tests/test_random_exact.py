@@ -87,6 +87,10 @@ def test_arrays_of_keys():
     assert keys.reshape([3, 2]).shape == (3, 2) and keys.reshape(6).shape == (6,)
     assert np.asarray(keys, np.float64).dtype == np.float64 and np.asarray(keys).dtype == np.uint64
     assert (keys == r.split(KEY, 6)).all() and not (keys == r.split(r.key(1), 6)).any()
+    assert (KEY == 3) is False and KEY != "x"
+    for words_, got in ((np.zeros(2, np.float32), "f32"), ("x", "str"), (np.int32(3), "i32")):
+        with pytest.raises(ts.TesseraError, match=f"expected words of 64 bits, got {got}"):
+            r.wrap_key_data(words_)
     assert repr(KEY) == f"Key({SEED})" and ts.jit(lambda k: (print(k), k)[1])(keys).tolist() == keys.tolist()
     with pytest.raises(ts.TesseraError, match="to take one of, got one key"):
         KEY[0]
@@ -110,10 +114,14 @@ def test_bits():
     assert r.rademacher(KEY, (9,)).tolist() == [2 * (w >> 31) - 1 for w in low]
 
 
-@pytest.mark.parametrize("dtype, bits", {"f16": 11, "bf16": 8, "fp8_e4m3": 4, "fp8_e5m2": 3}.items())
+@pytest.mark.parametrize("dtype, bits", {"f16": 11, "bf16": 8, "fp8_e4m3": 4, "fp8_e5m2": 3, "fp6_e3m2": 3, "fp6_e2m3": 3, "fp4_e2m1": 1}.items())
 def test_narrow_uniform_values_have_all_bits_of_the_dtype(dtype, bits):
     got = np.asarray(r.uniform(KEY, (200,), dtype), np.float64)
-    assert got.tolist() == [(w >> 32 - bits) / 2**bits for w in words(SEED, 200, 0)]
+    assert got.tolist() == [(w >> 32 - bits) / 2**bits for w in words(SEED, 200, 0)] and got.max() < 1.0
+    # Every multiple below 1 is a number of the dtype, and no finer ones are all there.
+    for more, all_there in ((bits, True), (bits + 1, False)):
+        steps = np.arange(2**more) / 2**more
+        assert (np.asarray(ts.array(steps, dtype), np.float64) == steps).all() == all_there
 
 
 def test_uniform_values():
@@ -155,12 +163,38 @@ def test_integers():
         with pytest.raises(ts.TesseraError, match="expected a range of 1 to"):
             r.randint(KEY, (4,), low_, high)
     assert r.randint(KEY, (3,), 5, 6).tolist() == [5] * 3
+    for ends, got in (((0.5, 2), "f"), ((0, 2.0), "f"), ((0, None), "NoneType"), (("a", 3), "str"), ((np.zeros(3, np.float32), 3), "f32")):
+        with pytest.raises(ts.TesseraError, match=f"expected whole numbers for the ends of the range, got {got}"):
+            r.randint(KEY, (3,), *ends)
     # Ends that are arrays: short ranges as above, longer ones as the remainder of 64 bits; an empty one gives its low end.
     ends = np.array([1, 7, 2**32, 2**32 + 1, 2**60, 0, -4, 3 << 30, (1 << 32) - 5])
     whole = [a | b << 32 for a, b in zip(low, words(SEED, 80, 1))]
     want = [low[i] * max(e, 1) >> 32 if e <= 2**32 else whole[i] % e for i, e in enumerate(ends.tolist())]
     assert r.randint(KEY, (9,), 0, ends).tolist() == want
     assert r.randint(KEY, (9,), ends, ends + 9).tolist() == [e + (low[i] * 9 >> 32) for i, e in enumerate(ends.tolist())]
+
+
+def many_words(key, count, which):
+    """`words` for many counters, in 64-bit integers of NumPy's."""
+    zero = np.zeros(count, np.uint64)
+    c = [np.arange(count, dtype=np.uint64), zero, zero, zero]
+    k = [np.uint64(key & M32), np.uint64(key >> 32)]
+    low, by = np.uint64(M32), np.uint64(32)
+    for _ in range(10):
+        a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [b >> by ^ c[1] ^ k[0], b & low, a >> by ^ c[3] ^ k[1], a & low]
+        k = [k[0] + np.uint64(0x9E3779B9) & low, k[1] + np.uint64(0xBB67AE85) & low]
+    return c[which]
+
+
+def test_orders_of_many_are_by_both_words():
+    """Of 300,000 words of 32 bits some are the same."""
+    n = 300_000
+    first, second = many_words(SEED, n, 0), many_words(SEED, n, 1)
+    assert first[:5].tolist() == words(SEED, 5, 0) and len(set(first.tolist())) < n
+    order = np.lexsort((second, first))
+    assert (order != np.argsort(first, kind="stable")).any()
+    assert (np.asarray(r.permutation(KEY, n)) == order).all()
 
 
 def test_orders():
@@ -193,6 +227,10 @@ def test_choices():
         with pytest.raises(ts.TesseraError):
             r.choice(KEY, **bad)
     assert r.choice(KEY, 1, (3,)).tolist() == [0] * 3
+    with pytest.raises(ts.TesseraError, match="known while tracing, or an array"):
+        r.choice(KEY, 2.5)
+    with pytest.raises(ts.TesseraError, match="known while tracing, or an array"):
+        ts.jit(lambda n: r.choice(KEY, n))(np.int64(5))
 
 
 def test_classes():
@@ -208,6 +246,9 @@ def test_classes():
     best = np.argsort(-(logits + noise((2, 3))), 1)
     assert r.categorical(KEY, logits, shape=(2, 2), replace=False).tolist() == best[:, :2].T.tolist()
     assert r.categorical(KEY, logits, shape=(3, 2), replace=False).tolist() == best.T.tolist()
+    cube = np.arange(12, dtype=np.float32).reshape(2, 3, 2) % 5
+    best = np.argsort(-(cube + noise((2, 3, 2))), 1)
+    assert r.categorical(KEY, cube, 1, (2, 2, 2), replace=False).tolist() == best[:, :2].transpose(1, 0, 2).tolist()
     with pytest.raises(ts.TesseraError, match="at most 3 different classes"):
         r.categorical(KEY, logits, shape=(4, 2), replace=False)
     for shape in ((3,), (2, 3), ()):
@@ -229,6 +270,7 @@ def formulas():
         "normal": (lambda **k: r.normal(KEY, (50,), **k), n),
         "normal_of": (lambda **k: r.normal(KEY, (50,), mean=1.0, std=2.5, **k), n * 2.5 + 1),
         "lognormal": (lambda **k: r.lognormal(KEY, (50,), mean=0.5, std=0.25, **k), np.exp(n * 0.25 + 0.5)),
+        "lognormal plain": (lambda **k: r.lognormal(KEY, (50,), **k), np.exp(n)),
         "exponential": (lambda **k: r.exponential(KEY, (50,), **k), -np.log(u)),
         "gumbel": (lambda **k: r.gumbel(KEY, (50,), **k), -np.log(-np.log(u))),
         "laplace": (lambda **k: r.laplace(KEY, (50,), **k), np.where(u < 0.5, np.log(2 * u), -np.log(2 * (1 - u)))),
@@ -287,6 +329,8 @@ DRAWS = {
     "t": lambda k: r.t(k, A[2:], (N, 5)),
     "generalized_normal": lambda k: r.generalized_normal(k, A[2:6], (N, 4)),
     "ball": lambda k: r.ball(k, 3, 1.5, (N,)),
+    "dirichlet of rows": lambda k: r.dirichlet(k, A[:6].reshape(3, 2) * np.ones((2, 3, 2), np.float32)),
+    "poisson of ten": lambda k: r.poisson(k, 10.0, (60000,)),
     "poisson": lambda k: r.poisson(k, np.array([0.1, 1.0, 9.99, 10.0, 12.0, 300.0, 1e6], np.float32), (N, 7)),
     "binomial": lambda k: r.binomial(
         k, np.array([1, 7, 19, 20, 40, 1000, 10**6], np.float32), np.array([0.5, 0.2, 0.51, 0.5, 0.75, 0.01, 0.3], np.float32), (N, 7)
@@ -310,6 +354,18 @@ def test_values_stay_what_they_were(name):
         kept[name] = found
         KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     assert kept.get(name) == found, "keys give other values than before: users' seeds too"
+
+
+def test_dirichlet_rows_sum_to_one():
+    x = np.asarray(r.dirichlet(KEY, np.ones((2, 3, 4), np.float32)))
+    assert x.shape == (2, 3, 4)
+    np.testing.assert_allclose(x.sum(-1), 1.0, rtol=1e-6)
+
+
+def test_all_trials_may_succeed():
+    """Once in a million by rejection: 20 of 20."""
+    x = np.asarray(r.binomial(KEY, 20, 0.5, (4_000_000,)))
+    assert (x.min(), x.max()) == (0, 20) and abs(x.mean() - 10) < 0.01
 
 
 def test_binomial_counts_stay_within_the_trials():

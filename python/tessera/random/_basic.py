@@ -10,8 +10,8 @@ from .._promote import is_float, kind
 from .._trace import Tracer, aval, fail, is_array
 from ._keys import drawn, shape_of, word
 
-#: Significant bits of floats that are narrower than f32.
-_BITS = {"f16": 11, "bf16": 8, "fp8_e4m3": 4, "fp8_e5m2": 3, "fp6_e3m2": 3, "fp6_e2m3": 4, "fp4_e2m1": 2}
+#: So many bits below the point fit into floats narrower than f32 that are below 1. All numbers below 1 of the last two are subnormal.
+_BITS = {"f16": 11, "bf16": 8, "fp8_e4m3": 4, "fp8_e5m2": 3, "fp6_e3m2": 3, "fp6_e2m3": 3, "fp4_e2m1": 1}
 
 
 def counter(shape: tuple) -> Tracer:
