@@ -300,7 +300,6 @@ def _from_the_end(x: Any, at: Any) -> list:
 @eager
 def dynamic_update_slice(x: Any, update: Any, at: Any) -> Any:
     """A new array with the part at traced positions replaced; negative ones count from the end."""
-<<<<<<< HEAD
     if is_array(update) and kind(aval(update)[1]) > max(kind(aval(x)[1]), 1):
         raise fail("E_TYPE", f"dynamic_update_slice: expected an update of {aval(x)[1]}, got {aval(update)[1]}",
                    f"what is cut off would be lost: cast one of them, `update.astype(ts.{aval(x)[1]})`")  # fmt: skip
@@ -317,8 +316,6 @@ def _each(given: Any, name: str, x: Any) -> Any:
     got = f"{len(given)}" if isinstance(given, (list, tuple)) else f"{given!r}"
     raise fail("E_ARGUMENT", f"expected {count} numbers in `{name}`, one for each axis, got {got}",
                f"write `{name}=({', '.join('0' for _ in range(count))}{',' if count == 1 else ''})`")  # fmt: skip
-=======
-    return p.dynamic_update_slice(x, update, _from_the_end(x, at))
 
 
 def _along(x: Any, axis: int, start: Any) -> tuple[int, list]:
@@ -339,5 +336,4 @@ def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 
 @eager
 def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Any:
     """`dynamic_update_slice` along one axis: a new array with ``update`` from ``start_index`` on."""
-    return p.dynamic_update_slice(x, update, _from_the_end(x, _along(x, axis, start_index)[1]))
->>>>>>> h-a
+    return dynamic_update_slice(x, update, _along(x, axis, start_index)[1])
