@@ -164,7 +164,7 @@ impl Select<'_> {
             Add::Yes => {}
             Add::No => p.regs.iter().for_each(|&r| self.asm.mov_to(Ty::B32, r, Opnd::Int(0))),
             Add::When(added) => {
-                assert!(false, "{added:?} is for the product that a loop begins with");
+                unreachable!("{added:?} is for the product that a loop begins with");
             }
         }
     }
