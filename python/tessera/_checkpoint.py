@@ -18,7 +18,7 @@ from ._json import parse as parse_json, shown
 from ._safetensors import METADATA, NARROW, Entry, header, read_header
 from ._trace import fail
 from ._tree_format import LEAVES, VERSION, Node, build, describe, parse, rows_of
-from ._tree_leaves import Spec, data_of, empty, restored, restored_like, spec_of, wanted
+from ._tree_leaves import Spec, data_of, empty, numpy_dtype, restored, restored_like, spec_of, wanted
 from ._tree_values import PLAIN, decode, encode
 
 #: What holds our description in the metadata of a file.
@@ -278,7 +278,7 @@ def _into(nodes: list[Node], flat: bool, reader: _Reader, like: Any, target: str
 
     def leaf(node: Node) -> Any:
         found = have[keys[id(node)]]
-        if found.kind == "value":
+        if found.kind == "value" or type(node.leaf) in PLAIN:
             return reader.leaf(found)
         return restored_like(reader.array(found.row["name"], reader.spec(found).dtype), node.leaf, node.at)  # type: ignore[index]
 
@@ -301,7 +301,10 @@ def _check_leaf(node: Node, found: Node, reader: _Reader, target: str) -> None:
     """Whether a leaf of a file is what `like` has there."""
     if type(node.leaf) in PLAIN:
         asked: Any = f"a number or text of type {type(node.leaf).__name__}"
-        same = found.kind == "value" and type(reader.leaf(found)) is type(node.leaf)
+        # A counter that went through a compiled function is an array of one number.
+        kinds = {bool: "b", int: "iu", float: "f"}.get(type(node.leaf), "")
+        spec = reader.spec(found) if found.kind == "array" else None
+        same = numpy_dtype(spec.dtype).kind in kinds and not spec.shape if spec else type(reader.leaf(found)) is type(node.leaf)
     else:
         asked = wanted(node.leaf, node.at)
         same = found.kind == "array" and reader.spec(found)[:2] == asked[:2]

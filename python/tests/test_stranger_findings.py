@@ -95,3 +95,17 @@ def test_arguments_by_position_as_in_numpy():
     np.testing.assert_array_equal(xp.eye(3, 4, 1, xp.int32), np.eye(3, 4, 1, np.int32))
     np.testing.assert_allclose(xp.linspace(0, 1, 4, False), np.linspace(0, 1, 4, False), rtol=1e-6)
     assert xp.zeros_like(a, xp.int8).dtype == np.int8 and xp.asarray([1, 2], xp.float32).dtype == np.float32
+
+
+def test_counters_that_went_through_a_step_are_loaded_where_a_number_was(tmp_path):
+    path = tmp_path / "run.safetensors"
+    step = ts.jit(lambda n, lr: (n + 1, lr * 0.5))
+    n, lr = step(0, 0.5)
+    ts.save(path, {"n": n, "lr": lr})
+    got = ts.load(path, like={"n": 0, "lr": 0.1})
+    assert got["n"] == 1 and got["lr"] == 0.25
+    with pytest.raises(ts.CheckpointError, match="E_CHECKPOINT"):
+        ts.load(path, like={"n": 0.5, "lr": 0.1})
+    ts.save(path, {"n": np.zeros(2, np.int64)})
+    with pytest.raises(ts.CheckpointError):
+        ts.load(path, like={"n": 0})
