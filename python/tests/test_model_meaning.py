@@ -537,7 +537,7 @@ def test_a_loop_value_or_branch_that_changes_is_named():
         return v + 0.5  # here
 
     error = refused(ts.ShapeError, "fori_loop: expected value to stay i64 of shape [], got f32 of shape []",
-                    lambda: ts.jit(lambda x: ts.fori_loop(0, 3, half, 0) + x)(X), "# here")  # fmt: skip
+                    lambda: ts.jit(lambda x: ts.fori_loop(0, 3, half, np.int64(0)) + x)(X), "# here")  # fmt: skip
     assert "what it starts with" in error.help
     # Python's own numbers take the dtype that is carried, where they fit.
     refused(ts.ShapeError, "value to stay i64", lambda: ts.jit(lambda x: ts.fori_loop(0, 3, lambda i, v: 0.5, 0) + x)(X))
