@@ -1,5 +1,6 @@
 """Checkpoints, what mutation testing asked for: values in descriptions, limits at their ends, and what the system may refuse."""
 
+import dataclasses
 import errno
 import functools
 import io
@@ -368,3 +369,42 @@ def test_a_file_that_shrinks_while_it_is_read_is_told():
 def test_classes_of_dicts_from_elsewhere_are_made_without_their_code():
     made = _tree_classes.dict_of(trees.Bag, {"b": 1, "a": 2}, False, "here")
     assert type(made) is trees.Bag and list(made.items()) == [("b", 1), ("a", 2)]
+
+
+def test_which_dataclasses_are_their_fields():
+    assert _tree_classes._only_fields(Config) is True and _tree_classes._only_fields(State) is True
+    assert _tree_classes._only_fields(trees.Checked) is False
+
+    @dataclasses.dataclass(init=False)
+    class Own:
+        w: int
+
+        def __init__(self, w):
+            self.w = w + 1
+
+    assert _tree_classes._only_fields(Own) is False
+    made = _tree_classes.data_class(Config, {"width": 3, "colour": Colour.RED}, False, "here")
+    assert made == Config(3)
+
+
+def test_headers_and_numbers_at_their_ends():
+    from tessera._errors import Refusal
+
+    with pytest.raises(Refusal, match="expected a header of at most 2 bytes, got one that says it has 3"):
+        _safetensors.read_header(io.BytesIO((3).to_bytes(8, "little") + b"{}"), 10)
+    assert _safetensors.read_header(io.BytesIO((2).to_bytes(8, "little") + b"{}"), 10) == ({}, {}, 10)
+    whole = _safetensors._whole
+    assert whole([0, (1 << 63) - 1]) and whole([]) and whole([1] * 64)
+    assert not any(map(whole, ([-1], [1 << 63], [1] * 65, [True], [1.0], (1,), "1", None)))
+
+
+def test_trees_are_nested_as_deep_as_they_are_read(path):
+    tree = A
+    for _ in range(500):
+        tree = [tree]
+    ts.save(path, tree)
+    back, levels = ts.load(path), 0
+    while isinstance(back, list):
+        (back,), levels = back, levels + 1
+    assert levels == 500 and back.tolist() == A.tolist()
+    refused("a tree of at most 500 levels", ts.save, path, [tree])
