@@ -287,6 +287,8 @@ LEFT_OUT = {
                      "unique", "union1d", "intersect1d", "setdiff1d", "setxor1d"), "is a composition: test_xp_more.py"),
     **dict.fromkeys(("broadcast_shapes", "promote_types", "ndim", "shape", "size", "iterable", "isscalar", "issubdtype", "isrealobj",
                      "iscomplexobj"), "tells of shapes and dtypes: test_xp_more.py"),
+    **dict.fromkeys(("argpartition", "lexsort"), "give positions: no derivative; values in test_running_and_order.py"),
+    **dict.fromkeys(("cummax", "cummin", "cumlogsumexp", "partition"), "values and derivatives in test_running_and_order.py"),
     **dict.fromkeys(("cumsum", "cumprod"), "are cumulative_sum and cumulative_prod, of all elements without an axis: test_narrow_and_negative.py"),
     "getitem": "is what `x[...]` does, which has rows",
     "put_along_axis": "is the reverse of take_along_axis, whose second derivatives go through it",
