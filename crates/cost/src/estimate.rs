@@ -14,11 +14,15 @@ pub struct Asked {
     pub stages: Option<u64>,
     /// Whether rows of arrays begin at lines of the cache: pieces that do not lie in two.
     pub whole_lines: bool,
+    /// Registers of a thread that its tiles take beyond those it may have.
+    pub spilled: u32,
+    /// Whether warps make products on a machine with an engine for them.
+    pub by_warps: bool,
 }
 
 impl Default for Asked {
     fn default() -> Self {
-        Self { stages: None, whole_lines: true }
+        Self { stages: None, whole_lines: true, spilled: 0, by_warps: false }
     }
 }
 
@@ -53,6 +57,8 @@ pub struct Estimate {
     pub around: f64,
     /// How often each processor takes a group.
     pub rounds: u64,
+    /// Registers of a thread that do not fit.
+    pub spilled: u32,
 }
 
 impl Estimate {
@@ -70,6 +76,11 @@ impl Estimate {
 /// Of what overlaps the longest counts, and so much of the rest: among ways that are bound by the same thing the one
 /// with less of the others is the better.
 const REST: f64 = 0.1;
+/// How many times as long products of warps take where there is an engine: as measured, docs/perf/gemm.md.
+const BY_WARPS: f64 = 1.8;
+/// A thread with so many registers too few takes twice as long: what it holds goes to memory and back in every turn, and
+/// products wait for that. As measured, docs/perf/untuned.md.
+const SPILLED: f64 = 32.0;
 /// The part of the processors that read as fast from memory as all of them.
 const ENOUGH: f64 = 0.4;
 
@@ -82,7 +93,9 @@ pub fn estimate(counts: &Counts, asked: Asked, speed: &Speed) -> Estimate {
     let uneven = (rounds * processors) as f64 / groups as f64;
     let products: f64 = counts.products.iter().map(|p| clocks(p, asked, speed)).sum();
     let others = counts.other_flops() / (2.0 * speed.scalar.max(1.0));
-    let arithmetic = (products + others) * uneven / (processors as f64 * speed.clock);
+    let products = if asked.by_warps { BY_WARPS * products } else { products };
+    let slower = 1.0 + f64::from(asked.spilled) / SPILLED;
+    let arithmetic = (products + others) * slower * uneven / (processors as f64 * speed.clock);
     let twice = if asked.whole_lines { 1.0 } else { 2.0 };
     let cache = twice * counts.asked as f64 / LINE as f64 / speed.lines;
     let reading = (groups as f64 / (ENOUGH * processors as f64)).min(1.0);
@@ -101,7 +114,7 @@ pub fn estimate(counts: &Counts, asked: Asked, speed: &Speed) -> Estimate {
     let spilled = if counts.tile > speed.local_bytes { 2 * counts.tile } else { 0 };
     let spilled = (spilled * rounds * processors) as f64 / speed.memory;
     let seconds = speed.launch + overlapped + (around - begun) + spilled;
-    Estimate { seconds, arithmetic, cache, memory, around, rounds }
+    Estimate { seconds, arithmetic, cache, memory, around, rounds, spilled: asked.spilled }
 }
 
 /// The clocks of one processor that makes a product all its times.
@@ -194,6 +207,19 @@ mod tests {
         let off = estimate(&counts, Asked { whole_lines: false, ..Asked::default() }, &HOPPER);
         assert_eq!(off.cache, 2.0 * estimate(&counts, Asked::default(), &HOPPER).cache);
         assert_eq!(off.limit(), Limit::Cache);
+    }
+
+    #[test]
+    fn tiles_that_spill_and_products_of_warps_come_last() {
+        let seconds = |b: u64, spilled: u32, by_warps: bool| {
+            let asked = Asked { spilled, by_warps, ..Asked::default() };
+            estimate(&gemm(4096, b), asked, &HOPPER).seconds
+        };
+        // Smaller tiles that fit are better than larger ones that do not.
+        assert!(seconds(64, 0, false) < seconds(128, 100, false));
+        assert!(seconds(128, 0, false) < seconds(128, 0, true));
+        // A few registers are a few moves.
+        assert!(seconds(128, 4, false) < seconds(64, 0, false));
     }
 
     #[test]

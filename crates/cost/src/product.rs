@@ -96,7 +96,7 @@ fn narrow(shape: &Shape, may_split: bool, speed: &Speed) -> Plan {
 }
 
 fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Plan {
-    let asked = Asked { stages: None, whole_lines: shape.lies_on(LINE) };
+    let asked = Asked { whole_lines: shape.lies_on(LINE), ..Asked::default() };
     let main: Estimate = estimate(&counts(shape, rows, columns, split), asked, speed);
     let mut seconds = main.seconds;
     if split > 1 {

@@ -113,6 +113,7 @@ codes! {
     W_CACHE_IO Tool "The cache of compiled kernels could not be read or written."
     W_CACHE_UNTRUSTED Tool "The cache of compiled kernels, or a file of it, could have been written by others and was not used."
     W_HOST_COPY Launch "Arrays are copied between host and device at every call."
+    W_REGISTER_SPILL Resource "Tiles do not fit in the registers of the threads that a kernel pins, and spill to memory."
     W_DUMP_IO Tool "A dump of the IR could not be written."
     N_IMPLICIT_TILE Syntax "Unbound `tile_*` names were read as tile origins."
     N_NOT_PIPELINED Syntax "A shared buffer stays memory and is not pipelined."

@@ -140,6 +140,7 @@ impl Lowered {
         let (profile, store, arrays) = (mode.profile, cache::store()?, said.clone());
         let options = CompileOptions { profile, store, arrays };
         let artifact = choice.backend.compile(&scheduled(&func, config, mode.off), &options)?;
+        notes.extend(artifact.warnings().iter().cloned());
         notes.extend(cache::take_warnings());
         stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));
         let (config, choice, rejected) = (config.clone(), choice.clone(), Vec::new());

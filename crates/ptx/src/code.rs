@@ -3,7 +3,7 @@
 use crate::module::{Kernel, Module};
 use crate::stamps::{self, Stamp};
 use crate::told::{self, Printing};
-use tessera_diag::Loc;
+use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::Attrs;
 use tessera_support::{Hash128, StableHasher};
 use tessera_target::LaunchArgs;
@@ -58,6 +58,8 @@ pub struct Code {
     pub staged: Option<String>,
     /// What was chosen of its schedule, by the names that `config` pins it with.
     pub chosen: Attrs,
+    /// What the user should know of it.
+    pub warnings: Diagnostics,
     /// Figures for `.explain()`.
     pub notes: Vec<(&'static str, String)>,
 }
@@ -214,6 +216,7 @@ mod tests {
             maps: vec![],
             staged: None,
             chosen: Attrs::new(),
+            warnings: Diagnostics::new(),
             notes: vec![],
         }
     }

@@ -126,6 +126,7 @@ pub fn compile(
     tessera_tile::has_elements(func)?;
     let frame = Frame::new(func)?;
     let mut told = Diagnostics::new();
+    let mut footprint = None;
     let (selected, staged, shape) = match kind_of(func) {
         Some(KernelKind::Lane) => {
             let always = tessera_tile::without_repairs(func);
@@ -150,6 +151,8 @@ pub fn compile(
                 (selected, staged) = select(slots, &mut told)?;
             }
             let shape = shape_of(&staged, &selected.kernel, caps);
+            let found = crate::footprint::of_staged(&staged, &stage_caps);
+            footprint = Some((crate::footprint::warn(func, &staging, &found), found));
             (selected, Some(staged), shape)
         }
     };
@@ -157,7 +160,12 @@ pub fn compile(
     if shared > caps.shared_per_block {
         return Err(too_much_shared(func, shared, caps.shared_per_block, selected.greatest).into());
     }
-    finish(selected, &frame, caps, staged.as_ref(), shape, &told)
+    let mut code = finish(selected, &frame, caps, staged.as_ref(), shape, &told)?;
+    if let Some((warning, found)) = footprint {
+        code.notes.push(("tile_registers", format!("{} of {}", found.tiles, found.registers)));
+        code.warnings.extend(warning);
+    }
+    Ok(code)
 }
 
 /// Compiles a function of Staged IR as it is, for the arguments of `frame`.
@@ -241,5 +249,18 @@ fn finish(
     let sites = selected.sites;
     let chosen = staged.map(crate::chosen::of).unwrap_or_default();
     let staged = staged.map(StagedFunc::to_string);
-    Ok(Code { module, shape, sites, prints, stamps, context, counts, maps, staged, chosen, notes })
+    Ok(Code {
+        module,
+        shape,
+        sites,
+        prints,
+        stamps,
+        context,
+        counts,
+        maps,
+        staged,
+        chosen,
+        warnings: Diagnostics::new(),
+        notes,
+    })
 }

@@ -13,6 +13,7 @@ mod compile;
 pub mod count;
 pub mod emulate;
 pub mod flow;
+mod footprint;
 pub mod inst;
 pub mod interp;
 mod lane;
@@ -38,6 +39,7 @@ pub use code::{
     map_word, push_map, usual_classes,
 };
 pub use compile::{compile, compile_staged, stage_caps};
+pub use footprint::footprint;
 pub use inst::*;
 pub use module::*;
 pub use verify::verify;

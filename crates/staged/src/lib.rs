@@ -28,6 +28,7 @@ mod family;
 mod layouts;
 mod level;
 pub mod ops;
+mod pressure;
 mod table;
 mod verify;
 
@@ -36,6 +37,7 @@ pub use alike::{Alike, drained_by};
 pub use build::StagedBuild;
 pub use family::in_family;
 pub use level::{Staged, kind_of};
+pub use pressure::{Widest, pressure};
 pub use table::StagedOp;
 pub use verify::{registers, shared_bytes};
 

@@ -3,6 +3,7 @@
 //! is here too: showing what kernels print, and stopping them.
 
 pub mod arrays;
+mod footprint;
 pub mod frame;
 mod interrupt;
 mod launch;
@@ -11,6 +12,7 @@ pub mod speed;
 mod store;
 mod worker;
 
+pub use footprint::{BESIDE_TILES, Footprint};
 pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
 pub use launch::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 pub use print::{set_print, show, show_elements, show_tile, tell};
@@ -99,6 +101,10 @@ pub trait Artifact: Send + Sync {
     fn settle_here(&self, _args: &LaunchArgs) -> Option<Arc<dyn Settled>> {
         None
     }
+    /// What the user should know of the code, once.
+    fn warnings(&self) -> Diagnostics {
+        Diagnostics::new()
+    }
     /// Figures of the compiled code, for `.explain()`: name and value.
     fn resources(&self) -> Vec<(&'static str, String)>;
     /// How much code it has in memory.
@@ -114,6 +120,11 @@ pub trait Backend: Send + Sync {
         ""
     }
     fn caps(&self) -> Caps;
+    /// What a block of the function will take of a processor, for arrays that lie as is said; none where that is not
+    /// known before there is code.
+    fn footprint(&self, _: &TileFunc, _: Profile, _: &arrays::Said) -> Option<Footprint> {
+        None
+    }
     /// `func` has been through the tile pipeline and is valid.
     fn compile(
         &self,

@@ -303,6 +303,10 @@ impl Artifact for Kernel {
         self.shown().code.hash()
     }
 
+    fn warnings(&self) -> Diagnostics {
+        self.usual.code.warnings.clone()
+    }
+
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
         host::launch(self, args)
     }

@@ -177,6 +177,7 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
             maps: vec![map(0, [1, 0]), map(1, [0, 1])],
             staged: None,
             chosen: tessera_ir::Attrs::new(),
+            warnings: tessera_diag::Diagnostics::new(),
             notes: vec![],
         }
     }

@@ -12,13 +12,15 @@ use kernel::Kernel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_numerics::DType;
+use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
 use tessera_ptx::speed::speed;
-use tessera_ptx::{Feature, PtxCaps, Ty};
+use tessera_ptx::{Feature, PtxCaps, Ty, classes_said};
 use tessera_runtime::cuda;
 use tessera_support::ForkLock;
-use tessera_target::{Artifact, Backend, Caps, CompileOptions};
+use tessera_target::arrays::Said;
+use tessera_target::frame::Frame;
+use tessera_target::{Artifact, Backend, Caps, CompileOptions, Footprint};
 use tessera_tile::TileFunc;
 
 pub use crate::gpu::{hold_back, missing, wait_for};
@@ -193,6 +195,11 @@ impl Backend for Nvidia {
             speed: Some(speed(self.caps, device.map(|d| d.info().multiprocessors))),
             emulated: BTreeMap::new(),
         }
+    }
+
+    fn footprint(&self, func: &TileFunc, profile: Profile, arrays: &Said) -> Option<Footprint> {
+        let classes = classes_said(&Frame::new(func).ok()?, arrays);
+        tessera_ptx::footprint(func, self.caps, profile, &classes)
     }
 
     fn compile(

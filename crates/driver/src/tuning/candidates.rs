@@ -19,9 +19,9 @@ use tessera_diag::{Code, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config};
 use tessera_ir::Attr;
 use tessera_support::Hash128;
-use tessera_target::arrays::Said;
-use tessera_target::interruption;
+use tessera_target::arrays::{ArrayClass, Said};
 use tessera_target::speed::{LINE, Speed};
+use tessera_target::{Footprint, interruption};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 use tessera_tune::resource::{Asked, Limits, need, refuse};
 use tessera_tune::{Record, Row, State, rank};
@@ -37,6 +37,8 @@ pub struct Candidate {
     pub known: bool,
     pub row: Row,
     lowered: Option<Lowered>,
+    /// What a block of it will take, where the backend knows.
+    footprint: Option<Footprint>,
     /// An earlier candidate that gives the same code, and is measured for both.
     twin: Option<usize>,
     pub compiled: Option<Ready>,
@@ -69,6 +71,7 @@ pub fn list(kernel: &KernelHandle, config: &Config) -> Vec<Candidate> {
             known: false,
             row,
             lowered: None,
+            footprint: None,
             twin: None,
             compiled: None,
         }
@@ -122,17 +125,26 @@ impl Candidate {
     }
 }
 
-/// Elaborates and lowers all that are to be looked at.
+/// A candidate that has been lowered, and what it will take.
+type Looked = (Lowered, Option<Footprint>);
+
+/// Elaborates and lowers all that are to be looked at, for arrays that lie so, and asks what each will take.
 pub fn lower(
     kernel: &KernelHandle,
     all: &mut [Candidate],
     choice: &Choice,
     mode: Mode,
+    arrays: &Said,
 ) -> Result<(), Diagnostics> {
     let open: Vec<usize> = (0..all.len()).filter(|&i| all[i].is_open()).collect();
     let configs: Vec<Config> = open.iter().map(|&i| all[i].config.clone()).collect();
-    let mut found: Vec<(usize, Result<Lowered, Diagnostics>)> = Vec::new();
-    let work = |config: &Config| specialise::lower(&kernel.kernel, config, choice, mode);
+    let mut found: Vec<(usize, Result<Looked, Diagnostics>)> = Vec::new();
+    let work = |config: &Config| {
+        let lowered = specialise::lower(&kernel.kernel, config, choice, mode)?;
+        let func = scheduled(&lowered.func, config, mode.off);
+        let footprint = choice.backend.footprint(&func, mode.profile, arrays);
+        Ok((lowered, footprint))
+    };
     let ended = parallel::each(
         &configs,
         || true,
@@ -143,7 +155,9 @@ pub fn lower(
     );
     for (place, result) in found {
         match result {
-            Ok(lowered) => all[place].lowered = Some(lowered),
+            Ok((lowered, footprint)) => {
+                (all[place].lowered, all[place].footprint) = (Some(lowered), footprint);
+            }
             Err(errors) => all[place].fall(State::Failed, first_message(&errors)),
         }
     }
@@ -161,7 +175,9 @@ pub fn prune_and_predict(
     for candidate in all {
         let Some(lowered) = &candidate.lowered else { continue };
         let asked = candidate.asked();
-        candidate.row.predicted = judge.predict(kernel, &lowered.func, asked).map(|e| e.seconds);
+        let footprint = candidate.footprint.as_ref();
+        let predicted = judge.predict(kernel, &lowered.func, asked, footprint);
+        candidate.row.predicted = predicted.map(|e| e.seconds);
         if let Some(why) = judge.refuse(&lowered.func, asked) {
             candidate.fall(State::Pruned, why);
         }
@@ -177,6 +193,15 @@ struct Judge<'a> {
     whole_lines: bool,
 }
 
+/// How the arrays of a call lie; those that are not there yet will lie as most do.
+pub fn arrays(kernel: &KernelHandle, bound: &Bound) -> Said {
+    let said = kernel.params.items.iter().zip(&bound.slots).filter_map(|(param, slot)| {
+        let Slot::Array(array) = slot else { return None };
+        Some((param.name.clone(), ArrayClass::of(&array.buffer)))
+    });
+    said.collect()
+}
+
 impl<'a> Judge<'a> {
     fn new(bound: &'a Bound, choice: &Choice) -> Result<Self, Diagnostics> {
         // Only GPUs have blocks with resources of their own; a processor's memory is one.
@@ -190,9 +215,20 @@ impl<'a> Judge<'a> {
         refuse(&need(func, asked, &self.limits), &self.limits)
     }
 
-    fn predict(&self, kernel: &KernelHandle, func: &TileFunc, asked: Asked) -> Option<Estimate> {
+    fn predict(
+        &self,
+        kernel: &KernelHandle,
+        func: &TileFunc,
+        asked: Asked,
+        footprint: Option<&Footprint>,
+    ) -> Option<Estimate> {
         let stages = asked.stages.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
-        let asked = tessera_cost::Asked { stages, whole_lines: self.whole_lines };
+        let asked = tessera_cost::Asked {
+            stages,
+            whole_lines: self.whole_lines,
+            spilled: footprint.map_or(0, Footprint::spilled),
+            by_warps: footprint.is_some_and(|f| f.engine == Some(false)),
+        };
         predict(kernel, func, &self.bound.sizes, asked, &self.speed)
     }
 }
@@ -279,13 +315,14 @@ pub fn ranked(
     let looked = all.len().min(LOOKED_AT);
     // Sizes that reach no tile leave Tile IR as it is.
     let none = BTreeMap::new();
-    let key = config::key(&bound.config, &none, &*choice.backend, mode, &Said::new());
+    let arrays = arrays(kernel, bound);
+    let key = config::key(&bound.config, &none, &*choice.backend, mode, &arrays);
     let funcs = match kernel.tuning.lowered(key) {
         Some(funcs) => funcs,
         None => {
-            lower(kernel, &mut all[..looked], choice, mode)?;
-            let func = |c: &mut Candidate| c.lowered.take().map(|lowered| lowered.func);
-            kernel.tuning.keep_lowered(key, all[..looked].iter_mut().map(func).collect())
+            lower(kernel, &mut all[..looked], choice, mode, &arrays)?;
+            let one = |c: &mut Candidate| Some((c.lowered.take()?.func, c.footprint.take()));
+            kernel.tuning.keep_lowered(key, all[..looked].iter_mut().map(one).collect())
         }
     };
     let judge = Judge::new(bound, choice)?;
@@ -293,8 +330,8 @@ pub fn ranked(
     for (place, candidate) in all.into_iter().enumerate() {
         let asked = candidate.asked();
         let estimate = match funcs.get(place) {
-            Some(Some(func)) if judge.refuse(func, asked).is_none() => {
-                judge.predict(kernel, func, asked)
+            Some(Some((func, footprint))) if judge.refuse(func, asked).is_none() => {
+                judge.predict(kernel, func, asked, footprint.as_ref())
             }
             Some(_) => continue,
             None => None,

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_frontend::Capture;
 use tessera_support::{ForkLock, Hash128};
+use tessera_target::Footprint;
 use tessera_tile::TileFunc;
 use tessera_tune::{Chosen, Metric, Record, State, Store, choose, plot, report};
 
@@ -24,11 +25,11 @@ struct Known {
     by_key: BTreeMap<Hash128, Arc<Tuned>>,
     /// In the order they came to be known.
     order: Vec<Hash128>,
-    /// The candidates of a configuration as Tile IR, as far as they are legal.
+    /// The candidates of a configuration as Tile IR, as far as they are legal, and what each will take.
     lowered: BTreeMap<Hash128, Lowered>,
 }
 
-type Lowered = Arc<Vec<Option<TileFunc>>>;
+type Lowered = Arc<Vec<Option<(TileFunc, Option<Footprint>)>>>;
 
 /// Configurations whose candidates are held; all are let go where there are more.
 const HELD: usize = 16;
@@ -91,7 +92,11 @@ impl Tuning {
         self.known.lock().lowered.get(&key).cloned()
     }
 
-    pub fn keep_lowered(&self, key: Hash128, funcs: Vec<Option<TileFunc>>) -> Lowered {
+    pub fn keep_lowered(
+        &self,
+        key: Hash128,
+        funcs: Vec<Option<(TileFunc, Option<Footprint>)>>,
+    ) -> Lowered {
         let funcs = Arc::new(funcs);
         let held = &mut self.known.lock().lowered;
         if held.len() >= HELD {

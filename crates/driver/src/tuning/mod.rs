@@ -270,7 +270,8 @@ impl KernelHandle {
         (start, budget): (Instant, Duration),
     ) -> Result<(), Diagnostics> {
         let spec = &call.spec;
-        let lowered = candidates::lower(self, &mut all, &spec.choice, spec.mode);
+        let arrays = candidates::arrays(self, &call.bound);
+        let lowered = candidates::lower(self, &mut all, &spec.choice, spec.mode, &arrays);
         candidates::prune_and_predict(self, &mut all, &call.bound, &spec.choice)?;
         candidates::find_twins(&mut all, &spec.choice, spec.mode);
         let compiling = budget.mul_f64(1.0 - MEASURING).saturating_sub(start.elapsed());
@@ -421,8 +422,13 @@ fn predicted_by(
     chosen: &BTreeMap<String, tessera_frontend::Capture>,
 ) -> Option<String> {
     let at = |r: &Ranked| {
-        let time = r.estimate.map(|e| tessera_tune::report::time(e.seconds));
-        time.map(|time| format!("{} at {time}", config::show_all(&r.tunables)))
+        let estimate = r.estimate?;
+        let time = tessera_tune::report::time(estimate.seconds);
+        let short = match estimate.spilled {
+            0 => String::new(),
+            n => format!(" (its tiles are {n} registers of a thread too many)"),
+        };
+        Some(format!("{} at {time}{short}", config::show_all(&r.tunables)))
     };
     let one = ranked.iter().find(|r| r.tunables == *chosen)?;
     let estimate = one.estimate?;

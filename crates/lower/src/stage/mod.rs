@@ -5,6 +5,7 @@
 
 mod ahead;
 mod engine;
+mod footprint;
 mod hoist;
 mod lanes;
 mod layouts;
@@ -17,6 +18,7 @@ mod seeds;
 mod threads;
 
 pub use ahead::ahead;
+pub use footprint::{footprint, pinned_warps, with_warps};
 pub use hoist::hoist;
 pub use open::open;
 pub use passes::{Off, Step};
@@ -93,8 +95,34 @@ impl Staging<'_> {
 /// The most slots that a ring may have.
 pub const MOST_SLOTS: u32 = 8;
 
-/// All of it. Each ring has at most `slots` slots; `notes` gets what the user may want to know.
+/// All of it. Each ring has at most `slots` slots; `notes` gets what the user may want to know. Where the user leaves open
+/// how many warps run a group, and tiles do not fit in the registers of as many as usual, there are more.
 pub fn stage(
+    func: &TileFunc,
+    staging: &Staging<'_>,
+    slots: u32,
+    notes: &mut Diagnostics,
+) -> Result<StagedFunc, Diagnostics> {
+    let staged = stage_once(func, staging, slots, notes)?;
+    if pinned_warps(func).is_some() {
+        return Ok(staged);
+    }
+    let first = footprint(&staged, staging.caps);
+    for warps in footprint::wider(&first, staging.caps) {
+        let mut told = Diagnostics::new();
+        let again = stage_once(&with_warps(func, warps), staging, slots, &mut told);
+        let Ok(mut again) = again else { continue };
+        let other = footprint(&again, staging.caps);
+        if other.spilled() == 0 && other.engine == first.engine {
+            footprint::take_config(&mut again, func);
+            *notes = told;
+            return Ok(again);
+        }
+    }
+    Ok(staged)
+}
+
+fn stage_once(
     func: &TileFunc,
     staging: &Staging<'_>,
     slots: u32,
@@ -108,7 +136,7 @@ pub fn stage(
             return Ok(staged);
         }
         let caps = StageCaps { engine: Vec::new(), ..staging.caps.clone() };
-        return stage(func, &Staging { caps: &caps, ..staging.clone() }, slots, notes);
+        return stage_once(func, &Staging { caps: &caps, ..staging.clone() }, slots, notes);
     }
     let always = tessera_tile::without_repairs(func);
     let func = always.as_ref().unwrap_or(func);

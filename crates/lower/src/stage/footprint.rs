@@ -1,0 +1,83 @@
+//! What a staged function takes of a processor, and by how many warps it would take less of a thread.
+
+use super::StageCaps;
+use tessera_ir::{Attr, Attrs};
+use tessera_staged::ops::roles::role_info;
+use tessera_staged::{StagedFunc, StagedOp, pressure};
+use tessera_target::Footprint;
+use tessera_tile::{TileFunc, TileOp};
+
+/// Threads of a warp, and the count that registers are given out in multiples of.
+const LANES: u32 = 32;
+const UNIT: u32 = 8;
+
+pub fn footprint(func: &StagedFunc, caps: &StageCaps) -> Footprint {
+    let int = |name: &str| func.attrs.get(name).and_then(Attr::as_int);
+    let small = |n: i64| u32::try_from(n).unwrap_or(u32::MAX);
+    let threads = int("threads").map_or(LANES, small);
+    let even = caps.regs_per_block / threads.max(1) / UNIT * UNIT;
+    let even = int("regs").map_or(even.min(caps.regs_per_thread), small);
+    let mut found =
+        Footprint { threads, tiles: 0, registers: even, widest: func.loc.clone(), engine: None };
+    for widest in pressure(func) {
+        let own = widest.role.and_then(|role| role_info(func, role).regs);
+        let registers = own.map_or(even, small).min(caps.regs_per_thread);
+        let tiles = u32::try_from(widest.registers).unwrap_or(u32::MAX);
+        // A role that only fills rings holds no tiles, and has few registers.
+        let room = |tiles: u32, registers: u32| i64::from(registers) - i64::from(tiles);
+        let least = found.tiles == 0 || room(tiles, registers) < room(found.tiles, found.registers);
+        if tiles > 0 && least {
+            (found.tiles, found.registers) = (tiles, registers);
+            found.widest = func.ops[widest.at].loc.clone();
+        }
+    }
+    found.engine = products(func);
+    found
+}
+
+/// Whether all products run on the matrix engine; none where there are no products.
+fn products(func: &StagedFunc) -> Option<bool> {
+    let mut found = None;
+    for id in func.walk() {
+        match func.ops[id].code {
+            StagedOp::MmaIssue => found = found.or(Some(true)),
+            StagedOp::Tile(TileOp::Mma) => found = Some(false),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The warps that the user asks for.
+pub fn pinned_warps(func: &TileFunc) -> Option<i64> {
+    let config = func.attrs.get("config").and_then(Attr::as_dict);
+    config.and_then(|c| c.get("num_warps").and_then(Attr::as_int)).filter(|&n| n > 0)
+}
+
+/// Counts of warps, above those of a function whose tiles do not fit, of which all together have more registers: until
+/// the block has them all.
+pub fn wider(of: &Footprint, caps: &StageCaps) -> impl Iterator<Item = u32> + use<> {
+    let most = caps.regs_per_block / (caps.regs_per_thread + 1) / LANES;
+    let first = if of.spilled() > 0 { (of.threads / LANES).next_power_of_two() } else { u32::MAX };
+    // A role that fills rings may be among the threads.
+    std::iter::successors(Some(first), |n| n.checked_mul(2)).take_while(move |&n| n <= most)
+}
+
+pub fn with_warps(func: &TileFunc, warps: u32) -> TileFunc {
+    let mut func = func.clone();
+    let config = func.attrs.get("config").and_then(Attr::as_dict);
+    let mut config: Attrs = config.cloned().unwrap_or_default();
+    config.set("num_warps", Attr::Int(warps.into()));
+    func.attrs.set("config", Attr::Dict(config));
+    func
+}
+
+/// Says of the schedule what the user said.
+pub fn take_config(staged: &mut StagedFunc, func: &TileFunc) {
+    match func.attrs.get("config") {
+        Some(config) => staged.attrs.set("config", config.clone()),
+        None => {
+            staged.attrs.remove("config");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Stages every kernel under `tests/footprint` and compares what its blocks take with the lines after `=>`.
+//! `TESSERA_BLESS=1` writes those anew.
+//!
+//! Lines that begin with `; ` say how: `warps: - 4 8` pins `num_warps` in turn (`-`: not), `engine: none` is a target
+//! without a matrix engine.
+
+use std::fmt::Write;
+use std::path::Path;
+use tessera_diag::Diagnostics;
+use tessera_ir::{PassContext, PassOptions, Type};
+use tessera_lower::stage::{
+    MOST_SLOTS, MatrixRow, StageCaps, Staging, footprint, stage, with_warps,
+};
+use tessera_numerics::{DType, Profile};
+use tessera_target::arrays::ArrayClass;
+use tessera_tile::TileFunc;
+
+const SPLIT: &str = "\n=>\n";
+
+fn headers<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
+    let found = text.lines().filter_map(|l| l.strip_prefix("; ")?.strip_prefix(name));
+    found.flat_map(str::split_whitespace).collect()
+}
+
+fn caps(engine: bool) -> StageCaps {
+    let row = MatrixRow { a: DType::BF16, b: DType::BF16, acc: DType::F32, k: 16 };
+    StageCaps {
+        max_threads: 1024,
+        shared_bytes: 227 * 1024,
+        regs_per_thread: 255,
+        regs_per_block: 65536,
+        max_cluster: 1,
+        async_copy: true,
+        matrix: vec![row],
+        engine: if engine { vec![row] } else { Vec::new() },
+        register_pools: engine,
+        multiprocessors: 132,
+        cache_bytes: 32 << 20,
+    }
+}
+
+fn lowered(text: &str) -> TileFunc {
+    let mut func = tessera_tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let passes = tessera_lower::tile_pipeline(PassOptions::default());
+    let mut context = PassContext { notes: Diagnostics::new() };
+    passes.run(&mut func, &mut context).unwrap_or_else(|e| panic!("{e}"));
+    func
+}
+
+fn told(text: &str) -> String {
+    let func = lowered(text);
+    let class = |&v| match func.ty(v) {
+        Type::View { dims, .. } => ArrayClass::said(dims.len(), dims.len().checked_sub(1), 16),
+        _ => ArrayClass::default(),
+    };
+    let classes: Vec<_> = func.params().iter().map(class).collect();
+    let caps = caps(headers(text, "engine:") != ["none"]);
+    let staging = Staging { caps: &caps, classes: &classes, profile: Profile::Default };
+    let mut out = String::new();
+    for warps in headers(text, "warps:") {
+        let asked = warps.parse().map_or(func.clone(), |n| with_warps(&func, n));
+        let _ = match stage(&asked, &staging, MOST_SLOTS, &mut Diagnostics::new()) {
+            Ok(staged) => {
+                let f = footprint(&staged, &caps);
+                let way = match f.engine {
+                    Some(true) => ", on the engine",
+                    Some(false) => ", by warps",
+                    None => "",
+                };
+                let line = f.widest.line();
+                writeln!(
+                    out,
+                    "{warps}: {} threads, tiles {} of {} registers, {} spilled{way}, line {line}",
+                    f.threads,
+                    f.tiles,
+                    f.registers,
+                    f.spilled()
+                )
+            }
+            Err(errors) => {
+                writeln!(out, "{warps}: {}", errors.iter().next().map_or("", |e| &e.message))
+            }
+        };
+    }
+    out
+}
+
+#[test]
+fn footprints_are_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/footprint");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() >= 4);
+    for path in paths {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (source, wanted) = text.split_once(SPLIT).unwrap_or((text.trim_end(), ""));
+        let got = told(source);
+        if std::env::var("TESSERA_BLESS").is_ok_and(|v| v == "1") {
+            std::fs::write(&path, format!("{source}{SPLIT}{got}")).unwrap();
+        } else {
+            assert_eq!(got, wanted, "{}", path.display());
+        }
+    }
+}
