@@ -252,9 +252,9 @@ def scan(
 
 def _bound(v: Any, name: str) -> Any:
     """A bound of a loop: an integer, known or traced."""
-    shape, dtype, _ = aval(v) if is_array(v) else ((), type(v).__name__, False)
-    if shape or kind(dtype) != 1 if is_array(v) else True:
-        shown = f"{dtype}{list(shape)}" if is_array(v) else repr(v)
+    shape, dtype, _ = aval(v) if is_array(v) else ((), "", False)
+    if shape or not dtype or kind(dtype) != 1:
+        shown = f"{dtype}{list(shape)}" if dtype else repr(v)
         raise fail("E_TYPE", f"fori_loop: expected an integer for `{name}`, got {shown}",
                    "write `fori_loop(0, n, body, init)` with an integer; cast an array of one: `n.astype(ts.i64)`")  # fmt: skip
     return v if isinstance(v, Tracer) else int(v)

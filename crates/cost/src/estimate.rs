@@ -78,7 +78,7 @@ impl Estimate {
 const REST: f64 = 0.1;
 /// How many times as long products of warps take where there is an engine: as measured, docs/perf/gemm.md.
 const BY_WARPS: f64 = 1.8;
-/// A thread with so many registers too few takes twice as long: what it holds goes to memory and back in every turn, and
+/// A thread with so many registers too few takes twice as long: what it holds goes to memory and back in every iteration, and
 /// products wait for that. As measured, docs/perf/untuned.md.
 const SPILLED: f64 = 32.0;
 /// The part of the processors that read as fast from memory as all of them.

@@ -2,7 +2,7 @@
 //! a role. Scalars, addresses and what instructions need on the way are not in it: the assembler gives those out.
 //!
 //! Liveness is computed backwards over the structured regions. A value from outside that a loop reads is alive in all of
-//! the loop, since the next turn reads it again.
+//! the loop, since the next iteration reads it again.
 
 use crate::ops::roles::role_of;
 use crate::verify::registers;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{BlockId, Func, OpId, Value, ValueDef};
 use tessera_tile::TileOp;
 
-/// The widest point of a block, without the blocks inside of it.
+/// The widest point of a block, without the blocks inside it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Widest {
     /// The role around the block; none outside of roles.

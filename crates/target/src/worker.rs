@@ -2,7 +2,7 @@
 //! wait for it any more.
 //!
 //! The caller's stack may be small (`threading.stack_size`), and parsing, passes and LLVM recurse into what the
-//! user wrote. The caller also listens for an interrupt meanwhile, which nothing inside of LLVM could do.
+//! user wrote. The caller also listens for an interrupt meanwhile, which nothing inside LLVM could do.
 
 use crate::interrupt::{Poll, interruption};
 use std::cell::Cell;

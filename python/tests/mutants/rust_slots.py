@@ -208,7 +208,7 @@ class Reader:
             i = self.close[i] if self.is_(i, "(", "[", "{") else i
             i += 1
 
-    # Expressions: what is inside of them
+    # Expressions: what is inside them
 
     def block_like(self, i: int, end: int) -> int:
         """An `if`, `match`, loop or block with all that belongs to it; gives the token after."""
@@ -255,7 +255,7 @@ class Reader:
             i = stop + 1
 
     def expression(self, i: int, end: int) -> None:
-        """Blocks and closures with blocks inside of an expression."""
+        """Blocks and closures with blocks inside an expression."""
         while i < end:
             if self.is_(i, *BLOCKS):
                 i = self.block_like(i, end)

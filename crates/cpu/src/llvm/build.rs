@@ -230,7 +230,7 @@ impl Ir {
         }
     }
 
-    /// So many bytes of zeros in the module's read-only data.
+    /// Zeros of this size in the module's read-only data.
     pub fn zeros(&self, bytes: u64) -> Val {
         let name = c(&format!("zeros{bytes}"));
         unsafe {

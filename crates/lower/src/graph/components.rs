@@ -95,7 +95,7 @@ impl<'f> Rewrite<'f> {
         Some(self.func.ops[id].results[0])
     }
 
-    /// Whoever uses the one uses the other.
+    /// Puts the new value in the place of the old one in all its uses.
     fn replace(&mut self, old: Value, new: Value) {
         for (id, place) in std::mem::take(self.uses.get_mut(old)) {
             self.func.ops[id].operands[place] = new;

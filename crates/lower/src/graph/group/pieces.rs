@@ -44,7 +44,7 @@ impl Sweep<'_> {
         if self.split.contains(&v) || self.alone {
             return false;
         }
-        let mut found = Vec::new();
+        let mut found: Vec<(usize, Space, Vec<Value>)> = Vec::new();
         for Request { group, how } in self.wanted(v) {
             let (How::Element(map), g) = (how, &self.out.groups[*group]) else { return false };
             let plain = matches!(g.kind, Kind::Nest) && g.bound.is_empty() && g.product.is_none();
@@ -55,9 +55,7 @@ impl Sweep<'_> {
             // Several requests of one kernel each fix axes of its space.
             match found.iter_mut().find(|(g, _, _)| g == group) {
                 Some((_, one, all)) => {
-                    let one: &mut Space = one;
                     one.fixed.extend(space.fixed);
-                    let all: &mut Vec<Value> = all;
                     all.extend(roots);
                 }
                 None => found.push((*group, space, roots)),
