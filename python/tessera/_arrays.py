@@ -37,7 +37,7 @@ def empty(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any 
     """An array whose contents are not defined: NumPy's, or a `ts.Array` on a device such as ``"cuda:0"``."""
     number = None if device is None else ordinal(device)
     if number is None:
-        return numpy.empty(_shape(shape, dtype), numpy_dtype(dtype))
+        return _core.aligned_empty(numpy.ndarray, _shape(shape, dtype), numpy_dtype(dtype))
     return _core.device_empty(list(_shape(shape, dtype)), _stored(dtype), number)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from ._arrays import _upload as upload, for_result, numpy_dtype
-from ._core import Array, dim_value
+from ._core import Array, aligned_empty, dim_value
 from ._dtypes import dtype as as_dtype
 from ._host_array import HostArray, WeakArray, host
 from ._profile import current as profile_now
@@ -106,7 +106,7 @@ class Runner:
             inputs = [((list(a.shape), d), a.tobytes()) for a, (_, d, _) in zip(ready, self.params, strict=True)]
             made = self.program.evaluate(self.func, inputs, self._kernels)
             return [host(numpy.frombuffer(bytearray(b), numpy_dtype(d)).reshape(s), w) for (s, d, b), w in zip(made, self.weak, strict=True)]
-        outputs = [(WeakArray if w else HostArray)(s, kind) for (s, _, kind), w in zip(self.shapes(sizes), self.weak, strict=True)]
+        outputs = [aligned_empty(WeakArray if w else HostArray, s, kind) for (s, _, kind), w in zip(self.shapes(sizes), self.weak, strict=True)]
         self.compiled(None, sizes).run(ready, outputs, self._kernels)
         return outputs
 

@@ -1,6 +1,7 @@
 //! The extension module `tessera._core`: conversions and error mapping, no logic. Everything goes
 //! into the compiler through [`enter::enter`].
 
+mod aligned;
 mod arrays;
 mod cache;
 mod call;
@@ -36,6 +37,8 @@ mod watch;
 mod _core {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::aligned::aligned_empty;
     #[pymodule_export]
     use crate::cache::{cache_clear, cache_entries, cache_get, cache_put, kept_in_memory};
     #[pymodule_export]

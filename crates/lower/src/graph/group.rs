@@ -7,6 +7,7 @@
 
 use super::class::{Class, along, class, is_matrix, operand_maps, sides};
 use super::index::{Axis, Line, Map, Space, dims_of, is_view, is_whole, strides, through};
+use super::scatter::positions;
 use super::strided;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_graph::ops::kernel::fresh;
@@ -511,7 +512,7 @@ impl Sweep<'_> {
                 self.part(g, op.operands[0], map.clone(), v, map, Vec::new());
                 groups.push(g);
                 let g = self.add(Kind::Op(id));
-                self.ask(op.operands[1], g, How::Whole);
+                self.ask(positions(func, id).0, g, How::Whole);
                 self.ask(op.operands[2], g, How::Whole);
                 groups.push(g);
             }

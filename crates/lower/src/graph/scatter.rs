@@ -28,6 +28,43 @@ fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
     func.ops[id].attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)
 }
 
+/// The positions that the kernel of a scatter reads, and whether negative ones of them count from the end. Python's positions are
+/// wrapped by ops of their own (`i < 0 ? i + n : i`), which the kernel does itself where they stand beside it.
+pub fn positions(func: &GraphFunc, id: OpId) -> (Value, bool) {
+    let given = func.ops[id].operands[1];
+    wrapped(func, id).map_or((given, false), |bare| (bare, true))
+}
+
+fn wrapped(func: &GraphFunc, id: OpId) -> Option<Value> {
+    let &[axis] = axes_of(func, id, "axes").as_slice() else {
+        return None;
+    };
+    let extent = *dims_of(func, func.ops[id].results[0]).get(axis)?;
+    // What another block makes is in memory: its op does not run again here.
+    let made_by = |v: Value, code: GraphOp| {
+        let op = &func.ops[func.def_id(v)?];
+        (op.code == code && op.block == func.ops[id].block).then_some(op)
+    };
+    let constant = |v: Value| {
+        let spread = made_by(v, GraphOp::Broadcast).map_or(v, |op| op.operands[0]);
+        func.ops[func.def_id(spread)?].attr("value").and_then(Attr::as_int)
+    };
+    let mut chosen = func.ops[id].operands[1];
+    while let Some(op) = made_by(chosen, GraphOp::Reshape) {
+        chosen = op.operands[0];
+    }
+    let &[negative, moved, bare] = made_by(chosen, GraphOp::Select)?.operands.as_slice() else {
+        return None;
+    };
+    let below = &made_by(negative, GraphOp::Ew(ScalarFn::Lt))?.operands;
+    let sum = &made_by(moved, GraphOp::Ew(ScalarFn::Add))?.operands;
+    let wraps = below[0] == bare
+        && constant(below[1]) == Some(0)
+        && sum[0] == bare
+        && constant(sum[1]) == Some(extent);
+    wraps.then_some(bare)
+}
+
 /// The kernel that puts the updates of a scatter into its result, which holds the old array.
 /// `memory` gives the value whose memory a value has.
 pub fn scatter(
@@ -38,8 +75,9 @@ pub fn scatter(
     memory: &dyn Fn(Value) -> Value,
 ) -> Kernel {
     let op = &func.ops[id];
-    let (x, indices, updates) = (op.results[0], op.operands[1], op.operands[2]);
-    let (dims, lead) = (dims_of(func, x), dims_of(func, indices));
+    let (x, updates) = (op.results[0], op.operands[2]);
+    let (indices, wraps) = positions(func, id);
+    let (dims, lead) = (dims_of(func, x), dims_of(func, op.operands[1]));
     let count = *lead.last().unwrap_or(&0);
     let lead = &lead[..lead.len() - 1];
     let axes = axes_of(func, id, "axes");
@@ -119,6 +157,7 @@ pub fn scatter(
         args: &args,
         lead,
         axes: axes.len(),
+        wraps,
         batch,
         row: &row,
         width,
@@ -139,6 +178,8 @@ struct Form<'a> {
     args: &'a [ArrayUse],
     lead: &'a [i64],
     axes: usize,
+    /// Negative positions count from the end.
+    wraps: bool,
     batch: usize,
     row: &'a [(i64, i64)],
     /// Elements of one row that a group takes.
@@ -180,6 +221,13 @@ fn stays_inside(b: &mut Builder<'_, Tile>, loaded: Value) {
     }
 }
 
+/// Positions of which negative ones count from the end.
+fn from_end(b: &mut Builder<'_, Tile>, place: Value, zero: Value, extent: Value) -> Value {
+    let negative = b.ew(ScalarFn::Lt, &[place, zero]);
+    let moved = b.ew(ScalarFn::Add, &[place, extent]);
+    b.select(negative, moved, place)
+}
+
 /// Updates that are numbers, a tile of them at a time: positions are computed in vectors, and one group changes one
 /// number after another. Positions outside are left alone.
 fn write_numbers(
@@ -190,7 +238,7 @@ fn write_numbers(
     change: &str,
 ) -> i64 {
     const TILE: i64 = 1024;
-    let Form { params, args, axes, .. } = form;
+    let Form { params, args, axes, wraps, .. } = form;
     let op = &func.ops[id];
     let clamp = op.attr("oob").and_then(Attr::as_word) == Some("clamp");
     let rows = args[0].dims[0];
@@ -203,6 +251,12 @@ fn write_numbers(
             let place = b.load(params[0], &[start, column], &[extent, 0]);
             stays_inside(b, place);
             let mut place = b.cast(place, DType::I64);
+            if *wraps {
+                let ty = b.func.ty(place).clone();
+                let zero = b.constant(ty.clone(), Attr::Int(0));
+                let extent = b.constant(ty, Attr::Int(args[2].dims[k]));
+                place = from_end(b, place, zero, extent);
+            }
             if clamp {
                 let ty = b.func.ty(place).clone();
                 let zero = b.constant(ty.clone(), Attr::Int(0));
@@ -304,6 +358,9 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
         let mut place = b.cast(place, DType::I64);
         let extent = args[2].dims[batch + k];
         let (zero, end) = (b.index(0), b.index(extent));
+        if form.wraps {
+            place = from_end(&mut b, place, zero, end);
+        }
         if clamp {
             let most = b.index(extent - 1);
             place = b.ew(ScalarFn::Maximum, &[place, zero]);

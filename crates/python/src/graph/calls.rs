@@ -3,9 +3,11 @@
 //! doubt sends a call the long way, which tells what is wrong.
 
 use super::executable::Executable;
+use crate::aligned::empty;
 use crate::arrays::{Class, NdHead, class, descr_dtype, head, is_ndarray};
 use crate::watch::Watch;
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,8 +62,8 @@ struct Known {
     inputs: Vec<BufferArg>,
     held: Vec<Py<PyAny>>,
     outputs: Vec<BufferArg>,
-    /// The class of each result, and what it is called with for a new array.
-    empty: Vec<(Py<PyType>, Py<PyTuple>)>,
+    /// The class of each result, what it is called with for a new array, and how many bytes that has.
+    empty: Vec<(Py<PyType>, Py<PyTuple>, usize)>,
     made: Made,
 }
 
@@ -403,7 +405,8 @@ impl Calls {
             }
             let NdHead { dims, dtype, .. } = head(leaf);
             let form = PyTuple::new(py, [PyTuple::new(py, dims)?.into_any(), dtype])?;
-            empty.push((leaf.get_type().unbind(), form.unbind()));
+            let bytes = leaf.getattr(intern!(py, "nbytes"))?.extract()?;
+            empty.push((leaf.get_type().unbind(), form.unbind(), bytes));
         }
         let mut next = 0;
         let Some(made) = Made::of(result, &leaves, &mut next).filter(|_| next == leaves.len())
@@ -511,8 +514,8 @@ impl Known {
         let mut inputs = self.inputs.clone();
         inputs.iter_mut().zip(&leaves.at).for_each(|(input, &at)| input.data = at);
         let (mut outputs, mut made) = (self.outputs.clone(), Vec::with_capacity(self.empty.len()));
-        for (output, (class, form)) in outputs.iter_mut().zip(&self.empty) {
-            let array = class.bind(py).call1(form.bind(py))?;
+        for (output, (class, form, bytes)) in outputs.iter_mut().zip(&self.empty) {
+            let array = empty(class.bind(py), form.bind(py), *bytes)?;
             output.data = head(&array).data;
             made.push(array);
         }

@@ -1,0 +1,177 @@
+//! Memory of NumPy arrays that are results: it begins at a multiple of a cache line. NumPy's own begins 16 bytes into one, so
+//! that every second vector of a kernel lies in two lines, and every row of 64 bytes.
+//!
+//! NumPy takes the functions for its memory from a handler that the array keeps and that holds for the context it is set in
+//! (NEP 49). Ours is set for the one call that makes the array.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType};
+use std::ffi::{c_char, c_void};
+
+const LINE: usize = 64;
+/// Setting the handler takes longer than an array of fewer bytes can win.
+const SMALL: usize = 4096;
+/// From here on NumPy asks for huge pages.
+const HUGE: usize = 1 << 22;
+
+/// An array of this class, made from `(shape, dtype)`; its elements are not defined.
+pub fn empty<'py>(
+    class: &Bound<'py, PyType>,
+    form: &Bound<'py, PyTuple>,
+    bytes: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = class.py();
+    let handler = if bytes < SMALL { None } else { Handler::of(py)?.as_ref() };
+    let Some(handler) = handler else {
+        return class.call1(form);
+    };
+    let before = handler.set(py, &handler.ours)?;
+    let made = class.call1(form);
+    handler.set(py, &before)?;
+    made
+}
+
+/// `aligned_empty(class, shape, dtype)`: as `class(shape, dtype)`, of a class of NumPy arrays.
+#[pyfunction]
+pub fn aligned_empty<'py>(
+    class: &Bound<'py, PyType>,
+    shape: Bound<'py, PyTuple>,
+    dtype: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = class.py();
+    let extents: Vec<usize> = shape.extract()?;
+    let item: usize = dtype.getattr(pyo3::intern!(py, "itemsize"))?.extract()?;
+    let bytes = extents.iter().fold(item, |bytes, n| bytes.saturating_mul(*n));
+    empty(class, &PyTuple::new(py, [shape.into_any(), dtype])?, bytes)
+}
+
+type SetHandler = unsafe extern "C" fn(*mut ffi::PyObject) -> *mut ffi::PyObject;
+
+struct Handler {
+    set: SetHandler,
+    ours: Py<PyAny>,
+}
+
+impl Handler {
+    /// `None` where NumPy has no table of functions, as other implementations of Python may not.
+    fn of(py: Python<'_>) -> PyResult<&Option<Handler>> {
+        static HANDLER: PyOnceLock<Option<Handler>> = PyOnceLock::new();
+        HANDLER.get_or_try_init(py, || {
+            let core = py.import("numpy._core.multiarray");
+            let core = core.or_else(|_| py.import("numpy.core.multiarray"))?;
+            let Ok(table) = core.getattr("_ARRAY_API") else {
+                return Ok(None);
+            };
+            // SAFETY: the capsule has no name and holds NumPy's table, which has had `PyDataMem_SetHandler` in this place since
+            // 1.22; older releases are not installed beside us. The handler lives as long as the process.
+            unsafe {
+                let table = ffi::PyCapsule_GetPointer(table.as_ptr(), std::ptr::null());
+                if table.is_null() {
+                    return Err(PyErr::fetch(py));
+                }
+                let set = *table.cast::<*const c_void>().add(SET_HANDLER);
+                let set = std::mem::transmute::<*const c_void, SetHandler>(set);
+                let memory = (&raw const MEMORY).cast_mut().cast();
+                let ours = ffi::PyCapsule_New(memory, c"mem_handler".as_ptr(), None);
+                let ours = Bound::from_owned_ptr_or_err(py, ours)?.unbind();
+                Ok(Some(Handler { set, ours }))
+            }
+        })
+    }
+
+    /// Sets the handler of this context and gives the one before.
+    fn set(&self, py: Python<'_>, to: &Py<PyAny>) -> PyResult<Py<PyAny>> {
+        // SAFETY: `set` takes a capsule of a handler, keeps a reference of its own, and gives one to the handler before.
+        unsafe {
+            let before = (self.set)(to.as_ptr());
+            if before.is_null() {
+                return Err(PyErr::take(py).unwrap_or_else(|| {
+                    PyRuntimeError::new_err("NumPy does not say how it takes memory")
+                }));
+            }
+            Ok(Bound::from_owned_ptr(py, before).unbind())
+        }
+    }
+}
+
+const SET_HANDLER: usize = 304;
+
+/// `PyDataMem_Handler` of NumPy's headers, version 1.
+#[repr(C)]
+struct Memory {
+    name: [c_char; 127],
+    version: u8,
+    context: *mut c_void,
+    malloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+    calloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
+    realloc: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize),
+}
+
+// SAFETY: nothing in it changes, and the context is null.
+unsafe impl Sync for Memory {}
+
+static MEMORY: Memory = Memory {
+    name: named(b"tessera_aligned"),
+    version: 1,
+    context: std::ptr::null_mut(),
+    malloc,
+    calloc,
+    realloc,
+    free,
+};
+
+const fn named(text: &[u8]) -> [c_char; 127] {
+    let mut out = [0; 127];
+    let mut i = 0;
+    while i < text.len() {
+        out[i] = text[i] as c_char;
+        i += 1;
+    }
+    out
+}
+
+unsafe extern "C" fn malloc(_: *mut c_void, size: usize) -> *mut c_void {
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the alignment is a power of two and a multiple of a pointer's size; the advice is about pages inside of the block.
+    unsafe {
+        if libc::posix_memalign(&mut found, LINE, size.max(1)) != 0 {
+            return std::ptr::null_mut();
+        }
+        #[cfg(target_os = "linux")]
+        if size >= HUGE {
+            const PAGE: usize = 4096;
+            let skip = found.align_offset(PAGE);
+            libc::madvise(found.byte_add(skip), size - skip, libc::MADV_HUGEPAGE);
+        }
+    }
+    found
+}
+
+unsafe extern "C" fn calloc(context: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    let Some(bytes) = count.checked_mul(size) else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: the block has so many bytes.
+    unsafe {
+        let found = malloc(context, bytes);
+        if !found.is_null() {
+            found.write_bytes(0, bytes);
+        }
+        found
+    }
+}
+
+/// `ndarray.resize` asks for this; what it gives need not begin at a line.
+unsafe extern "C" fn realloc(_: *mut c_void, at: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the block is of `posix_memalign`, whose blocks `realloc` takes.
+    unsafe { libc::realloc(at, size.max(1)) }
+}
+
+unsafe extern "C" fn free(_: *mut c_void, at: *mut c_void, _: usize) {
+    // SAFETY: the block is of `malloc` or `realloc` above.
+    unsafe { libc::free(at) }
+}
