@@ -6,7 +6,7 @@
 //! workspace between them, as they are, so that the order of additions stays the same.
 
 use super::plan::{Budget, Shape};
-use super::{Contraction, Left, pack, registers, tiles};
+use super::{Contraction, Left, PART, pack, registers, tiles};
 use crate::isa::Isa;
 use crate::llvm::{IntCmp, Ir, Val};
 
@@ -18,6 +18,38 @@ pub(super) struct Frame<'a> {
     pub sums: Val,
     pub left: Val,
     pub right: Val,
+    pub edges: Edges,
+}
+
+/// What blocks at the end of rows and columns can look like.
+pub(super) struct Edges {
+    /// Every block has all its rows.
+    pub no_rows: bool,
+    /// Every vector of a block has all its columns.
+    pub no_lanes: bool,
+    /// How many vectors of columns a block may have, the most first.
+    pub vectors: Vec<u32>,
+}
+
+impl Edges {
+    fn of(shape: Shape, whole: [Option<i64>; 2]) -> Self {
+        let (rows, lanes) = (i64::from(shape.rows), i64::from(shape.lanes));
+        let columns = i64::from(shape.columns());
+        let divides = |size: Option<i64>, by: i64| size.is_some_and(|n| n % by == 0);
+        let vectors = match whole[1] {
+            None | Some(..=0) => (1..=shape.vectors).rev().collect(),
+            Some(n) => {
+                let full = (n >= columns).then_some(shape.vectors);
+                let last = ((n % columns) as u32).div_ceil(shape.lanes);
+                full.into_iter().chain((last > 0).then_some(last)).collect()
+            }
+        };
+        Self {
+            no_rows: divides(whole[0], rows) && PART[0] % rows == 0,
+            no_lanes: divides(whole[1], lanes),
+            vectors,
+        }
+    }
 }
 
 /// One pass over a part of the depth, for a block of rows and a block of columns.
@@ -82,6 +114,17 @@ impl Frame<'_> {
         };
         i64::from(across * self.shape.operand)
     }
+    /// Whether a size has `of` to its end; `left` is what is left of it.
+    pub fn has(&self, size: Val, left: Val, of: u32) -> Val {
+        match self.ir.as_int(size) {
+            Some(n) if n % i64::from(of) == 0 => self.ir.const_int(self.ir.int(1), 1),
+            _ => self.is(left, IntCmp::LLVMIntSGE, self.c64(of)),
+        }
+    }
+    /// The lanes of a vector that lie inside, of `there` from the first on.
+    pub fn columns_inside(&self, there: Val) -> Option<Val> {
+        (!self.edges.no_lanes).then(|| self.ir.first_lanes(there, self.shape.lanes))
+    }
     /// Bytes of one panel of the packed right operand.
     pub fn panel_bytes(&self, pass: &Pass) -> Val {
         let depth = self.round_up(pass.depth, self.shape.step.into());
@@ -94,7 +137,8 @@ pub(super) fn emit(ir: &Ir, isa: Isa, c: &Contraction, budget: Budget) {
     let room = budget.room(shape);
     let part = |at| ir.offset_const(c.workspace, at);
     let (sums, left, right) = (part(room.sums), part(room.left), part(room.right));
-    let f = Frame { ir, c, shape, sums, left, right };
+    let edges = Edges::of(shape, c.whole);
+    let f = Frame { ir, c, shape, sums, left, right, edges };
     let any = |size| f.is(size, IntCmp::LLVMIntSGT, f.c64(0));
     ir.when(ir.and(any(c.rows), any(c.cols)), |_| {
         if shape.is_tiles() {
@@ -166,12 +210,18 @@ fn panels_of_rows(f: &Frame, pass: &Pass, single: Val) {
     let start = [f.sums];
     ir.for_range(f.c64(0), pass.rows, shape.rows.into(), &start, |ir, i, at| {
         let m = ir.add(pass.m0, i);
-        let live = ir.smin(f.c64(shape.rows), ir.sub(pass.rows, i));
+        let live = match f.edges.no_rows {
+            true => f.c64(shape.rows),
+            false => ir.smin(f.c64(shape.rows), ir.sub(pass.rows, i)),
+        };
         let panel = left(f, pass, m, live);
         let start = [f.right, at[0]];
         ir.for_range(f.c64(0), pass.cols, columns, &start, |ir, j, at| {
             let n = ir.add(pass.n0, j);
-            let width = ir.smin(f.c64(columns), ir.sub(pass.cols, j));
+            let width = match f.edges.vectors.as_slice() {
+                &[count] if f.edges.no_lanes => f.c64(count * shape.lanes),
+                _ => ir.smin(f.c64(columns), ir.sub(pass.cols, j)),
+            };
             let block = Block { panel, n, width, right: at[0], sums: at[1] };
             if shape.is_tiles() {
                 tiles::block(f, pass, &block);

@@ -60,12 +60,19 @@ pub enum Left<'a> {
     Computed(&'a Elements<'a>),
 }
 
+/// Parts of one product that are computed apart begin at multiples of these. Blocks of all kinds have a number of columns that
+/// divides the second, and nearly all a number of rows that divides the first.
+pub const PART: [i64; 2] = [32, 96];
+
 /// A product of `rows` x `depth` by `depth` x `cols`. Sizes are i64 and may be 0.
 pub struct Contraction<'a> {
     pub kind: Kind,
     pub rows: Val,
     pub cols: Val,
     pub depth: Val,
+    /// Rows and columns of the whole product, where they are known when code is made: then this is a part of it that ends where
+    /// another one may begin ([`PART`]), or where the whole does. Code for edges that it cannot have is not made.
+    pub whole: [Option<i64>; 2],
     pub a: Left<'a>,
     /// Element `(m + lane, k)`, indices in this order: given where the left operand is computed and lies
     /// transposed, so that columns follow one another in memory and rows do not. Tiles do not take it.

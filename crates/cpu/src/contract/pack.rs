@@ -48,8 +48,13 @@ fn plain(f: &Frame, pass: &Pass, b: &Elements) {
                     vec![ir.offset_const(at[0], shape.panel_bytes())]
                 })
             };
-            let whole = f.is(there, IntCmp::LLVMIntSGE, f.c64(shape.lanes));
-            ir.if_else(whole, |_| rows(None), |_| rows(Some(ir.first_lanes(there, shape.lanes))));
+            match f.columns_inside(there) {
+                None => rows(None),
+                mask => {
+                    let whole = f.is(there, IntCmp::LLVMIntSGE, f.c64(shape.lanes));
+                    ir.if_else(whole, |_| rows(None), |_| rows(mask))
+                }
+            };
         });
         vec![]
     });
@@ -70,7 +75,8 @@ fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
         );
     }
     strips(f, pass, i64::from(lanes * size), |ir, n, there, at| {
-        let there = ir.smin(there, f.c64(lanes));
+        let all = f.c64(lanes);
+        let there = if f.edges.no_lanes { all } else { ir.smin(there, all) };
         ir.for_range(f.c64(0), pass.depth, lanes.into(), &[at], |ir, k, at| {
             let left = ir.sub(pass.depth, k);
             let columns = |mask: Option<Val>| {
@@ -80,7 +86,7 @@ fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
                     vec![ir.offset_const(to[0], i64::from(lanes * size))]
                 })
             };
-            let whole = f.is(left, IntCmp::LLVMIntSGE, f.c64(lanes));
+            let whole = f.has(pass.depth, left, lanes);
             ir.if_else(whole, |_| columns(None), |_| columns(Some(ir.first_lanes(left, lanes))));
             let load = |j| {
                 let from = ir.offset_const(square, i64::from(j * lanes * size));

@@ -98,7 +98,7 @@ fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
     let words = ir.vec(ir.i32(), 16);
     let square = ir.alloca(ir.array(words, 16), 64);
     strips(f, pass, TILE, |ir, n, there, at| {
-        let there = ir.smin(there, f.c64(16));
+        let there = if f.edges.no_lanes { f.c64(16) } else { ir.smin(there, f.c64(16)) };
         ir.for_range(f.c64(0), pass.depth, lanes.into(), &[at], |ir, k, at| {
             let left = ir.sub(pass.depth, k);
             let columns = |mask: Option<Val>| {
@@ -108,7 +108,7 @@ fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
                     vec![ir.offset_const(to[0], ROW)]
                 })
             };
-            let whole = f.is(left, IntCmp::LLVMIntSGE, f.c64(lanes));
+            let whole = f.has(pass.depth, left, lanes);
             ir.if_else(whole, |_| columns(None), |_| columns(Some(ir.first_lanes(left, lanes))));
             let load = |j| ir.load(words, ir.offset_const(square, j * ROW), 64);
             let turned = transpose::square(ir, (0..16).map(load).collect());

@@ -17,8 +17,9 @@ pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
     sums::start(f, pass, block);
     let next = ir.block("next");
     let (finish, short) = sums::finish(f, block, next);
-    for count in (1..=shape.vectors).rev() {
-        let other = (count > 1).then(|| ir.block("narrower"));
+    let counts = &f.edges.vectors;
+    for &count in counts {
+        let other = (Some(&count) != counts.last()).then(|| ir.block("narrower"));
         if let Some(other) = other {
             let this = ir.block("block");
             ir.branch(f.is(vectors, IntCmp::LLVMIntEQ, f.c64(count)), this, other);
@@ -26,10 +27,21 @@ pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
         }
         let sums = start_of(f, pass, block, count);
         let sums = products(f, pass, block, count, sums);
-        if count == shape.vectors && short {
-            let (at_once, parked) = (ir.block("at_once"), ir.block("parked"));
-            ir.branch(ir.and(sums::is_whole(f, block), pass.last), at_once, parked);
-            ir.goto(at_once);
+        let whole = match f.edges.no_rows && f.edges.no_lanes {
+            true => Some(ir.const_int(ir.int(1), 1)),
+            false => (count == shape.vectors).then(|| sums::is_whole(f, block)),
+        };
+        if let Some(whole) = whole.filter(|_| short) {
+            let at_once = ir.and(whole, pass.last);
+            let parked = match ir.as_int(at_once) {
+                Some(1 | -1) => None,
+                _ => {
+                    let (now, parked) = (ir.block("at_once"), ir.block("parked"));
+                    ir.branch(at_once, now, parked);
+                    ir.goto(now);
+                    Some(parked)
+                }
+            };
             for (i, &v) in sums.iter().enumerate() {
                 let (r, c) = (i as u32 / count, i as u32 % count);
                 let m = ir.add_const(block.panel.m, r.into());
@@ -37,6 +49,10 @@ pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
                 (f.c.finish)(ir, m, n, v, None);
             }
             ir.jump(next);
+            let Some(parked) = parked else {
+                other.into_iter().for_each(|b| ir.goto(b));
+                continue;
+            };
             ir.goto(parked);
         }
         for (i, &v) in sums.iter().enumerate() {

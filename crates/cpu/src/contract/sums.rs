@@ -14,7 +14,7 @@ pub(super) fn start(f: &Frame, pass: &Pass, block: &Block) {
     let Some(start) = f.c.start else { return };
     f.ir.when(pass.first, |_| {
         each_vector(f, block, |ir, m, n, at, mask| {
-            let v = start(ir, m, n, shape.lanes, Some(mask));
+            let v = start(ir, m, n, shape.lanes, mask);
             ir.store(v, at, shape.lanes * shape.sum);
         });
     });
@@ -40,7 +40,7 @@ pub(super) fn finish(f: &Frame, block: &Block, next: Blk) -> (Blk, bool) {
     each_vector(f, block, |ir, m, n, at, mask| {
         let sums = load(at);
         let before = ir.instructions();
-        (f.c.finish)(ir, m, n, sums, Some(mask));
+        (f.c.finish)(ir, m, n, sums, mask);
         length = ir.instructions() - before;
     });
     ir.jump(next);
@@ -68,12 +68,12 @@ pub(super) fn finish(f: &Frame, block: &Block, next: Blk) -> (Blk, bool) {
 }
 
 /// Calls `body` for every vector of sums that the matrix has: with its row and first column, its
-/// place in the workspace, and which of its lanes there are.
-fn each_vector(f: &Frame, block: &Block, body: impl FnOnce(&Ir, Val, Val, Val, Val)) {
+/// place in the workspace, and which of its lanes there are, if not all.
+fn each_vector(f: &Frame, block: &Block, body: impl FnOnce(&Ir, Val, Val, Val, Option<Val>)) {
     let shape = f.shape;
     let size = i64::from(shape.lanes * shape.sum);
     f.ir.for_range(f.c64(0), block.width, shape.lanes.into(), &[block.sums], |ir, j, at| {
-        let mask = ir.first_lanes(ir.sub(block.width, j), shape.lanes);
+        let mask = f.columns_inside(ir.sub(block.width, j));
         let n = ir.add(block.n, j);
         ir.for_range(f.c64(0), block.panel.live, 1, &[at[0]], |ir, i, at| {
             body(ir, ir.add(block.panel.m, i), n, at[0], mask);

@@ -3,7 +3,7 @@
 use super::nest::{Map, Nest};
 use super::whole::{COL, DEPTH, ROW, Whole, zero_outside};
 use super::{Group, Repr};
-use crate::contract::{Contraction, Kind, Left, describe, emit, workspace_bytes};
+use crate::contract::{Contraction, Kind, Left, PART, describe, emit, workspace_bytes};
 use crate::frame;
 use crate::isa::Isa;
 use crate::llvm::{IntCmp, Ir, Val};
@@ -26,6 +26,8 @@ struct Region {
     rows: Val,
     cols: Val,
     depth: Val,
+    /// Rows and columns of all parts together, where they are known.
+    whole: [Option<i64>; 2],
     /// Positive zero where the user's loop multiplies padding after the depth, else negative zero,
     /// which changes nothing: what a product of zeros adds to a sum.
     padding: Val,
@@ -40,7 +42,7 @@ impl<'a> Group<'a> {
         let ir = self.ir;
         // Axes of the grid that are neither rows nor columns are run one after another.
         let batch: Vec<usize> = (0..3).filter(|a| !whole.axes.contains(a)).collect();
-        let extent = self.word(frame::GRID + batch[0]);
+        let extent = self.grid(batch[0]);
         ir.for_range(ir.c64(0), extent, 1, &[], |_, at, _| {
             self.ids[batch[0]] = at;
             self.scalars_of(whole);
@@ -109,11 +111,12 @@ impl<'a> Group<'a> {
             mem.dims[axis.unwrap_or(0)]
         };
         let side = |group: &Self, label: u8| {
-            let groups = group.word(frame::GRID + whole.axes[label as usize]);
+            let groups = group.grid(whole.axes[label as usize]);
             let all = ir.mul_const(groups, whole.tile[label as usize]);
             ir.smin(all, bound(label))
         };
         let (rows, cols) = (side(self, ROW), side(self, COL));
+        let sizes = [ir.as_int(rows), ir.as_int(cols)];
         let (depth, padding) = self.depth(whole);
         // The longer side is divided among the parts, at multiples of what the blocks like.
         let parts = self.word(frame::PARTS);
@@ -128,9 +131,9 @@ impl<'a> Group<'a> {
             let (lo, hi) = (cut(total, begin, unit), cut(total, end, unit));
             (ir.select(divided, lo, zero), ir.select(divided, ir.sub(hi, lo), total))
         };
-        let (row, rows) = part(rows, 32, ir.not(by_cols));
-        let (col, cols) = part(cols, 96, by_cols);
-        Region { row, col, rows, cols, depth, padding }
+        let (row, rows) = part(rows, PART[0], ir.not(by_cols));
+        let (col, cols) = part(cols, PART[1], by_cols);
+        Region { row, col, rows, cols, depth, whole: sizes, padding }
     }
 
     /// How deep the product is, and what the padding of the user's loop adds.
@@ -219,6 +222,7 @@ impl<'a> Group<'a> {
                 rows: r.rows,
                 cols: r.cols,
                 depth: r.depth,
+                whole: r.whole,
                 a: match in_place {
                     Some((base, row_bytes)) => Left::InPlace { base, row_bytes },
                     None => Left::Computed(&left),

@@ -33,7 +33,7 @@ use nest::{Nest, shape_of};
 use plan::{Plan, is_expression};
 use sink::Sink;
 use std::collections::{BTreeMap, BTreeSet};
-use tessera_ir::{Attr, BlockId, Op, OpId, Type, Value};
+use tessera_ir::{Attr, BlockId, DimExpr, Op, OpId, Type, Value};
 use tessera_numerics::{DType, Profile};
 use tessera_support::Entity;
 use tessera_tile::attrs::{constant_of, grid_axis};
@@ -130,7 +130,7 @@ pub fn emit(
         group.blocked(&whole, begin, end);
         return ir.ret(Some(ir.c64(0)));
     }
-    let [_, ny, nz] = [0, 1, 2].map(|axis| group.word(crate::frame::GRID + axis));
+    let [_, ny, nz] = [0, 1, 2].map(|axis| group.grid(axis));
     let start = group.code.mark();
     ir.for_range(begin, end, 1, &[], |ir, at, _| {
         // Group numbers count along the last axis first, as the grid is walked.
@@ -150,6 +150,16 @@ impl<'a> Group<'a> {
     fn word(&self, place: usize) -> Val {
         let p = self.ir.offset_const(self.words, 8 * place as i64);
         self.ir.load(self.ir.i64(), p, 8)
+    }
+
+    /// Groups along an axis. A grid that the kernel states is the one it is launched with.
+    fn grid(&self, axis: usize) -> Val {
+        let stated = self.func.attrs.get("grid").and_then(Attr::as_exprs);
+        match stated.as_ref().map(|grid| grid.get(axis)) {
+            Some(Some(&DimExpr::Const(n))) => self.ir.c64(n),
+            Some(None) => self.ir.c64(1),
+            _ => self.word(crate::frame::GRID + axis),
+        }
     }
 
     fn bind_params(&mut self, layouts: &[u32]) {
@@ -220,7 +230,7 @@ impl<'a> Group<'a> {
             TileOp::While => self.conditional(id),
             TileOp::ProgramId => self.give(id, self.ids[grid_axis(op)]),
             TileOp::NumPrograms => {
-                let v = self.word(crate::frame::GRID + grid_axis(op));
+                let v = self.grid(grid_axis(op));
                 self.give(id, v);
             }
             TileOp::LinearId | TileOp::LocalId => self.give(id, ir.c64(0)),

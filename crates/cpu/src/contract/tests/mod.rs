@@ -204,6 +204,54 @@ fn odd_shapes<T: Numbers>(ways: &[Way]) {
     }
 }
 
+/// Code that knows the sizes of the whole product, run on all of it and on parts that begin and end where parts may.
+fn known_sizes<T: Numbers>(isa: Isa) {
+    let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
+    let ways = [Way::PLAIN, Way::EVERYTHING, Way { transposed_right: true, ..Way::PLAIN }];
+    for (way, rows, cols) in ways.into_iter().flat_map(|way| {
+        let rows = [48i64, 65];
+        let cols = [16i64, 64, 96, 100, 208];
+        rows.into_iter().flat_map(move |m| cols.map(move |n| (way, m, n)))
+    }) {
+        let known = Way { whole: [Some(rows), Some(cols)], ..way };
+        let gemm = compile(isa, T::KIND, known, None);
+        let part = |size: i64, by: i64| [size, by, size - by].into_iter().filter(move |&n| n > 0);
+        for m in part(rows, super::PART[0]).filter(|&m| m <= rows) {
+            for n in part(cols, super::PART[1]).filter(|&n| n <= cols) {
+                for k in [0, 16, 33] {
+                    check::<T>(&gemm, known, [m as usize, n as usize, k], &mut room);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn code_for_known_sizes_equals_plain_loops() {
+    for isa in here().filter(|&isa| isa != Isa::Generic) {
+        known_sizes::<F32>(isa);
+    }
+    if Isa::host() == Isa::Amx {
+        known_sizes::<I8Amx>(Isa::Amx);
+    }
+    let isa = Isa::Avx512;
+    if isa <= Isa::host() {
+        known_sizes::<F64>(isa);
+        let length =
+            |whole| compile(isa, Kind::F32, Way { whole, ..Way::PLAIN }, None).instructions;
+        let (any, even) = (length([None, None]), length([Some(64), Some(96)]));
+        assert!(even * 4 < any * 3, "{even} of {any} instructions are left");
+    }
+}
+
+#[test]
+fn parts_begin_where_blocks_do() {
+    let kinds = [Kind::F32, Kind::F64, Kind::I32, Kind::Bf16Amx, Kind::I8Amx];
+    for (isa, kind) in Isa::ALL.into_iter().flat_map(|isa| kinds.map(|kind| (isa, kind))) {
+        assert_eq!(super::PART[1] % i64::from(Shape::of(isa, kind).columns()), 0, "{isa} {kind:?}");
+    }
+}
+
 #[test]
 fn f32_odd_shapes_equal_plain_loops() {
     odd_shapes::<F32>(&Way::ALL);

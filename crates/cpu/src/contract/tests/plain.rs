@@ -15,6 +15,8 @@ pub struct Way {
     pub start: bool,
     /// Many instructions that change nothing, so that they are not repeated for every register.
     pub long_finish: bool,
+    /// Rows and columns of the whole product, where the code knows them.
+    pub whole: [Option<i64>; 2],
 }
 
 /// `c = a b` or `c = c + a b`, sizes and row strides in elements.
@@ -39,6 +41,7 @@ impl Way {
         transposed_right: false,
         start: false,
         long_finish: false,
+        whole: [None, None],
     };
     pub const EVERYTHING: Way = Way {
         computed_left: true,
@@ -46,6 +49,7 @@ impl Way {
         transposed_right: true,
         start: true,
         long_finish: true,
+        whole: [None, None],
     };
     pub const ALL: [Way; 8] = [
         Way::PLAIN,
@@ -114,6 +118,7 @@ pub fn module(isa: Isa, kind: Kind, way: Way, budget: Option<(i64, i64, i64)>) -
         rows,
         cols,
         depth,
+        whole: way.whole,
         a: if way.computed_left {
             Left::Computed(&a)
         } else {
