@@ -8,14 +8,40 @@ use llvm_sys::target_machine::*;
 use llvm_sys::transforms::pass_builder::*;
 use std::ffi::CStr;
 use std::ptr::null_mut;
-use std::sync::Once;
+use std::sync::{Mutex, Once};
 
-pub struct Machine(LLVMTargetMachineRef);
+/// A target machine. Making one, with its tables of a processor's instructions, takes as long as compiling a small kernel: one
+/// that is dropped waits for the next of its kind.
+pub struct Machine {
+    raw: LLVMTargetMachineRef,
+    cpu: String,
+    features: String,
+}
+
+// SAFETY: LLVM allows any thread to use it, one at a time.
+unsafe impl Send for Machine {}
+
+/// Machines that nobody uses. Nobody waits for the lock: a process that was forked while it was held makes its own.
+static IDLE: Mutex<Vec<Machine>> = Mutex::new(Vec::new());
+
+/// No more than so many wait.
+const MOST_IDLE: usize = 8;
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // SAFETY: made in `new`.
-        unsafe { LLVMDisposeTargetMachine(self.0) }
+        if self.raw.is_null() {
+            return;
+        }
+        let raw = std::mem::replace(&mut self.raw, null_mut());
+        if let Ok(mut idle) = IDLE.try_lock()
+            && idle.len() < MOST_IDLE
+        {
+            let (cpu, features) =
+                (std::mem::take(&mut self.cpu), std::mem::take(&mut self.features));
+            return idle.push(Machine { raw, cpu, features });
+        }
+        // SAFETY: made in `new`, and nobody else has it.
+        unsafe { LLVMDisposeTargetMachine(raw) }
     }
 }
 
@@ -53,6 +79,11 @@ impl Machine {
     /// For this host's kind of processor; `cpu` and `features` as LLVM spells them.
     pub fn new(cpu: &str, features: &str) -> Result<Self, String> {
         start();
+        if let Ok(mut idle) = IDLE.try_lock()
+            && let Some(at) = idle.iter().position(|m| m.cpu == cpu && m.features == features)
+        {
+            return Ok(idle.swap_remove(at));
+        }
         // SAFETY: strings are alive over the calls, results are checked.
         unsafe {
             let triple = LLVMGetDefaultTargetTriple();
@@ -70,7 +101,10 @@ impl Machine {
                     LLVMRelocMode::LLVMRelocPIC,
                     LLVMCodeModel::LLVMCodeModelSmall,
                 );
-                if machine.is_null() { Err("no such machine".into()) } else { Ok(Self(machine)) }
+                match machine.is_null() {
+                    true => Err("no such machine".into()),
+                    false => Ok(Self { raw: machine, cpu: cpu.into(), features: features.into() }),
+                }
             };
             LLVMDisposeMessage(triple);
             made
@@ -82,7 +116,7 @@ impl Machine {
         // SAFETY: module and machine are alive.
         unsafe {
             let options = LLVMCreatePassBuilderOptions();
-            let error = LLVMRunPasses(ir.module, c(passes).as_ptr(), self.0, options);
+            let error = LLVMRunPasses(ir.module, c(passes).as_ptr(), self.raw, options);
             LLVMDisposePassBuilderOptions(options);
             if error.is_null() {
                 return Ok(());
@@ -110,15 +144,15 @@ impl Machine {
     fn emit(&self, ir: &Ir, kind: LLVMCodeGenFileType) -> Result<Vec<u8>, String> {
         // SAFETY: module and machine are alive; the buffer is freed here.
         unsafe {
-            let layout = LLVMCreateTargetDataLayout(self.0);
+            let layout = LLVMCreateTargetDataLayout(self.raw);
             LLVMSetModuleDataLayout(ir.module, layout);
             LLVMDisposeTargetData(layout);
-            let triple = LLVMGetTargetMachineTriple(self.0);
+            let triple = LLVMGetTargetMachineTriple(self.raw);
             LLVMSetTarget(ir.module, triple);
             LLVMDisposeMessage(triple);
             let (mut error, mut buffer) = (null_mut(), null_mut());
             let failed = LLVMTargetMachineEmitToMemoryBuffer(
-                self.0,
+                self.raw,
                 ir.module,
                 kind,
                 &mut error,
