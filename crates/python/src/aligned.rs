@@ -35,6 +35,7 @@ pub fn empty<'py>(
 }
 
 /// `aligned_empty(class, shape, dtype)`: as `class(shape, dtype)`, of a class of NumPy arrays.
+#[tessera_entry::entry]
 #[pyfunction]
 pub fn aligned_empty<'py>(
     class: &Bound<'py, PyType>,

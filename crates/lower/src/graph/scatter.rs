@@ -7,8 +7,8 @@ use super::class::{accumulator, axes_of};
 use super::emit::{ArrayUse, Kernel};
 use super::fit::Fit;
 use super::index::dims_of;
-use tessera_graph::{GraphFunc, GraphOp};
-use tessera_ir::{Attr, Builder, Dim, DimExpr, OpId, OpSpec, Privilege, Type, Value};
+use tessera_graph::{Graph, GraphFunc, GraphOp};
+use tessera_ir::{Attr, Builder, Dim, DimExpr, Op, OpId, OpSpec, Privilege, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp, ScalarFn};
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
@@ -32,7 +32,27 @@ fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
 /// wrapped by ops of their own (`i < 0 ? i + n : i`), which the kernel does itself where they stand beside it.
 pub fn positions(func: &GraphFunc, id: OpId) -> (Value, bool) {
     let given = func.ops[id].operands[1];
-    wrapped(func, id).map_or((given, false), |bare| (bare, true))
+    let (mut bare, wraps) = wrapped(func, id).map_or((given, false), |bare| (bare, true));
+    // Narrow positions are widened as they are read.
+    while let Some(narrow) = widened(func, id, bare) {
+        bare = narrow;
+    }
+    (bare, wraps)
+}
+
+/// The integers that a cast beside the scatter puts into a wider type.
+fn widened(func: &GraphFunc, id: OpId, v: Value) -> Option<Value> {
+    let op = made_by(func, id, v, GraphOp::Cast)?;
+    let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(v).dtype());
+    let same = from.is_unsigned_int() && to.is_int() || from.is_signed_int() && to.is_signed_int();
+    (same && from.bytes() < to.bytes()).then_some(op.operands[0])
+}
+
+/// The op that makes a value, if it has this code and stands beside the scatter. What another block makes is in memory: its op
+/// does not run again here.
+fn made_by(func: &GraphFunc, id: OpId, v: Value, code: GraphOp) -> Option<&Op<Graph>> {
+    let op = &func.ops[func.def_id(v)?];
+    (op.code == code && op.block == func.ops[id].block).then_some(op)
 }
 
 fn wrapped(func: &GraphFunc, id: OpId) -> Option<Value> {
@@ -40,11 +60,7 @@ fn wrapped(func: &GraphFunc, id: OpId) -> Option<Value> {
         return None;
     };
     let extent = *dims_of(func, func.ops[id].results[0]).get(axis)?;
-    // What another block makes is in memory: its op does not run again here.
-    let made_by = |v: Value, code: GraphOp| {
-        let op = &func.ops[func.def_id(v)?];
-        (op.code == code && op.block == func.ops[id].block).then_some(op)
-    };
+    let made_by = |v: Value, code: GraphOp| made_by(func, id, v, code);
     let constant = |v: Value| {
         let spread = made_by(v, GraphOp::Broadcast).map_or(v, |op| op.operands[0]);
         func.ops[func.def_id(spread)?].attr("value").and_then(Attr::as_int)
