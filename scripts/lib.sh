@@ -30,3 +30,21 @@ die() {
     printf 'error: %s\n' "$*" >&2
     exit 1
 }
+
+# pinned NAME REQUIREMENTS WHY [ALSO...]: the packages of a requirements file in an environment of their own, build/NAME. It is made anew
+# when the file, one of ALSO or the interpreter changed. WHY ends the sentence that says what may be the matter.
+pinned() {
+    local environment=$ROOT/build/$1 requirements=$2 why=$3 python wanted
+    local stamp=$environment/.tessera-packages
+    python=$("$ROOT/scripts/find-python.sh")
+    wanted="$("$python" -c 'import sys; print(sys.base_prefix, sys.version)') $(cat "$requirements" "${@:4}" | sha256sum) $ROOT"
+    # The stamp is written last, so an interrupted run has none.
+    [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && exit "$ALREADY_DONE"
+    rm -rf "$environment"
+    "$python" -m venv "$environment" || die "$python could not make a virtual environment in build/$1."
+    "$environment/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 \
+        --timeout "${PIP_DEFAULT_TIMEOUT:-30}" --requirement "$requirements" ||
+        die "the packages of $requirements could not be installed: if the lines above speak of a connection or" \
+            "of no matching distribution, pip cannot reach its index$why"
+    printf '%s' "$wanted" >"$stamp"
+}

@@ -1,8 +1,11 @@
 //! One Tile IR function for what a kernel computes.
 
+mod access;
+mod arrays;
+
 use super::fit::Fit;
 use super::index::Axis;
-use super::nodes::{Access, Body, Node, NodeId, plain};
+use super::nodes::{Body, Node, NodeId, plain};
 use super::shape::{Shape, shape};
 use std::collections::BTreeMap;
 use tessera_diag::Loc;
@@ -10,16 +13,8 @@ use tessera_ir::{Attr, Builder, Dim, DimExpr, OpSpec, Privilege, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp, Rounding, Scalar, ScalarFn};
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
-/// An array that a launch takes: whose memory, and which elements. Strides are in elements.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct ArrayUse {
-    pub value: Value,
-    pub offset: i64,
-    pub dims: Vec<i64>,
-    pub strides: Vec<i64>,
-    pub dtype: DType,
-    pub writes: bool,
-}
+pub use arrays::{ArrayUse, plain_array};
+use arrays::{operand_arrays, params};
 
 /// A kernel and what one launch of it takes.
 #[derive(Clone, Debug)]
@@ -95,136 +90,6 @@ pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel
     let grid = Attr::exprs(shape.grid[..axes].iter().map(|&g| DimExpr::Const(g)));
     func.attrs.set("grid", grid);
     Ok(Kernel { func, args, grid: shape.grid })
-}
-
-/// The arrays of a kernel, each once, those that are written last.
-fn params(body: &Body, shape: &Shape) -> Vec<ArrayUse> {
-    let mut out: Vec<ArrayUse> = Vec::new();
-    let mut add = |one: ArrayUse| {
-        if !out.contains(&one) {
-            out.push(one);
-        }
-    };
-    for node in &body.nodes {
-        match node {
-            Node::Load { access, dtype, moved, window } => {
-                add(within(
-                    array(access, body, shape, *dtype, false, moved),
-                    access,
-                    shape,
-                    window,
-                ));
-            }
-            Node::Gather { value, dims, dtype, .. } => add(plain_array(*value, dims, *dtype)),
-            _ => {}
-        }
-    }
-    if body.product.is_some() {
-        let [a, b] = operand_arrays(body, shape);
-        add(a);
-        add(b);
-    }
-    for write in &body.writes {
-        add(written(write, body, shape));
-    }
-    out
-}
-
-fn written(write: &super::nodes::Write, body: &Body, shape: &Shape) -> ArrayUse {
-    let mut one = array(&write.access, body, shape, write.dtype, true, &write.moved);
-    if let Some((row, column)) = shape.matrix {
-        // Rows and columns are there also where there is only one.
-        one = with_axes(&write.access, body, &output_axes(&write.access, shape, row, column));
-        one.dtype = write.dtype;
-        one.writes = true;
-    }
-    one
-}
-
-fn output_axes(access: &Access, shape: &Shape, row: Axis, column: Axis) -> Vec<Axis> {
-    let has = |a: &Axis| access.strides.iter().any(|(b, _)| b == a);
-    let mut axes: Vec<Axis> =
-        shape.order.iter().copied().filter(|a| has(a) && *a != row && *a != column).collect();
-    axes.extend([row, column]);
-    axes
-}
-
-/// The arrays of a product's operands: other axes first, then rows and depth, or depth and columns.
-fn operand_arrays(body: &Body, shape: &Shape) -> [ArrayUse; 2] {
-    let (Some(product), Some((row, column))) = (&body.product, shape.matrix) else {
-        return [0, 1].map(|_| plain_array(body.writes[0].access.value, &[1], DType::F32));
-    };
-    let depth = shape.depth;
-    [(&product.a, [row, depth], 0), (&product.b, [depth, column], 1)].map(|(access, last, side)| {
-        let has = |a: &Axis| access.strides.iter().any(|(b, _)| b == a);
-        let mut axes: Vec<Axis> =
-            shape.order.iter().copied().filter(|a| has(a) && !last.contains(a)).collect();
-        axes.extend(last);
-        let mut one = with_axes(access, body, &axes);
-        one.dtype = product.types[side];
-        one
-    })
-}
-
-fn with_axes(access: &Access, body: &Body, axes: &[Axis]) -> ArrayUse {
-    let stride = |a: Axis| access.strides.iter().find(|(b, _)| *b == a).map_or(0, |(_, s)| *s);
-    ArrayUse {
-        value: access.value,
-        offset: access.offset,
-        dims: axes.iter().map(|&a| body.space.extents[a]).collect(),
-        strides: axes.iter().map(|&a| stride(a)).collect(),
-        dtype: DType::F32,
-        writes: false,
-    }
-}
-
-pub(super) fn plain_array(value: Value, dims: &[i64], dtype: DType) -> ArrayUse {
-    let strides = (0..dims.len()).map(|i| dims[i + 1..].iter().product()).collect();
-    ArrayUse { value, offset: 0, dims: dims.to_vec(), strides, dtype, writes: false }
-}
-
-/// An access as an array: its axes in the kernel's order. Where it is moved when the kernel runs
-/// there is one more axis before, along which elements are neighbours.
-fn array(
-    access: &Access,
-    body: &Body,
-    shape: &Shape,
-    dtype: DType,
-    writes: bool,
-    moved: &[(NodeId, i64, i64)],
-) -> ArrayUse {
-    let mut one = with_axes(access, body, &axes_of(access, shape));
-    if !moved.is_empty() {
-        let reach: i64 = moved.iter().map(|(_, stride, most)| stride * most).sum();
-        one.dims.insert(0, reach + 1);
-        one.strides.insert(0, 1);
-    }
-    if one.dims.is_empty() {
-        (one.dims, one.strides) = (vec![1], vec![1]);
-    }
-    ArrayUse { dtype, writes, ..one }
-}
-
-/// The elements of an array without moves that are in a window: what a load finds outside of them is not wanted.
-fn within(
-    mut one: ArrayUse,
-    access: &Access,
-    shape: &Shape,
-    window: &[(Axis, i64, i64)],
-) -> ArrayUse {
-    let axes = axes_of(access, shape);
-    for &(axis, lo, hi) in window {
-        if let Some(place) = axes.iter().position(|&a| a == axis) {
-            one.offset += lo * one.strides[place];
-            one.dims[place] = hi - lo;
-        }
-    }
-    one
-}
-
-fn axes_of(access: &Access, shape: &Shape) -> Vec<Axis> {
-    let has = |a: &Axis| access.strides.iter().any(|(b, _)| b == a);
-    shape.order.iter().copied().filter(has).collect()
 }
 
 impl Emitter<'_> {
@@ -573,154 +438,6 @@ impl Emitter<'_> {
             let value = self.b.constant(Type::Scalar(dtype), Attr::Int(0));
             Held { value, axes: Vec::new() }
         })
-    }
-
-    /// The positions and extents of an access's block.
-    fn block(&mut self, axes: &[Axis]) -> (Vec<Value>, Vec<i64>) {
-        let at = axes.iter().map(|&a| self.start(a)).collect();
-        let extent = axes.iter().map(|&a| self.tile_of(a).unwrap_or(0)).collect();
-        (at, extent)
-    }
-
-    /// How far an access is moved, in elements.
-    fn moved(&mut self, moved: &[(NodeId, i64, i64)]) -> Result<Option<Value>, String> {
-        let mut sum = None;
-        for &(node, stride, most) in moved {
-            let held = self.node(node)?;
-            if !held.axes.is_empty() {
-                return Err("a position that is not one number".into());
-            }
-            let at = self.b.cast(held.value, DType::I64);
-            let (zero, most) = (self.b.index(0), self.b.index(most));
-            let at = self.b.ew(ScalarFn::Maximum, &[at, zero]);
-            let at = self.b.ew(ScalarFn::Minimum, &[at, most]);
-            let by = self.b.index(stride);
-            let part = self.b.ew(ScalarFn::Mul, &[at, by]);
-            sum = Some(match sum {
-                None => part,
-                Some(before) => self.b.ew(ScalarFn::Add, &[before, part]),
-            });
-        }
-        Ok(sum)
-    }
-
-    fn load(
-        &mut self,
-        access: &Access,
-        dtype: DType,
-        moved: &[(NodeId, i64, i64)],
-        window: &[(Axis, i64, i64)],
-    ) -> Result<Held, String> {
-        let one = array(access, self.body, self.shape, dtype, false, moved);
-        let mem = self.param(&within(one, access, self.shape, window))?;
-        let axes = axes_of(access, self.shape);
-        let (mut at, mut extent) = self.block(&axes);
-        for &(axis, lo, _) in window.iter().filter(|w| w.1 != 0) {
-            if let Some(place) = axes.iter().position(|&a| a == axis) {
-                let lo = self.b.index(lo);
-                at[place] = self.b.ew(ScalarFn::Sub, &[at[place], lo]);
-            }
-        }
-        if let Some(start) = self.moved(moved)? {
-            at.insert(0, start);
-            extent.insert(0, 0);
-        }
-        if at.is_empty() {
-            at.push(self.b.index(0));
-            extent.push(0);
-        }
-        let value = self.b.load(mem, &at, &extent);
-        let value = self.b.cast(value, dtype.carrier());
-        let axes = axes.into_iter().filter(|&a| self.tile_of(a).is_some()).collect();
-        Ok(Held { value, axes })
-    }
-
-    fn gather(
-        &mut self,
-        value: tessera_ir::Value,
-        dims: &[i64],
-        dtype: DType,
-        at: &[NodeId],
-        other: Option<NodeId>,
-        clamp: bool,
-    ) -> Result<Held, String> {
-        let mem = self.param(&plain_array(value, dims, dtype))?;
-        let mut places = Vec::new();
-        for (&node, &extent) in at.iter().zip(dims) {
-            let mut held = self.node(node)?;
-            // Whatever is not inside is moved there, and the access need not ask again.
-            if clamp && !self.is_within(node, extent) {
-                let ends = [0, extent - 1].map(|v| {
-                    let v = self.b.index(v);
-                    let shape = self.b.func.ty(held.value).shape().to_vec();
-                    if shape.is_empty() { v } else { self.b.broadcast(v, shape) }
-                });
-                let v = self.b.ew(ScalarFn::Maximum, &[held.value, ends[0]]);
-                held.value = self.b.ew(ScalarFn::Minimum, &[v, ends[1]]);
-            }
-            places.push(held);
-        }
-        let axes = self.union(&places.iter().collect::<Vec<_>>());
-        let at: Vec<Value> = places.iter().map(|p| self.align(p, &axes)).collect();
-        let shape = self.extents(&axes);
-        let ty = Type::value(shape, dtype);
-        let mut spec = match axes.is_empty() {
-            true => OpSpec::new(TileOp::Load, &[mem])
-                .group("at", &at)
-                .attr("extent", Attr::ints(at.iter().map(|_| 0))),
-            false => OpSpec::new(TileOp::Gather, &[mem]).group("at", &at),
-        };
-        if clamp && !axes.is_empty() {
-            spec = spec.attr("inbounds", Attr::Bool(true));
-        }
-        if let Some(other) = other {
-            let held = self.node(other)?;
-            let value = self.b.cast(held.value, dtype);
-            spec = spec.group("other", &[value]);
-        }
-        let value = self.b.value(spec.result(ty))?;
-        Ok(Held { value: self.b.cast(value, dtype.carrier()), axes })
-    }
-
-    /// Whether a position is inside an axis of this extent for all elements of all tiles, those behind the
-    /// end of a ragged one too.
-    fn is_within(&self, node: NodeId, extent: i64) -> bool {
-        let Node::Position { offset, strides, .. } = &self.body.nodes[node] else { return false };
-        let whole = |axis: Axis| {
-            let extent = self.body.space.extents[axis];
-            self.tile_of(axis).map_or(Some(extent), |tile| (extent % tile == 0).then_some(extent))
-        };
-        let mut ends = (*offset, *offset);
-        for &(axis, stride) in strides {
-            let Some(n) = whole(axis) else { return false };
-            let reach = stride * (n - 1).max(0);
-            ends = (ends.0 + reach.min(0), ends.1 + reach.max(0));
-        }
-        0 <= ends.0 && ends.1 < extent
-    }
-
-    fn write(&mut self, place: usize) -> Result<(), String> {
-        let write = self.body.writes[place].clone();
-        let held = self.node(write.node)?;
-        let mem = self.param(&written(&write, self.body, self.shape))?;
-        let axes = match self.shape.matrix {
-            Some((row, column)) => output_axes(&write.access, self.shape, row, column),
-            None => axes_of(&write.access, self.shape),
-        };
-        let (mut at, mut extent) = self.block(&axes);
-        if let Some(start) = self.moved(&write.moved)? {
-            at.insert(0, start);
-            extent.insert(0, 0);
-        }
-        if at.is_empty() {
-            at.push(self.b.index(0));
-            extent.push(0);
-        }
-        let tiled: Vec<Axis> = axes.into_iter().filter(|&a| self.tile_of(a).is_some()).collect();
-        let value = self.align(&held, &tiled);
-        let value = self.b.cast(value, write.dtype);
-        self.b.store(mem, value, &at, &extent);
-        Ok(())
     }
 
     /// The loop over the depth.
