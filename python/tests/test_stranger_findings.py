@@ -109,3 +109,20 @@ def test_counters_that_went_through_a_step_are_loaded_where_a_number_was(tmp_pat
     ts.save(path, {"n": np.zeros(2, np.int64)})
     with pytest.raises(ts.CheckpointError):
         ts.load(path, like={"n": 0})
+
+
+def test_a_product_reads_behind_a_view_that_another_kernel_writes_later():
+    """The transposed array is written for the gather of `top_k`, after the product ran: the product read memory that nobody had written."""
+    x = np.random.default_rng(7).integers(-3, 4, (8, 8)).astype(np.float64)
+
+    @ts.jit
+    def f(x):
+        best = xp.top_k(x, 8, axis=0)[0]
+        whole = xp.reshape(x, (1, 8, 8))
+        product = xp.concat([whole, whole], axis=1) @ x.T
+        start = xp.take(whole, xp.reshape(xp.arange(1), ()), axis=0, mode="clip")
+        return ts.fori_loop(1, 2, lambda _, p: xp.broadcast_to(xp.min(product), (8, 8)), start), best
+
+    least, best = f(x)
+    np.testing.assert_array_equal(np.asarray(least), (x @ x.T).min())
+    np.testing.assert_array_equal(np.asarray(best), np.sort(x, axis=0)[::-1])

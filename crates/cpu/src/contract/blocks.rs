@@ -39,9 +39,12 @@ impl Edges {
         let vectors = match whole[1] {
             None | Some(..=0) => (1..=shape.vectors).rev().collect(),
             Some(n) => {
-                let full = (n >= columns).then_some(shape.vectors);
                 let last = ((n % columns) as u32).div_ceil(shape.lanes);
-                full.into_iter().chain((last > 0).then_some(last)).collect()
+                let both = [(n >= columns).then_some(shape.vectors), (last > 0).then_some(last)];
+                // The last block may have as many vectors as a whole one, the last of them with fewer columns.
+                let mut counts: Vec<u32> = both.into_iter().flatten().collect();
+                counts.dedup();
+                counts
             }
         };
         Self {

@@ -69,6 +69,9 @@ pub struct Group {
     pub bound: BTreeMap<Value, Vec<Axis>>,
     /// A product whose sums the rest is computed from.
     pub product: Option<Value>,
+    /// What the product reads from memory for each of its operands: the operand, or a value behind views of it. Only these are
+    /// known to be written before.
+    pub operands: Vec<Value>,
     /// Where in the block its latest op stands.
     pub place: usize,
     /// Operations of an element: ops that are parts of it, and those of their expansions.
@@ -112,6 +115,7 @@ pub fn group(
         reduced: Vec::new(),
         bound: BTreeMap::new(),
         product: None,
+        operands: Vec::new(),
         place: usize::MAX,
         weight: 0,
         succ: BTreeSet::new(),
@@ -169,6 +173,7 @@ impl Sweep<'_> {
             reduced: Vec::new(),
             bound: BTreeMap::new(),
             product: None,
+            operands: Vec::new(),
             place: self.place,
             weight: 0,
             succ: BTreeSet::new(),
@@ -405,6 +410,7 @@ impl Sweep<'_> {
             }
         }
         // Views above are kept as they are; this one is what must be in memory.
+        self.out.groups[group].operands.push(best);
         self.ask(best, group, How::Stored);
     }
 

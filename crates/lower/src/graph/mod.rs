@@ -5,7 +5,8 @@
 //! - `group`: which values get memory, which ops share a kernel.
 //! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
 //! - `loop_kernel`: a loop with small iterations as one kernel.
-//! - `plan`: steps and buffers; `forward`: copies that writers do without; `text`: a plan to read, change and ask for.
+//! - `plan`: steps and buffers; `forward`: copies that writers do without; `verify`: whether
+//!   it can be run; `text`: a plan to read, change and ask for.
 //! - `invariant`: what no iteration changes, before its loop.
 //! - `components`: arrays of few components taken apart.
 //! - `join`, `expand`, `gate`, `vector`: sums that are joins, windows that are parts, products that are quotients, products with
@@ -38,6 +39,7 @@ mod sort;
 mod strided;
 mod text;
 mod vector;
+mod verify;
 mod words;
 
 pub use fit::Fit;

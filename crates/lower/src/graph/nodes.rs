@@ -521,7 +521,7 @@ impl Tracer<'_> {
         let (batch, free) = (s.batch[0].len(), s.free[0].len());
         let rows = of(self, &map[batch..batch + free]);
         let columns = of(self, &map[batch + free..]);
-        let [a, b] = [0, 1].map(|i| self.operand(op.operands[i], &maps[i]));
+        let [a, b] = [0, 1].map(|i| self.operand(op.operands[i], self.group.operands[i], &maps[i]));
         self.body.product = Some(Product {
             a,
             b,
@@ -535,14 +535,13 @@ impl Tracer<'_> {
         self.push(Node::Sums { to })
     }
 
-    /// What is in memory behind the views of a product's operand.
-    fn operand(&mut self, mut v: Value, map: &Map) -> Access {
+    /// The access to `read`, which is in memory and stands behind views of a product's operand. Another kernel may write one of
+    /// the views too, but not before this one runs.
+    fn operand(&mut self, mut v: Value, read: Value, map: &Map) -> Access {
         let mut map = self.body.space.settle(map);
         loop {
-            let root = memory_of(self.grouping, v);
-            let stored = self.grouping.stored.contains_key(&root);
             let next = match self.grouping.def(self.func, v) {
-                Some(id) if !stored && matches!(class(self.func, id), Class::View) => {
+                Some(id) if v != read && matches!(class(self.func, id), Class::View) => {
                     let op = &self.func.ops[id];
                     let place = op.results.iter().position(|&r| r == v).unwrap_or(0);
                     let inner = through(self.func, id, &map, &mut self.body.space);
@@ -555,7 +554,7 @@ impl Tracer<'_> {
                 None => {
                     let dims = dims_of(self.func, v);
                     let (offset, list) = strides(&dims, &map, &self.body.space);
-                    return Access { value: root, offset, strides: list };
+                    return Access { value: memory_of(self.grouping, v), offset, strides: list };
                 }
             }
         }

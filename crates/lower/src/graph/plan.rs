@@ -10,6 +10,7 @@ use super::loop_kernel::loop_kernel;
 use super::nodes::{memory_of, trace};
 use super::scatter::scatter;
 use super::strided::{self, Strided};
+use super::verify::unwritten;
 use crate::stage::{Off, Step as Pass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -176,7 +177,13 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
     if options.fit == Fit::Caches && !options.separate && !options.off.has(Pass::Forward) {
         forward(&mut plan);
     }
-    Ok(plan)
+    match unwritten(&plan) {
+        None => Ok(plan),
+        Some(b) => {
+            let why = format!("`{}` read before it is written", plan.buffers[b].name);
+            Err(internal(&why, &func.loc))
+        }
+    }
 }
 
 /// The steps of a block, and where the values are that it hands on.

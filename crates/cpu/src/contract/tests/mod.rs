@@ -210,7 +210,7 @@ fn known_sizes<T: Numbers>(isa: Isa) {
     let ways = [Way::PLAIN, Way::EVERYTHING, Way { transposed_right: true, ..Way::PLAIN }];
     for (way, rows, cols) in ways.into_iter().flat_map(|way| {
         let rows = [48i64, 65];
-        let cols = [16i64, 64, 96, 100, 208];
+        let cols = [16i64, 40, 64, 90, 96, 100, 208];
         rows.into_iter().flat_map(move |m| cols.map(move |n| (way, m, n)))
     }) {
         let known = Way { whole: [Some(rows), Some(cols)], ..way };
@@ -241,6 +241,19 @@ fn code_for_known_sizes_equals_plain_loops() {
             |whole| compile(isa, Kind::F32, Way { whole, ..Way::PLAIN }, None).instructions;
         let (any, even) = (length([None, None]), length([Some(64), Some(96)]));
         assert!(even * 4 < any * 3, "{even} of {any} instructions are left");
+    }
+}
+
+/// Every number of columns up to several blocks and their edges, of which code is made for those that occur.
+#[test]
+fn code_for_every_known_number_of_columns_equals_plain_loops() {
+    for isa in here().filter(|&isa| isa != Isa::Generic) {
+        let mut room = Aligned::new(workspace_bytes(isa, Kind::F64) as usize);
+        for n in 1..=100 {
+            let way = Way { whole: [Some(9), Some(n)], ..Way::PLAIN };
+            let gemm = compile(isa, Kind::F64, way, None);
+            check::<F64>(&gemm, way, [9, n as usize, 5], &mut room);
+        }
     }
 }
 

@@ -1,0 +1,144 @@
+//! Whether the steps of a plan stand in an order that can be run: what a step reads, the caller gave, a constant is, or a step
+//! before has written. Which part of a buffer was written is not looked at.
+//!
+//! A plan that fails is a fault of the planner's. It is told as one: without this, programs would compute with what happened to be
+//! in memory.
+
+use super::plan::{Array, BufferId, Origin, Plan, Step};
+use std::collections::BTreeSet;
+use tessera_ir::Privilege;
+
+/// The first buffer that is read before anything is written there.
+pub fn unwritten(plan: &Plan) -> Option<BufferId> {
+    let ready = |b: &BufferId| {
+        let buffer = &plan.buffers[*b];
+        buffer.origin != Origin::Scratch || buffer.bytes == 0
+    };
+    let mut written: BTreeSet<BufferId> = (0..plan.buffers.len()).filter(ready).collect();
+    walk(&plan.steps, &mut written)
+        .or_else(|| plan.results.iter().map(|r| r.0).find(|b| !written.contains(b)))
+}
+
+fn walk(steps: &[Step], written: &mut BTreeSet<BufferId>) -> Option<BufferId> {
+    fn first<'a>(
+        mut arrays: impl Iterator<Item = &'a Array>,
+        written: &BTreeSet<BufferId>,
+    ) -> Option<BufferId> {
+        arrays.find(|a| !written.contains(&a.buffer)).map(|a| a.buffer)
+    }
+    for step in steps {
+        let bad = match step {
+            Step::Launch { args, .. } => {
+                let bad = first(args.iter().filter(|a| !a.writes), written);
+                written.extend(args.iter().filter(|a| a.writes).map(|a| a.buffer));
+                bad
+            }
+            Step::Host { inputs, outputs, .. } => {
+                let bad = first(inputs.iter(), written);
+                written.extend(outputs.iter().map(|a| a.buffer));
+                bad
+            }
+            Step::Call { args, .. } => {
+                let reads = args.iter().filter(|(_, p)| *p == Privilege::Read).map(|(a, _)| a);
+                let bad = first(reads, written);
+                let writes = args.iter().filter(|(_, p)| *p != Privilege::Read);
+                written.extend(writes.map(|(a, _)| a.buffer));
+                bad
+            }
+            Step::Copy { from, to } => {
+                let bad = first(std::iter::once(from), written);
+                written.insert(to.buffer);
+                bad
+            }
+            Step::Cond { pred, then, otherwise, .. } => {
+                let mut other = written.clone();
+                let bad = first(std::iter::once(pred), written)
+                    .or_else(|| walk(then, written))
+                    .or_else(|| walk(otherwise, &mut other));
+                written.extend(other);
+                bad
+            }
+            Step::While { test, pred, body, .. } => walk(test, written)
+                .or_else(|| first(std::iter::once(pred), written))
+                .or_else(|| walk(body, written)),
+            Step::Loop { position, body, .. } => {
+                written.insert(position.buffer);
+                walk(body, written)
+            }
+        };
+        if bad.is_some() {
+            return bad;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Buffer;
+    use super::*;
+    use tessera_diag::Loc;
+    use tessera_ir::Type;
+    use tessera_numerics::DType;
+
+    fn array(buffer: BufferId) -> Array {
+        Array {
+            buffer,
+            offset: 0,
+            dims: vec![4],
+            strides: vec![4],
+            dtype: DType::F32,
+            writes: true,
+            turns: Vec::new(),
+        }
+    }
+
+    fn copy(from: BufferId, to: BufferId) -> Step {
+        Step::Copy { from: array(from), to: array(to) }
+    }
+
+    /// Buffer 0 is an argument.
+    fn plan(steps: Vec<Step>, result: BufferId) -> Plan {
+        let ty = Type::Scalar(DType::F32);
+        let buffer = |i: usize| Buffer {
+            bytes: 16,
+            origin: if i == 0 { Origin::Argument(0) } else { Origin::Scratch },
+            name: format!("v{i}"),
+            ty: ty.clone(),
+        };
+        Plan {
+            name: "f".into(),
+            kernels: Vec::new(),
+            buffers: (0..4).map(buffer).collect(),
+            steps,
+            params: vec![0],
+            results: vec![(result, ty.clone())],
+            fused: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_read_was_written() {
+        assert_eq!(unwritten(&plan(vec![copy(0, 1), copy(1, 2)], 2)), None);
+        assert_eq!(unwritten(&plan(vec![copy(1, 2), copy(0, 1)], 2)), Some(1));
+        assert_eq!(unwritten(&plan(vec![copy(0, 1)], 2)), Some(2));
+    }
+
+    #[test]
+    fn branches_begin_with_what_was_written_before_them() {
+        let cond =
+            |then, otherwise| Step::Cond { pred: array(0), then, otherwise, loc: Loc::default() };
+        let both = cond(vec![copy(0, 1)], vec![copy(0, 1)]);
+        assert_eq!(unwritten(&plan(vec![both, copy(1, 2)], 2)), None);
+        let other = cond(vec![copy(0, 1)], vec![copy(1, 2)]);
+        assert_eq!(unwritten(&plan(vec![other], 2)), Some(1));
+    }
+
+    #[test]
+    fn iterations_read_what_an_earlier_step_wrote() {
+        let body = vec![copy(2, 3), copy(3, 2)];
+        let turns = Step::Loop { id: 0, trip: 3, reverse: false, position: array(1), body };
+        assert_eq!(unwritten(&plan(vec![copy(0, 2), turns.clone()], 2)), None);
+        assert_eq!(unwritten(&plan(vec![turns], 2)), Some(2));
+    }
+}
