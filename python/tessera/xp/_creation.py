@@ -30,7 +30,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = N
     if current() is not None:
         x = as_tracer(obj)
         wanted = dtype if dtype is not None else _FLOAT if x._weak and x._dtype == "f64" else x._dtype
-        return p.cast(x, wanted)
+        # A number as it is written, so that one that the dtype does not hold is refused and not cut.
+        return p.cast(obj if isinstance(obj, (bool, int)) else x, wanted)
     from .._arrays import array
 
     if isinstance(obj, HostArray) and not copy and dtype is None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy
 
-from . import _calculus, _diagonals, _elementwise as e, _index, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
+from . import _calculus, _creation, _diagonals, _elementwise as e, _index, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
 from .. import _core, _host_array
 from .._arrays import array as _made
 from .._dims import Dim
 from .._host_array import HostArray
 from .._operands import beside
-from .._trace import _OPERATORS as _UFUNCS, Tracer, is_array
+from .._trace import _OPERATORS as _UFUNCS, Tracer, as_tracer, is_array
+from ._arguments import _leaves
 
 
 def _binary(fn: Any, swapped: bool = False, written: str = "") -> Any:
@@ -181,3 +182,14 @@ def _item(self: Tracer, *_: Any) -> Any:
 
 
 Tracer.item = Tracer.tolist = Tracer.numpy = _item  # type: ignore[attr-defined]
+
+
+def _as_dtype(self: _core.DType, x: Any) -> Any:
+    """The value as an array of this dtype: ``xp.float32(0.5)`` is ``xp.asarray(0.5, dtype=xp.float32)``."""
+    if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _leaves(x)):
+        x = as_tracer(x)
+    # What is known while tracing stays known: it may be an extent or a number of steps.
+    return _creation.asarray(x, self) if isinstance(x, Tracer) else _host_array.host(_made(x, self))
+
+
+_core.DType.__call__ = _as_dtype  # type: ignore[method-assign]
