@@ -106,7 +106,7 @@ class Frame:
         if self.parent is not None:
             return self.lift(self.parent.array(x))
         for held, tracer in self.arrays:
-            if held[0] is x:
+            if held[0] is x or _same_memory(held[0], x):
                 return tracer
         tracer = self.param("array", x.shape, str(as_dtype(x.dtype)))
         self.arrays.append(((x, numpy.array(x)), tracer))
@@ -116,6 +116,11 @@ class Frame:
         results = [self.lift(r) for r in results]
         self.builder.finish(self.program, [r._value for r in results], here())
         self.open = False
+
+
+def _same_memory(a: numpy.ndarray, b: numpy.ndarray) -> bool:
+    """Whether two views show the same elements: arrays of ours are a new view of NumPy's each time they are used."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data
 
 
 def leaked(x: Tracer) -> Exception:

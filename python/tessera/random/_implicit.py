@@ -56,7 +56,6 @@ def _series(a: Tracer, x: Tracer, d: Tracer) -> Tracer:
 def _integral(a: Tracer, x: Tracer, d: Tracer, kind: str) -> Tracer:
     """By the double exponential formula for integrands with an exponential tail: u = w exp(t - exp(-t))."""
     step = _STEPS[kind]
-    # Made in the graph: a rule of `custom_jvp` takes no arrays but its arguments.
     t = p.cast(p.iota((int(7.4 / step),), 0), "f64") * step - 3.6
     back = xp.exp(-t)
     at = xp.exp(t - back)
