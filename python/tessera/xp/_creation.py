@@ -8,7 +8,6 @@ import numpy
 
 from .. import _prim as p
 from .._arrays import numpy_dtype
-from .._dims import Dim
 from .._dtypes import dtype as as_dtype
 from .._host_array import HostArray, host, unmasked
 from .._jit import eager
@@ -18,7 +17,7 @@ _FLOAT = "f32"
 
 
 def _shape(shape: Any) -> tuple:
-    return (shape,) if isinstance(shape, (int, Dim)) else tuple(shape)
+    return tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
 
 
 def _natural(value: Any) -> str:
@@ -88,9 +87,13 @@ def ones_like(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
 empty_like = zeros_like
 
 
-@eager
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Any:
     """Numbers from ``start`` to ``stop`` by ``step``."""
+    return _arange(*(v.item() if isinstance(v, (numpy.generic, numpy.ndarray)) and v.ndim == 0 else v for v in (start, stop, step)), dtype)
+
+
+@eager
+def _arange(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
     first, last = (0, start) if stop is None else (start, stop)
     known(first, last, step)
     count = max(int(numpy.ceil((last - first) / step)), 0)

@@ -89,18 +89,31 @@ def broadcast_arrays(*arrays: Any) -> list:
     return [p.broadcast_to(a, shape) for a in lists]
 
 
+def _listed(arrays: Any, name: str, dtype: Any = None) -> list:
+    """The arrays to be joined: a list, or one array, whose parts along the first axis they are."""
+    if is_array(arrays):
+        if not aval(arrays)[0]:
+            raise fail("E_TYPE", f"{name}: expected a list of arrays, got a number", f"write `xp.{name}([a, b])`")
+        arrays = as_tracer(arrays)
+    elif isinstance(arrays, (dict, set, str)) or not hasattr(arrays, "__iter__"):
+        raise fail("E_TYPE", f"{name}: expected a list of arrays, got {type(arrays).__name__}", f"write `xp.{name}([a, b])`")
+    made = [as_tracer(a) for a in arrays]
+    if not made:
+        raise fail("E_ARGUMENT", f"{name}: expected at least one array, got none", "give one or more arrays in a list")
+    return made if dtype is None else [p.cast(a, dtype) for a in made]
+
+
 @eager
-def concat(arrays: Sequence[Any], axis: int | None = 0) -> Any:
+def concat(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) -> Any:
     """Joined along an axis; ``None`` joins them flat."""
-    if axis is None:
-        return p.concat([p.reshape(a, [-1]) for a in arrays], 0)
-    return p.concat(list(arrays), axis)
+    made = _listed(arrays, "concat", dtype)
+    return p.concat([p.reshape(a, [-1]) for a in made], 0) if axis is None else p.concat(made, axis)
 
 
 @eager
-def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Any:
     """Joined along a new axis."""
-    lists = [as_tracer(a) for a in arrays]
+    lists = _listed(arrays, "stack", dtype)
     shapes = {a.shape for a in lists}
     if len(shapes) != 1:
         shown = " and ".join(p.show(s) for s in sorted(shapes))
