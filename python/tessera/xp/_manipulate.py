@@ -21,8 +21,13 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 
 @eager
-def reshape(x: Any, shape: Any, *, copy: Any = None) -> Any:
-    """The same elements in row-major order under another shape; one extent may be -1."""
+def reshape(x: Any, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
+    """The same elements in row-major order under another shape, or by columns with ``order="F"``; one extent may be -1."""
+    if order not in ("C", "F", "A"):
+        raise fail("E_ARGUMENT", f'reshape: expected `order` to be "C" or "F", got {order!r}', 'leave it out for "C"')
+    if order == "F":
+        shape = list(shape) if isinstance(shape, (list, tuple)) else [shape]
+        return p.transpose(p.reshape(p.transpose(x), shape[::-1]))
     return p.reshape(x, shape)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from . import _calculus, _creation, _diagonals, _elementwise as e, _index, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
+from . import _calculus, _creation, _diagonals, _elementwise as e, _index, _joins, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
 from .. import _core, _host_array
 from .._arrays import array as _made
 from .._dims import Dim
@@ -99,8 +99,8 @@ _core.Array.__array_ufunc__ = _device_ufunc  # type: ignore[attr-defined]
 
 
 def _variadic(fn: Any) -> Any:
-    def method(self: Tracer, *shape: Any) -> Any:
-        return fn(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, Dim)) else shape)
+    def method(self: Tracer, *shape: Any, **more: Any) -> Any:
+        return fn(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, Dim)) else shape, **more)
 
     return method
 
@@ -121,7 +121,7 @@ _COMPUTE = {
 }  # fmt: skip
 _VIEWS = {
     "reshape": _variadic(m.reshape), "transpose": _transposed, "swapaxes": m.swapaxes, "squeeze": m.squeeze,
-    "flatten": lambda self: m.reshape(self, [-1]), "ravel": lambda self: m.reshape(self, [-1]), "copy": lambda self: self,
+    "flatten": _joins.ravel, "ravel": _joins.ravel, "copy": lambda self: self,
 }  # fmt: skip
 
 

@@ -1,0 +1,105 @@
+"""Parameters of NumPy's and JAX's functions that were missing, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import xp
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4) ** 2
+MASK = X % 3 != 0
+
+
+def both(f, *args):
+    """A function at once and jitted: the same."""
+    once, jitted = f(*args), ts.jit(f)(*args)
+    np.testing.assert_array_equal(once, jitted)
+    return once
+
+
+def test_mean_in_another_dtype():
+    assert both(lambda x: xp.mean(x, dtype=xp.float16), X).dtype == np.float16 and both(lambda x: x.mean(0, dtype=ts.f64), xp.asarray(X)).dtype == np.float64
+    big = np.full(100, 2**24 + 1, np.int32)
+    assert xp.mean(big, dtype=xp.float64) == 2**24 + 1
+    assert xp.mean(np.full(100, 1000, np.float16), dtype=np.float16) == 1000
+    with pytest.raises(ts.KernelTypeError, match="xp.mean.*a float"):
+        xp.mean(X, dtype=xp.int32)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_var_and_std_where(axis, keepdims):
+    for ours, theirs in ((xp.var, np.var), (xp.std, np.std)):
+        for ddof in (0, 1):
+            got = both(lambda x, m, ours=ours: ours(x, axis, ddof=ddof, keepdims=keepdims, where=m), X, MASK)
+            np.testing.assert_allclose(got, theirs(X.astype(np.float64), axis, ddof=ddof, keepdims=keepdims, where=MASK), rtol=1e-6)
+    assert np.isnan(xp.var(X, 1, where=np.array([[False], [True], [True]]))).tolist() == [True, False, False]
+    assert xp.var(X, dtype=np.float64).dtype == np.float64
+
+
+def test_sum_where_and_initial():
+    np.testing.assert_array_equal(both(lambda x, m: xp.sum(x, 1, where=m, initial=5), X, MASK), X.sum(1, where=MASK, initial=5))
+    np.testing.assert_array_equal(both(lambda x, m: xp.sum(x, 1, where=m), X, MASK.astype(np.int32)), X.sum(1, where=MASK))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (-1,), (2, -1), (2, 2, 3), 12])
+def test_reshape_by_columns(shape):
+    np.testing.assert_array_equal(both(lambda x: xp.reshape(x, shape, order="F"), X), X.reshape(shape, order="F"))
+    np.testing.assert_array_equal(both(lambda x: x.reshape(shape, order="F"), xp.asarray(X)), X.reshape(shape, order="F"))
+    np.testing.assert_array_equal(ts.jit(lambda x: x.ravel("F") + x.flatten(order="F"))(X), 2 * X.ravel("F"))
+    with pytest.raises(ts.LaunchError, match="order"):
+        xp.reshape(X, shape, order="G")
+
+
+def test_clip_by_the_names_of_numpy():
+    np.testing.assert_array_equal(both(lambda x: xp.clip(x, a_min=2, a_max=9), X), X.clip(2, 9))
+    np.testing.assert_array_equal(both(lambda x: xp.clip(x, a_max=9), X), X.clip(None, 9))
+    with pytest.raises(ts.LaunchError, match="once"):
+        xp.clip(X, 1, a_min=2)
+
+
+def test_where_of_a_condition_alone():
+    for got, want in zip(xp.where(MASK), np.where(MASK), strict=True):
+        np.testing.assert_array_equal(got, want)
+    rows, columns = ts.jit(lambda m: xp.where(m, size=9, fill_value=-1))(MASK)
+    assert rows.tolist() == [*np.where(MASK)[0], -1] and columns.tolist() == [*np.where(MASK)[1], -1]
+    with pytest.raises(ts.ShapeError, match="size="):
+        ts.jit(xp.where)(MASK)
+    with pytest.raises(ts.LaunchError, match="both values"):
+        xp.where(MASK, X)
+    np.testing.assert_array_equal(both(lambda m, x: xp.where(m, x, 0), MASK.astype(np.int32), X), np.where(MASK, X, 0))
+
+
+def test_bincount_of_a_length():
+    assert both(lambda v: xp.bincount(v, length=4), np.array([0, 3, 3, 7])).tolist() == [1, 0, 0, 2]
+
+
+def test_vmap_of_a_size():
+    key = ts.random.key(0)
+    assert ts.vmap(lambda: 1.0, axis_size=3)().tolist() == [1, 1, 1]
+    assert ts.vmap(lambda x: x * 2, in_axes=None, axis_size=2)(X).shape == (2, 3, 4)
+    assert ts.vmap(lambda k, x: x + ts.random.normal(k), in_axes=(None, 0), axis_size=3)(key, X).shape == (3, 4)
+    with pytest.raises(ts.ShapeError, match="3, 4"):
+        ts.vmap(lambda x: x, axis_size=4)(X)
+    with pytest.raises(ts.ShapeError, match="axis_size=4"):
+        ts.vmap(lambda x: x, in_axes=None)(X)
+
+
+def test_results_of_vmap_that_are_the_same_for_all():
+    """They had the axis of the examples, as if `out_axes` were 0."""
+    row, total = ts.vmap(lambda x, w: (x * w, w + 1), in_axes=(0, None), out_axes=(0, None))(X, np.float32(2))
+    assert row.shape == (3, 4) and total.shape == () and total == 3
+    with pytest.raises(ts.LaunchError, match="depends on a batched argument"):
+        ts.vmap(lambda x: x, out_axes=None)(X)
+    with pytest.raises(ts.ShapeError, match="between -2 and 1"):
+        ts.vmap(lambda x: x, out_axes=2)(X)
+    with pytest.raises(ts.LaunchError, match="a tree of them"):
+        ts.vmap(lambda t: t["a"] + t["b"], in_axes=({"a": 0},))({"a": X, "b": X})
+
+
+def test_classes_of_dtypes_and_arrays():
+    assert xp.issubdtype(xp.bfloat16, xp.floating) and not xp.issubdtype(xp.int8, xp.floating) and xp.issubdtype(np.uint8, xp.integer)
+    assert ts.jit(lambda x: xp.issubdtype(x.dtype, xp.inexact) and isinstance(x, xp.ndarray))(X)
+    np.testing.assert_array_equal(xp.asarray(X)[xp.s_[1:, ::2]], X[1:, ::2])
