@@ -103,3 +103,65 @@ def test_classes_of_dtypes_and_arrays():
     assert xp.issubdtype(xp.bfloat16, xp.floating) and not xp.issubdtype(xp.int8, xp.floating) and xp.issubdtype(np.uint8, xp.integer)
     assert ts.jit(lambda x: xp.issubdtype(x.dtype, xp.inexact) and isinstance(x, xp.ndarray))(X)
     np.testing.assert_array_equal(xp.asarray(X)[xp.s_[1:, ::2]], X[1:, ::2])
+
+
+def same(f, *args):
+    """As NumPy, at once and jitted. The function takes the module."""
+    want = f(np, *args)
+    for got in (f(xp, *map(xp.asarray, args)), ts.jit(lambda *a: f(xp, *a))(*args)):
+        for a, b in zip(got, want, strict=True) if isinstance(want, (list, tuple)) else [(got, want)]:
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+            assert np.shape(a) == np.shape(b)
+
+
+T = np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5)
+I = np.array([1, 0, 1])
+
+
+@pytest.mark.parametrize("read", [
+    lambda x, i: x[0, :, i], lambda x, i: x[i, :, 0], lambda x, i: x[:, 0, i], lambda x, i: x[0, i], lambda x, i: x[:, i, 0], lambda x, i: x[1, :, :, i],
+    lambda x, i: x[i, None, 0], lambda x, i: x[0, ..., i], lambda x, i: x[:, 1, None, i], lambda x, i: x[(0, 1), (1, 2)],
+])  # fmt: skip
+def test_integers_beside_arrays_of_positions(read):
+    """Where a slice stood between an integer and an array, axes of the array stayed in its place under jit; NumPy puts them first."""
+    want = read(T, I)
+    np.testing.assert_array_equal(ts.jit(read)(T, I), want)
+    np.testing.assert_array_equal(read(xp.asarray(T), I), want)
+    places = read(np.arange(T.size).reshape(T.shape), I)
+    update = np.arange(want.size, dtype=np.float32).reshape(want.shape)
+    added = T.ravel().copy()
+    np.add.at(added, places.ravel(), update.ravel())
+    got = ts.jit(lambda x, i, u: read(x.at, i).add(u))(T, I, update)
+    np.testing.assert_allclose(np.asarray(got).ravel(), added)
+
+
+def test_more_of_numpys_forms():
+    x, y, v = X, X[::-1] + 1, np.float32([3, 1, 2])
+    same(lambda m, x, y: m.outer(x, y), x, y)
+    same(lambda m, x, y: m.einsum(x, [0, 1], y, [2, 1], [0, 2]), x, y)
+    same(lambda m, x, y: m.einsum(x, [0, 1], y, [2, 1]), x, y)
+    same(lambda m, x: m.sort(x, axis=None), x)
+    same(lambda m, x: m.argsort(-x, axis=None), x)
+    same(lambda m, v, w: m.meshgrid(v, w, sparse=True), v, x[0])
+    same(lambda m, a, b: m.linspace(a, b, 5), v, v * 2)
+    same(lambda m, a, b: m.linspace(a, b, 4, axis=1, endpoint=False), v, v * 2)
+    same(lambda m, x: m.zeros_like(x, shape=(2, 2)), x)
+    same(lambda m, x: m.vectorize(lambda a, b: a @ b, signature="(n,m),(m)->(n)")(x, x[0]), x)
+    same(lambda m, x: divmod(x, 2.5), x)
+    assert xp.linspace(0, 1, 3, retstep=True)[1] == 0.5 and xp.linspace(-3, 3, 4, dtype=int).tolist() == [-3, -1, 1, 3]
+    assert ts.jit(lambda x: round(x / 2))(x).dtype == np.int64 and round(xp.asarray(x) / 2).tolist() == np.rint(x / 2).tolist()
+    assert ts.jit(lambda x: x.nbytes + x.itemsize + x.real.sum() * 0)(x) == 52
+
+
+def test_products_in_a_wider_dtype():
+    a = np.full((2, 4096), 1, np.float16)
+    for f in (lambda a: xp.einsum("ij,kj->ik", a, a, preferred_element_type=xp.float32), lambda a: xp.matmul(a, a.T, preferred_element_type=xp.float32),
+              lambda a: xp.dot(a, a.T, preferred_element_type=xp.float32, precision="highest"), lambda a: xp.einsum("ij->i", 32 * a, preferred_element_type="f32")[:, None] / 32):  # fmt: skip
+        got = both(f, a)
+        assert got.dtype == np.float32 and (got == 4096).all()
+
+
+@pytest.mark.parametrize("spec, told", [("ij->ik", "`k`"), ("ij->ii", "`i`")])
+def test_letters_of_a_result(spec, told):
+    with pytest.raises(ts.LaunchError, match=told):
+        xp.einsum(spec, X)

@@ -73,6 +73,22 @@ HostArray.__hash__ = None  # type: ignore[assignment]
 for _name, _fn in {"neg": e.negative, "abs": e.abs, "invert": e.bitwise_invert, "pos": e.positive}.items():
     for _kind in (Tracer, HostArray, _core.Array):
         setattr(_kind, f"__{_name}__", (lambda fn: lambda self: fn(self))(_fn))
+for _kind in (Tracer, _core.Array):
+    _kind.__divmod__ = lambda self, other: _numbers.divmod(self, other)  # type: ignore[attr-defined,union-attr]
+    _kind.__rdivmod__ = lambda self, other: _numbers.divmod(other, self)  # type: ignore[attr-defined,union-attr]
+    _kind.real = property(lambda self: self, doc="The array: there are no complex numbers.")  # type: ignore[attr-defined,union-attr]
+    _kind.conj = _kind.conjugate = lambda self: self  # type: ignore[attr-defined,union-attr]
+Tracer.itemsize = property(lambda self: self.dtype.itemsize)  # type: ignore[attr-defined]
+Tracer.nbytes = property(lambda self: self.size * self.dtype.itemsize)  # type: ignore[attr-defined]
+
+
+def _rounded(self: Any, digits: int | None = None) -> Any:
+    """As Python rounds: to integers, unless digits are asked for."""
+    return m.astype(_numbers.around(self), "i64") if digits is None else _numbers.around(self, digits)
+
+
+Tracer.__round__ = _rounded  # type: ignore[attr-defined]
+_host_array.functions["round"] = _rounded
 Tracer.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ignore[attr-defined]
 _view_of = _core.Array.__getitem__
 

@@ -315,15 +315,15 @@ def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Any:
 
 
 @eager
-def sort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
-    """In order along an axis; NaN is greatest."""
-    return p.sort([as_tracer(x)], axis, descending)[0]
+def sort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
+    """In order along an axis, or of all elements in a row with ``None``; NaN is greatest."""
+    return p.sort([as_tracer(x) if axis is not None else p.reshape(x, [-1])], -1 if axis is None else axis, descending)[0]
 
 
 @eager
-def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
-    """The positions that put the elements in order."""
-    x = as_tracer(x)
+def argsort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
+    """The positions that put the elements in order, along an axis or with ``None`` of all in a row."""
+    x, axis = (p.reshape(x, [-1]), 0) if axis is None else (as_tracer(x), axis)
     at = p.axis_of(axis, x.ndim)
     return p.sort([x, p.iota(x.shape, at)], at, descending)[1]
 
