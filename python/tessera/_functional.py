@@ -85,10 +85,10 @@ def _softplus(x: Tracer) -> Tracer:
 
 
 @eager
-def leaky_relu(x: Any, slope: float = 0.01) -> Any:
-    """x, or slope * x below zero. The derivative at 0 is 1."""
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
+    """x, or negative_slope * x below zero. The derivative at 0 is 1."""
     x = as_tracer(x)
-    return xp.where(x >= 0, x, x * slope)
+    return xp.where(x >= 0, x, x * negative_slope)
 
 
 @eager
@@ -426,11 +426,12 @@ def embedding(table: Any, indices: Any, *, mode: str | None = None) -> Any:
 
 
 @eager
-def one_hot(indices: Any, classes: int, dtype: Any = "f32") -> Any:
-    """1 at each position, 0 elsewhere, along a new last axis."""
+def one_hot(indices: Any, num_classes: int, dtype: Any = "f32", axis: int = -1) -> Any:
+    """1 at each position, 0 elsewhere, along a new axis, the last unless said; 0 everywhere for positions outside."""
     ix = p.cast(indices, "i64")
-    shape = (*ix.shape, classes)
-    return p.cast(p.ew("eq", p.iota(shape, ix.ndim), p.broadcast_to(p.expand_dims(ix, ix.ndim), shape)), dtype)
+    at = p.axis_of(axis, ix.ndim + 1)
+    shape = (*ix.shape[:at], num_classes, *ix.shape[at:])
+    return p.cast(p.ew("eq", p.iota(shape, at), p.broadcast_to(p.expand_dims(ix, at), shape)), dtype)
 
 
 @eager

@@ -165,3 +165,13 @@ def test_products_in_a_wider_dtype():
 def test_letters_of_a_result(spec, told):
     with pytest.raises(ts.LaunchError, match=told):
         xp.einsum(spec, X)
+
+
+def test_functions_of_nn_by_the_keywords_of_jax():
+    from tessera import nn
+
+    i = np.array([2, 0, 5, -1])
+    want = np.array([[0, 0, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(both(lambda i: nn.one_hot(i, num_classes=3), i), want)
+    np.testing.assert_array_equal(both(lambda i: nn.one_hot(i, 3, axis=0, dtype=xp.int32), i), want.T)
+    assert nn.leaky_relu(np.float32(-1), negative_slope=0.5) == -0.5
