@@ -412,6 +412,9 @@ class Jitted:
         self._recorded.clear()
         self._calls.clear()
 
+    #: The name that JAX has for it.
+    clear_cache = cache_clear
+
 
 def _where(leaves: list, target: str | None, fixed: int | None) -> tuple[bool, bool]:
     """Whether a function runs on a device, and there in order: the tiles of attention depend on it."""

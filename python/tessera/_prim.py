@@ -12,7 +12,7 @@ from ._dtypes import dtype as as_dtype
 from ._operands import check
 from ._promote import is_float, kind, meet
 from ._remat import saveable
-from ._trace import Tracer, as_tracer, aval, emit, fail, one, splat
+from ._trace import Tracer, as_tracer, aval, emit, fail, known, one, splat
 
 _FLOAT_ONLY = {
     "div", "sqrt", "rsqrt", "recip", "exp", "exp2", "log", "log2", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos",
@@ -59,7 +59,8 @@ def show(shape: Sequence) -> str:
 
 def broadcast_to(x: Any, shape: Sequence) -> Tracer:
     x = as_tracer(x)
-    shape = tuple(shape)
+    shape = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
+    known(*shape)
     if x.shape == shape:
         return x
     lead = len(shape) - x.ndim
@@ -145,7 +146,8 @@ def axes_of(axis: Any, rank: int) -> list[int]:
 
 def reshape(x: Any, shape: Any) -> Tracer:
     x = as_tracer(x)
-    dims = [shape] if isinstance(shape, (int, Dim)) else list(shape)
+    dims = list(shape) if isinstance(shape, (list, tuple)) else [shape]
+    known(*dims)
     if -1 in dims:
         rest = math.prod(d for d in dims if d != -1)
         if dims.count(-1) > 1 or (x.size % rest if rest else x.size):

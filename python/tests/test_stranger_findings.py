@@ -236,3 +236,19 @@ def test_extents_that_are_none():
     for wrong in (2.0, "a", None, (2, 1.5)):
         assert "integers" in refused("E_TYPE", lambda: xp.zeros(wrong))
     assert "0 and more" in refused("E_SHAPE_MISMATCH", lambda: xp.ones((2, -1)))
+
+
+def test_what_a_benchmark_of_jax_calls():
+    f = ts.jit(lambda x: x.block_until_ready() * 2)
+    assert f(xp.ones(2)).block_until_ready().tolist() == [2, 2]
+    f.clear_cache()
+
+
+def test_extents_that_are_traced():
+    x = np.ones((4, 4), np.float32)
+    for f in (lambda x, n: x.reshape(n, -1), lambda x, n: xp.broadcast_to(x, (n, 4, 4)), lambda x, n: xp.zeros((n, 2)), lambda x, n: xp.tile(x, n)):
+        assert "static_argnums" in refused("E_DYNAMIC_EXTENT", ts.jit(f), x, 2)
+
+
+def test_dropout_with_its_arguments_in_another_order():
+    assert "nn.dropout(key, x, 0.1)" in refused("E_TYPE", lambda: nn.dropout(np.ones(3, np.float32), 0.5, ts.random.key(0)))

@@ -11,7 +11,7 @@ import numpy
 from .. import _prim as p
 from .._dims import Dim
 from .._jit import eager
-from .._trace import Tracer, as_tracer, aval, fail, is_array, to_numpy
+from .._trace import Tracer, as_tracer, aval, fail, is_array, known, to_numpy
 
 
 @eager
@@ -191,7 +191,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 def tile(x: Any, repetitions: Sequence[int]) -> Any:
     """The whole repeated along each axis."""
     x = as_tracer(x)
-    reps = [repetitions] if isinstance(repetitions, int) else list(repetitions)
+    reps = list(repetitions) if isinstance(repetitions, (list, tuple)) else [repetitions]
+    known(*reps)
     rank = max(len(reps), x.ndim)
     reps = [1] * (rank - len(reps)) + reps
     shape = [1] * (rank - x.ndim) + list(x.shape)

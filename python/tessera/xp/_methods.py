@@ -200,6 +200,19 @@ def _item(self: Tracer, *_: Any) -> Any:
 Tracer.item = Tracer.tolist = Tracer.numpy = _item  # type: ignore[attr-defined]
 
 
+def _ready(self: Any) -> Any:
+    """The array, once it is computed: calls on the CPU return when they are done, work of a device is waited for."""
+    if isinstance(self, _core.Array):
+        from ..runtime import synchronize
+
+        synchronize()
+    return self
+
+
+for _kind in (Tracer, HostArray, _core.Array):
+    _kind.block_until_ready = _ready  # type: ignore[attr-defined,union-attr]
+
+
 def _as_dtype(self: _core.DType, x: Any) -> Any:
     """The value as an array of this dtype: ``xp.float32(0.5)`` is ``xp.asarray(0.5, dtype=xp.float32)``."""
     if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _leaves(x)):
