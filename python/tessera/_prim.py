@@ -276,7 +276,9 @@ def dot(a: Any, b: Any, contract: tuple, batch: tuple = ((), ()), out: Any = Non
     (da, wa), (db, wb) = aval(a)[1:], aval(b)[1:]
     dtype, _ = meet((da, wa), (db, wb))
     if kind(dtype) == 0:
-        dtype = "i32"
+        # Whether any product holds, as in NumPy and JAX: of bools there are sums in no dtype of theirs.
+        made = dot(cast(a, "i32"), cast(b, "i32"), contract, batch, out, accum)
+        return made if out is not None else ew("ne", made, 0)
     attrs = {
         "batch_a": list(batch[0]), "batch_b": list(batch[1]), "contract_a": list(contract[0]), "contract_b": list(contract[1]),
         "out": None if out is None else name_of(out), "accum": None if accum is None else name_of(accum),

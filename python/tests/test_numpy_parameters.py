@@ -175,3 +175,13 @@ def test_functions_of_nn_by_the_keywords_of_jax():
     np.testing.assert_array_equal(both(lambda i: nn.one_hot(i, num_classes=3), i), want)
     np.testing.assert_array_equal(both(lambda i: nn.one_hot(i, 3, axis=0, dtype=xp.int32), i), want.T)
     assert nn.leaky_relu(np.float32(-1), negative_slope=0.5) == -0.5
+
+
+def test_products_of_bools_are_bools():
+    """They were counts, in i32."""
+    for f in (lambda m, x: x @ x.T, lambda m, x: m.dot(x, x.T), lambda m, x: m.tensordot(x, x, axes=2), lambda m, x: m.einsum("ij,kj->ik", x, x)):
+        want = f(np, MASK)
+        for got in (f(xp, xp.asarray(MASK)), ts.jit(lambda x, f=f: f(xp, x))(MASK)):
+            np.testing.assert_array_equal(got, want)
+            assert got.dtype == want.dtype == np.bool_
+    assert (xp.matmul(MASK, MASK.T, preferred_element_type=xp.int32) == MASK.astype(int) @ MASK.T.astype(int)).all()
