@@ -191,6 +191,6 @@ __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("bo
 
 
 def __getattr__(name: str):
-    if name.startswith("_"):
-        raise AttributeError(name)
-    raise AttributeError(f"module 'tessera' has no attribute '{name}'{_api.hint(name, __all__)}")
+    from ._elsewhere import missing
+
+    raise missing(__name__, name, __all__)

@@ -78,13 +78,28 @@ def array(values: Any, dtype: DType | str | None = None, device: Any = None) -> 
 def _host_array(values: Any, dtype: DType | str | None) -> numpy.ndarray:
     made = numpy.array(values)
     if made.dtype == object:
-        from ._trace import fail
-
-        raise fail("E_TYPE", f"expected numbers that 64 bits hold, got {values!r:.80}", "give floats, or smaller numbers, in lists of one length")
+        raise _wrong(f"expected numbers that 64 bits hold, got {values!r:.80}", "give floats, or smaller numbers, in lists of one length")
+    if made.dtype.kind in "cSUMm":
+        raise _wrong(f"expected numbers, got {made.dtype}", "there are no complex numbers, texts and dates: give floats, integers or bools")
     if dtype is None:
         return narrowed(made, values)
-    converted = made.astype(_one_a_byte(dtype))
+    wanted = _one_a_byte(dtype)
+    if made.dtype.kind in "iu" and wanted.kind in "iu" and made.size and not hasattr(values, "dtype"):
+        # Arrays are cast, and wrap as in NumPy; Python's numbers are what was written.
+        limits = numpy.iinfo(wanted)
+        for v in (made.min().item(), made.max().item()):
+            if not limits.min <= v <= limits.max:
+                raise _wrong(f"expected numbers that {dtype} holds, {limits.min} to {limits.max}, got {v}",
+                             "use a dtype that holds it, or let it wrap: `xp.asarray(v).astype(dtype)`")  # fmt: skip
+    with numpy.errstate(all="ignore"):
+        converted = made.astype(wanted)
     return _pack(converted) if _packed(dtype) else converted
+
+
+def _wrong(message: str, help: str) -> Exception:
+    from ._trace import fail
+
+    return fail("E_TYPE", message, help)
 
 
 def narrowed(made: numpy.ndarray, values: Any) -> numpy.ndarray:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from . import _core, _prim as p, _tree
+from ._dims import Dim
+from ._errors import TesseraError
 from ._jit import eager
-from ._place import here
+from ._place import here, returns
 from ._promote import kind, meet
-from ._trace import Frame, Tracer, as_tracer, aval, current, fail, is_array, tracing
+from ._trace import Frame, Tracer, as_tracer, aval, current, fail, is_array, known, tracing
 
 
 def _frame() -> Frame:
@@ -45,24 +49,25 @@ def _place_of(value: Any) -> Any:
     return value._place if isinstance(value, Tracer) and value._place is not None else here()
 
 
-def _flat_result(tree: Any, form: Any, types: list, what: str, name: str) -> list[Tracer]:
-    """Leaves of a carried value, in the types they began with. ``name`` is what the user calls it."""
+def _flat_result(tree: Any, form: Any, types: list, what: str, name: str, by: Callable) -> list[Tracer]:
+    """Leaves of a carried value that ``by`` gave, in the types they began with. ``name`` is what the user calls it."""
     leaves, got = _tree.flatten(tree)
     if form is not None and got != form:
         if name == "result":
             told, whose = "branches that give one form", "from both branches"
         else:
             told, whose = f"the {name} to keep its form", f"as the {name} that the body is given"
-        raise fail(
+        raise _core.error(
             "E_ARGUMENT",
             f"{what}: expected {told}, {_tree.difference(form, got, name)}",
             f"return a tree of the same containers, keys and lengths {whose}",
-        )
+            None, None, returns(by),
+        )  # fmt: skip
     out = []
     for leaf, (shape, dtype, _), path in zip(leaves, types, _tree.paths(tree, name), strict=True):
         if not is_array(leaf):
-            raise fail("E_TYPE", f"{what}: expected arrays and numbers, got {type(leaf).__name__} for {path}",
-                       "carry arrays and numbers, in dicts, lists, tuples or dataclasses")  # fmt: skip
+            raise _core.error("E_TYPE", f"{what}: expected arrays and numbers, got {type(leaf).__name__} for {path}",
+                              "carry arrays and numbers, in dicts, lists, tuples or dataclasses", None, None, returns(by))  # fmt: skip
         have = aval(leaf)
         if have[0] != shape or (have[1] != dtype and not (have[2] and kind(have[1]) <= kind(dtype))):
             shown = [f"{'f32' if w and d == 'f64' else d} of shape {list(s)}" for s, d, w in ((shape, dtype, False), have)]
@@ -90,22 +95,22 @@ def _condition(value: Any, what: str) -> Any:
 
 
 @eager
-def cond(pred: Any, then: Callable, otherwise: Callable, *operands: Any) -> Any:
-    """``then(*operands)`` where the condition holds, else ``otherwise(*operands)``; one of the two is computed."""
+def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any) -> Any:
+    """``true_fun(*operands)`` where the condition holds, else ``false_fun(*operands)``; one of the two is computed."""
     frame = _frame()
     pred = frame.lift(_condition(pred, "cond"))
     operands = _tree.map(as_tracer, operands)
     frame.builder.open("cond", [pred._value], None, None, here())
     with _Opened(frame):
-        first, form = _tree.flatten(then(*operands))
+        first, form = _tree.flatten(true_fun(*operands))
         made = _values(frame, first)
         types = [aval(v) for v in made]
         if any(weak for _, _, weak in types):
             # Numbers of the first branch take the dtype that the second one gives.
-            types = _met(types, _types_of(otherwise, operands))
+            types = _met(types, _types_of(false_fun, operands))
             made = [p.cast_weak(v, dtype, weak) for v, (_, dtype, weak) in zip(made, types, strict=True)]
         frame.builder.next_region([v._value for v in made])
-        other = _flat_result(otherwise(*operands), form, types, "cond", "result")
+        other = _flat_result(false_fun(*operands), form, types, "cond", "result", false_fun)
         results = frame.builder.close([v._value for v in _values(frame, other)])
     return _tree.unflatten(form, _wrap(frame, results, [weak for _, _, weak in types]))
 
@@ -126,17 +131,17 @@ def _met(types: list, others: list) -> list:
 
 
 @eager
-def while_loop(test: Callable, body: Callable, init: Any) -> Any:
-    """``body`` of the value again and again while ``test`` of it holds."""
+def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
+    """``body_fun`` of the value again and again while ``cond_fun`` of it holds."""
     frame = _frame()
-    leaves, form = _tree.flatten(init)
-    start = _values(frame, _begin(leaves, form, body))
+    leaves, form = _tree.flatten(init_val)
+    start = _values(frame, _begin(leaves, form, body_fun))
     types = [aval(v) for v in start]
     args = frame.builder.open("while", [], {"init": [v._value for v in start]}, None, here())
     with _Opened(frame):
-        ok = _condition(test(_tree.unflatten(form, _wrap(frame, args))), "while_loop")
+        ok = _condition(cond_fun(_tree.unflatten(form, _wrap(frame, args))), "while_loop")
         args = frame.builder.next_region([frame.lift(ok)._value])
-        out = _flat_result(body(_tree.unflatten(form, _wrap(frame, args))), form, types, "while_loop", "value")
+        out = _flat_result(body_fun(_tree.unflatten(form, _wrap(frame, args))), form, types, "while_loop", "value", body_fun)
         results = frame.builder.close([v._value for v in _values(frame, out)])
     return _tree.unflatten(form, _wrap(frame, results))
 
@@ -169,14 +174,50 @@ def _strong(v: Any) -> Any:
     return v
 
 
+def _no_steps(xs: Any, steps: list[Tracer], length: int | None) -> Exception:
+    """Why the number of steps is not known."""
+    paths = _tree.paths(xs, "xs")
+    if not steps and length is None:
+        return fail("E_SHAPE_MISMATCH", "scan: expected arrays in `xs`, or `length`, got neither", "write `scan(f, init, None, length=n)`")
+    bare = next((path for v, path in zip(steps, paths, strict=True) if not v.shape), None)
+    if bare is not None:
+        listed = isinstance(xs, (list, tuple))
+        return fail("E_SHAPE_MISMATCH", f"scan: expected arrays with a first axis in `xs`, got one number at {bare}",
+                    f"a {type(xs).__name__} is a tree of arrays that are scanned side by side: make it one array, `xp.asarray(xs)`" if listed else
+                    "what is the same in every step is used in the function without being passed")  # fmt: skip
+    told = [f"{v.shape[0]} at {path}" for v, path in zip(steps, paths, strict=True)] + ([f"`length={length}`"] if length is not None else [])
+    more = f" and {len(told) - 4} more" if len(told) > 4 else ""
+    return fail("E_SHAPE_MISMATCH", f"scan: expected one extent for the first axis of all `xs`, got {', '.join(told[:4])}{more}",
+                "every array of `xs` has a part for each step along its first axis")  # fmt: skip
+
+
+def _told_lists(f: Callable, xs: Any) -> Callable:
+    """The function of a scan over a list, which gets lists; where it does not want them, what is wrong is the scan."""
+    if not isinstance(xs, list):
+        return f
+
+    @functools.wraps(f)
+    def call(carry: Any, x: Any) -> Any:
+        try:
+            return f(carry, x)
+        except (TesseraError, TypeError) as error:
+            if hasattr(error, "add_note"):
+                error.add_note("`xs` of `ts.scan` is a list: it is a tree of arrays, each scanned along its own first axis, and the function gets a list. "
+                               "To scan over its elements, make it one array: `xp.stack(xs)`.")  # fmt: skip
+            raise
+
+    return call
+
+
 def _step(f: Callable, carry: Any, x: Any) -> tuple:
     got = f(carry, x)
     if not isinstance(got, tuple) or len(got) != 2:
-        raise fail(
+        raise _core.error(
             "E_ARGUMENT",
-            f"scan: expected the function to give (carry, y), got {type(got).__name__}",
-            "end the function with `return carry, y`",
-        )
+            f"scan: expected the function to give (carry, y), got {f'a tuple of {len(got)}' if isinstance(got, tuple) else type(got).__name__}",
+            "end the function with `return carry, y`; `None` stands for no y",
+            None, None, returns(f),
+        )  # fmt: skip
     return got
 
 
@@ -217,13 +258,13 @@ def scan(
     An iteration takes ``unroll`` steps (``True``: all of them). Loops with small bodies are one kernel as they are; more steps in an
     iteration make larger code."""
     frame = _frame()
+    f = _told_lists(f, xs)
     leaves, form = _tree.flatten(init)
     steps, steps_form = _tree.flatten(xs)
     steps = _values(frame, steps)
     sizes = {v.shape[0] if v.shape else None for v in steps} | ({length} if length is not None else set())
     if len(sizes) != 1 or None in sizes:
-        raise fail("E_SHAPE_MISMATCH", f"scan: expected one extent for the first axis of all `xs`, got {sorted(map(str, sizes))}",
-                   "give `length=` where there are no `xs`")  # fmt: skip
+        raise _no_steps(xs, steps, length)
     trip = sizes.pop()
     width = trip if unroll is True else int(unroll)
     if isinstance(trip, int) and trip and min(width, trip) > 1:
@@ -243,7 +284,7 @@ def scan(
         carry = _tree.unflatten(form, inner[1 : 1 + len(start)])
         x = _tree.unflatten(steps_form, inner[1 + len(start) :])
         got = _step(f, carry, x)
-        out = _flat_result(got[0], form, types, "scan", "carry")
+        out = _flat_result(got[0], form, types, "scan", "carry", f)
         ys, ys_form = _tree.flatten(got[1])
         yields = _values(frame, [*out, *(_strong(v) if is_array(v) else v for v in ys)])
         results = _wrap(frame, frame.builder.close([v._value for v in yields]))
@@ -255,36 +296,79 @@ def _bound(v: Any, name: str) -> Any:
     shape, dtype, _ = aval(v) if is_array(v) else ((), "", False)
     if shape or not dtype or kind(dtype) != 1:
         shown = f"{dtype}{list(shape)}" if dtype else repr(v)
-        raise fail("E_TYPE", f"fori_loop: expected an integer for `{name}`, got {shown}",
-                   "write `fori_loop(0, n, body, init)` with an integer; cast an array of one: `n.astype(ts.i64)`")  # fmt: skip
+        help = "take one element: `n[0]`" if shape else "cast it: `int(n)`, or `n.astype(ts.i64)` where it is traced"
+        raise fail("E_TYPE", f"fori_loop: expected one integer for `{name}`, got {shown}", help)
     return v if isinstance(v, Tracer) else int(v)
 
 
 @eager
-def fori_loop(lower: Any, upper: Any, body: Callable, init: Any) -> Any:
-    """``value = body(i, value)`` for every i from ``lower`` to ``upper``."""
+def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any) -> Any:
+    """``value = body_fun(i, value)`` for every i from ``lower`` to ``upper``."""
     lower, upper = _bound(lower, "lower"), _bound(upper, "upper")
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
-        start = (p.cast(lower, "i64"), init)
-        return while_loop(lambda c: c[0] < upper, lambda c: (c[0] + 1, body(c[0], c[1])), start)[1]
+        return _fori_traced(lower, upper, body_fun, init_val)
     frame = _frame()
-    leaves, form = _tree.flatten(init)
-    start = _values(frame, _begin(leaves, form, lambda value: body(p.cast(lower, "i64"), value)))
+    leaves, form = _tree.flatten(init_val)
+    start = _values(frame, _begin(leaves, form, lambda value: body_fun(p.cast(lower, "i64"), value)))
     types = [aval(v) for v in start]
     args = frame.builder.open("loop", [], {"init": [v._value for v in start]}, {"trip": max(upper - lower, 0)}, here())
     with _Opened(frame):
         inner = _wrap(frame, args)
         i = inner[0] + lower if lower else inner[0]
-        out = _flat_result(body(i, _tree.unflatten(form, inner[1:])), form, types, "fori_loop", "value")
+        out = _flat_result(body_fun(i, _tree.unflatten(form, inner[1:])), form, types, "fori_loop", "value", body_fun)
         results = frame.builder.close([v._value for v in _values(frame, out)])
     return _tree.unflatten(form, _wrap(frame, results))
 
 
+def _fori_traced(lower: Any, upper: Any, body_fun: Callable, init_val: Any) -> Any:
+    """A loop whose number of iterations is a value of the trace."""
+    frame = _frame()
+    leaves, form = _tree.flatten(init_val)
+    first = p.cast(lower, "i64")
+    start = _values(frame, [first, *_begin(leaves, form, lambda value: body_fun(first, value))])
+    types = [aval(v) for v in start]
+    args = frame.builder.open("while", [], {"init": [v._value for v in start]}, None, here())
+    with _Opened(frame):
+        more = p.ew("lt", _wrap(frame, args)[0], upper)
+        args = frame.builder.next_region([frame.lift(more)._value])
+        i, *inner = _wrap(frame, args)
+        out = _flat_result(body_fun(i, _tree.unflatten(form, inner)), form, types[1:], "fori_loop", "value", body_fun)
+        results = frame.builder.close([v._value for v in _values(frame, [p.ew("add", i, 1), *out])])
+    return _tree.unflatten(form, _wrap(frame, results)[1:])
+
+
 @eager
-def dynamic_slice(x: Any, at: Any, extent: Any) -> Any:
+def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Any) -> Any:
     """The part of these extents that begins at traced positions; negative ones count from the end. Moved back inside where it
     would leave the array."""
-    return p.dynamic_slice(x, _from_the_end(x, _each(at, "at", x)), list(_each(extent, "extent", x)))
+    shape = aval(x)[0]
+    starts, sizes = _starts("dynamic_slice", start_indices, x), list(_each(slice_sizes, "slice_sizes", x))
+    known(*sizes)
+    for axis, (size, extent) in enumerate(zip(sizes, shape, strict=True)):
+        if not isinstance(size, Dim):
+            sizes[axis] = size = _size(size)
+            if isinstance(extent, int) and not 0 <= size <= extent:
+                raise fail("E_SHAPE_MISMATCH", f"dynamic_slice: expected a size of 0 to {extent} along axis {axis} of {p.show(shape)}, got {size}",
+                           "a part is no larger than the array; `xp.pad` makes the array larger")  # fmt: skip
+    return p.dynamic_slice(x, _from_the_end(x, starts), sizes)
+
+
+def _size(size: Any) -> int:
+    try:
+        return operator.index(size)
+    except TypeError:
+        raise fail("E_TYPE", f"dynamic_slice: expected integers in `slice_sizes`, got {size!r}", "extents are Python's integers") from None
+
+
+def _starts(what: str, given: Any, x: Any) -> Any:
+    """Positions: integers, one for each axis."""
+    starts = _each(given, "start_indices", x)
+    for v in starts:
+        shape, dtype, _ = aval(v)
+        if shape or kind(dtype) != 1:
+            raise fail("E_TYPE", f"{what}: expected one integer for each axis in `start_indices`, got {dtype}{list(shape)}",
+                       "cast positions to integers: `i.astype(ts.i64)`" if not shape else "write a tuple of numbers: `(i, 0)`")  # fmt: skip
+    return starts
 
 
 def _from_the_end(x: Any, at: Any) -> list:
@@ -298,12 +382,16 @@ def _from_the_end(x: Any, at: Any) -> list:
 
 
 @eager
-def dynamic_update_slice(x: Any, update: Any, at: Any) -> Any:
+def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
     """A new array with the part at traced positions replaced; negative ones count from the end."""
     if is_array(update) and kind(aval(update)[1]) > max(kind(aval(x)[1]), 1):
         raise fail("E_TYPE", f"dynamic_update_slice: expected an update of {aval(x)[1]}, got {aval(update)[1]}",
                    f"what is cut off would be lost: cast one of them, `update.astype(ts.{aval(x)[1]})`")  # fmt: skip
-    return p.dynamic_update_slice(x, update, _from_the_end(x, _each(at, "at", x)))
+    shape, part = aval(x)[0], aval(update)[0]
+    if len(part) != len(shape) or any(isinstance(a, int) and isinstance(b, int) and a > b for a, b in zip(part, shape, strict=False)):
+        raise fail("E_SHAPE_MISMATCH", f"dynamic_update_slice: expected an update of {len(shape)} axes that fits into {p.show(shape)}, got {p.show(part)}",
+                   "insert axes of extent 1 with `update[None]`" if len(part) < len(shape) else "the update is no larger than the array")  # fmt: skip
+    return p.dynamic_update_slice(x, update, _from_the_end(x, _starts("dynamic_update_slice", start_indices, x)))
 
 
 def _each(given: Any, name: str, x: Any) -> Any:

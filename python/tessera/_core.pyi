@@ -15,7 +15,10 @@ class DType:
     bits: int
     itemsize: int
     numpy_name: str
+    dtype: Any
+    kind: str
     def __matmul__(self, item: PolicyItem) -> DType: ...
+    def __call__(self, x: Any, /) -> Any: ...
 
 class PolicyItem:
     """One `@` item of a numeric policy."""

@@ -14,7 +14,7 @@ from ._jit import _name
 from ._place import here, returns
 from ._promote import is_float
 from ._trace import Tracer, as_tracer, aval, current, emit, fail, is_array, outermost, weakened
-from ._transforms import Inner, _outside
+from ._transforms import Inner, _outside, inline
 
 
 #: A rule that calls its own function has that function's rule again, to this order of derivatives. How often a function will be
@@ -89,8 +89,7 @@ class custom_vjp:
         fixed = {i: args[i] for i in self._nondiff}
         moving = tuple(a for i, a in enumerate(args) if i not in fixed)
         key = (self, self._fwd, self._bwd, level, tuple((i, _tree.told_apart(v)) for i, v in fixed.items()), _kinds(moving))
-        attrs, results, form, weak = _once(key, lambda: self._traced(args, fixed, moving, level))
-        return _tree.unflatten(form, weakened(emit("call", [], attrs, groups={"values": _values(moving)}, results=results), weak))
+        return _called(_once(key, lambda: self._traced(args, fixed, moving, level)), moving)
 
     def _traced(self, args: tuple, fixed: dict[int, Any], moving: tuple, level: int) -> tuple:
 
@@ -142,22 +141,36 @@ class custom_vjp:
         fake_cts = [_Shape(a) for a in y_types if is_float(a[1])]
         with self._rules.at(level + 1):
             bwd = _closed(_inner_of_types(backward, fake_res, fake_cts, f"{_name(self._fn)}_bwd"), "custom_vjp", self._bwd)
-        attrs = {"callee": inner.func, "kind": "custom_vjp", "fwd": fwd.func, "bwd": bwd.func}
-        return attrs, [(list(s), d) for s, d, _ in y_types], inner.form, inner.weak
+        constants = _constants(inner, fwd, bwd)
+        attrs: dict[str, Any] = {"callee": inner.func, "kind": "custom_vjp", "fwd": fwd.func, "bwd": bwd.func}
+        if constants:
+            n, m, given = len(inner.avals), len(residuals), [aval(c) for c in constants]
+            attrs = {
+                "kind": "custom_vjp",
+                "nondiff": list(range(n, n + len(constants))),
+                "callee": _opened(inner, constants, n, inner.avals + given).func,
+                "fwd": _opened(fwd, constants, n, inner.avals + given, keep=True).func,
+                "bwd": _opened(bwd, constants, m, [*map(aval, residuals), *given, *(s.aval for s in fake_cts)]).func,
+            }
+        return attrs, [(list(s), d) for s, d, _ in y_types], inner.form, inner.weak, constants
 
     def _same_results(self, inner: Inner, y: Any) -> None:
         """The forward rule gives what the function gives."""
-        form = _tree.flatten(y)[1]
-        wrong = _tree.difference(inner.form, form) if form != inner.form else None
-        for wanted, got, path in zip(inner.results, _tree.leaves(y), _tree.paths(y), strict=True) if wrong is None else ():
-            have, want = _type_of(got), _type_of(wanted)
-            if have != want and not (is_array(got) and aval(got)[:2] == aval(wanted)[:2]):
-                wrong = f"{f'at {path} ' if path else ''}{want}, got {have}"
-                break
-        if wrong is not None:
-            raise fail_at(returns(self._fwd), "E_TYPE",
-                          f"expected the forward rule of `{_name(self._fn)}` to give what the function gives: {wrong}",
-                          "return `(y, residuals)`, with `y` as the function gives it")  # fmt: skip
+        help = "return `(y, residuals)`, with `y` as the function gives it"
+        _as_given(self._fn, inner, y, returns(self._fwd), "forward rule", help)  # type: ignore[arg-type]
+
+
+def _as_given(fn: Callable, inner: Inner, y: Any, place: Any, rule: str, help: str) -> None:
+    """Refuses results of a rule that are not those of the function."""
+    form = _tree.flatten(y)[1]
+    wrong = _tree.difference(inner.form, form) if form != inner.form else None
+    for wanted, got, path in zip(inner.results, _tree.leaves(y), _tree.paths(y), strict=True) if wrong is None else ():
+        have, want = _type_of(got), _type_of(wanted)
+        if have != want and not (is_array(got) and aval(got)[:2] == aval(wanted)[:2]):
+            wrong = f"{f'at {path} ' if path else ''}{want}, got {have}"
+            break
+    if wrong is not None:
+        raise fail_at(place, "E_TYPE", f"expected the {rule} of `{_name(fn)}` to give what the function gives: {wrong}", help)
 
 
 class Fused:
@@ -229,9 +242,48 @@ def _values(args: tuple) -> list[Tracer]:
     return [as_tracer(v) for v in _tree.leaves(args) if is_array(v)]
 
 
+def _called(traced: tuple, args: tuple) -> Any:
+    """A call of what was traced once, in the function that is being traced now."""
+    attrs, results, form, weak, constants = traced
+    frame = current()
+    assert frame is not None
+    values = [*_values(args), *map(frame.array, constants)]
+    return _tree.unflatten(form, weakened(emit("call", [], attrs, groups={"values": values}, results=results), weak))
+
+
+def _constant(x: Tracer) -> Any:
+    """The array that a captured value is, where it is one that the program takes as an input; None for values that are computed."""
+    frame = x._frame
+    while frame.parent is not None:
+        found = next((theirs for theirs, ours in frame.captured if ours._value == x._value), None)
+        if found is None:
+            return None
+        x, frame = found, found._frame
+    return next((held[0] for held, tracer in frame.arrays if tracer._value == x._value), None)
+
+
+def _constants(*inners: Inner) -> list:
+    """The arrays that functions close over, each once."""
+    found = {id(c): c for inner in inners for c in map(_constant, inner.captured)}
+    return list(found.values())
+
+
+def _opened(inner: Inner, constants: list, at: int, types: list, keep: bool = False) -> Inner:
+    """The function with all ``constants`` as parameters from place ``at`` on, and, to ``keep`` them, as its last results too."""
+
+    def call(*flat: Any) -> list:
+        given = flat[at : at + len(constants)]
+        own = [given[next(i for i, c in enumerate(constants) if c is _constant(x))] for x in inner.captured]
+        made = inline(inner.program, inner.func, [*flat[:at], *flat[at + len(constants) :], *own])
+        return [*made, *given] if keep else made
+
+    return Inner(call, (0.0,) * len(types), {}, avals=types, name=inner.func)
+
+
 def _closed(inner: Inner, what: str, rule: Callable | None = None) -> Inner:
-    if inner.captured:
-        made = inner.captured[0]._place
+    traced = [x for x in inner.captured if _constant(x) is None]
+    if traced:
+        made = traced[0]._place
         raise fail_at(
             here() if rule is None else returns(rule),
             "E_UNSUPPORTED",
@@ -352,8 +404,7 @@ class custom_jvp:
         level = self._rules.depth
         if level >= _ORDERS:
             return self._fn(*args)
-        attrs, results, form, weak = _once((self, self._rule, level, _kinds(args)), lambda: self._traced(args, level))
-        return _tree.unflatten(form, weakened(emit("call", [], attrs, groups={"values": _values(args)}, results=results), weak))
+        return _called(_once((self, self._rule, level, _kinds(args)), lambda: self._traced(args, level)), args)
 
     def _traced(self, args: tuple, level: int) -> tuple:
         with self._rules.at(_ORDERS):
@@ -367,12 +418,49 @@ class custom_jvp:
 
             given = dict(zip(floats, tangents, strict=True))
             moved = [given[i] if i in given else xp.zeros(t[0], dtype=t[1]) for i, t in enumerate(types)]
-            y, dy = self._rule(_tree.unflatten(form, primals), _tree.unflatten(form, moved))  # type: ignore[misc]
-            ys, dys = _tree.leaves(y), _tree.leaves(dy)
-            return ys, [d for v, d in zip(ys, dys, strict=True) if is_float(aval(v)[1])]
+            got = self._rule(_tree.unflatten(form, primals), _tree.unflatten(form, moved))  # type: ignore[misc]
+            return self._checked(inner, got)
 
         shapes = [_Shape(t) for t in types], [_Shape(types[i]) for i in floats]
         with self._rules.at(level + 1):
             made_rule = _closed(_inner_of_types(rule, *shapes, f"{_name(self._fn)}_jvp"), "custom_jvp")
-        attrs = {"callee": inner.func, "kind": "custom_jvp", "jvp": made_rule.func}
-        return attrs, [(list(s), d) for s, d, _ in map(aval, inner.results)], inner.form, inner.weak
+        constants = _constants(inner, made_rule)
+        attrs: dict[str, Any] = {"callee": inner.func, "kind": "custom_jvp", "jvp": made_rule.func}
+        if constants:
+            n, given = len(types), [aval(c) for c in constants]
+            attrs = {
+                "kind": "custom_jvp",
+                "nondiff": list(range(n, n + len(constants))),
+                "callee": _opened(inner, constants, n, types + given).func,
+                "jvp": _opened(made_rule, constants, n, [*types, *given, *(types[i] for i in floats)]).func,
+            }
+        return attrs, [(list(s), d) for s, d, _ in map(aval, inner.results)], inner.form, inner.weak, constants
+
+    def _checked(self, inner: Inner, got: Any) -> tuple[list, list]:
+        """What the rule gave: results as the function gives them, and a tangent of the same shape for each float among them."""
+        from . import _prim as p
+
+        place = returns(self._rule)  # type: ignore[arg-type]
+        if not isinstance(got, (tuple, list)) or len(got) != 2:
+            raise fail_at(place, "E_ARGUMENT", f"expected the rule of `{_name(self._fn)}` to give a pair, got {_told(got)}",
+                          "return `(y, dy)`: what the function gives, and its tangents")  # fmt: skip
+        _as_given(self._fn, inner, got[0], place, "rule", "return `(y, dy)`, with `y` as the function gives it")
+        ys, form = _tree.flatten(got[0])
+        dys, dy_form = _tree.flatten(got[1])
+        if form != dy_form:
+            raise fail_at(place, "E_ARGUMENT",
+                          f"expected the rule of `{_name(self._fn)}` to give tangents in the form of its results: {_tree.difference(form, dy_form)}",
+                          "return a tangent for each result, `xp.zeros_like(y)` for one that does not move")  # fmt: skip
+        tangents = []
+        for y, dy, path in zip(ys, dys, _tree.paths(got[0]), strict=True):
+            shape, dtype, weak = aval(y)
+            if not is_float(dtype):
+                continue
+            if not is_array(dy) or not (is_float(aval(dy)[1]) or aval(dy)[2]) or tuple(aval(dy)[0]) != tuple(shape):
+                raise fail_at(place, "E_SHAPE_MISMATCH" if is_array(dy) and is_float(aval(dy)[1]) else "E_TYPE",
+                              f"expected the rule of `{_name(self._fn)}` to give a tangent of the shape of the result"
+                              f"{f' at {path}' if path else ''}: {_type_of(y)}, got {_type_of(dy)}",
+                              "a tangent is an array of floats of the shape of what it is the tangent of")  # fmt: skip
+            # Tangents of Python's numbers have more digits than the results that they belong to.
+            tangents.append(p.cast(dy, dtype))
+        return ys, tangents

@@ -38,6 +38,53 @@ def _numpy_name(spec: object) -> str:
         ) from None
 
 
+def _numpy(of: DType) -> object:
+    """NumPy's dtype of the same elements, `ml_dtypes`' among them; None for one with a policy, and for tf32, whose elements are f32."""
+    known = _NUMPY.get(of.name) if of.is_plain else None
+    if known is None and of.is_plain and of.name != "tf32":
+        import ml_dtypes
+        import numpy
+
+        known = _NUMPY[of.name] = numpy.dtype(getattr(ml_dtypes, of.numpy_name, of.numpy_name))
+    return known
+
+
+_NUMPY: dict[str, object] = {}
+
+
+def _dtype_of(self: DType) -> object:
+    """NumPy's dtype of the same elements: by this attribute `numpy.dtype(ts.f32)` and `numpy.zeros(3, ts.bf16)` find it."""
+    found = _numpy(self)
+    if found is None:
+        raise AttributeError(f"`{self}` is no dtype of NumPy's")
+    return found
+
+
+def _equal(self: DType, other: object) -> object:
+    """As dtypes of NumPy's are equal to what names them: `x.dtype == numpy.float32` means the same where `x` is traced and where not."""
+    if type(other) is DType:
+        return _same(self, other)
+    if isinstance(other, str) and _core.is_dtype_name(other):
+        return _same(self, dtype(other))
+    mine = _numpy(self)
+    if mine is None or other is None:
+        return False
+    return mine is other or bool(mine == other)
+
+
+def _hash(self: DType) -> int:
+    mine = _numpy(self)
+    return hash(str(self)) if mine is None else hash(mine)
+
+
+_same = DType.__eq__
+DType.__eq__ = _equal  # type: ignore[method-assign,assignment]
+DType.__ne__ = lambda self, other: not _equal(self, other)  # type: ignore[method-assign,assignment]
+DType.__hash__ = _hash  # type: ignore[method-assign]
+DType.dtype = property(_dtype_of)  # type: ignore[attr-defined]
+DType.kind = property(lambda self: self.dtype.kind, doc="NumPy's letter for the kind of numbers.")  # type: ignore[attr-defined]
+
+
 def _text(value: DType | str) -> str:
     return str(value) if isinstance(value, DType) else value
 

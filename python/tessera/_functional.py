@@ -85,10 +85,10 @@ def _softplus(x: Tracer) -> Tracer:
 
 
 @eager
-def leaky_relu(x: Any, slope: float = 0.01) -> Any:
-    """x, or slope * x below zero. The derivative at 0 is 1."""
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
+    """x, or negative_slope * x below zero. The derivative at 0 is 1."""
     x = as_tracer(x)
-    return xp.where(x >= 0, x, x * slope)
+    return xp.where(x >= 0, x, x * negative_slope)
 
 
 @eager
@@ -426,11 +426,12 @@ def embedding(table: Any, indices: Any, *, mode: str | None = None) -> Any:
 
 
 @eager
-def one_hot(indices: Any, classes: int, dtype: Any = "f32") -> Any:
-    """1 at each position, 0 elsewhere, along a new last axis."""
+def one_hot(indices: Any, num_classes: int, dtype: Any = "f32", axis: int = -1) -> Any:
+    """1 at each position, 0 elsewhere, along a new axis, the last unless said; 0 everywhere for positions outside."""
     ix = p.cast(indices, "i64")
-    shape = (*ix.shape, classes)
-    return p.cast(p.ew("eq", p.iota(shape, ix.ndim), p.broadcast_to(p.expand_dims(ix, ix.ndim), shape)), dtype)
+    at = p.axis_of(axis, ix.ndim + 1)
+    shape = (*ix.shape[:at], num_classes, *ix.shape[at:])
+    return p.cast(p.ew("eq", p.iota(shape, at), p.broadcast_to(p.expand_dims(ix, at), shape)), dtype)
 
 
 @eager
@@ -542,6 +543,11 @@ def _per_axis(value: Any, n: int) -> list[int]:
 
 def _padding(padding: Any, sizes: list[int], extents: list[int], strides: list[int], dilations: list[int]) -> tuple[list, list]:
     n = len(extents)
+    if isinstance(padding, str):
+        # JAX writes them in capitals.
+        padding = padding.lower()
+        if padding not in ("same", "valid"):
+            raise fail("E_ARGUMENT", f'expected `padding` to be "same", "valid", a number, or a pair for each axis, got {padding!r}', 'write `padding="same"`')
     if padding == "same":
         lo, hi = [], []
         for size, extent, stride, dilation in zip(sizes, extents, strides, dilations, strict=True):
@@ -556,6 +562,24 @@ def _padding(padding: Any, sizes: list[int], extents: list[int], strides: list[i
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
+def _check_channels(x: tuple, w: tuple, n: int, groups: int, layout: str) -> None:
+    """Refuses channels that do not match; both shapes with the channels on axis 1."""
+    channels, each, out = x[1], w[1], w[0]
+    if groups < 1 or channels % groups or out % groups:
+        raise fail("E_SHAPE_MISMATCH", f"conv{n}d: expected {groups} groups to divide {channels} channels of `x` and {out} of the result",
+                   "choose a divisor of both numbers of channels")  # fmt: skip
+    if each * groups == channels:
+        return
+    of = f" in each of {groups} groups" if groups > 1 else ""
+    if x[-1] == each * groups and not layout.endswith("C"):
+        help = f'the channels of `x` are on axis 1; where they are on the last axis, write `layout="{layout[0]}{layout[2:]}C"`'
+    elif w[-2] == channels or w[-1] == channels:
+        help = f"weights are [out, in / groups, {', '.join(['width', 'height', 'depth'][:n][::-1])}]: transpose those of JAX's HWIO with `w.transpose({n + 1}, {n}, {', '.join(map(str, range(n)))})`"
+    else:
+        help = "the second axis of the weights has an element for each channel of `x`, divided by `groups`"
+    raise fail("E_SHAPE_MISMATCH", f"conv{n}d: expected {each} channels{of} of `x`, as the weights {p.show(w)} have, got {channels}", help)
+
+
 def _conv(x: Any, w: Any, b: Any, n: int, stride: Any, padding: Any, dilation: Any, groups: int, layout: str) -> Any:
     x, w = as_tracer(x), as_tracer(w)
     last = layout.endswith("C")
@@ -567,6 +591,7 @@ def _conv(x: Any, w: Any, b: Any, n: int, stride: Any, padding: Any, dilation: A
         )
     if last:
         x = p.transpose(x, [0, n + 1, *range(1, n + 1)])
+    _check_channels(x.shape, w.shape, n, groups, layout)
     strides, dilations = _per_axis(stride, n), _per_axis(dilation, n)
     lo, hi = _padding(padding, list(x.shape[2:]), list(w.shape[2:]), strides, dilations)
     dtype = xp.result_type(x, w)

@@ -63,7 +63,7 @@ class HostArray(numpy.ndarray):
         return made if isinstance(made, numpy.ndarray) else numpy.asarray(made).view(type(self))
 
     def __round__(self, digits: int | None = None) -> Any:
-        return round(self.item(), digits) if self.ndim == 0 else self.round(digits or 0)  # type: ignore[call-arg]
+        return round(self.item(), digits) if self.ndim == 0 else functions["round"](self, digits)
 
     def to(self, device: Any) -> Any:
         """The elements on a device, such as ``"cuda:0"``."""

@@ -6,6 +6,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import re
 import types
 import warnings
 from collections.abc import Callable
@@ -411,6 +412,9 @@ class Jitted:
         self._recorded.clear()
         self._calls.clear()
 
+    #: The name that JAX has for it.
+    clear_cache = cache_clear
+
 
 def _where(leaves: list, target: str | None, fixed: int | None) -> tuple[bool, bool]:
     """Whether a function runs on a device, and there in order: the tiles of attention depend on it."""
@@ -581,14 +585,49 @@ def jit(
     return Jitted(fn, nums, names, options)
 
 
+#: Parameters that say how arrays are laid out, wherever they stand; the others are known by their annotation.
+_LAYOUT = {"shape", "new_shape", "axis", "axes", "source", "destination", "slice_sizes", "pad_width", "stride", "dilation", "num", "size"}
+
+
+def _structural(fn: Callable) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Places and names of the parameters that are extents, axes and counts: known while tracing, and never arrays of a trace."""
+    code, told = getattr(fn, "__code__", None), getattr(fn, "__annotations__", {})
+    if code is None:
+        return (), ()
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = [i for i, n in enumerate(named) if n in _LAYOUT or "int" in re.findall(r"\w+", str(told.get(n, "")))]
+    return tuple(i for i in found if i < code.co_argcount), tuple(named[i] for i in found)
+
+
+def _counted(v: Any) -> Any:
+    """Integers of NumPy's, and arrays of them in one row, as Python's; all else as it is."""
+    if isinstance(v, (numpy.integer, numpy.bool_)):
+        return v.item()
+    if isinstance(v, numpy.ndarray):
+        return v if v.ndim > 1 or v.dtype.kind not in "iu" else v.item() if v.ndim == 0 else tuple(v.tolist())
+    if type(v) in (tuple, list) and any(isinstance(e, (numpy.integer, numpy.ndarray, tuple, list)) for e in v):
+        made = [_counted(e) for e in v]
+        return v if all(a is b for a, b in zip(made, v, strict=True)) else type(v)(made)
+    return v
+
+
 def eager(fn: Callable) -> Callable:
     """A library function: inside of a trace a part of it, outside of one a program that runs at once."""
     cache: dict[Any, Traced] = {}
     calls, recorded = _core.Calls(True), set()
+    places, names = _structural(fn)
+
+    def settled(args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        """The arguments with Python's integers for extents, axes and counts that NumPy counted; None where there are none."""
+        found = {i: v for i in places if i < len(args) and (v := _counted(args[i])) is not args[i]}
+        named = {n: v for n in names if n in kwargs and (v := _counted(kwargs[n])) is not kwargs[n]} if kwargs else {}
+        return (tuple(found.get(i, v) for i, v in enumerate(args)), {**kwargs, **named}) if found or named else None
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         if current() is not None:
+            if names and (plain := settled(args, kwargs)):
+                args, kwargs = plain
             return fn(*args, **kwargs)
         short = _tree.plain and compiles()
         if short:
@@ -596,6 +635,8 @@ def eager(fn: Callable) -> Callable:
             done = calls.run(args, kwargs, profile)
             if done is not None:
                 return done
+        if names and (plain := settled(args, kwargs)):
+            return call(*plain[0], **plain[1])
         leaves, form = _tree.flatten((args, kwargs))
         for v in leaves:
             if isinstance(v, Tracer):  # no trace is open that it could belong to

@@ -92,9 +92,14 @@ def returns(fn: Any) -> Place | None:
     code = getattr(fn, "__code__", None)
     if code is None:
         return here()
-    ends = [getattr(i, "positions", None) for i in dis.get_instructions(code) if i.opname.startswith("RETURN_")]
-    spans = [span for span in ends if span and span.lineno]
-    if not spans or None in (span := spans[-1]):
+    spans = [(i.opname, at) for i in dis.get_instructions(code) if (at := getattr(i, "positions", None)) and at.lineno]
+    if fn.__name__ == "<lambda>":
+        # The return of a lambda has no width: the last expression is what it gives.
+        ends = [at for _, at in spans if None not in at and (at.lineno, at.col_offset) != (at.end_lineno, at.end_col_offset)]
+    else:
+        ends = [at for name, at in spans if name.startswith("RETURN_") and None not in at]
+    span = ends[-1] if ends else None
+    if span is None:
         return Place(_text(code.co_filename, fn.__globals__), code.co_firstlineno, 1, code.co_firstlineno, 1)
     line, end, column, last = span
     return Place(_text(code.co_filename, fn.__globals__), line, column + 1, end, last + 1)

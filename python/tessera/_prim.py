@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from ._dtypes import dtype as as_dtype
 from ._operands import check
 from ._promote import is_float, kind, meet
 from ._remat import saveable
-from ._trace import Tracer, as_tracer, aval, emit, fail, one, splat
+from ._trace import Tracer, as_tracer, aval, emit, fail, known, one, splat
 
 _FLOAT_ONLY = {
     "div", "sqrt", "rsqrt", "recip", "exp", "exp2", "log", "log2", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos",
@@ -58,7 +59,8 @@ def show(shape: Sequence) -> str:
 
 def broadcast_to(x: Any, shape: Sequence) -> Tracer:
     x = as_tracer(x)
-    shape = tuple(shape)
+    shape = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
+    known(*shape)
     if x.shape == shape:
         return x
     lead = len(shape) - x.ndim
@@ -108,6 +110,8 @@ def select(cond: Any, a: Any, b: Any) -> Tracer:
 
 
 def axis_of(axis: int, rank: int, what: str = "axis") -> int:
+    if not isinstance(axis, int):
+        axis = _index(axis, what)
     if not -rank <= axis < rank:
         raise fail(
             "E_SHAPE_MISMATCH",
@@ -117,11 +121,23 @@ def axis_of(axis: int, rank: int, what: str = "axis") -> int:
     return axis % rank
 
 
+def _index(axis: Any, what: str) -> int:
+    """An axis that NumPy counted; nothing else is one."""
+    if not isinstance(axis, Tracer) and (not hasattr(axis, "ndim") or axis.ndim == 0):
+        try:
+            return operator.index(axis)
+        except TypeError:
+            pass
+    got = f"an array of shape {show(axis.shape)}" if hasattr(axis, "shape") else repr(axis)
+    raise fail("E_TYPE", f"expected `{what}` to be an integer that is known while tracing, got {got}",
+               "arrays to be joined go into one list: `xp.concat([a, b], axis=0)`" if hasattr(axis, "shape") else f"write such as `{what}=0`")  # fmt: skip
+
+
 def axes_of(axis: Any, rank: int) -> list[int]:
     """Axes as a sorted list; ``None`` is all."""
     if axis is None:
         return list(range(rank))
-    given = [axis] if isinstance(axis, int) else list(axis)
+    given = list(axis) if isinstance(axis, (list, tuple)) else [axis]
     out = sorted(axis_of(a, rank) for a in given)
     if len(set(out)) != len(out):
         raise fail("E_ARGUMENT", f"expected each axis once, got {tuple(given)}", "leave out the repeated axis")
@@ -130,7 +146,8 @@ def axes_of(axis: Any, rank: int) -> list[int]:
 
 def reshape(x: Any, shape: Any) -> Tracer:
     x = as_tracer(x)
-    dims = [shape] if isinstance(shape, (int, Dim)) else list(shape)
+    dims = list(shape) if isinstance(shape, (list, tuple)) else [shape]
+    known(*dims)
     if -1 in dims:
         rest = math.prod(d for d in dims if d != -1)
         if dims.count(-1) > 1 or (x.size % rest if rest else x.size):
@@ -161,7 +178,7 @@ def transpose(x: Any, perm: Sequence[int] | None = None) -> Tracer:
 
 def expand_dims(x: Any, axis: Any) -> Tracer:
     x = as_tracer(x)
-    axes = [axis] if isinstance(axis, int) else list(axis)
+    axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
     rank = x.ndim + len(axes)
     at = {axis_of(a, rank) for a in axes}
     rest = iter(x.shape)
@@ -188,7 +205,15 @@ def concat(parts: Sequence[Any], axis: int) -> Tracer:
     for _, d, w in types[1:]:
         dtype, weak = meet((dtype, weak), (d, w))
     made = [cast(p, dtype) for p in parts]
-    return one("concat", [], {"axis": axis_of(axis, made[0].ndim)}, groups={"values": made})
+    if not made[0].ndim:
+        raise fail("E_SHAPE_MISMATCH", "concat: expected arrays with axes, got a number", "join numbers with `xp.stack`")
+    at = axis_of(axis, made[0].ndim)
+    for i, v in enumerate(made[1:], 1):
+        if v.ndim != made[0].ndim or any(d != e for k, (d, e) in enumerate(zip(v.shape, made[0].shape, strict=True)) if k != at):
+            raise fail("E_SHAPE_MISMATCH",
+                       f"concat: expected shapes that differ along axis {at} only, got {show(made[0].shape)} and, for array {i}, {show(v.shape)}",
+                       "insert axes with `x[None]` or `x[:, None]`" if v.ndim != made[0].ndim else "choose another `axis`, or make the other axes equal")  # fmt: skip
+    return one("concat", [], {"axis": at}, groups={"values": made})
 
 
 def reverse(x: Tracer, axes: list[int]) -> Tracer:
@@ -251,7 +276,9 @@ def dot(a: Any, b: Any, contract: tuple, batch: tuple = ((), ()), out: Any = Non
     (da, wa), (db, wb) = aval(a)[1:], aval(b)[1:]
     dtype, _ = meet((da, wa), (db, wb))
     if kind(dtype) == 0:
-        dtype = "i32"
+        # Whether any product holds, as in NumPy and JAX: of bools there are sums in no dtype of theirs.
+        made = dot(cast(a, "i32"), cast(b, "i32"), contract, batch, out, accum)
+        return made if out is not None else ew("ne", made, 0)
     attrs = {
         "batch_a": list(batch[0]), "batch_b": list(batch[1]), "contract_a": list(contract[0]), "contract_b": list(contract[1]),
         "out": None if out is None else name_of(out), "accum": None if accum is None else name_of(accum),

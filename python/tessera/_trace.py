@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import threading
 from contextlib import contextmanager
 from typing import Any
@@ -106,7 +107,7 @@ class Frame:
         if self.parent is not None:
             return self.lift(self.parent.array(x))
         for held, tracer in self.arrays:
-            if held[0] is x:
+            if held[0] is x or _same_memory(held[0], x):
                 return tracer
         tracer = self.param("array", x.shape, str(as_dtype(x.dtype)))
         self.arrays.append(((x, numpy.array(x)), tracer))
@@ -116,6 +117,11 @@ class Frame:
         results = [self.lift(r) for r in results]
         self.builder.finish(self.program, [r._value for r in results], here())
         self.open = False
+
+
+def _same_memory(a: numpy.ndarray, b: numpy.ndarray) -> bool:
+    """Whether two views show the same elements: arrays of ours are a new view of NumPy's each time they are used."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data
 
 
 def leaked(x: Tracer) -> Exception:
@@ -294,8 +300,8 @@ def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: 
     place = here()
     if frame.consumed:
         _check_versions(frame, [*ids, *(i for g in (lists or {}).values() for i in g)])
-    for shape, _ in results or ():
-        known(*shape)
+    if results:
+        results = [(extents(shape), dtype) for shape, dtype in results]
     made = frame.builder.append(op, ids, lists, attrs, results, place)
     return [Tracer(frame, v, shape, dtype, weak, place) for v, shape, dtype in made]
 
@@ -309,6 +315,23 @@ def known(*extents: Any) -> None:
                 f"expected extents that are known while tracing, got {extent!r}",
                 "take the extent from `x.shape`, or name the argument in `static_argnums` of `ts.jit`",
             )
+
+
+def extents(shape: Any) -> list:
+    """A shape that the builder takes: whole numbers of 0 and more, and extents that the trace leaves open."""
+    shape = list(shape)
+    for i, d in enumerate(shape):
+        if type(d) is int and d >= 0 or isinstance(d, Dim):
+            continue
+        known(d)
+        try:
+            shape[i] = d = operator.index(d)
+        except TypeError:
+            raise fail("E_TYPE", f"expected extents to be integers, got {d!r}", "write a tuple of integers: `(2, 3)`") from None
+        if d < 0:
+            raise fail("E_SHAPE_MISMATCH", f"expected extents of 0 and more, got {d} in [{', '.join(map(str, shape))}]",
+                       "only `reshape` takes -1, for what is left")  # fmt: skip
+    return shape
 
 
 def _check_versions(frame: Frame, ids: list[int]) -> None:

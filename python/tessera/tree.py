@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _tree
 from ._tree import TreeDef, paths, register, unflatten
@@ -173,3 +173,10 @@ def register_class(kind: type) -> type:
     """Makes instances of a class with ``tree_flatten()`` and ``tree_unflatten(meta, children)`` trees."""
     register(kind, lambda x: x.tree_flatten(), lambda meta, children: kind.tree_unflatten(meta, children))  # type: ignore[attr-defined]
     return kind
+
+if not TYPE_CHECKING:  # a checker would take every name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        from ._elsewhere import missing
+
+        raise missing(__name__, name, __all__)

@@ -1,11 +1,13 @@
 """Derivatives of random values by the parameters of their distribution, where values are drawn by rejection."""
 
+import math
+
 import numpy as np
 import pytest
 
 import tessera as ts
 from tessera import xp
-from tessera.random._implicit import log_gamma_slope
+from tessera.random._implicit import log_gamma_slope, wald_slope
 
 r = ts.random
 KEY = r.key(7)
@@ -45,6 +47,10 @@ MEANS = {
     "beta": (lambda a, n: r.beta(KEY, a, 2.0, n), lambda a: a / (a + 2.0)),
     "dirichlet": (lambda a, n: r.dirichlet(KEY, xp.stack([a, a * 0.0 + 3.0]), n)[:, 0], lambda a: a / (a + 3.0)),
     "chisquare": (lambda a, n: r.chisquare(KEY, a, n), lambda a: a),
+    # The formula, differentiated, gave 1.26 for 1: which of two roots is taken depends on the mean.
+    "wald": (lambda a, n: r.wald(KEY, a, n), lambda a: a),
+    "wald_squared": (lambda a, n: r.wald(KEY, a, n) ** 2.0, lambda a: a**2 + a**3),
+    "wald_inverse": (lambda a, n: 1.0 / r.wald(KEY, a, n), lambda a: 1.0 / a + 1.0),
     "t": (lambda a, n: r.t(KEY, a + 10.0, n) ** 2.0, lambda a: (a + 10.0) / (a + 8.0)),
 }
 
@@ -86,3 +92,27 @@ def test_counts_have_no_derivative():
         value, slope = ts.jvp(draw, (rate,), (np.ones(3, np.float32),))
         assert value[0] == 0.0 and np.array_equal(slope, np.zeros(3))
         assert np.array_equal(ts.grad(lambda v: xp.sum(draw(v)))(rate), np.zeros(3))
+
+
+def wald_cdf(x: float, m: float) -> float:
+    phi = lambda z: math.erfc(-z / math.sqrt(2)) / 2
+    return phi((x / m - 1) / math.sqrt(x)) + math.exp(2 / m) * phi(-(x / m + 1) / math.sqrt(x))
+
+
+def test_walds_values_keep_their_quantile():
+    m = np.array([0.4, 0.4, 1.0, 1.0, 1.0, 3.0, 30.0])
+    x = np.array([0.1, 1.2, 0.05, 0.8, 6.0, 2.0, 100.0])
+    h = 1e-5
+    slope = np.asarray(ts.jit(wald_slope)(m, x))
+    for mean, at, got in zip(m, x, slope, strict=True):
+        by_mean = (wald_cdf(at, mean + h) - wald_cdf(at, mean - h)) / (2 * h)
+        density = (wald_cdf(at * (1 + h), mean) - wald_cdf(at * (1 - h), mean)) / (2 * h * at)
+        assert math.isclose(got, -by_mean / density, rel_tol=1e-6), (mean, at)
+    # Both formulas meet where they change over, z = 2, and the second derivative is that of the slope along the curve.
+    near, far = (np.asarray(ts.jit(wald_slope)(np.ones(1), np.array([x]))) for x in (1.0 + 1e-12, 1.0 - 1e-12))
+    np.testing.assert_allclose(near, far, rtol=1e-11)
+    draw = lambda v: r.wald(KEY, v, dtype=ts.f64)
+    values, first = np.asarray(draw(m)), np.asarray(ts.grad(lambda v: xp.sum(draw(v)))(m))
+    second = ts.grad(lambda v: xp.sum(ts.grad(lambda w: xp.sum(draw(w)))(v)))(m)
+    along = lambda t: np.asarray(ts.jit(wald_slope)(m + t, values + t * first))
+    np.testing.assert_allclose(second, (along(h) - along(-h)) / (2 * h), rtol=1e-5)

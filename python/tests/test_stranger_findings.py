@@ -126,3 +126,146 @@ def test_a_product_reads_behind_a_view_that_another_kernel_writes_later():
     least, best = f(x)
     np.testing.assert_array_equal(np.asarray(least), (x @ x.T).min())
     np.testing.assert_array_equal(np.asarray(best), np.sort(x, axis=0)[::-1])
+
+
+def told_at(error: str, line: str) -> bool:
+    """Whether an error shows a line of this file, and marks a part of it."""
+    shown = next((i for i, text in enumerate(error.splitlines()) if line in text), None)
+    return shown is not None and "^^" in error.splitlines()[shown + 1]
+
+
+def changes_form(c, x):
+    a = c["a"] + 1
+    return {"a": a, "b": {"z": c["b"]}}, None
+
+
+def test_a_carry_of_another_form_is_told_where_the_body_returns_it():
+    start = {"a": np.float32(0), "b": np.float32(1)}
+    error = refused("E_ARGUMENT", lambda: ts.scan(changes_form, start, None, length=3))
+    assert "carry['b']" in error and told_at(error, 'return {"a": a, "b": {"z": c["b"]}}, None')
+    error = refused("E_ARGUMENT", lambda: ts.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1], 1), (0, 1)))
+    assert "value a tuple of 2, got a tuple of 3" in error and told_at(error, "c[1], 1)")
+    for n in (3, np.int32(3)):
+        error = refused("E_ARGUMENT", lambda n: ts.jit(lambda n: ts.fori_loop(0, n, lambda i, c: [c[0], c[1]], (0, 1)))(n), n)
+        assert "fori_loop" in error and "value a tuple of 2, got a list of 2" in error and told_at(error, "[c[0], c[1]]")
+    assert told_at(refused("E_ARGUMENT", lambda: ts.cond(True, lambda v: (v, v), lambda v: v * 2, 1.0)), "v * 2")
+    assert told_at(refused("E_ARGUMENT", lambda: ts.scan(lambda c, x: c + x, 0.0, np.ones(3))), "c + x")
+    assert told_at(refused("E_TYPE", lambda: ts.scan(lambda c, x: ("no", x), 0.0, np.ones(3))), '("no", x)')
+
+
+def test_what_can_be_scanned():
+    step = lambda c, x: (c + x, c)
+    for xs in ([1.0, 2.0], (np.float32(1), np.float32(2))):
+        assert "xp.asarray(xs)" in refused("E_SHAPE_MISMATCH", lambda xs=xs: ts.scan(step, 0.0, xs))
+    with pytest.raises(ts.TesseraError) as caught:
+        ts.scan(step, np.zeros(2, np.float32), [np.ones(2, np.float32)] * 3)
+    assert not hasattr(caught.value, "add_note") or any("xp.stack(xs)" in note for note in caught.value.__notes__)
+    assert "3 at xs['a'], 4 at xs['b']" in refused("E_SHAPE_MISMATCH", lambda: ts.scan(step, 0.0, {"a": np.ones(3), "b": np.ones(4)}))
+    assert "3 at xs, `length=4`" in refused("E_SHAPE_MISMATCH", lambda: ts.scan(step, 0.0, np.ones(3), length=4))
+    assert "length=n" in refused("E_SHAPE_MISMATCH", lambda: ts.scan(step, 0.0, None))
+
+
+def test_bounds_of_loops_say_what_to_write():
+    assert "n[0]" in refused("E_TYPE", lambda: ts.fori_loop(0, np.zeros(2, np.int32), lambda i, c: c, 0))
+    assert "astype" in refused("E_TYPE", lambda: ts.jit(lambda n: ts.fori_loop(0, n, lambda i, c: c, 0))(2.5))
+
+
+def test_loops_of_a_traced_number_of_iterations():
+    f = ts.jit(lambda lo, hi: ts.fori_loop(lo, hi, lambda i, c: (c[0] + i, c[1] * 2), (0, 1.0)))
+    assert [v.item() for v in f(2, 5)] == [9, 8.0] and [v.item() for v in f(5, 2)] == [0, 1.0]
+    assert ts.vmap(lambda n: ts.fori_loop(0, n, lambda i, c: c + i, 0))(np.array([1, 4])).tolist() == [0, 6]
+
+
+def test_control_flow_by_the_keywords_of_jax():
+    assert ts.cond(True, true_fun=lambda: 1, false_fun=lambda: 2) == 1
+    assert ts.while_loop(cond_fun=lambda c: c < 3, body_fun=lambda c: c + 1, init_val=0) == 3
+    assert ts.fori_loop(0, 3, body_fun=lambda i, c: c + i, init_val=0) == 3
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(ts.dynamic_slice(x, start_indices=(1, 1), slice_sizes=(1, 2)), x[1:, 1:])
+    np.testing.assert_array_equal(ts.dynamic_update_slice(x, x[:1], start_indices=(1, 0)), [x[0], x[0]])
+
+
+@pytest.mark.parametrize("call, code, told", [
+    (lambda x: ts.dynamic_slice(x, (0, 0), (3, 3)), "E_SHAPE_MISMATCH", "0 to 2 along axis 0"),
+    (lambda x: ts.dynamic_slice(x, (0.5, 0), (1, 1)), "E_TYPE", "one integer for each axis"),
+    (lambda x: ts.dynamic_slice(x, ((0, 1), 0), (1, 1)), "E_TYPE", "got list"),
+    (lambda x: ts.dynamic_slice(x, (0, 0), (1.5, 1)), "E_TYPE", "got 1.5"),
+    (lambda x: ts.jit(lambda n: ts.dynamic_slice(x, (0, 0), (n, 1)))(2), "E_DYNAMIC_EXTENT", "static_argnums"),
+    (lambda x: ts.dynamic_update_slice(x, x[0], (0, 0)), "E_SHAPE_MISMATCH", "update[None]"),
+    (lambda x: ts.dynamic_update_slice(x, np.zeros((3, 3), np.float32), (0, 0)), "E_SHAPE_MISMATCH", "got [3, 3]"),
+    (lambda x: xp.concat(x, x), "E_TYPE", "xp.concat([a, b], axis=0)"),
+    (lambda x: ts.jit(lambda a: xp.concatenate(a, a))(x), "E_TYPE", "xp.concat([a, b], axis=0)"),
+    (lambda x: xp.concat([x, x], (0,)), "E_TYPE", "axis=0"),
+    (lambda x: xp.concat([x, x[0]]), "E_SHAPE_MISMATCH", "x[None]"),
+    (lambda x: xp.concat([x, x[:, :2]]), "E_SHAPE_MISMATCH", "for array 1, [2, 2]"),
+    (lambda x: xp.concat([1.0, 2.0]), "E_SHAPE_MISMATCH", "xp.stack"),
+    (lambda x: xp.concat({"a": x}), "E_TYPE", "got dict"),
+    (lambda x: xp.concat([]), "E_ARGUMENT", "got none"),
+    (lambda x: xp.stack([]), "E_ARGUMENT", "got none"),
+    (lambda x: xp.sum(x, axis="0"), "E_TYPE", "got '0'"),
+])  # fmt: skip
+def test_wrong_arguments_say_what_to_write(call, code, told):
+    assert told in refused(code, call, np.zeros((2, 3), np.float32))
+
+
+def test_axes_that_numpy_counted():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert xp.sum(x, axis=np.int64(1)).shape == (2,) and xp.expand_dims(x, np.int32(0)).shape == (1, 2, 3)
+    assert xp.concat([x, x], axis=np.int64(1)).shape == (2, 6) and xp.concat([x, x], dtype=xp.float16).dtype == np.float16
+
+
+@pytest.mark.parametrize("x, w, more, told", [
+    ((1, 5, 8, 8), (4, 3, 3, 3), {}, "expected 3 channels of `x`"),
+    ((1, 8, 8, 3), (4, 3, 3, 3), {}, 'layout="NHWC"'),
+    ((1, 5, 8, 8), (3, 3, 5, 4), {}, "w.transpose(3, 2, 0, 1)"),
+    ((1, 4, 8, 8), (3, 2, 3, 3), {"groups": 2}, "2 groups to divide"),
+    ((1, 4, 8, 8), (4, 3, 3, 3), {"groups": 2}, "in each of 2 groups"),
+])  # fmt: skip
+def test_channels_of_convolutions(x, w, more, told):
+    assert told in refused("E_SHAPE_MISMATCH", lambda: nn.conv2d(np.zeros(x, np.float32), np.zeros(w, np.float32), **more))
+
+
+def test_paddings_of_convolutions_in_capitals():
+    x, w = np.ones((1, 1, 5, 5), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    assert nn.conv2d(x, w, padding="SAME").shape == (1, 1, 5, 5) and nn.conv2d(x, w, padding="VALID").shape == (1, 1, 3, 3)
+    assert "same" in refused("E_ARGUMENT", lambda: nn.conv2d(x, w, padding="full"))
+
+
+@pytest.mark.parametrize("call, shape", [
+    (lambda x, n: xp.zeros(n), (3,)), (lambda x, n: xp.zeros((n, 2)), (3, 2)), (lambda x, n: xp.full(n, np.int32(7)), (3,)),
+    (lambda x, n: xp.reshape(x, (n, -1)), (3, 2)), (lambda x, n: x.reshape(n, 2), (3, 2)), (lambda x, n: xp.broadcast_to(x, (n, 2, 3)), (3, 2, 3)),
+    (lambda x, n: xp.sum(x, axis=n - 2), (2,)), (lambda x, n: xp.arange(n), (3,)), (lambda x, n: xp.linspace(0, 1, n), (3,)),
+    (lambda x, n: xp.eye(n), (3, 3)), (lambda x, n: xp.tile(x, n), (2, 9)), (lambda x, n: xp.split(x, n, axis=1)[0], (2, 1)),
+    (lambda x, n: nn.one_hot(np.array([0, 1]), n), (2, 3)), (lambda x, n: xp.moveaxis(x, n - 3, n - 2), (3, 2)), (lambda x, n: xp.pad(x, n - 2), (4, 5)),
+    (lambda x, n: xp.top_k(x, n - 2)[0], (2, 1)), (lambda x, n: xp.diag(x[0], n - 2), (4, 4)), (lambda x, n: ts.random.normal(ts.random.key(0), (n,)), (3,)),
+    (lambda x, n: ts.random.split(ts.random.key(0), num=n), (3,)), (lambda x, n: xp.zeros(np.array([2, 3])), (2, 3)),
+    (lambda x, n: ts.scan(lambda c, v: (c, c), 0.0, None, length=n)[1], (3,)), (lambda x, n: xp.transpose(x, np.array([1, 0])), (3, 2)),
+])  # fmt: skip
+def test_extents_axes_and_counts_that_numpy_counted(call, shape):
+    x = xp.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    for n in (np.int64(3), np.int32(3), xp.asarray(3), np.array(3)):
+        for _ in range(2):
+            assert call(x, n).shape == shape
+        assert ts.jit(lambda x, n=n: call(x, n))(x).shape == shape
+
+
+def test_extents_that_are_none():
+    for wrong in (2.0, "a", None, (2, 1.5)):
+        assert "integers" in refused("E_TYPE", lambda: xp.zeros(wrong))
+    assert "0 and more" in refused("E_SHAPE_MISMATCH", lambda: xp.ones((2, -1)))
+
+
+def test_what_a_benchmark_of_jax_calls():
+    f = ts.jit(lambda x: x.block_until_ready() * 2)
+    assert f(xp.ones(2)).block_until_ready().tolist() == [2, 2]
+    f.clear_cache()
+
+
+def test_extents_that_are_traced():
+    x = np.ones((4, 4), np.float32)
+    for f in (lambda x, n: x.reshape(n, -1), lambda x, n: xp.broadcast_to(x, (n, 4, 4)), lambda x, n: xp.zeros((n, 2)), lambda x, n: xp.tile(x, n)):
+        assert "static_argnums" in refused("E_DYNAMIC_EXTENT", ts.jit(f), x, 2)
+
+
+def test_dropout_with_its_arguments_in_another_order():
+    assert "nn.dropout(key, x, 0.1)" in refused("E_TYPE", lambda: nn.dropout(np.ones(3, np.float32), 0.5, ts.random.key(0)))

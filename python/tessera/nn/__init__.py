@@ -6,6 +6,8 @@
     loss = ts.nn.cross_entropy(mlp(params, x), labels)
 """
 
+import typing as _typing
+
 from . import initializers
 from .._functional import (
     attention,
@@ -79,3 +81,10 @@ from ._module import Module, leaf, static
 from ._recurrent import GRU, LSTM
 
 swish = silu
+
+if not _typing.TYPE_CHECKING:  # a checker would take every name for one that is there
+
+    def __getattr__(name: str) -> object:
+        from .._elsewhere import missing
+
+        raise missing(__name__, name, list(globals()))

@@ -142,6 +142,8 @@ class Conv2d:
 @eager
 def dropout(key: Any, x: Any, rate: float) -> Any:
     """Elements become zero with probability ``rate``, the others are scaled up. The same key drops the same ones."""
+    if not isinstance(rate, (int, float)):
+        raise fail("E_TYPE", f"dropout: expected `rate` to be a number of Python's, got {type(rate).__name__}", "write `nn.dropout(key, x, 0.1)`: the key comes first")
     if not 0.0 <= rate < 1.0:
         raise fail(
             "E_ARGUMENT",

@@ -2,6 +2,8 @@
 trees of arrays: they go through `ts.jit` and into checkpoints like parameters. Parameters narrower than f32 get an f32 master
 copy, which is what is updated; arithmetic and state are f32, f64 for f64 parameters."""
 
+import typing as _typing
+
 from ._clip import clip_by_global_norm, clip_by_value, global_norm
 from ._compose import (
     EMA,
@@ -25,3 +27,10 @@ from ._more import Adafactor, Muon, RMSProp
 from ._optimisers import SGD, Adam, AdamW, Lion
 from ._scaler import LossScaler
 from ._schedules import constant, cosine, exponential, linear, warmup_cosine
+
+if not _typing.TYPE_CHECKING:  # a checker would take every name for one that is there
+
+    def __getattr__(name: str) -> object:
+        from .._elsewhere import missing
+
+        raise missing(__name__, name, list(globals()))

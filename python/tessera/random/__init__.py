@@ -6,6 +6,8 @@
 
 New keys are made with `split` and `fold_in`, never by using one twice. Element i of a result is made of (key, i) alone."""
 
+import typing as _typing
+
 from ._basic import bernoulli, bits, lognormal, normal, rademacher, randint, truncated_normal, uniform
 from ._choice import categorical, choice, permutation, shuffle
 from ._formulas import (
@@ -47,3 +49,10 @@ __all__ = [
     "pareto", "permutation", "poisson", "rademacher", "randint", "rayleigh", "shuffle", "split", "t", "triangular",
     "truncated_normal", "uniform", "wald", "weibull_min", "wrap_key_data",
 ]  # fmt: skip
+
+if not _typing.TYPE_CHECKING:  # a checker would take every name for one that is there
+
+    def __getattr__(name: str) -> object:
+        from .._elsewhere import missing
+
+        raise missing(__name__, name, list(globals()))

@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from .. import _prim as p, xp
-from .._trace import fail
+from .._trace import fail, one
 from ._basic import float_name, gauss, int_name, open_unit, parameters, unit, wide
+from ._implicit import follow_wald
 from ._keys import drawn, shape_of, split
 
 
@@ -96,7 +97,9 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = None, dtyp
 @drawn
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = "f32") -> Any:
     """Floats of Wald's distribution (the inverse Gaussian of scale 1)."""
-    name, shape, (m,) = _begin(dtype, shape, mean)
+    name, shape, (mean,) = _begin(dtype, shape, mean)
+    # Which root is taken depends on the mean: derivatives of the formula are biased.
+    m = one("stop_gradient", [mean])
     keys = split(key, 2)
     n = gauss(keys[0], shape, wide(name))
     y = n * n
@@ -104,7 +107,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = "f32") -> Any:
     t = m * y
     x = m * 2.0 / (2.0 + t + xp.sqrt(t * (4.0 + t)))
     u = unit(keys[1], shape, wide(name))
-    return p.cast(xp.where(u * (m + x) <= m, x, m * m / x), name)
+    return p.cast(follow_wald(mean, xp.where(u * (m + x) <= m, x, m * m / x)), name)
 
 
 @drawn

@@ -1,8 +1,9 @@
-"""The derivative of gamma values by their shape, by implicit reparameterisation (Figurnov, Mohamed and Mnih, 2018): a value x of shape a
-moves so that the cumulative distribution P(a, x) stays what it is, d log x / da = -(dP / da) / (x p(x))."""
+"""Derivatives of gamma values by their shape and of Wald's by their mean, by implicit reparameterisation (Figurnov, Mohamed and Mnih,
+2018): a value x of shape a moves so that the cumulative distribution P(a, x) stays what it is, d log x / da = -(dP / da) / (x p(x))."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import _prim as p, xp
@@ -13,6 +14,8 @@ from .._trace import Tracer
 _TERMS = 20
 #: Steps of the quadrature. The error is below 1e-7 with the first, for results that are rounded to f32, and below 1e-12 with the second.
 _STEPS = {"f32": 0.125, "f64": 0.07}
+#: Terms of the continued fraction, which serves z from 2: the error is about exp(-2 z sqrt(2 n)).
+_FRACTIONS = 40
 
 
 @custom_jvp
@@ -56,7 +59,6 @@ def _series(a: Tracer, x: Tracer, d: Tracer) -> Tracer:
 def _integral(a: Tracer, x: Tracer, d: Tracer, kind: str) -> Tracer:
     """By the double exponential formula for integrands with an exponential tail: u = w exp(t - exp(-t))."""
     step = _STEPS[kind]
-    # Made in the graph: a rule of `custom_jvp` takes no arrays but its arguments.
     t = p.cast(p.iota((int(7.4 / step),), 0), "f64") * step - 3.6
     back = xp.exp(-t)
     at = xp.exp(t - back)
@@ -71,3 +73,37 @@ def _integral(a: Tracer, x: Tracer, d: Tracer, kind: str) -> Tracer:
     turned = column(sign) * u
     exponent = column(a - x) * turned - column(x) * (xp.expm1(turned) - turned)
     return xp.sum((u + column(xp.abs(d))) * xp.exp(exponent) * weight, -1) * w
+
+
+@custom_jvp
+def follow_wald(mean: Tracer, x: Tracer) -> Tracer:
+    """Values of Wald's distribution as they are, which move with its mean."""
+    return xp.positive(x)
+
+
+@follow_wald.defjvp
+def _moved_wald(primals: tuple, tangents: tuple) -> tuple:
+    x = follow_wald(*primals)
+    return x, wald_slope(primals[0], x) * tangents[0]
+
+
+def wald_slope(mean: Tracer, x: Tracer) -> Tracer:
+    """dx / dm of values of Wald's distribution of mean m. Computed in f64.
+
+    With z = (x / m + 1) / sqrt(x) the slope of the cumulative distribution by m is -2 / m**2 exp(2 / m) Phi(-z), and exp(2 / m) phi(z) is
+    the density times x**1.5: what is left is 2 x**1.5 / m**2 Phi(-z) / phi(z)."""
+    kind = mean._dtype
+    m, x = p.cast(mean, "f64"), p.cast(x, "f64")
+    root = xp.sqrt(x)
+    return p.cast(2.0 / (m * m) * x * root * _mills((x / m + 1.0) / root), kind)
+
+
+def _mills(z: Tracer) -> Tracer:
+    """Phi(-z) / phi(z) of positive numbers: by the error function, which has all its digits up to 2, and by Laplace's continued fraction."""
+    near = z < 2.0
+    low, high = xp.where(near, z, 1.0), xp.where(near, 2.0, z)
+    below = (1.0 - xp.erf(low * math.sqrt(0.5))) * xp.exp(low * low * 0.5) * math.sqrt(math.pi / 2.0)
+    beyond = high
+    for n in range(_FRACTIONS, 0, -1):
+        beyond = high + float(n) / beyond
+    return xp.where(near, below, 1.0 / beyond)

@@ -164,7 +164,7 @@ def keyed(fn: Callable) -> Callable:
 
 
 def shape_of(shape: Any) -> tuple:
-    return (shape,) if isinstance(shape, (int, Dim)) else tuple(shape)
+    return tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
 
 
 def word(k: Any, counter: Tracer, at: int) -> Tracer:
@@ -181,9 +181,9 @@ def _join(low: Tracer, high: Tracer) -> Tracer:
 
 
 @keyed
-def split(key: Any, count: Any = 2) -> Any:
-    """Keys that have nothing to do with each other or with ``key``: ``count`` of them, or an array of keys of a shape."""
-    shape = shape_of(count)
+def split(key: Any, num: Any = 2) -> Any:
+    """Keys that have nothing to do with each other or with ``key``: ``num`` of them, or an array of keys of a shape."""
+    shape = shape_of(num)
     size = 1
     for extent in shape:
         size = size * extent

@@ -3,6 +3,12 @@
 Inside a function that is traced (`ts.jit`, `ts.grad`, …) they become a part of it; outside they run at once, and give `ts` arrays,
 which on the host are NumPy arrays too. Python's numbers take the dtype of the array beside them."""
 
+import typing as _typing
+
+import numpy as _numpy
+
+from .._host_array import Array as _Array
+
 from ._creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, meshgrid, ones, ones_like, tril, triu, zeros,
     zeros_like,
@@ -68,6 +74,17 @@ amax, amin = max, min
 degrees, radians = rad2deg, deg2rad
 gammaln = lgamma
 bool_, euler_gamma = bool, 0.5772156649015329
+# For `issubdtype` and `isinstance`, as users of NumPy and JAX write them.
+floating, inexact, integer, number = _numpy.floating, _numpy.inexact, _numpy.integer, _numpy.number
+signedinteger, unsignedinteger, s_, index_exp = _numpy.signedinteger, _numpy.unsignedinteger, _numpy.s_, _numpy.index_exp
+ndarray = _Array
 __array_api_version__ = "2023.12"
 
 from . import _methods  # noqa: E402,F401  (puts operators and methods on tracers)
+
+if not _typing.TYPE_CHECKING:  # a checker would take every name for one that is there
+
+    def __getattr__(name: str) -> object:
+        from .._elsewhere import missing
+
+        raise missing(__name__, name, list(globals()))

@@ -355,7 +355,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 
 @eager
-def dot(a: Any, b: Any) -> Any:
+def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """Product of numbers, of vectors or of matrices; of more axes over the last of one and the second to last of the other."""
     a, b = arr(a), arr(b)
     if not a.ndim or not b.ndim:
@@ -363,7 +363,7 @@ def dot(a: Any, b: Any) -> Any:
     at = b.ndim - 2 if b.ndim > 1 else 0
     if a.shape[-1] != b.shape[at]:
         raise fail("E_SHAPE_MISMATCH", f"dot: expected extents that agree, got {p.show(a.shape)} and {p.show(b.shape)}", "transpose one of them")
-    return p.dot(a, b, ([a.ndim - 1], [at]))
+    return p.dot(a, b, ([a.ndim - 1], [at]), out=preferred_element_type)
 
 
 @eager

@@ -8,17 +8,17 @@ import numpy
 
 from .. import _prim as p
 from .._arrays import numpy_dtype
-from .._dims import Dim
 from .._dtypes import dtype as as_dtype
 from .._host_array import HostArray, host, unmasked
 from .._jit import eager
-from .._trace import as_tracer, aval, current, known
+from .._promote import kind
+from .._trace import as_tracer, aval, current, fail, known
 
 _FLOAT = "f32"
 
 
 def _shape(shape: Any) -> tuple:
-    return (shape,) if isinstance(shape, (int, Dim)) else tuple(shape)
+    return tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
 
 
 def _natural(value: Any) -> str:
@@ -30,7 +30,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = N
     if current() is not None:
         x = as_tracer(obj)
         wanted = dtype if dtype is not None else _FLOAT if x._weak and x._dtype == "f64" else x._dtype
-        return p.cast(x, wanted)
+        # A number as it is written, so that one that the dtype does not hold is refused and not cut.
+        return p.cast(obj if isinstance(obj, (bool, int)) else x, wanted)
     from .._arrays import array
 
     if isinstance(obj, HostArray) and not copy and dtype is None:
@@ -68,28 +69,32 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
 empty = zeros
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
-    """An array of one value, of the shape of another."""
-    shape, natural, _ = aval(x)
-    return full(shape, fill_value, dtype=dtype or natural)
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """An array of one value, of the shape and dtype of another unless said."""
+    own, natural, _ = aval(x)
+    return full(own if shape is None else shape, fill_value, dtype=dtype or natural)
 
 
-def zeros_like(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
-    """An array of zeros, of the shape of another."""
-    return full_like(x, 0, dtype=dtype)
+def zeros_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """An array of zeros, of the shape and dtype of another unless said."""
+    return full_like(x, 0, dtype=dtype, shape=shape)
 
 
-def ones_like(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
-    """An array of ones, of the shape of another."""
-    return full_like(x, 1, dtype=dtype)
+def ones_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """An array of ones, of the shape and dtype of another unless said."""
+    return full_like(x, 1, dtype=dtype, shape=shape)
 
 
 empty_like = zeros_like
 
 
-@eager
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Any:
     """Numbers from ``start`` to ``stop`` by ``step``."""
+    return _arange(*(v.item() if isinstance(v, (numpy.generic, numpy.ndarray)) and v.ndim == 0 else v for v in (start, stop, step)), dtype)
+
+
+@eager
+def _arange(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
     first, last = (0, start) if stop is None else (start, stop)
     known(first, last, step)
     count = max(int(numpy.ceil((last - first) / step)), 0)
@@ -104,15 +109,27 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, de
     return p.cast(out, wanted)
 
 
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0, *,
+             device: Any = None) -> Any:  # fmt: skip
+    """``num`` numbers from ``start`` to ``stop`` at even distances; of arrays, along a new axis. With ``retstep`` the distance too."""
+    made = _linspace(start, stop, num, endpoint, dtype, axis)
+    return (made, (stop - start) / max(num - 1 if endpoint else num, 1)) if retstep else made
+
+
 @eager
-def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, *, dtype: Any = None, device: Any = None) -> Any:
-    """``num`` numbers from ``start`` to ``stop`` at even distances."""
+def _linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int) -> Any:
     steps = max(num - 1 if endpoint else num, 1)
-    at = p.iota((num,), 0, "f64")
-    out = p.ew("add", p.ew("mul", at, (stop - start) / steps), start)
+    shape = p.broadcast_shapes(aval(start)[0], aval(stop)[0])
+    at = p.reshape(p.iota((num,), 0, "f64"), [num] + [1] * len(shape))
+    distance = (stop - start) / steps
+    out = p.ew("add", p.ew("mul", at, p.cast(distance, "f64") if shape else distance), p.cast(start, "f64") if shape else start)
     if endpoint and num > 1:
         out = p.select(p.ew("eq", at, float(num - 1)), stop, out)
-    return p.cast(out, dtype or _FLOAT)
+    wanted = p.name_of(dtype) if dtype is not None else _FLOAT if not any(aval(v)[1:] == ("f64", False) for v in (start, stop)) else "f64"
+    if kind(wanted) == 1:
+        out = p.ew("floor", out)
+    place = p.axis_of(axis, len(shape) + 1)
+    return p.cast(p.transpose(out, [*range(1, place + 1), 0, *range(place + 1, len(shape) + 1)]), wanted)
 
 
 @eager
@@ -143,14 +160,16 @@ def triu(x: Any, k: int = 0) -> Any:
 
 
 @eager
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list:
-    """Coordinates of a grid."""
-    lists = [as_tracer(a) for a in arrays]
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list:
+    """Coordinates of a grid; with ``sparse`` of extent 1 along the axes of the others."""
+    lists = [a if (a := as_tracer(v)).ndim == 1 else p.reshape(a, [-1]) for v in arrays]
+    if indexing not in ("xy", "ij"):
+        raise fail("E_ARGUMENT", f'meshgrid: expected `indexing` to be "xy" or "ij", got {indexing!r}', 'leave it out for "xy"')
     order = list(range(len(lists)))
     if indexing == "xy" and len(lists) > 1:
         order[0], order[1] = 1, 0
     shape = [0] * len(lists)
     for i, a in enumerate(lists):
         shape[order[i]] = a.shape[0]
-    return [p.broadcast_to(p.reshape(a, [a.shape[0] if d == order[i] else 1 for d in range(len(lists))]), shape)
-            for i, a in enumerate(lists)]  # fmt: skip
+    bare = [p.reshape(a, [a.shape[0] if d == order[i] else 1 for d in range(len(lists))]) for i, a in enumerate(lists)]
+    return bare if sparse else [p.broadcast_to(a, shape) for a in bare]

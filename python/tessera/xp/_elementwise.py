@@ -323,9 +323,11 @@ def logical_not(x: Any) -> Any:
 
 
 @eager
-def clip(x: Any, min: Any = None, max: Any = None) -> Any:
-    """The nearest value between two bounds."""
-    out = as_tracer(x)
+def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None) -> Any:
+    """The nearest value between two bounds; ``a_min`` and ``a_max`` are NumPy's names for them."""
+    if (min is not None and a_min is not None) or (max is not None and a_max is not None):
+        raise fail("E_ARGUMENT", "clip: expected each bound once, got `min` and `a_min`, or `max` and `a_max`", "leave out `a_min` and `a_max`")
+    out, min, max = as_tracer(x), a_min if min is None else min, a_max if max is None else max
     if min is not None:
         out = p.ew("maximum", out, min)
     if max is not None:
@@ -333,9 +335,18 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
     return out
 
 
+def where(condition: Any, x1: Any = None, x2: Any = None, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """``x1`` where the condition holds, or is not zero, and ``x2`` elsewhere. Of a condition alone: its positions, as `nonzero` gives them."""
+    if x1 is None and x2 is None:
+        from ._sets import nonzero
+
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x1 is None or x2 is None or size is not None or fill_value is not None:
+        raise fail("E_ARGUMENT", "where: expected a condition and both values, or a condition alone with `size` and `fill_value`",
+                   "write `xp.where(condition, x1, x2)`")  # fmt: skip
+    return _where(condition, x1, x2)
+
+
 @eager
-def where(condition: Any, x1: Any, x2: Any) -> Any:
-    """``x1`` where the condition holds, ``x2`` elsewhere."""
-    if aval(condition)[1] != "bool":
-        raise fail("E_TYPE", f"expected a condition of bools, got {aval(condition)[1]}", "write `x != 0`")
-    return p.select(condition, x1, x2)
+def _where(condition: Any, x1: Any, x2: Any) -> Any:
+    return p.select(condition if aval(condition)[1] == "bool" else p.ew("ne", condition, 0), x1, x2)

@@ -91,7 +91,7 @@ def _is_index_array(i: Any) -> bool:
 
 def _expanded(x: Tracer, index: Any) -> list:
     """One entry for each axis, and None for new ones."""
-    items = list(index) if isinstance(index, tuple) else [index]
+    items = [list(i) if isinstance(i, tuple) else i for i in index] if isinstance(index, tuple) else [index]
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
     if sum(1 for i in items if i is Ellipsis) > 1:
         raise fail("E_ARGUMENT", "expected at most one `...` in an index", "write `:` for the other axes")
@@ -278,8 +278,9 @@ def _order(plan: _Plan, rank: int, lead: int) -> list:
 
 
 def _adjacent(layout: list) -> bool:
-    """Whether the arrays (and integers beside them) stand together: then their axes go where they stood."""
-    marks = [isinstance(e, tuple) and e[0] == "array" for e in layout]
+    """Whether arrays and integers stand together: then the axes of the arrays go where they stood. An integer is an array without axes,
+    as in NumPy: those of ``i`` in ``x[0, :, i]`` go first."""
+    marks = [isinstance(e, tuple) for e in layout]
     first, last = marks.index(True), len(marks) - 1 - marks[::-1].index(True)
     return all(isinstance(e, tuple) for e in layout[first : last + 1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 from .. import _prim as p
@@ -10,9 +11,10 @@ from .._trace import Tracer, as_tracer, fail
 
 
 @eager
-def matmul(x1: Any, x2: Any) -> Any:
-    """Product of matrices, for each position of the axes before, which are stretched to each other."""
-    return product(x1, x2)
+def matmul(x1: Any, x2: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """Product of matrices, for each position of the axes before, which are stretched to each other. ``preferred_element_type`` is the dtype of
+    sums and result where it is not that of the arrays; products of f32 are exact whatever ``precision`` says."""
+    return product(x1, x2, None if preferred_element_type is None else p.name_of(preferred_element_type))
 
 
 def product(x1: Any, x2: Any, out: str | None = None) -> Any:
@@ -74,12 +76,13 @@ def vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Any:
 
 @eager
 def outer(x1: Any, x2: Any) -> Any:
-    """Every product of two vectors."""
-    return p.ew("mul", p.expand_dims(x1, 1), p.expand_dims(x2, 0))
+    """Every product of two vectors; arrays of more axes are flattened."""
+    a, b = (x if (x := as_tracer(v)).ndim == 1 else p.reshape(x, [-1]) for v in (x1, x2))
+    return p.ew("mul", p.expand_dims(a, 1), p.expand_dims(b, 0))
 
 
 @eager
-def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
+def tensordot(x1: Any, x2: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """Sums of products over pairs of axes, or over the last and first so many."""
     a, b = as_tracer(x1), as_tracer(x2)
     if isinstance(axes, int):
@@ -87,7 +90,7 @@ def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
     else:
         left, right = ([v] if isinstance(v, int) else list(v) for v in axes)
         pair = ([p.axis_of(v, a.ndim) for v in left], [p.axis_of(v, b.ndim) for v in right])
-    return p.dot(a, b, pair)
+    return p.dot(a, b, pair, out=preferred_element_type)
 
 
 def _letters(spec: str, ranks: list[int]) -> tuple[list[str], str]:
@@ -119,6 +122,10 @@ def _letters(spec: str, ranks: list[int]) -> tuple[list[str], str]:
     full = [_undot(t, dots) for t in full]
     if arrow:
         result = out.replace("...", dots)
+        wrong = [c for c in result if c not in "".join(full)] or [c for c in result if result.count(c) > 1]
+        if wrong:
+            raise fail("E_ARGUMENT", f"einsum: expected each letter of the result of `{spec}` once, and in one of the arrays, got `{wrong[0]}`",
+                       "the letters after `->` name axes of the arrays")  # fmt: skip
     else:
         every = "".join(full)
         result = dots + "".join(sorted(c for c in set(every) - set(dots) if every.count(c) == 1))
@@ -150,9 +157,30 @@ def _reduced(x: Tracer, letters: str, keep: set[str]) -> tuple[Tracer, str]:
     return (p.reduce("sum", x, gone), "".join(c for c in letters if c in keep)) if gone else (x, letters)
 
 
+def einsum(spec: Any, *arrays: Any, precision: Any = None, preferred_element_type: Any = None, optimize: Any = None) -> Any:
+    """Sums of products by letters: ``einsum("bqd,bkd->bqk", q, k)``, or by numbers, ``einsum(q, [0, 1], k, [2, 1], [0, 2])``. Operands are
+    taken from left to right. ``preferred_element_type`` is the dtype of sums and result where it is not that of the arrays; products of f32
+    are exact whatever ``precision`` says."""
+    if not isinstance(spec, str):
+        spec, arrays = _lettered((spec, *arrays))
+    return _einsum(spec, *arrays, out=None if preferred_element_type is None else p.name_of(preferred_element_type))
+
+
+def _lettered(given: tuple) -> tuple[str, tuple]:
+    """Operands with lists of numbers behind them, and perhaps a list for the result, as letters and operands."""
+    letter = lambda n: "..." if n is Ellipsis else (string.ascii_letters[n] if 0 <= n < 52 else "?")
+    count = len(given) // 2
+    try:
+        terms = ["".join(letter(n) for n in numbers) for numbers in given[1 : 2 * count : 2]]
+        end = "->" + "".join(letter(n) for n in given[-1]) if len(given) % 2 else ""
+    except TypeError:
+        raise fail("E_ARGUMENT", "einsum: expected letters first, or a list of numbers behind each array",
+                   'write `einsum("ij,jk->ik", a, b)`, or `einsum(a, [0, 1], b, [1, 2], [0, 2])`') from None  # fmt: skip
+    return ",".join(terms) + end, given[0 : 2 * count : 2]
+
+
 @eager
-def einsum(spec: str, *arrays: Any) -> Any:
-    """Sums of products by letters: ``einsum("bqd,bkd->bqk", q, k)``. Operands are taken from left to right."""
+def _einsum(spec: str, *arrays: Any, out: str | None = None) -> Any:
     operands = [as_tracer(a) for a in arrays]
     terms, result = _letters(spec, [a.ndim for a in operands])
     extents: dict[str, int] = {}
@@ -181,8 +209,10 @@ def einsum(spec: str, *arrays: Any) -> Any:
             a, b,
             ([la.index(c) for c in contract], [lb.index(c) for c in contract]),
             ([la.index(c) for c in batch], [lb.index(c) for c in batch]),
+            out=out,
         )  # fmt: skip
         letters = batch + [c for c in la if c not in both] + [c for c in lb if c not in both]
         ready = [(made, "".join(letters)), *ready[2:]]
-    x, letters = _reduced(*ready[0], set(result))
+    x, letters = ready[0] if out is None or ready[0][0]._dtype == out else (p.cast(ready[0][0], out), ready[0][1])
+    x, letters = _reduced(x, letters, set(result))
     return p.transpose(x, [letters.index(c) for c in result])

@@ -11,7 +11,7 @@ import numpy
 from .. import _prim as p
 from .._dims import Dim
 from .._jit import eager
-from .._trace import Tracer, as_tracer, aval, fail, is_array, to_numpy
+from .._trace import Tracer, as_tracer, aval, fail, is_array, known, to_numpy
 
 
 @eager
@@ -21,8 +21,13 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 
 @eager
-def reshape(x: Any, shape: Any, *, copy: Any = None) -> Any:
-    """The same elements in row-major order under another shape; one extent may be -1."""
+def reshape(x: Any, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
+    """The same elements in row-major order under another shape, or by columns with ``order="F"``; one extent may be -1."""
+    if order not in ("C", "F", "A"):
+        raise fail("E_ARGUMENT", f'reshape: expected `order` to be "C" or "F", got {order!r}', 'leave it out for "C"')
+    if order == "F":
+        shape = list(shape) if isinstance(shape, (list, tuple)) else [shape]
+        return p.transpose(p.reshape(p.transpose(x), shape[::-1]))
     return p.reshape(x, shape)
 
 
@@ -89,18 +94,31 @@ def broadcast_arrays(*arrays: Any) -> list:
     return [p.broadcast_to(a, shape) for a in lists]
 
 
+def _listed(arrays: Any, name: str, dtype: Any = None) -> list:
+    """The arrays to be joined: a list, or one array, whose parts along the first axis they are."""
+    if is_array(arrays):
+        if not aval(arrays)[0]:
+            raise fail("E_TYPE", f"{name}: expected a list of arrays, got a number", f"write `xp.{name}([a, b])`")
+        arrays = as_tracer(arrays)
+    elif isinstance(arrays, (dict, set, str)) or not hasattr(arrays, "__iter__"):
+        raise fail("E_TYPE", f"{name}: expected a list of arrays, got {type(arrays).__name__}", f"write `xp.{name}([a, b])`")
+    made = [as_tracer(a) for a in arrays]
+    if not made:
+        raise fail("E_ARGUMENT", f"{name}: expected at least one array, got none", "give one or more arrays in a list")
+    return made if dtype is None else [p.cast(a, dtype) for a in made]
+
+
 @eager
-def concat(arrays: Sequence[Any], axis: int | None = 0) -> Any:
+def concat(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) -> Any:
     """Joined along an axis; ``None`` joins them flat."""
-    if axis is None:
-        return p.concat([p.reshape(a, [-1]) for a in arrays], 0)
-    return p.concat(list(arrays), axis)
+    made = _listed(arrays, "concat", dtype)
+    return p.concat([p.reshape(a, [-1]) for a in made], 0) if axis is None else p.concat(made, axis)
 
 
 @eager
-def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Any:
     """Joined along a new axis."""
-    lists = [as_tracer(a) for a in arrays]
+    lists = _listed(arrays, "stack", dtype)
     shapes = {a.shape for a in lists}
     if len(shapes) != 1:
         shown = " and ".join(p.show(s) for s in sorted(shapes))
@@ -173,7 +191,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 def tile(x: Any, repetitions: Sequence[int]) -> Any:
     """The whole repeated along each axis."""
     x = as_tracer(x)
-    reps = [repetitions] if isinstance(repetitions, int) else list(repetitions)
+    reps = list(repetitions) if isinstance(repetitions, (list, tuple)) else [repetitions]
+    known(*reps)
     rank = max(len(reps), x.ndim)
     reps = [1] * (rank - len(reps)) + reps
     shape = [1] * (rank - x.ndim) + list(x.shape)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy
 
-from . import _calculus, _diagonals, _elementwise as e, _index, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
+from . import _calculus, _creation, _diagonals, _elementwise as e, _index, _joins, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
 from .. import _core, _host_array
 from .._arrays import array as _made
 from .._dims import Dim
 from .._host_array import HostArray
 from .._operands import beside
-from .._trace import _OPERATORS as _UFUNCS, Tracer, is_array
+from .._trace import _OPERATORS as _UFUNCS, Tracer, as_tracer, is_array
+from ._arguments import _leaves
 
 
 def _binary(fn: Any, swapped: bool = False, written: str = "") -> Any:
@@ -72,6 +73,22 @@ HostArray.__hash__ = None  # type: ignore[assignment]
 for _name, _fn in {"neg": e.negative, "abs": e.abs, "invert": e.bitwise_invert, "pos": e.positive}.items():
     for _kind in (Tracer, HostArray, _core.Array):
         setattr(_kind, f"__{_name}__", (lambda fn: lambda self: fn(self))(_fn))
+for _kind in (Tracer, _core.Array):
+    _kind.__divmod__ = lambda self, other: _numbers.divmod(self, other)  # type: ignore[attr-defined,union-attr]
+    _kind.__rdivmod__ = lambda self, other: _numbers.divmod(other, self)  # type: ignore[attr-defined,union-attr]
+    _kind.real = property(lambda self: self, doc="The array: there are no complex numbers.")  # type: ignore[attr-defined,union-attr]
+    _kind.conj = _kind.conjugate = lambda self: self  # type: ignore[attr-defined,union-attr]
+Tracer.itemsize = property(lambda self: self.dtype.itemsize)  # type: ignore[attr-defined]
+Tracer.nbytes = property(lambda self: self.size * self.dtype.itemsize)  # type: ignore[attr-defined]
+
+
+def _rounded(self: Any, digits: int | None = None) -> Any:
+    """As Python rounds: to integers, unless digits are asked for."""
+    return m.astype(_numbers.around(self), "i64") if digits is None else _numbers.around(self, digits)
+
+
+Tracer.__round__ = _rounded  # type: ignore[attr-defined]
+_host_array.functions["round"] = _rounded
 Tracer.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ignore[attr-defined]
 _view_of = _core.Array.__getitem__
 
@@ -98,8 +115,8 @@ _core.Array.__array_ufunc__ = _device_ufunc  # type: ignore[attr-defined]
 
 
 def _variadic(fn: Any) -> Any:
-    def method(self: Tracer, *shape: Any) -> Any:
-        return fn(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, Dim)) else shape)
+    def method(self: Tracer, *shape: Any, **more: Any) -> Any:
+        return fn(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, Dim)) else shape, **more)
 
     return method
 
@@ -120,7 +137,7 @@ _COMPUTE = {
 }  # fmt: skip
 _VIEWS = {
     "reshape": _variadic(m.reshape), "transpose": _transposed, "swapaxes": m.swapaxes, "squeeze": m.squeeze,
-    "flatten": lambda self: m.reshape(self, [-1]), "ravel": lambda self: m.reshape(self, [-1]), "copy": lambda self: self,
+    "flatten": _joins.ravel, "ravel": _joins.ravel, "copy": lambda self: self,
 }  # fmt: skip
 
 
@@ -181,3 +198,27 @@ def _item(self: Tracer, *_: Any) -> Any:
 
 
 Tracer.item = Tracer.tolist = Tracer.numpy = _item  # type: ignore[attr-defined]
+
+
+def _ready(self: Any) -> Any:
+    """The array, once it is computed: calls on the CPU return when they are done, work of a device is waited for."""
+    if isinstance(self, _core.Array):
+        from ..runtime import synchronize
+
+        synchronize()
+    return self
+
+
+for _kind in (Tracer, HostArray, _core.Array):
+    _kind.block_until_ready = _ready  # type: ignore[attr-defined,union-attr]
+
+
+def _as_dtype(self: _core.DType, x: Any) -> Any:
+    """The value as an array of this dtype: ``xp.float32(0.5)`` is ``xp.asarray(0.5, dtype=xp.float32)``."""
+    if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _leaves(x)):
+        x = as_tracer(x)
+    # What is known while tracing stays known: it may be an extent or a number of steps.
+    return _creation.asarray(x, self) if isinstance(x, Tracer) else _host_array.host(_made(x, self))
+
+
+_core.DType.__call__ = _as_dtype  # type: ignore[method-assign]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy
@@ -489,18 +490,26 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
 
 
 def vectorize(pyfunc: Any, *, excluded: Any = (), signature: Any = None) -> Any:
-    """A function of numbers as one of arrays that broadcast: `ts.vmap` over every axis."""
+    """A function of numbers as one of arrays that broadcast: `ts.vmap` over every axis. With a ``signature`` such as ``"(n),(n)->()"`` a
+    function of arrays, which has the last axes that it names."""
     from .._transforms import vmap
 
-    if signature is not None:
-        raise fail("E_UNSUPPORTED", "vectorize: expected no `signature`", "use `ts.vmap` with `in_axes` for functions of whole axes")
     fixed = set(excluded)
+    ranks = None if signature is None else _core_ranks(signature)
 
     def call(*args: Any) -> Any:
         moving = [i for i in range(len(args)) if i not in fixed]
-        arrays, _ = [arr(args[i]) for i in moving], None
-        shape = p.broadcast_shapes(*(x.shape for x in arrays))
-        flat = [p.reshape(p.broadcast_to(x, shape), [-1]) for x in arrays]
+        if ranks is not None and len(ranks) != len(moving):
+            raise fail("E_ARGUMENT", f"vectorize: expected {len(ranks)} arrays for `{signature}`, got {len(moving)}", "give one for each part before `->`")
+        arrays = [arr(args[i]) for i in moving]
+        own = [x.ndim - r for x, r in zip(arrays, ranks or [0] * len(arrays), strict=True)]
+        if min(own, default=0) < 0:
+            raise fail("E_SHAPE_MISMATCH", f"vectorize: expected arrays with the axes of `{signature}`, got {', '.join(p.show(x.shape) for x in arrays)}",
+                       "an array has at least the axes that its part of the signature names")  # fmt: skip
+        shape = p.broadcast_shapes(*(x.shape[:k] for x, k in zip(arrays, own, strict=True)))
+        if not shape:
+            return pyfunc(*args)
+        flat = [p.reshape(p.broadcast_to(x, (*shape, *x.shape[k:])), [-1, *x.shape[k:]]) for x, k in zip(arrays, own, strict=True)]
 
         def one_of(*elements: Any) -> Any:
             full = list(args)
@@ -512,6 +521,15 @@ def vectorize(pyfunc: Any, *, excluded: Any = (), signature: Any = None) -> Any:
         return _mapped(lambda y: p.reshape(y, (*shape, *y.shape[1:])), made)
 
     return eager(call)
+
+
+def _core_ranks(signature: str) -> list[int]:
+    """How many axes each argument has in ``"(n,m),(m)->(n)"``."""
+    given, arrow, _ = signature.replace(" ", "").partition("->")
+    parts = re.findall(r"\(([\w,]*)\)", given)
+    if not arrow or ",".join(f"({v})" for v in parts) != given:
+        raise fail("E_ARGUMENT", f"vectorize: expected a signature such as `(n,m),(m)->(n)`, got {signature!r}", "name the axes of each array in parentheses")
+    return [len([v for v in part.split(",") if v]) for part in parts]
 
 
 def _mapped(fn: Any, tree: Any) -> Any:

@@ -57,7 +57,7 @@ def _reduced(op: str, x: Any, axis: Any, keepdims: bool, initial: Any = None, wh
         if neutral is None and initial is None:
             raise fail("E_ARGUMENT", f"{op}: expected `initial` beside `where`: what the {op} of no elements is", "write `initial=`")
         x = as_tracer(x)
-        x = p.select(where, x, p.cast(initial if neutral is None else neutral, x._dtype))
+        x = p.select(_truth(where), x, p.cast(initial if neutral is None else neutral, x._dtype))
     made = p.reduce(op, x, axis, keepdims)
     return made if initial is None else p.cast(p.ew(join, made, initial), made._dtype)
 
@@ -99,24 +99,48 @@ def min(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None
 
 
 @eager
-def mean(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
-    """Average along axes, of the elements where ``where`` holds."""
-    x = _floats(x)
-    dtype, x = x._dtype, _computed(x)
+def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, where: Any = None) -> Any:
+    """Average along axes, of the elements where ``where`` holds. ``dtype`` is that of the result, and what narrower numbers are cast to
+    before they are added."""
+    x, dtype = _averaged("mean", x, dtype)
     if where is not None:
-        count = p.reduce("sum", p.cast(p.broadcast_to(where, x.shape), x._dtype), axis, keepdims)
-        return _given(p.ew("div", _reduced("sum", x, axis, keepdims, None, where), count), dtype)
+        return _given(p.ew("div", _reduced("sum", x, axis, keepdims, None, where), _counted(where, x, axis, keepdims)), dtype)
     n = _count(x, axis)
     # Nothing over nothing is no number.
     made = p.ew("div", p.reduce("sum", x, axis, keepdims), n if isinstance(n, Dim) else float(n) if n else math.nan)
     return _given(made, dtype)
 
 
+def _counted(where: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    """How many elements count."""
+    return p.reduce("sum", p.cast(p.broadcast_to(_truth(where), x.shape), x._dtype), axis, keepdims)
+
+
+def _averaged(what: str, x: Any, dtype: Any) -> tuple:
+    """What an average is computed in, and the dtype of the result."""
+    if dtype is None:
+        x = _floats(x)
+        return _computed(x), x._dtype
+    dtype = p.name_of(dtype)
+    x = as_tracer(x)
+    if not is_float(dtype):
+        raise fail("E_TYPE", f"xp.{what}: expected `dtype` to be a float, got {dtype}", f"cast the result: `xp.{what}(x).astype(dtype)`")
+    return (x if x._dtype in ("f32", "f64") and dtype != "f64" else p.cast(x, "f64" if dtype == "f64" else "f32")), dtype
+
+
 @eager
-def var(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False) -> Any:
-    """Mean square distance from the mean, over ``n - correction``; ``ddof`` is NumPy's name for that."""
-    x, correction = _floats(x), correction if ddof is None else ddof
-    dtype, x = x._dtype, _computed(x)
+def var(x: Any, axis: Any = None, *, dtype: Any = None, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False,
+        where: Any = None) -> Any:  # fmt: skip
+    """Mean square distance from the mean, over ``n - correction``, of the elements where ``where`` holds; ``ddof`` is NumPy's name for
+    ``correction``."""
+    correction = correction if ddof is None else ddof
+    x, dtype = _averaged("var", x, dtype)
+    if where is not None:
+        far = p.ew("sub", x, mean(x, axis, keepdims=True, where=where))
+        n = p.ew("sub", _counted(where, x, axis, keepdims), float(correction))
+        # As for no elements: nothing over nothing is no number.
+        made = p.ew("div", _reduced("sum", p.ew("mul", far, far), axis, keepdims, None, where), p.select(p.ew("gt", n, 0), n, math.nan))
+        return _given(made, dtype)
     n = _count(x, axis)
     if isinstance(n, Dim) and correction != int(correction):
         raise fail(
@@ -131,9 +155,10 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None
 
 
 @eager
-def std(x: Any, axis: Any = None, *, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False) -> Any:
+def std(x: Any, axis: Any = None, *, dtype: Any = None, correction: float = 0.0, ddof: float | None = None, keepdims: bool = False,
+        where: Any = None) -> Any:  # fmt: skip
     """Square root of `var`."""
-    return p.ew("sqrt", var(x, axis, correction=correction, ddof=ddof, keepdims=keepdims))
+    return p.ew("sqrt", var(x, axis, dtype=dtype, correction=correction, ddof=ddof, keepdims=keepdims, where=where))
 
 
 def _truth(x: Any) -> Any:
@@ -290,15 +315,15 @@ def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Any:
 
 
 @eager
-def sort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
-    """In order along an axis; NaN is greatest."""
-    return p.sort([as_tracer(x)], axis, descending)[0]
+def sort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
+    """In order along an axis, or of all elements in a row with ``None``; NaN is greatest."""
+    return p.sort([as_tracer(x) if axis is not None else p.reshape(x, [-1])], -1 if axis is None else axis, descending)[0]
 
 
 @eager
-def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
-    """The positions that put the elements in order."""
-    x = as_tracer(x)
+def argsort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
+    """The positions that put the elements in order, along an axis or with ``None`` of all in a row."""
+    x, axis = (p.reshape(x, [-1]), 0) if axis is None else (as_tracer(x), axis)
     at = p.axis_of(axis, x.ndim)
     return p.sort([x, p.iota(x.shape, at)], at, descending)[1]
 

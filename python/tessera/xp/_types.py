@@ -46,7 +46,7 @@ class FloatLimits:
 
 
 def _of_kind(type: Any, kind: str, name: str) -> Any:
-    given = as_dtype(getattr(type, "dtype", type))
+    given = as_dtype(type.dtype if is_array(type) else type)
     if not isdtype(given, kind):
         raise fail("E_TYPE", f"expected a dtype of kind {kind!r} for `{name}`, got {given}", "cast the argument with `.astype`")
     return given
