@@ -5,6 +5,8 @@ equal dicts are one tree."""
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ import numpy
 
 from . import _core
 from ._host_array import HostArray
+from ._place import here
 
 _REGISTERED: dict[type, tuple[Callable, Callable]] = {}
 _NAMES: dict[type, Callable[[Any], Iterable[str]] | None] = {}
@@ -87,6 +90,64 @@ def _sorted_keys(tree: dict) -> list:
         return list(tree)
 
 
+_DICTS = (dict, OrderedDict, defaultdict)
+
+
+def _only_items(tree: dict) -> None:
+    """Refuses a dict of a class whose attributes are not those of a new one with the same items, which is what would come back."""
+    have = getattr(tree, "__dict__", None)
+    if not have or have is tree:
+        return
+    kind = type(tree)
+    new = kind(tree.default_factory, dict(tree)) if isinstance(tree, defaultdict) else kind(dict(tree))
+    other = getattr(new, "__dict__", {})
+    for name in [*have, *(n for n in other if n not in have)]:
+        mine, theirs = have.get(name, _NONE), other.get(name, _NONE)
+        if mine is not theirs and not (type(mine) is type(theirs) and isinstance(mine, (bool, int, float, str, tuple)) and mine == theirs):
+            raise _lost(kind, name, "its items")
+
+
+def _lost(kind: type, name: str, parts: str) -> Exception:
+    return _core.error("E_TYPE", f"expected a `{kind.__name__}` that is {parts}, got one whose attribute `{name}` was set beside them",
+                       f"make `{name}` one of them, or say how the class is taken apart: `ts.tree.register({kind.__name__}, ...)`",
+                       None, None, here())  # fmt: skip
+
+
+def _set_fields(tree: Any) -> list:
+    """The fields of a dataclass that have a value."""
+    return [f for f in dataclasses.fields(tree) if f.init or hasattr(tree, f.name)]
+
+
+def beside(tree: Any) -> list[str]:
+    """The attributes of a dataclass that are no fields, but for what is computed once, which is computed again."""
+    fields = {f.name for f in dataclasses.fields(tree)}
+    kind = type(tree)
+    return [n for n in getattr(tree, "__dict__", ()) if n not in fields and not isinstance(inspect.getattr_static(kind, n, None), functools.cached_property)]
+
+
+def _set_beside(tree: Any) -> tuple:
+    """Their values, which are constants of a form as static fields are."""
+    found = tuple((n, tree.__dict__[n]) for n in beside(tree))
+    for name, value in found:
+        try:
+            hash(value)
+        except TypeError:
+            raise _lost(type(tree), name, "its fields") from None
+    return found
+
+
+def built(kind: type, values: dict[str, Any]) -> Any:
+    """A dataclass with these values of its fields. Its own ``__init__`` and ``__post_init__`` ran when the program made the first one: once
+    more they would change what they changed already."""
+    try:
+        made = object.__new__(kind)
+    except TypeError:
+        made = kind.__new__(kind)
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
 def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | None:
     """Kind, meta, children, and what gives how each child is reached; ``None`` for a leaf."""
     kind = type(tree)
@@ -102,6 +163,8 @@ def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | Non
         return type(None), None, [], list
     if isinstance(tree, dict):
         keys = _sorted_keys(tree)
+        if kind not in _DICTS:
+            _only_items(tree)
         meta = _Keys(keys, tree.default_factory) if isinstance(tree, defaultdict) else tuple(keys)
         return kind, meta, [tree[k] for k in keys], lambda: [f"[{k!r}]" for k in keys]
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
@@ -109,9 +172,11 @@ def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | Non
     if kind is tuple or kind is list:
         return kind, None, list(tree), lambda: [f"[{i}]" for i in range(len(tree))]
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        fields = [f for f in dataclasses.fields(tree) if f.init]
+        fields = _set_fields(tree)
         inner = [f for f in fields if not f.metadata.get("static")]
         fixed = tuple((f.name, getattr(tree, f.name)) for f in fields if f.metadata.get("static"))
+        if len(getattr(tree, "__dict__", ())) > len(fields):
+            fixed += _set_beside(tree)
         names = tuple(f.name for f in inner)
         return kind, (names, fixed, told_apart(tuple(value for _, value in fixed))), [getattr(tree, n) for n in names], lambda: [f".{n}" for n in names]
     return None
@@ -272,11 +337,12 @@ def _unflatten(form: TreeDef, leaves: Any) -> Any:
             return kind(meta.factory, made)
         return made if kind is dict else kind(made)
     if issubclass(kind, tuple):
-        return kind(*children) if hasattr(kind, "_fields") else tuple(children)
+        # As `_make` does, without the class's own `__new__`.
+        return tuple.__new__(kind, children) if hasattr(kind, "_fields") else tuple(children)
     if issubclass(kind, list):
         return children
     names, fixed, _ = meta
-    return kind(**dict(zip(names, children, strict=True)), **dict(fixed))
+    return built(kind, dict(zip(names, children, strict=True)) | dict(fixed))
 
 
 def leaves(tree: Any) -> list:

@@ -74,20 +74,16 @@ def named_tuple(kind: type, fields: Any, children: list, at: str) -> Any:
 
 def data_class(kind: type, values: dict[str, Any], trusted: bool, at: str) -> Any:
     """A dataclass with these values of its fields."""
-    have = [f.name for f in dataclasses.fields(kind) if f.init] if dataclasses.is_dataclass(kind) else None
-    if have is None or sorted(have) != sorted(values):
-        raise _other(kind, have or [], list(values), at)
-    if trusted:
-        try:
-            return kind(**values)
-        except Exception as error:
-            raise failed(kind, error, at) from error
-    if not _only_fields(kind):
+    fields = {f.name: f.init for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else None
+    # A field that `__init__` does not take may have no value.
+    if fields is None or values.keys() - fields.keys() or any(init and name not in values for name, init in fields.items()):
+        raise _other(kind, list(fields or []), list(values), at)
+    if not trusted and not _only_fields(kind):
         raise _code(kind, "`__init__`, `__post_init__` or setters", at)
-    made = object.__new__(kind)
-    for name, value in values.items():
-        object.__setattr__(made, name, value)
-    return made
+    try:
+        return _tree.built(kind, values)
+    except Exception as error:
+        raise failed(kind, error, at) from error
 
 
 def _only_fields(kind: type) -> bool:
@@ -97,7 +93,7 @@ def _only_fields(kind: type) -> bool:
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     held = [next((vars(c)[f.name] for c in kind.__mro__ if f.name in vars(c)), None) for f in fields]
     setters = [v for v in held if hasattr(type(v), "__set__") and not isinstance(v, types.MemberDescriptorType)]
-    return written and not hasattr(kind, "__post_init__") and all(f.init for f in fields) and not setters
+    return written and not hasattr(kind, "__post_init__") and not setters
 
 
 def dict_of(kind: type, items: dict, trusted: bool, at: str) -> Any:

@@ -126,6 +126,10 @@ def _node(part: Any, path: str, key: tuple[str, ...]) -> tuple[Node, list]:
         return dataclasses.replace(node, kind=kind.__name__, steps=list(range(len(children)))), children
     if isinstance(part, tuple):
         return dataclasses.replace(node, kind="namedtuple", cls=kind, steps=list(part._fields)), children  # type: ignore[attr-defined]
+    lost = _tree.beside(part)
+    if lost:
+        raise Refusal(f"expected a `{kind.__qualname__}` {node.at} that is its fields, got one whose attribute `{lost[0]}` was set beside them",
+                      f"make `{lost[0]}` a field, `dataclasses.field(init=False)` for what `__post_init__` sets")  # fmt: skip
     return dataclasses.replace(node, kind="dataclass", cls=kind, steps=list(meta[0]), fixed=dict(meta[1])), children
 
 

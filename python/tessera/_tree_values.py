@@ -91,7 +91,7 @@ def _object(value: Any, kind: type, inner: Any) -> Any:
         classes.remember(kind)
         return {"named": [classes.name_of(kind), inner(value)]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [f.name for f in dataclasses.fields(value) if f.init]
+        names = [f.name for f in dataclasses.fields(value) if f.init or hasattr(value, f.name)]
         classes.remember(kind)
         return {"data": [classes.name_of(kind), dict(zip(names, inner(getattr(value, n) for n in names), strict=True))]}
     if isinstance(value, types.FunctionType) and value.__name__ in _functions() and _functions()[value.__name__][1] is value:

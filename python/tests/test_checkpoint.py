@@ -188,7 +188,6 @@ def circular():
     ({"a": {Word("x"): A}}, "text or numbers at `['a']`"),
     ({"a": collections.defaultdict(list, x=A)}, "expected to make a `defaultdict` at `['a']`"),
     ({"a": Loud()}, "expected to make a `Loud` at `['a']`"),
-    ([Extra(A, 1)], "expected to make a `Extra` at `[0]`"),
     ({"a": Broken()}, "RuntimeError: words of the user's own"),
     (circular(), "got a deeper one, or one that holds itself"),
 ])  # fmt: skip
@@ -273,6 +272,12 @@ print(type(ts.load(path + ".checked", like=[t.Checked(np.zeros(3, np.float32))])
     assert second == "True Config(width=4, colour=<Colour.BLUE: 'b'>) Net True x"
     assert third.startswith("expected a class without `__init__`, `__post_init__` or setters of its own at `[0]`") and third.endswith("[]")
     assert fourth == "True"
+
+
+def test_what_only_init_takes_is_no_part_of_a_class(path):
+    ts.save(path, [Extra(A, 1)])
+    back = ts.load(path)
+    assert type(back[0]) is Extra and back[0].w.tolist() == A.tolist()
 
 
 def test_classes_of_functions_come_back_where_they_were_saved(path):
