@@ -269,3 +269,22 @@ def test_extents_that_are_traced():
 
 def test_dropout_with_its_arguments_in_another_order():
     assert "nn.dropout(key, x, 0.1)" in refused("E_TYPE", lambda: nn.dropout(np.ones(3, np.float32), 0.5, ts.random.key(0)))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: x[True], lambda x: x[np.True_], lambda x: x[np.array(True)], lambda x: x[True, 1], lambda x: x[..., True], lambda x: x[[]],
+    lambda x: x[1:, []],
+])  # fmt: skip
+def test_truths_and_nothing_as_indices(f):
+    """`x[True]` was `x[1]` under jit, and `x[[]]` refused."""
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(np.asarray(ts.jit(f)(x)), f(x))
+    np.testing.assert_array_equal(np.asarray(f(xp.asarray(x))), f(x))
+
+
+def test_updates_by_truths_and_nothing():
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(np.asarray(ts.jit(lambda x: x.at[True].add(1))(x)), x + 1)
+    np.testing.assert_array_equal(np.asarray(ts.jit(lambda x: x.at[[]].add(1))(x)), x)
+    for f in (lambda x: x[False], lambda x: x[True, np.array([0, 1])], lambda x: x.at[False].add(1)):
+        assert "a single truth" in refused("E_UNSUPPORTED", lambda f=f: ts.jit(f)(x))

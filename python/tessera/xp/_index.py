@@ -59,9 +59,33 @@ def _known_mask(i: Any) -> numpy.ndarray | None:
     return array if array.dtype == bool and array.ndim else None
 
 
+def _truth(i: Any) -> bool | None:
+    """A single truth that is known while tracing; a mask without axes."""
+    if isinstance(i, (bool, numpy.bool_)):
+        return bool(i)
+    if isinstance(i, (Tracer, int, slice, list)) or i is None or i is Ellipsis or not is_array(i):
+        return None
+    shape, dtype, _ = aval(i)
+    return bool(to_numpy(i)) if dtype == "bool" and not shape else None
+
+
+def _without_truths(items: list) -> list:
+    """A truth selects all of the array, along a new axis, or nothing of it."""
+    truths = [_truth(i) for i in items]
+    if all(t is None for t in truths):
+        return items
+    if False in truths or truths.count(True) > 1 or any(t is None and _is_index_array(i) for i, t in zip(items, truths, strict=True)):
+        raise fail("E_UNSUPPORTED", "expected positions, slices or a mask, got a single truth",
+                   "`x[True]` is `x[None]`; for nothing write `xp.zeros((0, *x.shape), x.dtype)`, for a choice `xp.where(truth, x, other)`")  # fmt: skip
+    return [None if t else i for i, t in zip(items, truths, strict=True)]
+
+
 def _unmasked(index: Any, shape: tuple) -> Any:
     """The index with the positions of known masks in their places."""
     items = list(index) if isinstance(index, tuple) else [index]
+    whole = _without_truths(items)
+    if whole is not items:
+        items, index = whole, tuple(whole)
     masks = [_known_mask(i) for i in items]
     if all(m is None for m in masks):
         return index
@@ -130,6 +154,8 @@ def _integers(i: Any) -> Tracer:
             "expected positions, got a mask: how many elements it selects is not known while tracing",
             "write `xp.where(mask, x, other)`, or make the mask a constant of NumPy",
         )
+    if isinstance(i, list) and not numpy.size(i):
+        i = numpy.zeros(numpy.shape(i), numpy.int64)  # of no numbers NumPy makes floats
     i = as_tracer(i)
     if kind(i._dtype) != 1:
         raise fail("E_TYPE", f"expected integers as an index, got {i._dtype}", "cast it: `i.astype(ts.i32)`")
