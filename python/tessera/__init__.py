@@ -182,9 +182,9 @@ einsum = xp.einsum
 cdiv = _api.FUNCTIONS["cdiv"]
 identity = _api.FUNCTIONS["identity"]
 
-# A lock that another thread holds at a fork would stay locked in the child for ever.
+# A lock that another thread holds at a fork would stay locked in the child for ever, and what LLVM is changing would stay half done.
 if hasattr(_os, "register_at_fork"):
-    _os.register_at_fork(after_in_child=_core.forked)
+    _os.register_at_fork(before=_core.before_fork, after_in_parent=_core.after_fork, after_in_child=_core.forked)
 
 # `from tessera import *` must not hide Python's own `bool`, `map` and `round`.
 __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("bool", "map", "round")) + ["__version__"]

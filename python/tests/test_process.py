@@ -87,3 +87,39 @@ def test_importing_in_a_thread_that_forks_is_fine():
     code = "import os, tessera; pid = os.fork() or os._exit(0); print(os.waitpid(pid, 0)[1])"
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
     assert out.stdout == "0\n", out.stderr
+
+
+def test_children_forked_while_threads_compile_compile_too():
+    """LLVM keeps lists for the whole process; a child that was forked while another thread changed one died by a segmentation fault."""
+    script = """
+import os, random, signal, threading, warnings
+import numpy as np, tessera as ts
+from tessera import xp
+
+warnings.simplefilter("ignore")
+end = []
+def new(seed):
+    c, x = seed + 0.5, np.arange(float(seed % 1000 + 3))
+    form = (lambda x: xp.exp(x * -c), lambda x: xp.cumsum(x) * c, lambda x: ts.fori_loop(0, 3, lambda j, v: v * 0.5 + c, x))[seed % 3]
+    assert np.isfinite(np.asarray(ts.jit(form)(x))).all()
+def busy(seed):
+    while not end:
+        new(seed)
+        seed += 7
+threads = [threading.Thread(target=busy, args=(k,)) for k in range(4)]
+[t.start() for t in threads]
+died = []
+for k in range(20):
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        [new(100_000 + 3 * k + j) for j in range(3)]
+        os._exit(0)
+    if (status := os.waitpid(pid, 0)[1]):
+        died.append(status)
+end.append(1)
+[t.join() for t in threads]
+print(died)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "TESSERA_CACHE": "0"})
+    assert done.stdout.split() == ["[]"], done.stderr

@@ -113,6 +113,8 @@ impl Target<'_> {
             .into()
         };
         let mut stages = Vec::new();
+        // LLVM has lists for the whole process: a child forked in the middle of a change would find them broken.
+        let _unforked = tessera_support::unforked();
         let start = Instant::now();
         let (ir, code) = self.emit(layouts);
         let instructions = ir.instructions();

@@ -73,8 +73,8 @@ mod _core {
     use crate::report::{debug_describe, debug_panic};
     #[pymodule_export]
     use crate::runtime::{
-        api, backends, capabilities, closest, error, forked, free_paths, instead_of, knob_table,
-        processor, profiles, select_backend, set_threads, threads,
+        after_fork, api, backends, before_fork, capabilities, closest, error, forked, free_paths,
+        instead_of, knob_table, processor, profiles, select_backend, set_threads, threads,
     };
     #[pymodule_export]
     use crate::schedule::{pass_names, schedule_fields};

@@ -153,6 +153,20 @@ pub fn profiles() -> Vec<&'static str> {
     Profile::ALL.iter().map(|p| p.name()).collect()
 }
 
+/// To be called before a fork: waits until nothing is under way that a child would find half done.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn before_fork(py: Python<'_>) {
+    py.detach(tessera_driver::before_fork);
+}
+
+/// To be called in the parent after a fork.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn after_fork() {
+    tessera_driver::after_fork();
+}
+
 /// To be called in a forked child.
 #[tessera_entry::entry]
 #[pyfunction]

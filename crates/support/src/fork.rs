@@ -1,14 +1,70 @@
 //! Locks that do not hang in a forked child. A thread of the parent that held a lock at the fork
 //! does not exist in the child, and would never let go of it there.
+//!
+//! What other libraries keep for the whole process cannot begin anew: while one of them changes it, forks wait ([`unforked`]).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+/// Read while a fork must wait, written by the thread that forks.
+static BUSY: RwLock<()> = RwLock::new(());
+
+/// Threads that are about to fork: nobody begins what they would have to wait for.
+static FORKING: AtomicUsize = AtomicUsize::new(0);
+
+/// Nobody waits longer: a fork in the middle of a compilation is better than none.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+thread_local! {
+    static HELD: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        let found = found();
+        if found.is_some() || start.elapsed() > PATIENCE {
+            return found;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// While this lives, no thread forks that said so ([`before_fork`]). A thread has one at a time.
+pub fn unforked() -> RwLockReadGuard<'static, ()> {
+    wait_for(|| (FORKING.load(Ordering::Acquire) == 0).then_some(()));
+    BUSY.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// To be called before a fork, by the thread that forks.
+pub fn before_fork() {
+    FORKING.fetch_add(1, Ordering::AcqRel);
+    let held = wait_for(|| match BUSY.try_write() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    });
+    HELD.with(|cell| *cell.borrow_mut() = held);
+}
+
+/// To be called after it by the same thread, in the parent.
+pub fn after_fork() {
+    HELD.with(|cell| cell.borrow_mut().take());
+    let one_less = |n: usize| Some(n.saturating_sub(1));
+    FORKING.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).ok();
+}
 
 /// How many forks lie between this process and the one that was started.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// To be called in a child, before anything else of Tessera is.
 pub fn forked() {
+    // Other threads that were about to fork are not here.
+    FORKING.store(0, Ordering::Release);
+    HELD.with(|cell| cell.borrow_mut().take());
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -60,8 +116,31 @@ impl<T: Default> ForkLock<T> {
 mod tests {
     use super::*;
 
+    /// Tests that say they fork do so one after another.
+    static ONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn a_fork_waits_for_what_is_under_way_and_keeps_more_from_beginning() {
+        let _one = ONE.lock();
+        let under_way = unforked();
+        let forking = std::thread::spawn(|| {
+            before_fork();
+            let late = std::thread::spawn(|| drop(unforked()));
+            std::thread::sleep(Duration::from_millis(20));
+            let waited = !late.is_finished();
+            after_fork();
+            late.join().expect("the thread ends");
+            waited
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!forking.is_finished());
+        drop(under_way);
+        assert!(forking.join().expect("the thread ends"));
+    }
+
     #[test]
     fn a_lock_held_at_the_fork_begins_anew_and_a_free_one_goes_on() {
+        let _one = ONE.lock();
         let (held, free) = (ForkLock::new(7), ForkLock::new(7));
         let guard = held.lock();
         forked();

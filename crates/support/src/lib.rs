@@ -22,6 +22,6 @@ mod ordered;
 
 pub use arena::{Arena, Entity, SideTable};
 pub use census::{Census, Counted};
-pub use fork::{ForkLock, forked};
+pub use fork::{ForkLock, after_fork, before_fork, forked, unforked};
 pub use hash::{Hash128, StableHasher};
 pub use ordered::OrderedMap;
