@@ -86,7 +86,8 @@ def test_results_as_large_as_values_say():
 
 def test_numpy_dtypes_are_ours():
     assert ts.f32 == np.dtype("float32") and np.dtype("int8") == ts.i8 and hash(ts.i64) == hash(np.dtype("int64"))
-    assert ts.f32 != np.dtype("float64") and ts.bf16 != np.dtype("float32") and ts.tf32 != np.dtype("float32") and ts.f32 != "f32"
+    assert ts.f32 != np.dtype("float64") and ts.bf16 != np.dtype("float32") and ts.tf32 != np.dtype("float32")
+    assert ts.f32 == "f32" and ts.f32 == "float32" and ts.f32 != "f64" and ts.f32 != "no dtype"  # names of NumPy's are equal to its dtypes too
     assert (ts.f32 @ ts.accum(ts.f32)) != np.dtype("float32")
 
 
