@@ -89,6 +89,11 @@ def by_differences(case: Case, variants: int) -> list[list[list[np.ndarray]]]:
     return [oracle(wide(case), variants, {"ts": Differences(step)}) for step in (1e-3, 1e-5)]
 
 
+def from_sides(case: Case, variants: int) -> list[list[list[np.ndarray]]]:
+    """The same with derivatives from above and from below, which differ at a corner."""
+    return [oracle(wide(case), variants, {"ts": Differences(1e-4, side)}) for side in (1, -1)]
+
+
 def by_jax(case: Case, variants: int) -> list[list[np.ndarray]]:
     """The results under JAX, in f64."""
     from . import jax_names
