@@ -102,17 +102,20 @@ def by_differences(case: Case) -> list[str]:
     variants = 3
     rules = run.oracle(run.wide(case), variants)
     steps = run.by_differences(case, variants)
-    found: list[list[str]] = []
     for k in range(variants):
         for each in steps:
-            now = apart(each[k], rules[k], 1e-4)
-            if not now:
+            if not apart(each[k], rules[k], 1e-4):
                 return []
-        found.append(now)
-    # Arguments of few different numbers may be at a corner in every variant: several elements are the greatest.
+    # Arguments of few different numbers may be at a corner in every variant, where several elements are the greatest: what differs from
+    # above and from below says nothing.
     above, below = run.from_sides(case, variants)
-    smooth = (now for k, now in enumerate(found) if not apart(above[k], below[k], 1e-3))
-    return next(smooth, [])
+    for k in range(variants):
+        corners = [~np.isclose(a, b, 1e-3, 1e-3, equal_nan=True) for a, b in zip(above[k], below[k], strict=True)]
+        smooth = [np.where(c, r, s) for c, r, s in zip(corners, rules[k], steps[-1][k], strict=True)]
+        found = apart(smooth, rules[k], 1e-4)
+        if found:
+            return found
+    return []
 
 
 def by_jax(case: Case, variants: int) -> list[str]:
