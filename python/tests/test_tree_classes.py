@@ -83,7 +83,7 @@ def test_code_of_a_class_runs_once():
     assert ts.jit(lambda s: s.w)(s).tolist() == [4] and ts.jit(lambda s: s)(s).w.tolist() == [4]
     assert ts.tree.map(lambda v: v, s).w.tolist() == [4]
     opt = ts.optim.SGD(0.0)
-    assert opt.step(s, s, opt.init(s))[0].w.tolist() == [4] if hasattr(opt, "step") else True
+    assert opt.update(s, s, opt.init(s))[0].w.tolist() == [4]
     y = Doubling(np.float32(2))
     assert y.y == 4 and ts.jit(lambda y: y.y)(y) == 4 and ts.tree.map(lambda v: v, y).y == 4
     made = OwnInit(np.float32(1), np.float32(2))

@@ -137,7 +137,7 @@ const fn named(text: &[u8]) -> [c_char; 127] {
 
 unsafe extern "C" fn malloc(_: *mut c_void, size: usize) -> *mut c_void {
     let mut found = std::ptr::null_mut();
-    // SAFETY: the alignment is a power of two and a multiple of a pointer's size; the advice is about pages inside of the block.
+    // SAFETY: the alignment is a power of two and a multiple of a pointer's size; the advice is about pages of the block.
     unsafe {
         if libc::posix_memalign(&mut found, LINE, size.max(1)) != 0 {
             return std::ptr::null_mut();
@@ -156,7 +156,7 @@ unsafe extern "C" fn calloc(context: *mut c_void, count: usize, size: usize) -> 
     let Some(bytes) = count.checked_mul(size) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the block has so many bytes.
+    // SAFETY: the block has this size.
     unsafe {
         let found = malloc(context, bytes);
         if !found.is_null() {

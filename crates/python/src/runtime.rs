@@ -153,7 +153,7 @@ pub fn profiles() -> Vec<&'static str> {
     Profile::ALL.iter().map(|p| p.name()).collect()
 }
 
-/// To be called before a fork: waits until nothing is under way that a child would find half done.
+/// To be called before a fork: waits for what a child would find half done.
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn before_fork(py: Python<'_>) {

@@ -24,7 +24,7 @@ unsafe impl Send for Machine {}
 /// Machines that nobody uses. Nobody waits for the lock: a process that was forked while it was held makes its own.
 static IDLE: Mutex<Vec<Machine>> = Mutex::new(Vec::new());
 
-/// No more than so many wait.
+/// The most that wait.
 const MOST_IDLE: usize = 8;
 
 impl Drop for Machine {

@@ -1,7 +1,7 @@
 //! Whether the steps of a plan stand in an order that can be run: what a step reads, the caller gave, a constant is, or a step
 //! before has written. Which part of a buffer was written is not looked at.
 //!
-//! A plan that fails is a fault of the planner's. It is told as one: without this, programs would compute with what happened to be
+//! A plan that fails is a fault of the planner's and reported as an internal error: without this, programs would compute with what happened to be
 //! in memory.
 
 use super::plan::{Array, BufferId, Origin, Plan, Step};
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn iterations_read_what_an_earlier_step_wrote() {
         let body = vec![copy(2, 3), copy(3, 2)];
-        let turns = Step::Loop { id: 0, trip: 3, reverse: false, position: array(1), body };
-        assert_eq!(unwritten(&plan(vec![copy(0, 2), turns.clone()], 2)), None);
-        assert_eq!(unwritten(&plan(vec![turns], 2)), Some(2));
+        let repeated = Step::Loop { id: 0, trip: 3, reverse: false, position: array(1), body };
+        assert_eq!(unwritten(&plan(vec![copy(0, 2), repeated.clone()], 2)), None);
+        assert_eq!(unwritten(&plan(vec![repeated], 2)), Some(2));
     }
 }
