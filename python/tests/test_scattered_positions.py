@@ -66,35 +66,3 @@ def test_a_choice_that_is_no_wrap_stays():
     below_two = ts.jit(lambda x, i, u: x.at[xp.where(i < 2, i + 10, i)].add(u))
     moved = np.where(i < 2, i + 10, i)
     np.testing.assert_array_equal(np.asarray(below_two(x, i, u)), expected(x, moved, u, "drop"))
-
-
-def handler(array):
-    core = getattr(np, "_core", None) or np.core
-    return core.multiarray.get_handler_name(array)
-
-
-def test_results_begin_at_a_line():
-    f = ts.jit(lambda x: (x + 1, xp.sum(x)))
-    for n in (1024, 5000, 3 << 20):
-        x = np.ones(n, np.float32)
-        for _ in range(3):
-            y, _ = f(x)
-            assert y.__array_interface__["data"][0] % 64 == 0 and y.flags.owndata
-            np.testing.assert_array_equal(np.asarray(y), 2)
-    assert ts.empty((64, 64), "f32").__array_interface__["data"][0] % 64 == 0
-
-
-def test_other_arrays_keep_their_memory():
-    assert handler(np.empty(100_000)) == "default_allocator"
-    y = ts.jit(lambda x: x * 2)(np.ones(4096, np.float32))
-    assert handler(y) == "tessera_aligned"
-    assert handler(np.empty(100_000)) == "default_allocator"
-    z = np.array(y)
-    assert handler(z) == "default_allocator"
-    own = np.asarray(ts.empty((4096,), "f32"))
-    own[:] = 3
-    own.resize(9000, refcheck=False)
-    assert own.shape == (9000,) and (own[:4096] == 3).all() and not own[4096:].any()
-    with pytest.raises(MemoryError):
-        ts.empty((1 << 50,), "f32")
-    assert handler(np.empty(100_000)) == "default_allocator"

@@ -4,6 +4,7 @@
 //! NumPy takes the functions for its memory from a handler that the array keeps and that holds for the context it is set in
 //! (NEP 49). Ours is set for the one call that makes the array.
 
+use crate::blocks;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -11,11 +12,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 use std::ffi::{c_char, c_void};
 
-const LINE: usize = 64;
 /// Setting the handler takes longer than an array of fewer bytes can win.
 const SMALL: usize = 4096;
-/// From here on NumPy asks for huge pages.
-const HUGE: usize = 1 << 22;
 
 /// An array of this class, made from `(shape, dtype)`; its elements are not defined.
 pub fn empty<'py>(
@@ -136,43 +134,27 @@ const fn named(text: &[u8]) -> [c_char; 127] {
 }
 
 unsafe extern "C" fn malloc(_: *mut c_void, size: usize) -> *mut c_void {
-    let mut found = std::ptr::null_mut();
-    // SAFETY: the alignment is a power of two and a multiple of a pointer's size; the advice is about pages of the block.
-    unsafe {
-        if libc::posix_memalign(&mut found, LINE, size.max(1)) != 0 {
-            return std::ptr::null_mut();
-        }
-        #[cfg(target_os = "linux")]
-        if size >= HUGE {
-            const PAGE: usize = 4096;
-            let skip = found.align_offset(PAGE);
-            libc::madvise(found.byte_add(skip), size - skip, libc::MADV_HUGEPAGE);
-        }
-    }
-    found
+    blocks::take(size).cast()
 }
 
-unsafe extern "C" fn calloc(context: *mut c_void, count: usize, size: usize) -> *mut c_void {
+unsafe extern "C" fn calloc(_: *mut c_void, count: usize, size: usize) -> *mut c_void {
     let Some(bytes) = count.checked_mul(size) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the block has this size.
-    unsafe {
-        let found = malloc(context, bytes);
-        if !found.is_null() {
-            found.write_bytes(0, bytes);
-        }
-        found
+    let found = blocks::take(bytes);
+    if !found.is_null() {
+        // SAFETY: the block has this size.
+        unsafe { found.write_bytes(0, bytes) }
     }
+    found.cast()
 }
 
-/// `ndarray.resize` asks for this; what it gives need not begin at a line.
 unsafe extern "C" fn realloc(_: *mut c_void, at: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the block is of `posix_memalign`, whose blocks `realloc` takes.
-    unsafe { libc::realloc(at, size.max(1)) }
+    // SAFETY: NumPy gives blocks of this handler.
+    unsafe { blocks::resize(at.cast(), size).cast() }
 }
 
 unsafe extern "C" fn free(_: *mut c_void, at: *mut c_void, _: usize) {
-    // SAFETY: the block is of `malloc` or `realloc` above.
-    unsafe { libc::free(at) }
+    // SAFETY: as above.
+    unsafe { blocks::give(at.cast()) }
 }

@@ -1,5 +1,6 @@
 //! The cache of compiled kernels, for the command line and for tests.
 
+use crate::blocks;
 use crate::call::tell;
 use crate::enter::enter;
 use pyo3::prelude::*;
@@ -16,7 +17,9 @@ pub fn warn(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub fn kept_in_memory(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
-    for memory::Kept { name, entries, bytes } in memory::kept() {
+    let (entries, bytes) = blocks::held();
+    let results = memory::Kept { name: "results", entries, bytes };
+    for memory::Kept { name, entries, bytes } in memory::kept().into_iter().chain([results]) {
         let row = PyDict::new(py);
         row.set_item("entries", entries)?;
         row.set_item("bytes", bytes)?;

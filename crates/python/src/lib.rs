@@ -3,6 +3,7 @@
 
 mod aligned;
 mod arrays;
+mod blocks;
 mod cache;
 mod call;
 mod cuda_interface;
