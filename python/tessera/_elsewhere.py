@@ -188,6 +188,14 @@ WORDS: dict[str, dict[str, str]] = {
         "tree_map_with_path": "write `tree.map_with_path`",
     },
 }  # fmt: skip
+#: Of jitted functions.
+JITTED: dict[str, str] = {
+    "lower": "write `f.trace(*args)` for its Graph IR, `f.compiled(*args)` for what is compiled, and `f.explain(*args)` for what was chosen",
+    "eval_shape": "write `ts.eval_shape(f, *args)`",
+    "clear_caches": "write `f.cache_clear()`",
+    "compile": "write `f.compiled(*args)`, which compiles for these arguments without a call",
+    "forward": "call it: `f(x)`",
+}  # fmt: skip
 #: Where a name may stand that a module does not have, in this order, and how a user writes it.
 _PLACES = {
     "tessera.xp": "xp", "tessera.nn": "ts.nn", "tessera.optim": "ts.optim", "tessera.random": "ts.random", "tessera.tree": "ts.tree", "tessera": "ts",
@@ -199,6 +207,12 @@ def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
     if name.startswith("_"):
         return AttributeError(f"module '{module}' has no attribute '{name}'")
     return AttributeError(f"module '{module}' has no attribute '{name}'{_hint(module, name, [n for n in known if not n.startswith('_')])}")
+
+
+def missing_of_jitted(name: str) -> AttributeError:
+    """The error for a name that a jitted function does not have."""
+    told = JITTED.get(name)
+    return AttributeError(f"a jitted function has no attribute '{name}'{'' if told is None else '; ' + told}")
 
 
 def _hint(module: str, name: str, known: list[str]) -> str:

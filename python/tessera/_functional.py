@@ -104,9 +104,8 @@ def elu(x: Any, alpha: float = 1.0) -> Any:
 
 
 def _max_for_shift(x: Tracer, axis: Any) -> Tracer:
-    """The maximum, which has no part in the derivative; 0 where it is not finite."""
-    top = one("stop_gradient", [p.reduce("max", x, axis, True)])
-    return xp.where(xp.isfinite(top), top, 0.0)
+    """The maximum, which has no part in the derivative."""
+    return one("stop_gradient", [p.reduce("max", x, axis, True)])
 
 
 @eager
@@ -115,12 +114,16 @@ def softmax(x: Any, axis: Any = -1, *, where: Any = None, safe: bool = False, ou
     does not hold do not count and give 0."""
     x, dtype = _up(x)
     if where is not None:
-        x, safe = xp.where(where, x, -math.inf), True
-    e = xp.exp(x - _max_for_shift(x, axis))
+        x = xp.where(where, x, -math.inf)
+    top = _max_for_shift(x, axis)
+    if safe:
+        top = xp.where(top == -math.inf, 0.0, top)
+    e = xp.exp(x - top)
     total = p.reduce("sum", e, axis, True)
     if safe:
         total = xp.where(total == 0.0, 1.0, total)
-    return _down(e / total, dtype, out_dtype)
+    y = e / total
+    return _down(y if where is None else xp.where(where, y, 0.0), dtype, out_dtype)
 
 
 @eager
@@ -130,7 +133,8 @@ def log_softmax(x: Any, axis: Any = -1, *, where: Any = None, out_dtype: Any = N
     if where is not None:
         x = xp.where(where, x, -math.inf)
     shifted = x - _max_for_shift(x, axis)
-    return _down(shifted - xp.log(p.reduce("sum", xp.exp(shifted), axis, True)), dtype, out_dtype)
+    y = shifted - xp.log(p.reduce("sum", xp.exp(shifted), axis, True))
+    return _down(y if where is None else xp.where(where, y, -math.inf), dtype, out_dtype)
 
 
 @eager
@@ -145,6 +149,7 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, b: Any = None, r
     if where is not None:
         x = xp.where(where, x, -math.inf)
     top = _max_for_shift(x, axis)
+    top = xp.where(xp.isfinite(top), top, 0.0)
     e = xp.exp(x - top)
     total = p.reduce("sum", e if b is None else e * b, axis, True)
     sign = xp.sign(total)

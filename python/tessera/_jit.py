@@ -198,6 +198,11 @@ class Jitted:
     def __get__(self, owner: Any, _kind: type | None = None) -> Any:
         return self if owner is None else functools.partial(self, owner)
 
+    def __getattr__(self, name: str) -> Any:
+        from ._elsewhere import missing_of_jitted
+
+        raise missing_of_jitted(name)
+
     def _split(self, args: tuple, kwargs: dict) -> tuple[Any, list, Any, Any]:
         # A static argument that has a default may be left out.
         fixed_args = {i % len(args): args[i] for i in self._nums if -len(args) <= i < len(args)}

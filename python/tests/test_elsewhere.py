@@ -34,3 +34,14 @@ def test_names_that_are_not_there(module, name, told):
         getattr(module, name)
     assert told in str(caught.value)
     assert not hasattr(module, name) and not hasattr(module, "__wrapped__")
+
+
+def test_names_that_jitted_functions_do_not_have():
+    f = ts.jit(lambda x: x)
+    for name, words in _elsewhere.JITTED.items():
+        with pytest.raises(AttributeError, match=name) as caught:
+            getattr(f, name)
+        assert words in str(caught.value)
+        for method in re.findall(r"`f\.(\w+)\(", words):
+            assert callable(getattr(f, method))
+    assert not hasattr(f, "numpy")
