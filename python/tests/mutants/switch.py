@@ -172,7 +172,7 @@ class Crate:
         errors = [m["message"]["rendered"] for m in found if m["reason"] == "compiler-message" and m["message"]["level"] == "error"]
         if errors:
             raise SystemExit("the tests do not compile:\n" + errors[0])
-        return [Path(m["executable"]) for m in found if m["reason"] == "compiler-artifact" and m.get("executable")]
+        return [Path(m["executable"]) for m in found if m["reason"] == "compiler-artifact" and m.get("executable") and m["profile"]["test"]]
 
 
 @dataclass
