@@ -64,8 +64,8 @@ def alternate(samplers, rounds):
 
 
 def paired(ours, theirs, rounds, clock=time.perf_counter):
-    """Times two functions alternately. A round is ours, theirs, theirs, ours: whoever comes second finds its data where the
-    other left it, and each does so once a round."""
+    """Times two functions alternately. A round is ours, theirs, theirs, ours: the second one finds the caches as the
+    first one left them, and each is second once a round."""
 
     def sampler(run, count):
         return lambda: seconds(run, count, clock)

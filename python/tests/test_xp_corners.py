@@ -52,6 +52,7 @@ def test_views_of_traced_values():
     view = ts.jit(lambda x: x.view(np.int32))(x)
     np.testing.assert_array_equal(np.asarray(view), x.view(np.int32))
     np.testing.assert_array_equal(np.asarray(ts.jit(lambda i: i.view(ts.f32))(view)), x)
+    assert ts.jit(lambda c: c.view(np.int32))(1.0) == 0x3F800000
     for dtype in (np.int16, np.float64, bool):
         with pytest.raises(ts.KernelTypeError, match="expected a dtype of 32 bits"):
             ts.jit(lambda x, dtype=dtype: x.view(dtype))(x)

@@ -1,6 +1,6 @@
 //! Memory of results. A large block is mapped by itself, in huge pages where the system has them, and a few that were freed are
 //! kept: the one freed last is given first, as its pages are mapped and partly in the caches. From the C library's heap, calls
-//! of one function get their results at several addresses in turn once the heap is fragmented, and blocks above 32 MiB are
+//! of one function alternate between several addresses once the heap is fragmented, and blocks above 32 MiB are
 //! mapped and cleared anew each time.
 //!
 //! Nothing waits here: where another thread holds the list, and in a child that was forked meanwhile, the system is asked.
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Blocks begin at a multiple of this.
-pub const LINE: usize = 64;
+const LINE: usize = 64;
 /// Smaller ones are the C library's.
 const LARGE: usize = 1 << 20;
 const HUGE_PAGE: usize = 1 << 21;
@@ -96,7 +96,7 @@ pub unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null() {
         return take(size);
     }
-    // SAFETY: as above; both blocks have as many bytes as are copied, and do not overlap.
+    // SAFETY: as above; both blocks hold the bytes that are copied, and do not overlap.
     unsafe {
         let room = (*block.sub(LINE).cast::<Header>()).room;
         let new = take(size);

@@ -29,7 +29,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = N
     """A value as an array; Python's floats become f32."""
     if current() is not None:
         x = as_tracer(obj)
-        wanted = dtype if dtype is not None else _FLOAT if x._weak and x._dtype == "f64" else str(x._dtype)
+        wanted = x.dtype if dtype is None else dtype
         # A number as it is written, so that one that the dtype does not hold is refused and not cut.
         return p.cast(obj if isinstance(obj, (bool, int)) else x, wanted)
     from .._arrays import array

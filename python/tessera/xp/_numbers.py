@@ -107,6 +107,7 @@ def _floats_of(bits: Tracer, dtype: str) -> Tracer:
 
 def view(x: Tracer, dtype: Any) -> Tracer:
     """The same bits as elements of another dtype of the same size; without derivative."""
+    x = p.cast(x, x.dtype)  # a Python float has the bits of the dtype that it shows
     wanted, bits = p.name_of(dtype), as_dtype(x._dtype).bits
     if "bool" in (wanted, x._dtype) or as_dtype(wanted).bits != bits:
         raise fail("E_TYPE", f"view: expected a dtype of {bits} bits, as {x._dtype} has, got {wanted}",
