@@ -8,9 +8,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ._custom import custom_jvp, custom_vjp
-from ._gradcheck import gradcheck
-from ._transforms import (
+from .transforms.custom_rules import custom_jvp, custom_vjp
+from .transforms.gradcheck import gradcheck
+from .transforms.derivatives import (
     checkpoint,
     grad,
     hessian,

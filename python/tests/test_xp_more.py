@@ -11,7 +11,7 @@ from doc_blocks import ROOT
 
 import tessera as ts
 from tessera import xp
-from tessera._execute import oracle
+from tessera.trace.execute import oracle
 
 CASES = [pytest.param(c, id=f"{k}-{c.id}") for k, c in enumerate(xp_cases.CASES)]
 SMOOTH = [p for p in CASES if p.values[0].smooth]

@@ -16,9 +16,9 @@ from typing import Any, Sequence
 import tessera as ts
 
 from .. import _core
-from .._func import Bound, Func
-from .._profile import PROFILES
-from .._profile import current as current_profile
+from ..base.numeric_profile import PROFILES
+from ..base.numeric_profile import current as current_profile
+from ..kernel.func import Bound, Func
 from . import arrays, checks
 
 
@@ -307,7 +307,7 @@ class BlockMask:
     others: Any
     #: The same for every batch and head of the arrays it was made for.
     spread: tuple[Any, Any]
-    #: What `_again` found of it.
+    #: What `kernel.replay` found of it.
     told: list = field(default_factory=list, compare=False, repr=False)
 
     @property

@@ -19,7 +19,7 @@ from typing import Any, Sequence
 import tessera as ts
 
 from .. import _core
-from .._profile import profile
+from ..base.numeric_profile import profile
 from . import arrays, checks, elementwise, pad
 
 

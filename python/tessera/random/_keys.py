@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p, _tree
-from .._dims import Dim
-from .._host_array import host
-from .._jit import eager
-from .._promote import kind
-from .._trace import Tracer, aval, current, fail, is_array, one, to_numpy
+from ..arrays.host import host
+from ..base.promotion import kind
+from ..trace import prim as p
+from ..trace.dims import Dim
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, aval, current, fail, is_array, one, to_numpy
+from ..tree import pytree
 
 #: Keys are made from other counters than values are.
 _KEYS = 1 << 62
@@ -98,7 +99,7 @@ class Key:
         return f"Key({numpy.asarray(self).tolist()})"
 
 
-_tree.register(Key, lambda k: ((k._words,), None), lambda _, words: Key(words[0]), lambda _: ("words",))
+pytree.register(Key, lambda k: ((k._words,), None), lambda _, words: Key(words[0]), lambda _: ("words",))
 
 
 def key(seed: Any) -> Key:

@@ -7,7 +7,7 @@ import typing as _typing
 
 import numpy as _numpy
 
-from .._host_array import Array as _Array
+from ..arrays.host import Array as _Array
 
 from ._creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, meshgrid, ones, ones_like, tril, triu, zeros,
@@ -85,6 +85,6 @@ from . import _methods  # noqa: E402,F401  (puts operators and methods on tracer
 if not _typing.TYPE_CHECKING:  # a checker would take every name for one that is there
 
     def __getattr__(name: str) -> object:
-        from .._elsewhere import missing
+        from ..base.foreign_names import missing
 
         raise missing(__name__, name, list(globals()))

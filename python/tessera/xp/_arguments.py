@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._promote import is_float, kind
-from .._trace import Tracer, as_tracer, fail, is_array, to_numpy
+from ..base.promotion import is_float, kind
+from ..trace import prim as p
+from ..trace.tracer import Tracer, as_tracer, fail, is_array, to_numpy
 
 
 def arr(x: Any) -> Tracer:

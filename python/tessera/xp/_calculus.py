@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _prim as p
-from .._dims import Dim
-from .._jit import eager
-from .._promote import is_float
-from .._trace import Tracer, fail, one
+from ..base.promotion import is_float
+from ..trace import prim as p
+from ..trace.dims import Dim
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, fail, one
 from . import _elementwise as e, _index as ix, _linalg as la, _manipulate as m, _reduce as r
 from ._arguments import arr, flat, floats
 
@@ -203,7 +203,7 @@ def _summed(a: Tracer, v: Tracer, n: Any, k: int) -> Tracer:
     if turns == 1:
         made = added(made, p.slice_(wide, [rest], [k + m - 1], [1]), p.slice_(v, [0], [each], [1]), each)
         return p.cast(made, dtype)
-    from .._control import scan
+    from ..trace.control import scan
 
     def turn(total: Tracer, given: tuple) -> tuple:
         start, factors = given
@@ -247,7 +247,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 
 def _met(a: Any, b: Any) -> tuple[list[Tracer], bool]:
     """Two arrays in one dtype."""
-    from .._promote import meet
+    from ..base.promotion import meet
 
     a, b = arr(a), arr(b)
     dtype, weak = meet((a._dtype, a._weak), (b._dtype, b._weak))
@@ -275,7 +275,7 @@ def polyval(p_: Any, /, x: Any) -> Any:
     if not c.shape[0]:
         return out
     if c.shape[0] > 64:
-        from .._control import scan
+        from ..trace.control import scan
 
         return scan(lambda y, v: (p.ew("add", p.ew("mul", y, x), v), 0.0), out, c)[0]
     out = p.broadcast_to(ix.getitem(c, 0), x.shape)

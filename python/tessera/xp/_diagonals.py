@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._jit import eager
-from .._trace import Tracer, as_tracer, aval, fail
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, aval, fail
 from . import _creation as c, _elementwise as e, _manipulate as m
 from ._arguments import arr, extent, whole
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._jit import eager
-from .._promote import is_float, meet
-from .._trace import as_tracer, aval, current, fail, one
+from ..base.promotion import is_float, meet
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, aval, current, fail, one
 
 
 def _unary(fn: str, name: str, doc: str) -> Any:

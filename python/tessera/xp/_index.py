@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._dims import Dim, bounds
-from .._jit import eager, run_once
-from .._promote import kind
-from .._trace import Tracer, as_tracer, aval, current, fail, is_array, to_numpy
+from ..base.promotion import kind
+from ..trace import prim as p
+from ..trace.dims import Dim, bounds
+from ..trace.jit import eager, run_once
+from ..trace.tracer import Tracer, as_tracer, aval, current, fail, is_array, to_numpy
 
 #: What happens to positions outside, by what a user may write.
 _READS = {"clip": "clamp", "promise_in_bounds": "clamp", "fill": "fill", "drop": "fill"}
@@ -401,7 +401,7 @@ def may_repeat(shape: tuple, index: Any) -> bool:
 
 def _one_by_one(x: Tracer, items: list, fn: Any, value: Any, mode: str | None) -> Tracer:
     """``fn`` of what stands at each position, one position after another."""
-    from .._control import fori_loop
+    from ..trace.control import fori_loop
 
     plan = _Plan(x, tuple(items), lenient=mode is not None)
     lead = p.broadcast_shapes(*(tuple(aval(i)[0]) for _, i in plan.arrays))

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._jit import eager
-from .._trace import Tracer, as_tracer, fail
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, fail
 from . import _index as ix, _manipulate as m
 from ._arguments import arr, flat, known
 
@@ -271,8 +271,8 @@ def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any
 
 @eager
 def _apply_along_axis(function: Any, axis: int, x: Any, args: tuple, kwargs: dict) -> Any:
-    from .. import _tree
-    from .._transforms import vmap
+    from ..tree import pytree
+    from ..transforms.derivatives import vmap
 
     x = arr(x)
     at = p.axis_of(axis, x.ndim)
@@ -285,7 +285,7 @@ def _apply_along_axis(function: Any, axis: int, x: Any, args: tuple, kwargs: dic
         inner = y.ndim - len(rest)
         return m.moveaxis(y, list(range(len(rest), y.ndim)), list(range(at, at + inner))) if inner else y
 
-    return _tree.map(back, made)
+    return pytree.map(back, made)
 
 
 def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._dims import Dim
-from .._jit import eager
-from .._trace import Tracer, as_tracer, aval, fail, is_array, known, to_numpy
+from ..trace import prim as p
+from ..trace.dims import Dim
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, aval, fail, is_array, known, to_numpy
 
 
 @eager

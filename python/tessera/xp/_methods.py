@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy
 
+from .. import _core
+from ..arrays import host as _host
+from ..arrays.create import array as _made
+from ..arrays.host import HostArray
+from ..trace.dims import Dim
+from ..trace.operands import beside
+from ..trace.tracer import _OPERATORS as _UFUNCS, Tracer, as_tracer, is_array
 from . import _calculus, _creation, _diagonals, _elementwise as e, _index, _joins, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
-from .. import _core, _host_array
-from .._arrays import array as _made
-from .._dims import Dim
-from .._host_array import HostArray
-from .._operands import beside
-from .._trace import _OPERATORS as _UFUNCS, Tracer, as_tracer, is_array
 from ._arguments import _leaves
 
 
@@ -44,7 +45,7 @@ for _name, _fn in _OPERATORS.items():
 for _name, _fn in _COMPARISONS.items():
     for _kind in (Tracer, _core.Array):
         setattr(_kind, f"__{_name}__", _binary(_fn, written=_WRITTEN[_name]))
-_host_array.functions.update(_OPERATORS | _COMPARISONS | {"getitem": _index.getitem})
+_host.functions.update(_OPERATORS | _COMPARISONS | {"getitem": _index.getitem})
 
 
 def _at_once(name: str, swapped: bool = False) -> Any:
@@ -54,10 +55,10 @@ def _at_once(name: str, swapped: bool = False) -> Any:
         if isinstance(other, Tracer) or isinstance(other, _core.Array):
             return NotImplemented
         if isinstance(other, (list, tuple)):
-            other = _host_array.host(_made(other))
+            other = _host.host(_made(other))
         elif not is_array(other):
             return NotImplemented
-        return _host_array.binary(name, other, self) if swapped else _host_array.binary(name, self, other)
+        return _host.binary(name, other, self) if swapped else _host.binary(name, self, other)
 
     return method
 
@@ -88,7 +89,7 @@ def _rounded(self: Any, digits: int | None = None) -> Any:
 
 
 Tracer.__round__ = _rounded  # type: ignore[attr-defined]
-_host_array.functions["round"] = _rounded
+_host.functions["round"] = _rounded
 Tracer.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ignore[attr-defined]
 _view_of = _core.Array.__getitem__
 
@@ -166,7 +167,7 @@ def _selects(name: str) -> Any:
     whole, base = getattr(HostArray, name), getattr(numpy.ndarray, name)
 
     def method(self: HostArray, *args: Any, **kwargs: Any) -> Any:
-        if self.size == 0 or _host_array.native(self.dtype) is None:
+        if self.size == 0 or _host.native(self.dtype) is None:
             return whole(self, *args, **kwargs)
         return numpy.asarray(base(self.view(numpy.ndarray), *args, **kwargs)).view(type(self) if name in ("max", "min") else HostArray)
 
@@ -218,7 +219,7 @@ def _as_dtype(self: _core.DType, x: Any) -> Any:
     if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _leaves(x)):
         x = as_tracer(x)
     # What is known while tracing stays known: it may be an extent or a number of steps.
-    return _creation.asarray(x, self) if isinstance(x, Tracer) else _host_array.host(_made(x, self))
+    return _creation.asarray(x, self) if isinstance(x, Tracer) else _host.host(_made(x, self))
 
 
 _core.DType.__call__ = _as_dtype  # type: ignore[method-assign]

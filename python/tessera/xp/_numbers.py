@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._arrays import numpy_dtype
-from .._jit import eager
-from .._promote import is_float
-from .._trace import Tracer, as_tracer, aval, fail, is_array, one, splat
+from ..arrays.create import numpy_dtype
+from ..base.promotion import is_float
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, aval, fail, is_array, one, splat
 from . import _elementwise as e
 from ._arguments import arr, floats, whole
 
@@ -209,7 +209,7 @@ def fmin(x1: Any, x2: Any) -> Any:
 
 def _euclid(a: Tracer, b: Tracer) -> Tracer:
     """The greatest common divisor, by as many divisions as the bits allow."""
-    from .._control import while_loop
+    from ..trace.control import while_loop
 
     def more(pair: tuple) -> Any:
         return p.reduce("or", p.ew("ne", pair[1], 0))
@@ -492,7 +492,7 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
 def vectorize(pyfunc: Any, *, excluded: Any = (), signature: Any = None) -> Any:
     """A function of numbers as one of arrays that broadcast: `ts.vmap` over every axis. With a ``signature`` such as ``"(n),(n)->()"`` a
     function of arrays, which has the last axes that it names."""
-    from .._transforms import vmap
+    from ..transforms.derivatives import vmap
 
     fixed = set(excluded)
     ranks = None if signature is None else _core_ranks(signature)
@@ -533,8 +533,8 @@ def _core_ranks(signature: str) -> list[int]:
 
 
 def _mapped(fn: Any, tree: Any) -> Any:
-    from .. import _tree
+    from ..tree import pytree
 
-    return _tree.map(fn, tree)
+    return pytree.map(fn, tree)
 
 

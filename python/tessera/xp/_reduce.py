@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _prim as p
-from .._dims import Dim
-from .._jit import eager
-from .._promote import is_float, kind
-from .._trace import as_tracer, aval, fail
+from ..base.promotion import is_float, kind
+from ..trace import prim as p
+from ..trace.dims import Dim
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, aval, fail
 
 
 def _count(x: Any, axis: Any) -> int:
@@ -205,7 +205,7 @@ def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
 def logsumexp(x: Any, axis: Any = None, *, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None) -> Any:
     """log(sum(b * exp(x))), with the maximum taken off first; ``b`` is 1 unless given. With ``return_sign`` the logarithm of the magnitude
     and the sign, else NaN where the sum is negative. Elements where ``where`` does not hold do not count."""
-    from .._functional import logsumexp as compute
+    from ..nn._functional import logsumexp as compute
 
     return compute(x, axis, keepdims, b, return_sign, where)
 
@@ -271,7 +271,7 @@ def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
 
 
 def _joined(name: str, x: Any, axis: int, reverse: bool) -> Any:
-    from .._control_more import associative_scan
+    from ..trace.control_more import associative_scan
     from . import _elementwise
 
     x = as_tracer(x)
@@ -336,8 +336,8 @@ _NUMBERS = ("f16", "bf16", "f32", "f64")
 
 def _picked(x: Any, k: int, at: int) -> tuple:
     """`top_k` of a small ``k``: the greatest that is left and its first position, ``k`` times."""
-    from .._control import scan
-    from .._transforms import stop_gradient
+    from ..trace.control import scan
+    from ..transforms.derivatives import stop_gradient
     from ._index import take_along_axis
 
     fixed, places, least = stop_gradient(x), p.iota(x.shape, at), -math.inf

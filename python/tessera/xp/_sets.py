@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._host_array import ours
-from .._jit import eager
-from .._promote import is_float
-from .._trace import Tracer, fail, to_numpy
+from ..arrays.host import ours
+from ..base.promotion import is_float
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, fail, to_numpy
 from . import _elementwise as e, _index as ix, _reduce as r
 from ._arguments import arr, extent, flat, known, truth
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._jit import eager
-from .._promote import is_float, kind
-from .._trace import Tracer, as_tracer, fail, one
+from ..base.promotion import is_float, kind
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, fail, one
 from . import _elementwise as e, _index as ix, _manipulate as m, _reduce as r, _select
 from ._arguments import arr, extent, flat, floats, known, whole
 from ._numbers import _limits

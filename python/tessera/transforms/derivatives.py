@@ -1,0 +1,596 @@
+"""Derivatives and batching of Python functions. Each traces the function in a frame of its own, has the compiler transform
+it, and puts the result where it was asked for: they nest in any order. Outside of a trace the result runs at once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from .. import _core
+from ..base.caller import here
+from ..base.promotion import is_float
+from ..trace.argnums import chosen
+from ..trace.jit import Jitted, Traced, _name, _names, like, run_once
+from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, one, tracing, weakened
+from ..tree import pytree
+from .remat import kept_call, policy_of
+
+
+class Inner:
+    """A function traced inside of the current one: its name, and what it takes of the frames around."""
+
+    def __init__(self, fn: Callable, args: tuple, kwargs: dict, *, avals: list | None = None, name: str | None = None) -> None:
+        leaves, form = pytree.flatten((args, kwargs))
+        self.leaves = [leaf for leaf in leaves if is_array(leaf)]
+        self.avals = [aval(v) for v in self.leaves] if avals is None else avals
+        names = [n for n, leaf in zip(_names(fn, args, kwargs), leaves, strict=True) if is_array(leaf)]
+        with tracing(name or _name(fn)) as frame:
+            params = [frame.param(n, *a) for n, a in zip(names, self.avals, strict=True)]
+            rest = iter(params)
+            inner_args, inner_kwargs = pytree.unflatten(form, [next(rest) if is_array(v) else v for v in leaves])
+            result = fn(*inner_args, **inner_kwargs)
+            self.result = result
+            out, self.form = pytree.flatten(result)
+            self.results = [frame.lift(as_tracer(v)) for v in out]
+            self.places = [r._place for r in self.results]
+            self.weak = [r._weak for r in self.results]
+            frame.finish(self.results)
+        self.frame, self.func, self.program = frame, frame.name, frame.program
+
+    @property
+    def captured(self) -> list[Tracer]:
+        return [theirs for theirs, _ in self.frame.captured]
+
+    def arguments(self) -> list[Tracer]:
+        return [as_tracer(v) for v in self.leaves] + self.captured
+
+
+def inline(program: Any, func: str, args: list[Tracer], weak: list[bool] | None = None) -> list[Tracer]:
+    """Puts a function of the program into the current one. ``weak`` are marks of its first results."""
+    frame = current()
+    assert frame is not None
+    ids = [frame.lift(a)._value for a in args]
+    place = here()
+    made = [Tracer(frame, v, s, d, False, place) for v, s, d in frame.builder.inline(program, func, ids, place)]
+    weakened(made[: len(weak or ())], weak or [])
+    return made
+
+
+def _outside(fn: Callable, args: tuple, kwargs: dict, name: str) -> Any:
+    """Runs a transform at once."""
+    leaves = pytree.leaves((args, kwargs))
+    return like(run_once(fn, args, kwargs, name), leaves)
+
+
+def _unwrap(fn: Callable) -> Callable:
+    return fn._fn if isinstance(fn, Jitted) else fn
+
+
+def _chosen(fn: Callable, args: tuple, argnums: Any, wrt: Any) -> tuple[list[int], bool]:
+    """Rule D-13: which arguments, and whether one gradient is given bare."""
+    if argnums is not None and wrt is not None:
+        raise fail("E_ARGUMENT", "expected `argnums` or `wrt`, got both", "leave out one of them")
+    marked = getattr(fn, "_tessera_wrt", None)
+    if argnums is None and wrt is None and marked is not None:
+        argnums = marked
+    given = argnums if argnums is not None else wrt
+    if given is not None:
+        many = not isinstance(given, (int, str))
+        items = list(given) if many else [given]
+        names = _parameters(fn)
+        out = []
+        for item in items:
+            if isinstance(item, str):
+                if item not in names:
+                    raise fail(
+                        "E_ARGUMENT",
+                        f"expected a parameter of `{_name(fn)}`, got `{item}`",
+                        "use the name of a parameter of the function",
+                    )
+                out.append(names.index(item))
+            else:
+                if not -len(args) <= item < len(args):
+                    raise fail("E_ARGUMENT", f"expected an argument below {len(args)}, got {item}", "arguments count from 0")
+                out.append(item % len(args))
+        return out, not many
+    asking = [i for i, a in enumerate(args) if any(getattr(v, "requires_grad", False) for v in pytree.leaves(a))]
+    if asking:
+        return asking, len(asking) == 1
+    if not args:
+        raise fail(
+            "E_ARGUMENT",
+            f"expected an argument of `{_name(fn)}` to differentiate by, got none",
+            "give the function an argument that is an array of floats",
+        )
+    return [0], True
+
+
+def _parameters(fn: Callable) -> list[str]:
+    try:
+        return list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _float_leaves(fn: Callable, args: tuple, kwargs: dict, chosen: list[int]) -> list[int]:
+    """Places among all array leaves of those that belong to the chosen arguments; integers are refused."""
+    out, at = [], 0
+    for i, arg in enumerate(args):
+        for path, leaf in zip(pytree.paths(arg), pytree.leaves(arg), strict=True):
+            if not is_array(leaf):
+                continue
+            if i in chosen:
+                dtype = aval(leaf)[1]
+                if not is_float(dtype) and not isinstance(leaf, int):
+                    raise fail(
+                        "E_TYPE",
+                        f"expected floats to differentiate by, got {dtype} for argument {i}{path} of `{_name(fn)}`",
+                        "convert it to a float, or choose other arguments with `argnums`",
+                    )
+                out.append(at)
+            at += 1
+    return out
+
+
+def _floated(args: tuple, chosen: list[int]) -> tuple:
+    """Python's own integers among the chosen arguments mean floats."""
+    def one_leaf(v: Any) -> Any:
+        return float(v) if isinstance(v, int) and not isinstance(v, bool) else v
+
+    return tuple(pytree.map(one_leaf, a) if i in chosen else a for i, a in enumerate(args))
+
+
+def _check_scalar(fn: Callable, value: Tracer, place: Any) -> None:
+    if value.shape != () or not is_float(value._dtype):
+        where = f", made at {place!r}" if place is not None else ""
+        raise fail(
+            "E_SHAPE_MISMATCH" if value.shape else "E_TYPE",
+            f"expected `{_name(fn)}` to give one float to differentiate, got [{', '.join(map(str, value.shape))}] {value._dtype}{where}",
+            "reduce it with `.sum()` or `.mean()`, or use `ts.vjp` with a cotangent, or `ts.jacrev`",
+        )
+
+
+def value_and_grad(fn: Callable, argnums: Any = None, wrt: Any = None, has_aux: bool = False) -> Callable:
+    """A function that gives ``(value, gradient)``; with ``has_aux`` the function gives ``(value, aux)`` and this
+    ``((value, aux), gradient)``."""
+    inner_fn = _unwrap(fn)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        chosen, bare = _chosen(inner_fn, args, argnums, wrt)
+        if current() is None:
+            return _outside(functools.wraps(inner_fn)(lambda *a, **k: _value_and_grad(inner_fn, chosen, bare, has_aux, a, k)),
+                            _floated(args, chosen), kwargs, _name(inner_fn))  # fmt: skip
+        return _value_and_grad(inner_fn, chosen, bare, has_aux, _floated(args, chosen), kwargs)
+
+    return call
+
+
+def _value_and_grad(fn: Callable, chosen: list[int], bare: bool, has_aux: bool, args: tuple, kwargs: dict) -> Any:
+    places = _float_leaves(fn, args, kwargs, chosen)
+
+    def traced(*a: Any, **k: Any) -> Any:
+        out = fn(*a, **k)
+        if has_aux:
+            if not isinstance(out, tuple) or len(out) != 2:
+                raise fail(
+                    "E_ARGUMENT",
+                    f"expected `{_name(fn)}` to give (value, aux), got {type(out).__name__}",
+                    "return a pair, or leave out `has_aux=True`",
+                )
+            return out
+        return out, None
+
+    functools.update_wrapper(traced, fn)
+    inner = Inner(traced, args, kwargs, name=_name(fn))
+    loss = inner.result[0]
+    if not is_array(loss):
+        raise fail("E_TYPE", f"expected `{_name(fn)}` to give one float to differentiate, got {type(loss).__name__}",
+                   "return the loss; more results go with `has_aux=True`")  # fmt: skip
+    _check_scalar(fn, inner.results[0], inner.places[0])
+    made_func = inner.program.gradient(inner.func, places)
+    moving = [aval(v)[2] for i in sorted(set(chosen)) for v in pytree.leaves(args[i]) if is_array(v)]
+    results = inline(inner.program, made_func, inner.arguments(), inner.weak + moving)
+    count = len(inner.results)
+    value, aux = pytree.unflatten(inner.form, results[:count])
+    grads = iter(results[count:])
+    # They come in the order of the leaves, whatever the order that was asked for.
+    made_for = {}
+    for i in sorted(set(chosen)):
+        leaves, form = pytree.flatten(args[i])
+        made_for[i] = pytree.unflatten(form, [next(grads) if is_array(v) else v for v in leaves])
+    gradient = made_for[chosen[0]] if bare else tuple(made_for[i] for i in chosen)
+    return ((value, aux) if has_aux else value), gradient
+
+
+def grad(fn: Callable, argnums: Any = None, wrt: Any = None, has_aux: bool = False) -> Callable:
+    """The gradient of a function with one float as result. By which arguments: ``argnums`` or ``wrt`` (positions or
+    names); else those that say ``requires_grad``; else the only one or the first. With ``has_aux`` it gives
+    ``(gradient, aux)``."""
+    both = value_and_grad(fn, argnums, wrt, has_aux)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return call
+
+
+def _flat_args(args: tuple) -> tuple[list, Any]:
+    leaves, form = pytree.flatten(args)
+    return leaves, form
+
+
+def vjp(fn: Callable, *primals: Any, has_aux: bool = False) -> Any:
+    """``(y, pull)``: the result, and a function from a cotangent of it to a tuple of cotangents, one for each argument
+    (``None`` in the place of integers, Python's own among them)."""
+    fn = _unwrap(fn)
+    if current() is not None:
+        return _vjp_traced(fn, primals, has_aux)
+    leaves, form = _flat_args((primals, {}))
+    box: dict[str, Any] = {}
+
+    def forward(*args: Any) -> Any:
+        y, pull, aux, residuals, inner = _vjp_parts(fn, args, has_aux)
+        box.update(pull=pull, inner=inner, form=pytree.flatten(y)[1])
+        return y, aux, residuals
+
+    made = Traced(forward, _name(fn), leaves, form, [f"x{i}" for i in range(len(leaves))])
+    y, aux, residuals = made.run(leaves)
+
+    def pull(cotangent: Any) -> Any:
+        def backward(res: list, ct: Any) -> Any:
+            return box["pull"](res, ct)
+
+        flat, flat_form = pytree.flatten(((residuals, cotangent), {}))
+        if current() is not None:
+            return backward(residuals, cotangent)
+        run = Traced(backward, f"{_name(fn)}_pull", flat, flat_form, [f"c{i}" for i in range(len(flat))], program=made.program)
+        return like(run.run(flat), leaves)
+
+    return (y, pull, aux) if has_aux else (y, pull)
+
+
+def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
+    def traced(*a: Any) -> Any:
+        out = fn(*a)
+        return out if has_aux else (out, None)
+
+    functools.update_wrapper(traced, fn)
+    inner = Inner(traced, primals, {}, name=_name(fn))
+    wrt = [i for i, (_, dtype, _) in enumerate(inner.avals) if is_float(dtype)]
+    forward, pullback, residual_count, takes = inner.program.vjp(inner.func, wrt)
+    results = inline(inner.program, forward, inner.arguments(), inner.weak)
+    count = len(inner.results)
+    y, aux = pytree.unflatten(inner.form, results[:count])
+    residuals = results[count:]
+    y_leaves, y_form = pytree.flatten(y)
+    y_types = [aval(v) for v in y_leaves]
+    leaves, form = pytree.flatten(primals)
+    program = inner.program
+
+    def pull(res: list, cotangent: Any) -> Any:
+        given, ct_form = pytree.flatten(cotangent)
+        if ct_form != y_form:
+            raise fail(
+                "E_ARGUMENT",
+                f"expected a cotangent of the form of the result, {pytree.difference(y_form, ct_form)}",
+                "give a tree of the same containers, keys and lengths",
+            )
+        cts = []
+        for (shape, dtype, weak), ct, path in zip(y_types, given, pytree.paths(cotangent), strict=True):
+            if not is_float(dtype):
+                continue
+            got = aval(ct)
+            if got[0] != shape and got[0] != ():
+                raise fail(
+                    "E_SHAPE_MISMATCH",
+                    f"expected a cotangent of shape {list(shape)} at result{path}, got {list(got[0])}",
+                    "a cotangent has the shape of the result: `xp.ones_like(result)`",
+                )
+            if not got[2] and got[1] != dtype and not (weak and is_float(got[1])):
+                raise fail(
+                    "E_TYPE",
+                    f"expected a cotangent of {dtype} at result{path}, got {got[1]}",
+                    "cast it to the dtype of the result",
+                )
+            from ..trace import prim as p
+
+            cts.append(p.broadcast_to(p.cast(ct, dtype), shape))
+        # Results beside `y` (aux) have no cotangent: zero.
+        from ..trace.tracer import splat
+
+        for (shape, dtype, _), takes_one in list(zip(inner_types, takes, strict=True))[len(y_types):]:
+            if takes_one:
+                cts.append(splat(0.0, shape, dtype))
+        moved = [w for _, dtype, w in inner.avals if is_float(dtype)]
+        made = iter(inline(program, pullback, [*(as_tracer(r) for r in res), *cts], moved))
+        out, at = [], 0
+        for leaf in leaves:
+            if not is_array(leaf):
+                out.append(leaf)
+                continue
+            out.append(next(made) if at in wrt else None)
+            at += 1
+        return pytree.unflatten(form, out)
+
+    inner_types = [aval(v) for v in inner.results]
+    return y, pull, aux, residuals, inner
+
+
+def _vjp_traced(fn: Callable, primals: tuple, has_aux: bool) -> Any:
+    y, pull, aux, residuals, _ = _vjp_parts(fn, primals, has_aux)
+
+    def bound(cotangent: Any) -> Any:
+        return pull(residuals, cotangent)
+
+    return (y, bound, aux) if has_aux else (y, bound)
+
+
+def jvp(fn: Callable, primals: Any, tangents: Any) -> tuple:
+    """``(y, dy)``: the result, and how it moves when the arguments move along ``tangents``."""
+    fn = _unwrap(fn)
+    primals = tuple(primals) if isinstance(primals, (tuple, list)) else (primals,)
+    tangents = tuple(tangents) if isinstance(tangents, (tuple, list)) else (tangents,)
+    primals = _floated(primals, list(range(len(primals))))
+    if current() is None:
+        return _outside(lambda a, t: _jvp(fn, a, t), (primals, tangents), {}, _name(fn))
+    return _jvp(fn, primals, tangents)
+
+
+def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
+    from ..trace import prim as p
+
+    leaves, form = pytree.flatten(primals)
+    moved, moved_form = pytree.flatten(tangents)
+    if form != moved_form:
+        raise fail(
+            "E_ARGUMENT",
+            f"expected tangents of the form of the arguments, {pytree.difference(form, moved_form)}",
+            "give a tree of the same containers, keys and lengths",
+        )
+    inner = Inner(fn, primals, {})
+    wrt, given = [], []
+    places = iter(range(len(inner.leaves)))
+    for leaf, tangent in zip(leaves, moved, strict=True):
+        if not is_array(leaf):
+            continue
+        at = next(places)
+        shape, dtype, _ = inner.avals[at]
+        if is_float(dtype) and tangent is not None:
+            if aval(tangent)[0] not in (shape, ()):
+                raise fail(
+                    "E_SHAPE_MISMATCH",
+                    f"expected a tangent of shape {list(shape)}, got {list(aval(tangent)[0])}",
+                    "a tangent has the shape of its argument: `xp.ones_like(x)`",
+                )
+            wrt.append(at)
+            given.append(p.broadcast_to(p.cast(tangent, dtype), shape))
+    func, has = inner.program.jvp(inner.func, wrt)
+    moving = [w for w, h in zip(inner.weak, has, strict=True) if h]
+    results = inline(inner.program, func, inner.arguments() + given, inner.weak + moving)
+    count = len(inner.results)
+    rest = iter(results[count:])
+    from .. import xp
+
+    dy = [next(rest) if h else xp.zeros_like(r) for h, r in zip(has, results[:count], strict=True)]
+    return pytree.unflatten(inner.form, results[:count]), pytree.unflatten(inner.form, dy)
+
+
+def _basis(x: Any) -> Any:
+    """One tangent for each element of an array."""
+    from .. import xp
+    from ..trace import prim as p
+
+    shape, dtype, _ = aval(x)
+    n = int(numpy.prod(shape, dtype=numpy.int64))
+    return p.reshape(xp.eye(n, dtype=dtype), (n, *shape))
+
+
+def _jacobian(fn: Callable, argnums: Any, forward: bool) -> Callable:
+    inner_fn = _unwrap(fn)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        chosen, bare = _chosen(inner_fn, args, argnums, None)
+        whole = _floated(args, chosen)
+        if current() is None:
+            return _outside(lambda *a, **k: _jac(inner_fn, chosen, bare, forward, a, k), whole, kwargs, _name(inner_fn))
+        return _jac(inner_fn, chosen, bare, forward, whole, kwargs)
+
+    return call
+
+
+def _jac(fn: Callable, chosen: list[int], bare: bool, forward: bool, args: tuple, kwargs: dict) -> Any:
+    from .. import xp
+    from ..trace import prim as p
+
+    _float_leaves(fn, args, kwargs, chosen)
+    out = []
+    for i in chosen:
+        x_leaves, x_form = pytree.flatten(args[i])
+        x_leaves = [as_tracer(v) for v in x_leaves]
+
+        def of_leaves(*flat: Any, i: int = i, x_form: Any = x_form) -> Any:
+            full = list(args)
+            full[i] = pytree.unflatten(x_form, flat)
+            return fn(*full, **kwargs)
+
+        if forward:
+            columns = []
+            y_form = None
+            for k, leaf in enumerate(x_leaves):
+                def push(t: Any, k: int = k) -> Any:
+                    tangents = tuple(t if j == k else xp.zeros_like(v) for j, v in enumerate(x_leaves))
+                    return _jvp(of_leaves, tuple(x_leaves), tangents)[1]
+
+                dy = vmap(push)(_basis(leaf))
+                parts, y_form = pytree.flatten(dy)
+                columns.append([p.reshape(xp.moveaxis(d, 0, -1), (*d.shape[1:], *leaf.shape)) for d in parts])
+            rows = [pytree.unflatten(x_form, [c[r] for c in columns]) for r in range(len(columns[0]))]
+            out.append(pytree.unflatten(y_form, rows))
+        else:
+            y, pull = _vjp_traced(of_leaves, tuple(x_leaves), False)
+            parts, y_form = pytree.flatten(y)
+            rows = []
+            for r, part in enumerate(parts):
+                def back(t: Any, r: int = r) -> Any:
+                    cts = [t if j == r else xp.zeros_like(v) for j, v in enumerate(parts)]
+                    return pull(pytree.unflatten(y_form, cts))
+
+                made = vmap(back)(_basis(part))
+                rows.append(pytree.unflatten(x_form, [p.reshape(m, (*part.shape, *v.shape)) for m, v in zip(made, x_leaves, strict=True)]))
+            out.append(pytree.unflatten(y_form, rows))
+    return out[0] if bare else tuple(out)
+
+
+def jacfwd(fn: Callable, argnums: Any = None) -> Callable:
+    """The Jacobian by forward mode: a column for each element of the argument."""
+    return _jacobian(fn, argnums, True)
+
+
+def jacrev(fn: Callable, argnums: Any = None) -> Callable:
+    """The Jacobian by reverse mode: a row for each element of the result."""
+    return _jacobian(fn, argnums, False)
+
+
+def hessian(fn: Callable, argnums: Any = None) -> Callable:
+    """Second derivatives: forward over reverse."""
+    return jacfwd(grad(fn, argnums), argnums)
+
+
+def hvp(fn: Callable, primals: Any, tangents: Any) -> Any:
+    """The Hessian of a scalar function times a vector: forward over reverse."""
+    primals = tuple(primals) if isinstance(primals, (tuple, list)) else (primals,)
+    tangents = tuple(tangents) if isinstance(tangents, (tuple, list)) else (tangents,)
+    numbers = tuple(range(len(primals)))
+    return jvp(grad(fn, argnums=numbers if len(numbers) > 1 else 0), primals, tangents)[1]
+
+
+def vmap(fn: Callable, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None) -> Callable:
+    """A function of one example as a function of many, which lie along ``in_axes`` of the arguments (``None``: the same for
+    all) and along ``out_axes`` of the results (``None``: a result that is the same for all, given once). ``axis_size`` says how many there
+    are, where no argument does."""
+    inner_fn = _unwrap(fn)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is None:
+            return _outside(lambda *a, **k: _vmap(inner_fn, in_axes, out_axes, a, k, axis_size), args, kwargs, _name(inner_fn))
+        return _vmap(inner_fn, in_axes, out_axes, args, kwargs, axis_size)
+
+    # They are about one example.
+    call.__annotations__ = {}
+    return call
+
+
+def _spread(axes: Any, tree: Any, what: str) -> list:
+    """One axis for each leaf of a tree; ``axes`` is one for all or a tree above."""
+    leaves = pytree.leaves(tree)
+    if axes is None or isinstance(axes, int):
+        return [axes] * len(leaves)
+    if isinstance(axes, (tuple, list)) and isinstance(tree, (tuple, list)) and len(axes) == len(tree):
+        return [v for a, t in zip(axes, tree, strict=True) for v in _spread(a, t, what)]
+    if isinstance(axes, dict) and isinstance(tree, dict) and axes.keys() == tree.keys():
+        return [v for k in pytree._sorted_keys(tree) for v in _spread(axes[k], tree[k], what)]
+    raise fail(
+        "E_ARGUMENT",
+        f"expected `{what}` to be one axis, or a tree of them like the {'results' if what == 'out_axes' else 'arguments'}, got {axes!r}",
+        "write `out_axes=0`, or a tuple with an entry for each result" if what == "out_axes" else
+        "write `in_axes=0`, or a tuple with an entry for each argument and None for those that are not mapped",
+    )
+
+
+def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict, axis_size: int | None = None) -> Any:
+    spread = _spread(in_axes, args, "in_axes") + [0] * len(pytree.leaves(kwargs))
+    leaves = pytree.leaves((args, kwargs))
+    sizes, axes, inner_types = set(), [], []
+    for leaf, axis in zip(leaves, spread, strict=True):
+        if not is_array(leaf):
+            continue
+        shape, dtype, weak = aval(leaf)
+        if axis is None or not shape:
+            if axis is not None and isinstance(leaf, (Tracer, numpy.ndarray)):
+                raise fail("E_SHAPE_MISMATCH", f"vmap: expected an argument with axis {axis}, got one without axes",
+                           "say `None` for it in `in_axes`")  # fmt: skip
+            axes.append(None)
+            inner_types.append((shape, dtype, weak))
+            continue
+        if not -len(shape) <= axis < len(shape):
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"vmap: expected an argument with axis {axis}, got shape {list(shape)}",
+                "choose an axis that the array has, or None",
+            )
+        at = axis % len(shape)
+        axes.append(at)
+        sizes.add(shape[at])
+        inner_types.append((shape[:at] + shape[at + 1 :], dtype, weak))
+    if axis_size is not None:
+        sizes.add(int(axis_size))
+    if len(sizes) != 1:
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"vmap: expected mapped axes of one extent, got {', '.join(sorted(map(str, sizes))) or 'none'}",
+            "map axes of one extent; `None` in `in_axes` leaves an argument unmapped" if sizes else
+            "map an argument, or say how many there are: `ts.vmap(f, in_axes=None, axis_size=4)`",
+        )
+    inner = Inner(fn, args, kwargs, avals=inner_types)
+    outs = []
+    for axis, result, place in zip(_spread(out_axes, inner.result, "out_axes"), inner.results, inner.places, strict=True):
+        if axis is not None and not -result.ndim - 1 <= axis <= result.ndim:
+            raise _core.error("E_SHAPE_MISMATCH", f"vmap: expected `out_axes` between {-result.ndim - 1} and {result.ndim} for a result of "
+                              f"{result.ndim} axes, got {axis}", "the examples lie along this axis of the result", None, None, place)  # fmt: skip
+        outs.append(None if axis is None else axis % (result.ndim + 1))
+    axes += [None] * len(inner.captured)
+    func, _ = inner.program.vmap(inner.func, axes, outs, sizes.pop())
+    return pytree.unflatten(inner.form, inline(inner.program, func, inner.arguments(), inner.weak))
+
+
+def stop_gradient(x: Any) -> Any:
+    """The same values, without derivative."""
+    from ..trace.jit import eager
+
+    return pytree.map(eager(lambda v: one("stop_gradient", [as_tracer(v)])), x)
+
+
+def checkpoint(fn: Callable | None = None, *, policy: Any = None, static_argnums: int | tuple[int, ...] = ()) -> Callable:
+    """A function whose inner values are not kept for the reverse pass but computed again. ``policy`` says what is kept all the same:
+    ``"nothing"``, ``"dots"`` (results of matmuls and convolutions), a tuple of names that `ts.checkpoint_name` gives, or ``"everything"``.
+    What loops and branches inside of the function make is not kept. Arguments of ``static_argnums`` are values of Python in it, which
+    numbers are not otherwise."""
+    if fn is None:
+        return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
+    inner_fn, keeps = _unwrap(fn), policy_of(policy)
+    nums, names = chosen(inner_fn, "static", static_argnums, ())
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is None or keeps is None:
+            return inner_fn(*args, **kwargs)
+        fixed = {n % len(args): args[n] for n in nums if -len(args) <= n < len(args)}
+        named = {k: v for k, v in kwargs.items() if k in names}
+
+        @functools.wraps(inner_fn)
+        def moved(*rest: Any, **more: Any) -> Any:
+            given = iter(rest)
+            return inner_fn(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **more, **named)
+
+        if fixed or named:
+            moving, more = tuple(a for i, a in enumerate(args) if i not in fixed), {k: v for k, v in kwargs.items() if k not in names}
+        else:
+            moving, more = args, kwargs
+        target = moved if fixed or named else inner_fn
+        if keeps:
+            return kept_call(target, keeps, moving, more)
+        inner = Inner(target, moving, more)
+        types = [(list(s), d) for s, d, _ in map(aval, inner.results)]
+        made = emit("call", [], {"callee": inner.func, "kind": "checkpoint"}, groups={"values": inner.arguments()}, results=types)
+        return pytree.unflatten(inner.form, weakened(made, inner.weak))
+
+    return call
