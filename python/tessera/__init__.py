@@ -147,18 +147,22 @@ from .trace.control import (
     dynamic_update_slice_in_dim,
     fori_loop,
     scan,
+    switch,
     while_loop,
 )
-from .trace.control_more import ShapeDtypeStruct, associative_scan, eval_shape, linearize, map, reduce_window, switch
+from .trace.associative_scan import associative_scan
+from .trace.eval_shape import ShapeDtypeStruct, eval_shape
+from .transforms.linearize import linearize
+from .transforms.sequential_map import map
+from .xp._windows import reduce_window
 from .checkpoint.files import load, save
 from .transforms.custom_rules import custom_jvp, custom_vjp
 from .transforms.gradcheck import gradcheck
 from .trace.jit import jit
 from .tools.profiler import profile
-from .transforms.remat import checkpoint_name
+from .transforms.remat import checkpoint, checkpoint_name
 from .trace.tracer import Tracer
 from .transforms.derivatives import (
-    checkpoint,
     grad,
     hessian,
     hvp,

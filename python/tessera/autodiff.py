@@ -11,7 +11,6 @@ from typing import Any
 from .transforms.custom_rules import custom_jvp, custom_vjp
 from .transforms.gradcheck import gradcheck
 from .transforms.derivatives import (
-    checkpoint,
     grad,
     hessian,
     hvp,
@@ -23,6 +22,7 @@ from .transforms.derivatives import (
     vjp,
     vmap,
 )
+from .transforms.remat import checkpoint
 
 __all__ = [
     "checkpoint", "custom_jvp", "custom_vjp", "grad", "gradcheck", "hessian", "hvp", "jacfwd", "jacrev", "jvp",

@@ -10,9 +10,10 @@ import numpy
 
 from .. import _core
 from .._core import Array
+from ..base.caller import fail
 from ..base.dtypes import DType, dtype
 from .device_names import ordinal
-from .host import HostArray, host, unmasked
+from .host import HostArray, functions, host, unmasked
 
 
 def numpy_dtype(spec: DType | str) -> numpy.dtype:
@@ -75,6 +76,9 @@ def array(values: Any, dtype: DType | str | None = None, device: Any = None) -> 
     return made if number is None else _upload(made, number)
 
 
+functions["array"] = array
+
+
 def _host_array(values: Any, dtype: DType | str | None) -> numpy.ndarray:
     made = numpy.array(values)
     if made.dtype == object:
@@ -97,8 +101,6 @@ def _host_array(values: Any, dtype: DType | str | None) -> numpy.ndarray:
 
 
 def _wrong(message: str, help: str) -> Exception:
-    from ..trace.tracer import fail
-
     return fail("E_TYPE", message, help)
 
 

@@ -16,7 +16,7 @@ from .. import _core
 from ..base.caller import here
 from ..base.promotion import meet
 
-#: The functions of `ts.xp` behind operators and methods, filled in by `xp._methods`: this module is below them.
+#: The functions of `ts.xp` behind operators and methods, filled in by `xp._methods`, and `array` by `create`: this module is below them.
 functions: dict[str, Callable] = {}
 
 
@@ -67,9 +67,7 @@ class HostArray(numpy.ndarray):
 
     def to(self, device: Any) -> Any:
         """The elements on a device, such as ``"cuda:0"``."""
-        from .create import array
-
-        return array(self, device=device)
+        return functions["array"](self, device=device)
 
 
 class WeakArray(HostArray):

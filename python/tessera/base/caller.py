@@ -12,6 +12,7 @@ import weakref
 from types import CodeType, FrameType
 from typing import Any
 
+from .. import _core
 from .._core import Place, SourceText
 
 _INSIDE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -128,3 +129,8 @@ def _make(frame: FrameType) -> Place:
             line, end, column, last = spans[at]  # type: ignore[assignment]
             column, last = column + 1, last + 1
     return Place(text, line, column, end, last)
+
+
+def fail(code: str, message: str, help: str | None = None) -> Exception:
+    """The error for the user's line."""
+    return _core.error(code, message, help, None, None, here())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import importlib
+import sys
 from collections.abc import Iterable
 
 from .. import _core
@@ -231,7 +231,7 @@ def _hint(module: str, name: str, known: list[str]) -> str:
 def _standing_elsewhere(module: str, name: str) -> str | None:
     """A name that another module of ours has, also without the prefix that JAX gave it."""
     for place, written in _PLACES.items():
-        names = vars(importlib.import_module(place))
+        names = vars(sys.modules[place]) if place in sys.modules else {}
         for given in (name, name.removeprefix("tree_")) if place == "tessera.tree" else (name,):
             if given not in names or (place == module and given == name) or _is_module(names[given]):
                 continue
@@ -245,4 +245,4 @@ def _is_module(value: object) -> bool:
 
 
 def _in_kernels(name: str) -> bool:
-    return hasattr(importlib.import_module("tessera.tile"), name)
+    return hasattr(sys.modules.get("tessera.tile"), name)

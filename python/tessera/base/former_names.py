@@ -12,7 +12,7 @@ _MODULES = {
     "_bench": "tools.bench",
     "_checkpoint": "checkpoint.files",
     "_control": "trace.control",
-    "_control_more": "trace.control_more",
+    "_control_more": "trace.eval_shape",
     "_custom": "transforms.custom_rules",
     "_dtypes": "base.dtypes",
     "_errors": "base.errors",

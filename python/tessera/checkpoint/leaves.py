@@ -12,7 +12,7 @@ from ..arrays.create import array as make_array, numpy_dtype
 from ..arrays.host import HostArray, WeakArray
 from ..base.dtypes import dtype as as_dtype
 from ..base.errors import Refusal
-from ..trace.control_more import ShapeDtypeStruct
+from ..trace.eval_shape import ShapeDtypeStruct
 from ..trace.tracer import Tracer, to_numpy
 from .values import PLAIN, Opaque, exact_dtype
 

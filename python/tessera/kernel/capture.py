@@ -192,10 +192,21 @@ def _is_opaque(value: object) -> bool:
     return isinstance(found, _core.Name) and found.kind == "opaque"
 
 
+class Inlined:
+    """A function that kernels inline: `func.Func`."""
+
+    @property
+    def handle(self) -> Any:
+        """The function as it is now."""
+        raise NotImplementedError
+
+    def seen(self, look: Look) -> Any:
+        """The function as ``look`` sees it."""
+        raise NotImplementedError
+
+
 def capture(value: object, look: Look | None = None) -> Any:
     """``value`` in the form that the compiler takes; functions as ``look`` sees them, or as they are now."""
-    from .func import Func
-
     if value is None or isinstance(value, (bool, str, _core.DType)):
         return value
     if isinstance(value, int):
@@ -213,7 +224,7 @@ def capture(value: object, look: Look | None = None) -> Any:
         return _core.Name("builtin", value.api_name)
     if isinstance(value, ApiNamespace):
         return _core.Name("namespace", value.__name__)
-    if isinstance(value, Func):
+    if isinstance(value, Inlined):
         return value.handle if look is None else value.seen(look)
     if _is_namespace(value):
         return _core.Name("namespace", value.__name__)  # type: ignore[attr-defined]

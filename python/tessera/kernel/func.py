@@ -15,13 +15,13 @@ from ..base.error_location import placed
 from ..base.source import Source, source_of
 from ..trace.tracer import rests_on
 from .builtins import outside
-from .capture import Look, Names, capture, told
+from .capture import Inlined, Look, Names, capture, told
 
 # While a function's captures are being found, a path back to it is recursion.
 _RECURSIVE = "function that calls itself"
 
 
-class Func:
+class Func(Inlined):
     """A ``@ts.func``. What its free names stand for is looked up when a kernel uses it."""
 
     def __init__(

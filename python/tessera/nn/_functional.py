@@ -11,24 +11,10 @@ from ..base.dtypes import dtype as as_dtype
 from ..base.promotion import is_float
 from ..trace import prim as p
 from ..trace.jit import eager
+from ..trace.saved_values import saveable
 from ..trace.tracer import Tracer, as_tracer, aval, fail, one
-from ..transforms.remat import saveable
+from ..xp._softmax import LOW as _LOW, down as _down, log_softmax, log_sum_exp as logsumexp, softmax, up as _up
 from . import _fused as fused
-
-_LOW = {"f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"}
-
-
-def _up(x: Any) -> tuple[Tracer, str]:
-    """The value in the dtype that it is computed in, and the dtype it came in."""
-    x = as_tracer(x)
-    if not is_float(x._dtype):
-        x = p.cast(x, "f32")
-    return (p.cast(x, "f32") if x._dtype in _LOW else x), x._dtype
-
-
-def _down(x: Tracer, dtype: str, out_dtype: Any = None) -> Tracer:
-    return p.cast(x, out_dtype if out_dtype is not None else dtype)
-
 
 # Activations
 
@@ -100,67 +86,6 @@ def elu(x: Any, alpha: float = 1.0) -> Any:
     above = x > 0
     # Only one of the two sides has a derivative, so that a large `x` meets no infinity times zero.
     return xp.where(above, x, xp.expm1(xp.where(above, 0.0, x)) * alpha)
-
-
-# Softmax
-
-
-def _max_for_shift(x: Tracer, axis: Any) -> Tracer:
-    """The maximum, which has no part in the derivative."""
-    return one("stop_gradient", [p.reduce("max", x, axis, True)])
-
-
-@eager
-def softmax(x: Any, axis: Any = -1, *, where: Any = None, safe: bool = False, out_dtype: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) along an axis, with the maximum taken off first; with ``safe`` rows of -inf give zeros. Elements where ``where``
-    does not hold do not count and give 0."""
-    x, dtype = _up(x)
-    if where is not None:
-        x = xp.where(where, x, -math.inf)
-    top = _max_for_shift(x, axis)
-    if safe:
-        top = xp.where(top == -math.inf, 0.0, top)
-    e = xp.exp(x - top)
-    total = p.reduce("sum", e, axis, True)
-    if safe:
-        total = xp.where(total == 0.0, 1.0, total)
-    y = e / total
-    return _down(y if where is None else xp.where(where, y, 0.0), dtype, out_dtype)
-
-
-@eager
-def log_softmax(x: Any, axis: Any = -1, *, where: Any = None, out_dtype: Any = None) -> Any:
-    """log(softmax(x)). Elements where ``where`` does not hold do not count and give -inf."""
-    x, dtype = _up(x)
-    if where is not None:
-        x = xp.where(where, x, -math.inf)
-    shifted = x - _max_for_shift(x, axis)
-    y = shifted - xp.log(p.reduce("sum", xp.exp(shifted), axis, True))
-    return _down(y if where is None else xp.where(where, y, -math.inf), dtype, out_dtype)
-
-
-@eager
-def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, b: Any = None, return_sign: bool = False, where: Any = None) -> Any:
-    """log(sum(b * exp(x))) along axes; see `xp.logsumexp`."""
-    x, dtype = _up(x)
-    if b is not None:
-        wide = p.broadcast_shapes(x.shape, tuple(aval(b)[0]))
-        x, b = p.broadcast_to(x, wide), p.broadcast_to(p.cast(b, x._dtype), wide)
-        # What counts nothing is not what is taken off.
-        x = xp.where(b != 0.0, x, -math.inf)
-    if where is not None:
-        x = xp.where(where, x, -math.inf)
-    top = _max_for_shift(x, axis)
-    top = xp.where(xp.isfinite(top), top, 0.0)
-    e = xp.exp(x - top)
-    total = p.reduce("sum", e if b is None else e * b, axis, True)
-    sign = xp.sign(total)
-    out = xp.log(xp.abs(total) if return_sign else total) + top
-    axes = p.axes_of(axis, x.ndim)
-    if not keepdims:
-        shape = [d for i, d in enumerate(x.shape) if i not in axes]
-        out, sign = p.reshape(out, shape), p.reshape(sign, shape)
-    return (_down(out, dtype), _down(sign, dtype)) if return_sign else _down(out, dtype)
 
 
 # Norms

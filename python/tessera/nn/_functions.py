@@ -9,7 +9,7 @@ from .. import xp
 from ..trace import prim as p
 from ..trace.jit import eager
 from ..trace.tracer import as_tracer, fail, one
-from ..transforms.remat import saveable
+from ..trace.saved_values import saveable
 from . import _functional as F
 
 

@@ -84,7 +84,7 @@ def matmul(
         if bias is not None or residual is not None or scale is not None or activation != "identity":
             help = "hand the arrays to the epilogue as `extras=`"
             raise _core.error("E_ARGUMENT", "expected `epilogue=` alone, got another part of one beside it", help)
-    return gemm.multiply(a, b, epilogue, given, out_dtype, tile, block_scales, precision)
+    return _kernels("matmul").multiply(a, b, epilogue, given, out_dtype, tile, block_scales, precision)
 
 
 def _explain_matmul(a: Any, b: Any, *, tile: Any = None, precision: str | None = None) -> str:
@@ -110,12 +110,12 @@ def gemm(
 ) -> Any:
     """``alpha * (a @ b) + beta * c``; ``trans_a`` and ``trans_b`` turn the last two axes of the matrices, which stay where they
     are. ``c`` is not read where ``beta`` is 0."""
-    module = _kernels("gemm")
+    module, multiply = _kernels("gemm"), _kernels("matmul").multiply
     a, b = (module.turned(x) if turn else x for x, turn in ((a, trans_a), (b, trans_b)))
     if c is not None and beta != 0:
-        return module.multiply(a, b, module.with_beta, (float(alpha), float(beta), c), out_dtype, tile)
+        return multiply(a, b, module.with_beta, (float(alpha), float(beta), c), out_dtype, tile)
     if alpha != 1:
-        return module.multiply(a, b, module.with_alpha, (float(alpha),), out_dtype, tile)
+        return multiply(a, b, module.with_alpha, (float(alpha),), out_dtype, tile)
     return matmul(a, b, out_dtype=out_dtype, tile=tile)
 
 
@@ -171,7 +171,7 @@ def flash_attention(
     reference, in the first call of its kind and keeps what it finds (``docs/tuning.md``).
     """
     causal = causal if is_causal is None else is_causal
-    return _kernels("attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile, free_reference)
+    return _kernels("flash_attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile, free_reference)
 
 
 def block_mask(

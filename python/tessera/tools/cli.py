@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from .. import _core
 from ..base.errors import TesseraError
-from ..kernel.kernel_fn import KernelFn
 from . import profile_cli, tune_cli
 from .cache import clear_cache, list_cache
 from .doctor import doctor
-from .loading import Loaded, load
+from .arguments import Failure, kernel_of, load_or_fail, value_of
 
 EPILOG = "FILE is a Python file. `python -m tessera` is the same command."
 
@@ -34,10 +31,6 @@ LAYOUT_OPTIONS = (
     ("bytes", "N", "of an element, for shared memory and for costs"),
     ("convert", "TEXT", "another layout: how data would go there; for `shared`, who accesses it"),
 )
-
-
-class Failure(Exception):
-    """An error that the command line itself found."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,20 +106,9 @@ def check_file(options: argparse.Namespace) -> int:
     return 1 if loaded.errors or loaded.stopped else 0
 
 
-def kernel_of(text: str) -> KernelFn:
-    """The kernel that ``FILE.py:KERNEL`` names."""
-    file, colon, name = text.rpartition(":")
-    if not colon or not file:
-        raise Failure(f"expected FILE.py:KERNEL, got {text}")
-    loaded = load_or_fail(file)
-    if name not in loaded.kernels:
-        raise Failure(_missing(name, file, loaded))
-    return loaded.kernels[name]
-
-
 def print_ir(options: argparse.Namespace) -> int:
     kernel = kernel_of(options.kernel)
-    values = dict(_value(item) for item in options.values)
+    values = dict(value_of(item) for item in options.values)
     try:
         subject = kernel.jit(target=options.target, **values) if values or options.target else kernel
         print(subject.inspect_ir(options.level, options.locs), end="")
@@ -141,39 +123,3 @@ def print_layout(options: argparse.Namespace) -> int:
     given = [(name, getattr(options, name.replace("-", "_"))) for name, _, _ in LAYOUT_OPTIONS]
     print(_core.layout_text(options.layout, [(name, text) for name, text in given if text is not None]), end="")
     return 0
-
-
-def load_or_fail(file: str) -> Loaded:
-    try:
-        return load(file)
-    except OSError as e:
-        raise Failure(f"cannot read {file}: {e.strerror or e}") from None
-    except SyntaxError as e:
-        raise Failure(f"{e.filename}:{e.lineno}: {e.msg}") from None
-
-
-def _missing(name: str, file: str, loaded: Loaded) -> str:
-    broken = dict(loaded.errors)
-    if name in broken:
-        return f"the kernel `{name}` has errors:\n{broken[name]}"
-    names = [*loaded.kernels, *broken]
-    if loaded.stopped:
-        return f"{file} could not be run to its end, and no kernel `{name}` came before:\n{loaded.stopped}"
-    if not names:
-        return f"{file} has no kernels"
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean `{near[0]}`?" if near else "."
-    return f"{file} has no kernel `{name}`{hint} Its kernels: {', '.join(names)}"
-
-
-def _value(item: str) -> tuple[str, Any]:
-    """``BM=64``, ``causal=True``, ``mode=fast``."""
-    import ast
-
-    name, equals, text = item.partition("=")
-    if not equals or not name:
-        raise Failure(f"expected NAME=VALUE, got {item}")
-    try:
-        return name, ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return name, text

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .arguments import Failure
 from .profiler import profile
 
 
@@ -24,8 +25,6 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The exit status is the program's: what it did until then is told in any case."""
-    from .cli import Failure
-
     path = Path(options.file)
     if not path.is_file():
         raise Failure(f"cannot read {options.file}: no such file")

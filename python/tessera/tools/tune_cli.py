@@ -18,6 +18,7 @@ from ..arrays import create as _create
 from ..base.dtypes import DType, dtype
 from ..base.numeric_profile import PROFILES, profile
 from ..kernel.kernel_fn import KernelFn
+from .arguments import Failure, kernel_of, value_of
 
 
 def add(commands: Any) -> None:
@@ -43,8 +44,6 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from .cli import Failure
-
     if options.list:
         return list_records(options.json)
     for done, count in (
@@ -63,12 +62,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
-    from .cli import Failure, _value, kernel_of
-
     kernel = _of_module(options.kernel) or kernel_of(options.kernel)
     given = [*options.values, *(part for text in options.shape for part in text.split(",") if part)]
-    values = dict(_value(item) for item in given)
-    dtypes = {name: dtype(str(value)) for name, value in map(_value, options.dtype)}
+    values = dict(value_of(item) for item in given)
+    dtypes = {name: dtype(str(value)) for name, value in map(value_of, options.dtype)}
     arguments = arguments_for(kernel, values, dtypes, options.device, Failure)
     with profile(options.profile):
         kernel.tune(budget_ms=options.budget_ms, force=options.force, **arguments)
@@ -95,8 +92,6 @@ def list_records(as_json: bool) -> int:
 
 def _of_module(text: str) -> KernelFn | None:
     """The kernel that ``MODULE:KERNEL`` names; none where no module is called so."""
-    from .cli import Failure
-
     place, colon, name = text.rpartition(":")
     if not colon or not place or os.path.exists(place) or place.endswith(".py"):
         return None

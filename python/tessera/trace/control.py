@@ -225,20 +225,18 @@ def _step(f: Callable, carry: Any, x: Any) -> tuple:
 
 def _unrolled(f: Callable, init: Any, xs: Any, length: int, reverse: bool, width: int) -> tuple:
     """A scan that takes ``width`` steps in an iteration, and the steps that are left after it."""
-    from .. import xp
-
     whole = length - length % width
 
     def several(carry: Any, chunk: Any) -> tuple:
         ys: list = [None] * width
         for k in range(width)[:: -1 if reverse else 1]:
             carry, ys[k] = _step(f, carry, pytree.map(lambda a, k=k: a[k], chunk))
-        return carry, pytree.map(lambda *steps: xp.stack(steps), *ys)
+        return carry, pytree.map(lambda *steps: p.stack(steps), *ys)
 
     def chunks(carry: Any) -> tuple:
-        parts = pytree.map(lambda a: xp.reshape(a[:whole], (whole // width, width, *a.shape[1:])), xs)
+        parts = pytree.map(lambda a: p.reshape(a[:whole], (whole // width, width, *a.shape[1:])), xs)
         carry, ys = scan(several, carry, parts, whole // width, reverse)
-        return carry, pytree.map(lambda a: xp.reshape(a, (whole, *a.shape[2:])), ys)
+        return carry, pytree.map(lambda a: p.reshape(a, (whole, *a.shape[2:])), ys)
 
     def rest(carry: Any) -> tuple:
         return scan(f, carry, pytree.map(lambda a: a[whole:], xs), length - whole, reverse)
@@ -248,7 +246,7 @@ def _unrolled(f: Callable, init: Any, xs: Any, length: int, reverse: bool, width
     carry, first = (rest if reverse else chunks)(init)
     carry, last = (chunks if reverse else rest)(carry)
     low, high = (last, first) if reverse else (first, last)
-    return carry, pytree.map(lambda a, b: xp.concat([a, b]), low, high)
+    return carry, pytree.map(lambda a, b: p.concat([a, b], 0), low, high)
 
 
 @eager
@@ -427,3 +425,24 @@ def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 
 def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Any:
     """`dynamic_update_slice` along one axis: a new array with ``update`` from ``start_index`` on."""
     return dynamic_update_slice(x, update, _along(x, axis, start_index)[1])
+
+
+@eager
+def switch(index: Any, branches: Any, *operands: Any) -> Any:
+    """``branches[index](*operands)``, one of them computed; an index outside is clamped."""
+    branches = list(branches)
+    if not branches:
+        raise fail("E_ARGUMENT", "switch: expected at least one branch", "give a list of functions")
+    if isinstance(index, int):
+        return branches[min(max(index, 0), len(branches) - 1)](*operands)
+    at = as_tracer(index)
+    if at.shape != () or not kind(at._dtype) == 1:
+        raise fail("E_TYPE", f"switch: expected `index` to be one integer, got {at!r}", "cast it: `i.astype(ts.i32)`")
+
+    def choose(low: int, high: int) -> Callable:
+        if high - low == 1:
+            return branches[low]
+        middle = (low + high) // 2
+        return lambda *given: cond(p.ew("lt", at, middle), choose(low, middle), choose(middle, high), *given)
+
+    return choose(0, len(branches))(*operands)

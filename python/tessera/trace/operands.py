@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..base.caller import fail
 from ..base.promotion import kind
-from .tracer import Tracer, fail
 
 #: How a user writes the functions of Graph IR that take not every dtype.
 _WRITTEN = {
@@ -57,19 +55,3 @@ def check_fits(number: int, dtype: str) -> None:
 def _holds(number: int, dtype: str) -> bool:
     bits = int(dtype[1:])
     return 0 <= number < 1 << bits if dtype.startswith("u") else -(1 << bits - 1) <= number < 1 << bits - 1
-
-
-def beside(x: Any, other: Any, written: str) -> Any:
-    """What an operator of a traced value gives beside something that is no array: an error for what has no operators of its own."""
-    if not isinstance(x, Tracer) or not isinstance(other, (type(None), str, bytes, list, tuple, dict, set, complex)):
-        return NotImplemented
-    if other is None and written in ("==", "!="):
-        is_it = "x is None" if written == "==" else "x is not None"
-        help = f"write `{is_it}`: whether a value is there is known while tracing"
-    elif isinstance(other, (list, tuple)):
-        help = "make it an array: `xp.asarray(values)`"
-    elif isinstance(other, complex):
-        help = "complex numbers are not supported: keep the real and the imaginary part in two arrays"
-    else:
-        help = "give an array or a number"
-    raise fail("E_TYPE", f"expected an array or a number beside `{written}`, got {'None' if other is None else type(other).__name__}", help)

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..base.dtypes import dtype as as_dtype
 from ..base.promotion import is_float, kind, meet
-from ..transforms.remat import saveable
 from .dims import Dim
 from .operands import check
+from .saved_values import saveable
 from .tracer import Tracer, as_tracer, aval, emit, fail, known, one, splat
 
 _FLOAT_ONLY = {
@@ -216,6 +216,17 @@ def concat(parts: Sequence[Any], axis: int) -> Tracer:
     return one("concat", [], {"axis": at}, groups={"values": made})
 
 
+def stack(parts: Sequence[Any], axis: int = 0) -> Tracer:
+    """Arrays of one shape, joined along a new axis."""
+    made = [as_tracer(a) for a in parts]
+    shapes = {a.shape for a in made}
+    if len(shapes) != 1:
+        shown = " and ".join(show(s) for s in sorted(shapes))
+        raise fail("E_SHAPE_MISMATCH", f"expected arrays of one shape, got {shown}", "broadcast or reshape them first")
+    at = axis_of(axis, made[0].ndim + 1)
+    return concat([expand_dims(a, at) for a in made], at)
+
+
 def reverse(x: Tracer, axes: list[int]) -> Tracer:
     return one("reverse", [x], {"axes": axes}) if axes else x
 
@@ -245,6 +256,12 @@ def scan(op: str, x: Any, axis: int, exclusive: bool = False, reverse: bool = Fa
 def sort(values: list[Tracer], axis: int, descending: bool = False, keys: int = 1) -> list[Tracer]:
     attrs = {"axis": axis_of(axis, values[0].ndim), "descending": descending, "keys": keys}
     return emit("sort", [], attrs, groups={"values": values})
+
+
+def zeros_like(x: Any) -> Tracer:
+    """Zeros of the shape and dtype of a value."""
+    shape, dtype, _ = aval(x)
+    return splat(0, shape, dtype)
 
 
 def iota(shape: Sequence[int], axis: int, dtype: Any = "i64") -> Tracer:

@@ -18,10 +18,11 @@ import numpy
 from .. import _core
 from ..arrays.create import narrowed, numpy_dtype
 from ..arrays.host import Array, HostArray, native, unmasked
-from ..base.caller import here
+from ..base.caller import fail, here
 from ..base.dtypes import DType, dtype as as_dtype
 from ..base.promotion import kind
 from .dims import Dim, Sizes
+from .operands import check_fits
 
 _NUMBERS = (bool, int, float, numpy.generic)
 #: Constants of more elements than this are inputs, not text in the module.
@@ -35,11 +36,6 @@ class _Stack(threading.local):
 
 #: Those of this thread, the innermost last.
 frames = _Stack()
-
-
-def fail(code: str, message: str, help: str | None = None) -> Exception:
-    """The error for the user's line."""
-    return _core.error(code, message, help, None, None, here())
 
 
 class Frame:
@@ -170,6 +166,8 @@ def tracing(name: str, program: Any = None, sizes: Sizes | None = None):
 
 
 #: The operators behind NumPy's functions, with a traced value on the left and on the right.
+#: Functions of `ts.xp` that tracers need, filled in by `xp._methods`: this module is below them.
+functions: dict[str, Any] = {}
 _OPERATORS = {
     "add": ("add", "radd"), "subtract": ("sub", "rsub"), "multiply": ("mul", "rmul"), "divide": ("truediv", "rtruediv"),
     "power": ("pow", "rpow"), "floor_divide": ("floordiv", "rfloordiv"), "remainder": ("mod", "rmod"), "matmul": ("matmul", "rmatmul"),
@@ -263,9 +261,7 @@ class Tracer:
         raise self._by_numpy(name)
 
     def _by_numpy(self, name: str) -> Exception:
-        from .. import xp
-
-        ours = f"use `xp.{name}` of `tessera.xp`" if hasattr(xp, name) else "use the functions of `tessera.xp`"
+        ours = f"use `xp.{name}` of `tessera.xp`" if hasattr(Tracer.__array_namespace__(self), name) else "use the functions of `tessera.xp`"
         return self._concrete(f"an array of NumPy's, for `numpy.{name}`", f"{ours}, or return the value and convert the result")
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -428,8 +424,6 @@ def splat(value: Any, shape: tuple, dtype: str, weak: bool = False) -> Tracer:
     """A constant whose elements are all ``value``."""
     number: Any = bool(value) if dtype == "bool" else float(value) if kind(dtype) == 2 else int(value)
     if kind(dtype) == 1:
-        from .operands import check_fits
-
         check_fits(number, dtype)
     if not isinstance(number, (bool, float)) and not -(1 << 63) <= number < 1 << 63:
         # By its bits: attributes hold signed numbers.
@@ -468,9 +462,7 @@ def as_tracer(x: Any, dtype: str | None = None) -> Tracer:
             "pass arrays and numbers; close over everything else, or name it in `static_argnums`",
         )
     if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _flat(x)):
-        from .. import xp
-
-        return xp.stack([as_tracer(v) for v in x])
+        return functions["stack"]([as_tracer(v) for v in x])
     made = to_numpy(x)
     return dense(narrowed(made, x) if isinstance(x, (list, tuple)) else made)
 

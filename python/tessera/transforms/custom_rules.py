@@ -12,6 +12,7 @@ from typing import Any
 from .. import _core
 from ..base.caller import here, returns
 from ..base.promotion import is_float
+from ..trace import prim as p
 from ..trace.jit import _name
 from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, outermost, weakened
 from ..tree import pytree
@@ -124,9 +125,7 @@ class custom_vjp:
 
         def backward(res: list, cts: list) -> Any:
             given = iter(cts)
-            from .. import xp
-
-            full = [next(given) if is_float(d) else xp.zeros(s, dtype=d) for s, d, _ in y_types]
+            full = [next(given) if is_float(d) else p.splat(0, s, d) for s, d, _ in y_types]
             ct = pytree.unflatten(inner.form, full)
             kept = pytree.unflatten(residual_form["form"], res)
             got = self._bwd(*fixed.values(), kept, ct)  # type: ignore[misc]
@@ -322,9 +321,6 @@ def _parameters(fn: Callable, count: int) -> list[str]:
 
 def _cotangents(args: tuple, got: tuple, names: list[str], place: Any) -> list:
     """Cotangents of the float leaves of the arguments, zeros for None. Each has the shape of its argument."""
-    from .. import xp
-    from ..trace import prim as p
-
     out = []
     for arg, ct, name in zip(args, got, names, strict=True):
         leaves, form = pytree.flatten(arg)
@@ -336,7 +332,7 @@ def _cotangents(args: tuple, got: tuple, names: list[str], place: Any) -> list:
             if not is_float(dtype):
                 continue
             if c is None:
-                out.append(xp.zeros(shape, dtype=dtype))
+                out.append(p.splat(0, shape, dtype))
                 continue
             if not is_array(c) or not (is_float(aval(c)[1]) or aval(c)[2]):
                 raise fail_at(place, "E_TYPE", f"expected a cotangent of floats for `{path}`, got {_type_of(c)}",
@@ -382,15 +378,13 @@ class custom_jvp:
         derivative. For functions that give one array."""
 
         def rule(primals: tuple, tangents: tuple) -> tuple:
-            from .. import xp
-
             if len(rules) != len(primals):
                 raise fail("E_ARGUMENT",
                            f"expected `{_name(self._fn)}.defjvps` with a rule for each of {len(primals)} arguments, got {len(rules)}",
                            "write None for an argument without derivative")  # fmt: skip
             y = self(*primals)
             parts = [r(t, y, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
-            return y, functools.reduce(xp.add, parts) if parts else xp.zeros_like(y)
+            return y, functools.reduce(lambda a, b: p.ew("add", a, b), parts) if parts else p.zeros_like(y)
 
         return self.defjvp(rule)
 
@@ -416,10 +410,8 @@ class custom_jvp:
         floats = [i for i, t in enumerate(types) if is_float(t[1])]
 
         def rule(primals: list, tangents: list) -> Any:
-            from .. import xp
-
             given = dict(zip(floats, tangents, strict=True))
-            moved = [given[i] if i in given else xp.zeros(t[0], dtype=t[1]) for i, t in enumerate(types)]
+            moved = [given[i] if i in given else p.splat(0, t[0], t[1]) for i, t in enumerate(types)]
             got = self._rule(pytree.unflatten(form, primals), pytree.unflatten(form, moved))  # type: ignore[misc]
             return self._checked(inner, got)
 
@@ -440,8 +432,6 @@ class custom_jvp:
 
     def _checked(self, inner: Inner, got: Any) -> tuple[list, list]:
         """What the rule gave: results as the function gives them, and a tangent of the same shape for each float among them."""
-        from ..trace import prim as p
-
         place = returns(self._rule)  # type: ignore[arg-type]
         if not isinstance(got, (tuple, list)) or len(got) != 2:
             raise fail_at(place, "E_ARGUMENT", f"expected the rule of `{_name(self._fn)}` to give a pair, got {_told(got)}",

@@ -13,11 +13,10 @@ import numpy
 from .. import _core
 from ..base.caller import here
 from ..base.promotion import is_float
-from ..trace.argnums import chosen
-from ..trace.jit import Jitted, Traced, _name, _names, like, run_once
-from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, one, tracing, weakened
+from ..trace import prim as p
+from ..trace.jit import Jitted, Traced, _name, _names, eager, like, run_once
+from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, one, splat, tracing, weakened
 from ..tree import pytree
-from .remat import kept_call, policy_of
 
 
 class Inner:
@@ -299,12 +298,8 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
                     f"expected a cotangent of {dtype} at result{path}, got {got[1]}",
                     "cast it to the dtype of the result",
                 )
-            from ..trace import prim as p
-
             cts.append(p.broadcast_to(p.cast(ct, dtype), shape))
         # Results beside `y` (aux) have no cotangent: zero.
-        from ..trace.tracer import splat
-
         for (shape, dtype, _), takes_one in list(zip(inner_types, takes, strict=True))[len(y_types):]:
             if takes_one:
                 cts.append(splat(0.0, shape, dtype))
@@ -344,8 +339,6 @@ def jvp(fn: Callable, primals: Any, tangents: Any) -> tuple:
 
 
 def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
-    from ..trace import prim as p
-
     leaves, form = pytree.flatten(primals)
     moved, moved_form = pytree.flatten(tangents)
     if form != moved_form:
@@ -376,20 +369,15 @@ def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
     results = inline(inner.program, func, inner.arguments() + given, inner.weak + moving)
     count = len(inner.results)
     rest = iter(results[count:])
-    from .. import xp
-
-    dy = [next(rest) if h else xp.zeros_like(r) for h, r in zip(has, results[:count], strict=True)]
+    dy = [next(rest) if h else p.zeros_like(r) for h, r in zip(has, results[:count], strict=True)]
     return pytree.unflatten(inner.form, results[:count]), pytree.unflatten(inner.form, dy)
 
 
 def _basis(x: Any) -> Any:
     """One tangent for each element of an array."""
-    from .. import xp
-    from ..trace import prim as p
-
     shape, dtype, _ = aval(x)
     n = int(numpy.prod(shape, dtype=numpy.int64))
-    return p.reshape(xp.eye(n, dtype=dtype), (n, *shape))
+    return p.reshape(p.cast(p.ew("eq", p.iota((n, n), 0), p.iota((n, n), 1)), dtype), (n, *shape))
 
 
 def _jacobian(fn: Callable, argnums: Any, forward: bool) -> Callable:
@@ -407,9 +395,6 @@ def _jacobian(fn: Callable, argnums: Any, forward: bool) -> Callable:
 
 
 def _jac(fn: Callable, chosen: list[int], bare: bool, forward: bool, args: tuple, kwargs: dict) -> Any:
-    from .. import xp
-    from ..trace import prim as p
-
     _float_leaves(fn, args, kwargs, chosen)
     out = []
     for i in chosen:
@@ -426,12 +411,12 @@ def _jac(fn: Callable, chosen: list[int], bare: bool, forward: bool, args: tuple
             y_form = None
             for k, leaf in enumerate(x_leaves):
                 def push(t: Any, k: int = k) -> Any:
-                    tangents = tuple(t if j == k else xp.zeros_like(v) for j, v in enumerate(x_leaves))
+                    tangents = tuple(t if j == k else p.zeros_like(v) for j, v in enumerate(x_leaves))
                     return _jvp(of_leaves, tuple(x_leaves), tangents)[1]
 
                 dy = vmap(push)(_basis(leaf))
                 parts, y_form = pytree.flatten(dy)
-                columns.append([p.reshape(xp.moveaxis(d, 0, -1), (*d.shape[1:], *leaf.shape)) for d in parts])
+                columns.append([p.reshape(p.transpose(d, [*range(1, d.ndim), 0]), (*d.shape[1:], *leaf.shape)) for d in parts])
             rows = [pytree.unflatten(x_form, [c[r] for c in columns]) for r in range(len(columns[0]))]
             out.append(pytree.unflatten(y_form, rows))
         else:
@@ -440,7 +425,7 @@ def _jac(fn: Callable, chosen: list[int], bare: bool, forward: bool, args: tuple
             rows = []
             for r, part in enumerate(parts):
                 def back(t: Any, r: int = r) -> Any:
-                    cts = [t if j == r else xp.zeros_like(v) for j, v in enumerate(parts)]
+                    cts = [t if j == r else p.zeros_like(v) for j, v in enumerate(parts)]
                     return pull(pytree.unflatten(y_form, cts))
 
                 made = vmap(back)(_basis(part))
@@ -554,43 +539,4 @@ def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict, 
 
 def stop_gradient(x: Any) -> Any:
     """The same values, without derivative."""
-    from ..trace.jit import eager
-
     return pytree.map(eager(lambda v: one("stop_gradient", [as_tracer(v)])), x)
-
-
-def checkpoint(fn: Callable | None = None, *, policy: Any = None, static_argnums: int | tuple[int, ...] = ()) -> Callable:
-    """A function whose inner values are not kept for the reverse pass but computed again. ``policy`` says what is kept all the same:
-    ``"nothing"``, ``"dots"`` (results of matmuls and convolutions), a tuple of names that `ts.checkpoint_name` gives, or ``"everything"``.
-    What loops and branches inside of the function make is not kept. Arguments of ``static_argnums`` are values of Python in it, which
-    numbers are not otherwise."""
-    if fn is None:
-        return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
-    inner_fn, keeps = _unwrap(fn), policy_of(policy)
-    nums, names = chosen(inner_fn, "static", static_argnums, ())
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if current() is None or keeps is None:
-            return inner_fn(*args, **kwargs)
-        fixed = {n % len(args): args[n] for n in nums if -len(args) <= n < len(args)}
-        named = {k: v for k, v in kwargs.items() if k in names}
-
-        @functools.wraps(inner_fn)
-        def moved(*rest: Any, **more: Any) -> Any:
-            given = iter(rest)
-            return inner_fn(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **more, **named)
-
-        if fixed or named:
-            moving, more = tuple(a for i, a in enumerate(args) if i not in fixed), {k: v for k, v in kwargs.items() if k not in names}
-        else:
-            moving, more = args, kwargs
-        target = moved if fixed or named else inner_fn
-        if keeps:
-            return kept_call(target, keeps, moving, more)
-        inner = Inner(target, moving, more)
-        types = [(list(s), d) for s, d, _ in map(aval, inner.results)]
-        made = emit("call", [], {"callee": inner.func, "kind": "checkpoint"}, groups={"values": inner.arguments()}, results=types)
-        return pytree.unflatten(inner.form, weakened(made, inner.weak))
-
-    return call

@@ -5,87 +5,63 @@ differentiates, where a kept value stands for what made it, and has its derivati
 
 from __future__ import annotations
 
-import threading
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from ..base.promotion import is_float
-from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, tracing
+from ..trace.argnums import chosen
+from ..trace.saved_values import Saving, saveable
+from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, tracing, weakened
 from ..tree import pytree
-
-
-class _Modes(threading.local):
-    def __init__(self) -> None:
-        self.stack: list[_Mode] = []
-
-
-_modes = _Modes()
-
-
-class _Counting:
-    """A builder that knows how many regions are open."""
-
-    def __init__(self, builder: Any) -> None:
-        self._builder, self.depth = builder, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._builder, name)
-
-    def open(self, *args: Any) -> Any:
-        made = self._builder.open(*args)
-        self.depth += 1
-        return made
-
-    def close(self, *args: Any) -> Any:
-        made = self._builder.close(*args)
-        self.depth -= 1
-        return made
-
-    def abandon(self) -> None:
-        self._builder.abandon()
-        self.depth -= 1
-
-
-class _Mode:
-    """A function that is traced with a policy: values are gathered, or given back where they were."""
-
-    def __init__(self, policy: Any, given: list | None) -> None:
-        self.policy, self.given, self.saved = policy, given, []
-        self.frame = current()
-        assert self.frame is not None
-        self.frame.builder = _Counting(self.frame.builder)
-
-    def __enter__(self) -> _Mode:
-        _modes.stack.append(self)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        _modes.stack.pop()
-
-
-def saveable(x: Tracer, kind: str) -> Tracer:
-    """A value that a policy may keep: a matmul, or one that has a name."""
-    mode = _modes.stack[-1] if _modes.stack else None
-    # Values of loops and branches are made in each iteration: they are not kept.
-    if mode is None or mode.frame is not current() or mode.frame.builder.depth or kind not in mode.policy:
-        return x
-    if mode.given is None:
-        mode.saved.append(x)
-        return x
-    held = mode.given[len(mode.saved)]
-    mode.saved.append(x)
-    return _stands_for(x, held)
+from .custom_rules import custom_jvp
+from .derivatives import Inner, _unwrap, inline
 
 
 def _stands_for(x: Tracer, held: Tracer) -> Tracer:
     """``held``, with the derivative of ``x``."""
-    from .custom_rules import custom_jvp
-
     if not is_float(x._dtype):
         return held
     pick = custom_jvp(lambda made, kept: kept)
     pick.defjvp(lambda primals, tangents: (primals[1], tangents[0]))
     return pick(x, held)
+
+
+def checkpoint(fn: Callable | None = None, *, policy: Any = None, static_argnums: int | tuple[int, ...] = ()) -> Callable:
+    """A function whose inner values are not kept for the reverse pass but computed again. ``policy`` says what is kept all the same:
+    ``"nothing"``, ``"dots"`` (results of matmuls and convolutions), a tuple of names that `ts.checkpoint_name` gives, or ``"everything"``.
+    What loops and branches inside of the function make is not kept. Arguments of ``static_argnums`` are values of Python in it, which
+    numbers are not otherwise."""
+    if fn is None:
+        return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
+    inner_fn, keeps = _unwrap(fn), policy_of(policy)
+    nums, names = chosen(inner_fn, "static", static_argnums, ())
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is None or keeps is None:
+            return inner_fn(*args, **kwargs)
+        fixed = {n % len(args): args[n] for n in nums if -len(args) <= n < len(args)}
+        named = {k: v for k, v in kwargs.items() if k in names}
+
+        @functools.wraps(inner_fn)
+        def moved(*rest: Any, **more: Any) -> Any:
+            given = iter(rest)
+            return inner_fn(*(fixed[i] if i in fixed else next(given) for i in range(len(args))), **more, **named)
+
+        if fixed or named:
+            moving, more = tuple(a for i, a in enumerate(args) if i not in fixed), {k: v for k, v in kwargs.items() if k not in names}
+        else:
+            moving, more = args, kwargs
+        target = moved if fixed or named else inner_fn
+        if keeps:
+            return kept_call(target, keeps, moving, more)
+        inner = Inner(target, moving, more)
+        types = [(list(s), d) for s, d, _ in map(aval, inner.results)]
+        made = emit("call", [], {"callee": inner.func, "kind": "checkpoint"}, groups={"values": inner.arguments()}, results=types)
+        return pytree.unflatten(inner.form, weakened(made, inner.weak))
+
+    return call
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
@@ -113,12 +89,10 @@ def policy_of(policy: Any) -> frozenset | None:
 
 def kept_call(fn: Callable, policy: frozenset, args: tuple, kwargs: dict) -> Any:
     """Calls a function inside of a trace, so that its reverse pass keeps what the policy says."""
-    from .derivatives import Inner, inline
-
     plain = Inner(fn, args, kwargs)
 
     def gathering(*a: Any, **k: Any) -> Any:
-        with _Mode(policy, None) as mode:
+        with Saving(policy, None) as mode:
             return fn(*a, **k), list(mode.saved)
 
     forward = Inner(gathering, args, kwargs, name=f"{plain.func}_keep")
@@ -126,7 +100,7 @@ def kept_call(fn: Callable, policy: frozenset, args: tuple, kwargs: dict) -> Any
     kept = [aval(v) for v in forward.results[count:]]
 
     def replayed(held: list, a: tuple, k: dict) -> Any:
-        with _Mode(policy, held):
+        with Saving(policy, held, _stands_for):
             return fn(*a, **k)
 
     # What the gathered values are inside of their frame is not what they are here: their types stand for them.
@@ -157,8 +131,6 @@ def kept_call(fn: Callable, policy: frozenset, args: tuple, kwargs: dict) -> Any
 
 
 def _again(fn: Callable, kept: list, args: tuple, kwargs: dict, name: str) -> Any:
-    from .derivatives import Inner
-
     class Shape:
         """What stands for a kept value while its types are all that is known."""
 

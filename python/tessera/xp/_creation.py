@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from ..arrays.create import numpy_dtype
+from ..arrays.create import array, numpy_dtype
 from ..arrays.host import HostArray, host, unmasked
 from ..base.dtypes import dtype as as_dtype
 from ..base.promotion import kind
@@ -32,8 +32,6 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = N
         wanted = dtype if dtype is not None else _FLOAT if x._weak and x._dtype == "f64" else x._dtype
         # A number as it is written, so that one that the dtype does not hold is refused and not cut.
         return p.cast(obj if isinstance(obj, (bool, int)) else x, wanted)
-    from ..arrays.create import array
-
     if isinstance(obj, HostArray) and not copy and dtype is None:
         return obj
     if isinstance(obj, numpy.ndarray) and not copy and (dtype is None or numpy_dtype(as_dtype(dtype)) == obj.dtype):

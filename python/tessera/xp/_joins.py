@@ -10,8 +10,11 @@ import numpy
 from ..trace import prim as p
 from ..trace.jit import eager
 from ..trace.tracer import Tracer, as_tracer, fail
+from ..transforms.derivatives import vmap
+from ..tree import pytree
 from . import _index as ix, _manipulate as m
 from ._arguments import arr, flat, known
+from ._numbers import ndim
 
 
 @eager
@@ -271,9 +274,6 @@ def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any
 
 @eager
 def _apply_along_axis(function: Any, axis: int, x: Any, args: tuple, kwargs: dict) -> Any:
-    from ..tree import pytree
-    from ..transforms.derivatives import vmap
-
     x = arr(x)
     at = p.axis_of(axis, x.ndim)
     rest = [d for i, d in enumerate(x.shape) if i != at]
@@ -291,16 +291,10 @@ def _apply_along_axis(function: Any, axis: int, x: Any, args: tuple, kwargs: dic
 def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     """A reduction of one axis after another; the axes stay, of extent 1."""
     for axis in (axes,) if isinstance(axes, int) else axes:
-        axis = axis + ndim_of(a) if axis < 0 else axis
+        axis = axis + ndim(a) if axis < 0 else axis
         made = func(a, axis)
-        a = made if ndim_of(made) == ndim_of(a) else m.expand_dims(made, axis)
+        a = made if ndim(made) == ndim(a) else m.expand_dims(made, axis)
     return a
-
-
-def ndim_of(x: Any) -> int:
-    from ._numbers import ndim
-
-    return ndim(x)
 
 
 @eager
