@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy
 
+from . import random
 from .trace.tracer import fail, to_numpy
 from .tree import pytree
 
@@ -58,8 +59,6 @@ class Loader:
             return None
         kept = self._order
         if kept is None or kept[0] != epoch:
-            from . import random
-
             kept = self._order = (epoch, to_numpy(random.permutation(random.fold_in(self._key, epoch), self.size)))
         return kept[1]
 

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy
 
+from .. import nn, xp
 from .._core import DType
 from ..arrays.create import numpy_dtype
 from ..base.dtypes import dtype as as_dtype
@@ -102,8 +103,6 @@ def _object(value: Any, kind: type, inner: Any) -> Any:
 @functools.cache
 def _functions() -> dict[str, tuple[str, Any]]:
     """The functions that files may name, which compute and do nothing else: those of `ts.nn` and `ts.xp`."""
-    from .. import nn, xp
-
     both = [(name, module) for module in (xp, nn) for name in vars(module) if not name.startswith("_")]
     found = {name: (module.__name__.rpartition(".")[2], getattr(module, name)) for name, module in both}
     return {name: (module, value) for name, (module, value) in found.items() if isinstance(value, types.FunctionType)}

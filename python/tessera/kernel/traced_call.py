@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from ..arrays.create import numpy_dtype
+from ..arrays.create import _identity as _neutral, numpy_dtype
 from ..base.caller import here
 from ..base.dtypes import dtype as as_dtype
 from ..base.numeric_profile import current as profile_now
@@ -158,9 +158,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
 
 
 def _identity(privilege: str | None, dtype: Any) -> Any:
-    from ..arrays.create import _identity as start
-
-    return start(privilege or "write", dtype) or 0
+    return _neutral(privilege or "write", dtype) or 0
 
 
 def _known(given: Any, dtype: Any) -> Tracer:

@@ -18,6 +18,7 @@ from ..kernel.traced_call import call, for_sizes
 from ..trace import prim as p
 from ..trace.tracer import Tracer, one, outermost
 from ..transforms.custom_rules import Fused
+from ..transforms.derivatives import vjp
 
 #: Elements that the kernels take, and the widest heads whose sums a group can hold.
 _TAKEN = ("f16", "bf16", "f32")
@@ -217,8 +218,6 @@ def masked(s: Tracer, function: Func, arrays: Sequence[Tracer]) -> Tracer:
 
 
 def _plain_backward(kept: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
-    from ..transforms.derivatives import vjp
-
     arrays, cts = kept[:-4], kept[-2:]
     _, pull = vjp(lambda *a: plain((*a, *arrays[3:]), asked), *arrays[:3])
     return list(pull((cts[0], cts[1])))

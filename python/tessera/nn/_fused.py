@@ -13,6 +13,7 @@ from .. import xp
 from ..trace import prim as p
 from ..trace.tracer import Tracer, emit, one, outermost
 from ..transforms.custom_rules import Fused
+from ..transforms.derivatives import vjp
 
 
 def wanted() -> bool:
@@ -143,8 +144,6 @@ def parts(x: Tracer, axis: int) -> list[Tracer]:
 
 def _pulled(fn: Callable, kept: tuple, results: int, moving: int | None = None) -> list[Tracer]:
     """The cotangents of the first ``moving`` arguments by the derivative of the composition."""
-    from ..transforms.derivatives import vjp
-
     args, cts = kept[: len(kept) - 2 * results], kept[len(kept) - results:]
     count = len(args) if moving is None else moving
     _, pull = vjp(lambda *a: fn(*a, *args[count:]), *args[:count])

@@ -18,7 +18,10 @@ from typing import Any
 import numpy
 
 from .. import _core
+from ..arrays.host import followed as _followed
+from ..base.error_location import placed as _placed
 from ..kernel.replay import again
+from ._traced import NAMES as _TRACED, traceable as _traceable
 
 __all__ = [
     "argmax", "argmin", "bias_activation", "block_mask", "cross_entropy", "cross_entropy_backward", "elementwise", "flash_attention",
@@ -477,13 +480,9 @@ def gelu_safe(x: Any) -> numpy.ndarray:
 
 
 def _make_public() -> None:
-    from ..arrays.host import followed
-    from ._traced import NAMES, traceable
-    from ..base.error_location import placed
-
     for name in __all__:
         operation = globals()[name]
-        globals()[name] = placed(traceable(followed(operation)) if name in NAMES else followed(operation))
+        globals()[name] = _placed(_traceable(_followed(operation)) if name in _TRACED else _followed(operation))
 
 
 _make_public()

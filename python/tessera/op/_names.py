@@ -13,7 +13,7 @@ from .. import _core, nn, op, xp
 from ..arrays.host import Array
 from ..base.error_location import placed
 from ..trace.jit import eager
-from ..trace.tracer import current, fail
+from ..trace.tracer import as_tracer, current, fail
 from ..tree import pytree
 
 #: Names that are those of `ts.xp`.
@@ -66,8 +66,6 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Any:
 
 
 def _scattered(x: Any, indices: Any, updates: Any, axis: int, how: str) -> Any:
-    from ..trace.tracer import as_tracer
-
     x, updates = as_tracer(x), as_tracer(updates)
     rows, parts = xp.moveaxis(x, axis, 0), xp.moveaxis(updates, axis, 0) if updates.ndim == x.ndim else updates
     return xp.moveaxis(getattr(rows.at[indices], how)(parts), 0, axis)
@@ -97,8 +95,6 @@ def segment_reduce(data: Any, segment_ids: Any, num_segments: int | None = None,
 
 @eager
 def _over_counts(total: Any, segment_ids: Any) -> Any:
-    from ..trace.tracer import as_tracer
-
     total, ids = as_tracer(total), as_tracer(segment_ids)
     count = xp.segment_sum(xp.ones(ids.shape, dtype=total.dtype), ids, total.shape[0])
     return total / xp.maximum(count, 1).reshape([total.shape[0], *[1] * (total.ndim - 1)])

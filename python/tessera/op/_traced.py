@@ -7,15 +7,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .. import xp
+from ..nn import _functional as F
+from ..trace import prim as p
 from ..trace.tracer import Tracer, current
+from . import _products as products
 
 
 def _forms() -> dict[str, Callable]:
-    from .. import xp
-    from ..nn import _functional as F
-    from ..trace import prim as p
-    from . import _products as products
-
     def to(x: Any, out_dtype: Any) -> Any:
         return x if out_dtype is None else p.cast(x, out_dtype)
 

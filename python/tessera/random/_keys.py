@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from .. import xp
 from ..arrays.host import host
 from ..base.promotion import kind
 from ..trace import prim as p
@@ -61,14 +62,10 @@ class Key:
                        "make several with `ts.random.split(key, n)`")  # fmt: skip
         if isinstance(self._words, (Tracer, numpy.ndarray)):
             return Key(self._words[index])
-        from .. import xp
-
         return Key(xp.getitem(self._words, index))
 
     def reshape(self, *shape: Any) -> Key:
         """The same keys in another shape."""
-        from .. import xp
-
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, Dim)) else shape
         return Key(xp.reshape(self._words, tuple(wanted)))
 
@@ -87,8 +84,6 @@ class Key:
     def __eq__(self, other: Any) -> Any:
         if not isinstance(other, Key):
             return NotImplemented
-        from .. import xp
-
         return xp.equal(self._words, other._words)
 
     __hash__ = None  # type: ignore[assignment]

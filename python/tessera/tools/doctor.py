@@ -7,12 +7,15 @@ import platform
 import sys
 from typing import Any, TextIO
 
+from .. import _core, runtime
+from .._core import __version__
+from ..arrays import create as _create
+from ..base.errors import TesseraError
+from .cache import size_text
+
 
 def doctor(out: TextIO) -> int:
     """Writes the findings; gives 0 when a kernel ran and was right."""
-    from .. import runtime
-    from .._core import __version__
-
     def row(name: str, value: object) -> None:
         print(f"  {name:<24} {value}", file=out)
 
@@ -62,9 +65,6 @@ def _version(name: str) -> str:
 
 
 def _capabilities(row: Any) -> bool:
-    from .. import runtime
-    from ..base.errors import TesseraError
-
     try:
         found = runtime.capabilities()
     except TesseraError as e:
@@ -80,9 +80,6 @@ def _capabilities(row: Any) -> bool:
 
 
 def _processor(row: Any) -> bool:
-    from .. import _core, runtime
-    from ..base.errors import TesseraError
-
     try:
         found = _core.processor()
         caps = runtime.capabilities("cpu") if found else None
@@ -103,10 +100,6 @@ def _processor(row: Any) -> bool:
 
 def _gpus(row: Any) -> bool:
     """A machine without GPUs is no fault; one whose GPU fails is."""
-    from .. import _core, runtime
-    from ..base.errors import TesseraError
-    from .cache import size_text
-
     failed = False
     missing = _core.cuda_missing()
     if missing:
@@ -133,8 +126,6 @@ def _gpus(row: Any) -> bool:
 def _kernel_on(device: str, row: Any) -> bool:
     import numpy
 
-    from ..base.errors import TesseraError
-    from ..arrays import create as _create
     from .doctor_kernel import saxpy
 
     x = numpy.arange(1000, dtype=numpy.float32)
@@ -154,10 +145,6 @@ def _cores() -> int:
 
 
 def _cache(row: Any) -> bool:
-    from .. import _core
-    from ..base.errors import TesseraError
-    from .cache import size_text
-
     try:
         found = _core.cache_entries()
     except TesseraError as e:
@@ -177,7 +164,6 @@ def _cache(row: Any) -> bool:
 def _kernel(row: Any) -> bool:
     import numpy
 
-    from ..base.errors import TesseraError
     from .doctor_kernel import saxpy
 
     x, y = numpy.arange(1000, dtype=numpy.float32), numpy.ones(1000, numpy.float32)

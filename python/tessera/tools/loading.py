@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from ..base.errors import TesseraError
-from ..kernel import kernel_fn
+from ..kernel import decorators, kernel_fn
 from ..kernel.kernel_fn import KernelFn
 
 
@@ -56,8 +56,6 @@ def load(file: str) -> Loaded:
         return kernel
 
     namespace: dict[str, Any] = {"__name__": Path(path).stem, "__file__": path, "__builtins__": __builtins__}
-    from ..kernel import decorators
-
     with patch.object(decorators, "make", make), patch.object(sys, "path", [os.path.dirname(path), *sys.path]):
         try:
             exec(code, namespace)

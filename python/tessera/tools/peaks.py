@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from .. import op
 from ..arrays.create import array
 from .bench import bench
 
@@ -33,8 +34,6 @@ class Peaks:
 @functools.lru_cache(maxsize=None)
 def peaks(device: str | None = None) -> Peaks:
     """Of the host (None), or of a device such as ``cuda:0``. Measured once in a process, in about half a second."""
-    from .. import op
-
     # Larger than caches, and a product that fills the machine.
     count, side, dtype = (1 << 26, 4096, "bf16") if device is not None else (1 << 24, 768, "f32")
     x, y, a, b = (_normal(s, t, device) for s, t in (((count,), "f32"),) * 2 + (((side, side), dtype),) * 2)
