@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from .. import _core
-from ..base.scope import binds_later
+from ..base.enclosing_scope import binds_later
 from ..base.source import Source
 from .builtins import ApiFunction, ApiNamespace
 

@@ -1,9 +1,9 @@
-"""Operations that are called again with arrays that lie as those of an earlier call did.
+"""Replays a recorded launch sequence when an operation is called again with the same shapes, strides, dtypes and alignment.
 
-What an operation decides (checks, plans, views, which kernels run) rests on how its arrays lie and on its other arguments,
-not on what is in them. The first call is written down: the arrays it makes, the kernels it launches, and each array they are
-given as a view of one of the caller's or of a made one. A later call like it makes those arrays and launches those kernels,
-and nothing else. Only calls on PyTorch's tensors on a GPU are written down, whose launches are short enough to feel the rest.
+What an operation decides (checks, plans, views, which kernels run) depends on the layout of its arrays and on its other arguments, not on
+their elements. The first call is recorded: the arrays it allocates, the kernels it launches, and each of their arguments as a view of an
+array of the caller's or of an allocated one. A later call of the same kind allocates those arrays and launches those kernels, and does
+nothing else. Only calls on PyTorch tensors on a GPU are recorded: their launches are short enough for the host time to matter.
 """
 
 from __future__ import annotations
