@@ -162,6 +162,7 @@ from .trace.jit import jit
 from .tools.profiler import profile
 from .transforms.remat import checkpoint, checkpoint_name
 from .trace.tracer import Tracer
+from .transforms.batching import vmap
 from .transforms.derivatives import (
     grad,
     hessian,
@@ -172,7 +173,6 @@ from .transforms.derivatives import (
     stop_gradient,
     value_and_grad,
     vjp,
-    vmap,
 )
 from .xp import where
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from .transforms.custom_rules import custom_jvp, custom_vjp
 from .transforms.gradcheck import gradcheck
+from .transforms.batching import vmap
 from .transforms.derivatives import (
     grad,
     hessian,
@@ -20,7 +21,6 @@ from .transforms.derivatives import (
     stop_gradient,
     value_and_grad,
     vjp,
-    vmap,
 )
 from .transforms.remat import checkpoint
 

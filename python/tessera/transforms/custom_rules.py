@@ -16,7 +16,7 @@ from ..trace import prim as p
 from ..trace.jit import _name
 from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, outermost, weakened
 from ..tree import pytree
-from .derivatives import Inner, _outside, inline
+from .inner import Inner, inline, outside
 
 
 #: A rule that calls its own function has that function's rule again, to this order of derivatives. How often a function will be
@@ -84,7 +84,7 @@ class custom_vjp:
                 "define both rules first: `f.defvjp(fwd, bwd)`",
             )
         if current() is None:
-            return _outside(self.__call__, args, {}, _name(self._fn))
+            return outside(self.__call__, args, {}, _name(self._fn))
         level = self._rules.depth
         if level >= _ORDERS:
             return self._fn(*args)
@@ -396,7 +396,7 @@ class custom_jvp:
                 "define the rule first: `f.defjvp(rule)`",
             )
         if current() is None:
-            return _outside(self.__call__, args, {}, _name(self._fn))
+            return outside(self.__call__, args, {}, _name(self._fn))
         level = self._rules.depth
         if level >= _ORDERS:
             return self._fn(*args)

@@ -1,4 +1,4 @@
-"""Derivatives and batching of Python functions. Each traces the function in a frame of its own, has the compiler transform
+"""Derivatives of Python functions. Each traces the function in a frame of its own, has the compiler transform
 it, and puts the result where it was asked for: they nest in any order. Outside of a trace the result runs at once."""
 
 from __future__ import annotations
@@ -10,63 +10,13 @@ from typing import Any
 
 import numpy
 
-from .. import _core
-from ..base.caller import here
 from ..base.promotion import is_float
 from ..trace import prim as p
-from ..trace.jit import Jitted, Traced, _name, _names, eager, like, run_once
-from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, one, splat, tracing, weakened
+from ..trace.jit import Traced, _name, eager, like
+from ..trace.tracer import Tracer, as_tracer, aval, current, fail, is_array, one, splat
 from ..tree import pytree
-
-
-class Inner:
-    """A function traced inside of the current one: its name, and what it takes of the frames around."""
-
-    def __init__(self, fn: Callable, args: tuple, kwargs: dict, *, avals: list | None = None, name: str | None = None) -> None:
-        leaves, form = pytree.flatten((args, kwargs))
-        self.leaves = [leaf for leaf in leaves if is_array(leaf)]
-        self.avals = [aval(v) for v in self.leaves] if avals is None else avals
-        names = [n for n, leaf in zip(_names(fn, args, kwargs), leaves, strict=True) if is_array(leaf)]
-        with tracing(name or _name(fn)) as frame:
-            params = [frame.param(n, *a) for n, a in zip(names, self.avals, strict=True)]
-            rest = iter(params)
-            inner_args, inner_kwargs = pytree.unflatten(form, [next(rest) if is_array(v) else v for v in leaves])
-            result = fn(*inner_args, **inner_kwargs)
-            self.result = result
-            out, self.form = pytree.flatten(result)
-            self.results = [frame.lift(as_tracer(v)) for v in out]
-            self.places = [r._place for r in self.results]
-            self.weak = [r._weak for r in self.results]
-            frame.finish(self.results)
-        self.frame, self.func, self.program = frame, frame.name, frame.program
-
-    @property
-    def captured(self) -> list[Tracer]:
-        return [theirs for theirs, _ in self.frame.captured]
-
-    def arguments(self) -> list[Tracer]:
-        return [as_tracer(v) for v in self.leaves] + self.captured
-
-
-def inline(program: Any, func: str, args: list[Tracer], weak: list[bool] | None = None) -> list[Tracer]:
-    """Puts a function of the program into the current one. ``weak`` are marks of its first results."""
-    frame = current()
-    assert frame is not None
-    ids = [frame.lift(a)._value for a in args]
-    place = here()
-    made = [Tracer(frame, v, s, d, False, place) for v, s, d in frame.builder.inline(program, func, ids, place)]
-    weakened(made[: len(weak or ())], weak or [])
-    return made
-
-
-def _outside(fn: Callable, args: tuple, kwargs: dict, name: str) -> Any:
-    """Runs a transform at once."""
-    leaves = pytree.leaves((args, kwargs))
-    return like(run_once(fn, args, kwargs, name), leaves)
-
-
-def _unwrap(fn: Callable) -> Callable:
-    return fn._fn if isinstance(fn, Jitted) else fn
+from .batching import vmap
+from .inner import Inner, inline, outside, unwrap
 
 
 def _chosen(fn: Callable, args: tuple, argnums: Any, wrt: Any) -> tuple[list[int], bool]:
@@ -156,13 +106,13 @@ def _check_scalar(fn: Callable, value: Tracer, place: Any) -> None:
 def value_and_grad(fn: Callable, argnums: Any = None, wrt: Any = None, has_aux: bool = False) -> Callable:
     """A function that gives ``(value, gradient)``; with ``has_aux`` the function gives ``(value, aux)`` and this
     ``((value, aux), gradient)``."""
-    inner_fn = _unwrap(fn)
+    inner_fn = unwrap(fn)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         chosen, bare = _chosen(inner_fn, args, argnums, wrt)
         if current() is None:
-            return _outside(functools.wraps(inner_fn)(lambda *a, **k: _value_and_grad(inner_fn, chosen, bare, has_aux, a, k)),
+            return outside(functools.wraps(inner_fn)(lambda *a, **k: _value_and_grad(inner_fn, chosen, bare, has_aux, a, k)),
                             _floated(args, chosen), kwargs, _name(inner_fn))  # fmt: skip
         return _value_and_grad(inner_fn, chosen, bare, has_aux, _floated(args, chosen), kwargs)
 
@@ -228,7 +178,7 @@ def _flat_args(args: tuple) -> tuple[list, Any]:
 def vjp(fn: Callable, *primals: Any, has_aux: bool = False) -> Any:
     """``(y, pull)``: the result, and a function from a cotangent of it to a tuple of cotangents, one for each argument
     (``None`` in the place of integers, Python's own among them)."""
-    fn = _unwrap(fn)
+    fn = unwrap(fn)
     if current() is not None:
         return _vjp_traced(fn, primals, has_aux)
     leaves, form = _flat_args((primals, {}))
@@ -329,12 +279,12 @@ def _vjp_traced(fn: Callable, primals: tuple, has_aux: bool) -> Any:
 
 def jvp(fn: Callable, primals: Any, tangents: Any) -> tuple:
     """``(y, dy)``: the result, and how it moves when the arguments move along ``tangents``."""
-    fn = _unwrap(fn)
+    fn = unwrap(fn)
     primals = tuple(primals) if isinstance(primals, (tuple, list)) else (primals,)
     tangents = tuple(tangents) if isinstance(tangents, (tuple, list)) else (tangents,)
     primals = _floated(primals, list(range(len(primals))))
     if current() is None:
-        return _outside(lambda a, t: _jvp(fn, a, t), (primals, tangents), {}, _name(fn))
+        return outside(lambda a, t: _jvp(fn, a, t), (primals, tangents), {}, _name(fn))
     return _jvp(fn, primals, tangents)
 
 
@@ -381,14 +331,14 @@ def _basis(x: Any) -> Any:
 
 
 def _jacobian(fn: Callable, argnums: Any, forward: bool) -> Callable:
-    inner_fn = _unwrap(fn)
+    inner_fn = unwrap(fn)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         chosen, bare = _chosen(inner_fn, args, argnums, None)
         whole = _floated(args, chosen)
         if current() is None:
-            return _outside(lambda *a, **k: _jac(inner_fn, chosen, bare, forward, a, k), whole, kwargs, _name(inner_fn))
+            return outside(lambda *a, **k: _jac(inner_fn, chosen, bare, forward, a, k), whole, kwargs, _name(inner_fn))
         return _jac(inner_fn, chosen, bare, forward, whole, kwargs)
 
     return call
@@ -455,86 +405,6 @@ def hvp(fn: Callable, primals: Any, tangents: Any) -> Any:
     tangents = tuple(tangents) if isinstance(tangents, (tuple, list)) else (tangents,)
     numbers = tuple(range(len(primals)))
     return jvp(grad(fn, argnums=numbers if len(numbers) > 1 else 0), primals, tangents)[1]
-
-
-def vmap(fn: Callable, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None) -> Callable:
-    """A function of one example as a function of many, which lie along ``in_axes`` of the arguments (``None``: the same for
-    all) and along ``out_axes`` of the results (``None``: a result that is the same for all, given once). ``axis_size`` says how many there
-    are, where no argument does."""
-    inner_fn = _unwrap(fn)
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if current() is None:
-            return _outside(lambda *a, **k: _vmap(inner_fn, in_axes, out_axes, a, k, axis_size), args, kwargs, _name(inner_fn))
-        return _vmap(inner_fn, in_axes, out_axes, args, kwargs, axis_size)
-
-    # They are about one example.
-    call.__annotations__ = {}
-    return call
-
-
-def _spread(axes: Any, tree: Any, what: str) -> list:
-    """One axis for each leaf of a tree; ``axes`` is one for all or a tree above."""
-    leaves = pytree.leaves(tree)
-    if axes is None or isinstance(axes, int):
-        return [axes] * len(leaves)
-    if isinstance(axes, (tuple, list)) and isinstance(tree, (tuple, list)) and len(axes) == len(tree):
-        return [v for a, t in zip(axes, tree, strict=True) for v in _spread(a, t, what)]
-    if isinstance(axes, dict) and isinstance(tree, dict) and axes.keys() == tree.keys():
-        return [v for k in pytree._sorted_keys(tree) for v in _spread(axes[k], tree[k], what)]
-    raise fail(
-        "E_ARGUMENT",
-        f"expected `{what}` to be one axis, or a tree of them like the {'results' if what == 'out_axes' else 'arguments'}, got {axes!r}",
-        "write `out_axes=0`, or a tuple with an entry for each result" if what == "out_axes" else
-        "write `in_axes=0`, or a tuple with an entry for each argument and None for those that are not mapped",
-    )
-
-
-def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict, axis_size: int | None = None) -> Any:
-    spread = _spread(in_axes, args, "in_axes") + [0] * len(pytree.leaves(kwargs))
-    leaves = pytree.leaves((args, kwargs))
-    sizes, axes, inner_types = set(), [], []
-    for leaf, axis in zip(leaves, spread, strict=True):
-        if not is_array(leaf):
-            continue
-        shape, dtype, weak = aval(leaf)
-        if axis is None or not shape:
-            if axis is not None and isinstance(leaf, (Tracer, numpy.ndarray)):
-                raise fail("E_SHAPE_MISMATCH", f"vmap: expected an argument with axis {axis}, got one without axes",
-                           "say `None` for it in `in_axes`")  # fmt: skip
-            axes.append(None)
-            inner_types.append((shape, dtype, weak))
-            continue
-        if not -len(shape) <= axis < len(shape):
-            raise fail(
-                "E_SHAPE_MISMATCH",
-                f"vmap: expected an argument with axis {axis}, got shape {list(shape)}",
-                "choose an axis that the array has, or None",
-            )
-        at = axis % len(shape)
-        axes.append(at)
-        sizes.add(shape[at])
-        inner_types.append((shape[:at] + shape[at + 1 :], dtype, weak))
-    if axis_size is not None:
-        sizes.add(int(axis_size))
-    if len(sizes) != 1:
-        raise fail(
-            "E_SHAPE_MISMATCH",
-            f"vmap: expected mapped axes of one extent, got {', '.join(sorted(map(str, sizes))) or 'none'}",
-            "map axes of one extent; `None` in `in_axes` leaves an argument unmapped" if sizes else
-            "map an argument, or say how many there are: `ts.vmap(f, in_axes=None, axis_size=4)`",
-        )
-    inner = Inner(fn, args, kwargs, avals=inner_types)
-    outs = []
-    for axis, result, place in zip(_spread(out_axes, inner.result, "out_axes"), inner.results, inner.places, strict=True):
-        if axis is not None and not -result.ndim - 1 <= axis <= result.ndim:
-            raise _core.error("E_SHAPE_MISMATCH", f"vmap: expected `out_axes` between {-result.ndim - 1} and {result.ndim} for a result of "
-                              f"{result.ndim} axes, got {axis}", "the examples lie along this axis of the result", None, None, place)  # fmt: skip
-        outs.append(None if axis is None else axis % (result.ndim + 1))
-    axes += [None] * len(inner.captured)
-    func, _ = inner.program.vmap(inner.func, axes, outs, sizes.pop())
-    return pytree.unflatten(inner.form, inline(inner.program, func, inner.arguments(), inner.weak))
 
 
 def stop_gradient(x: Any) -> Any:

@@ -15,7 +15,7 @@ from ..trace.saved_values import Saving, saveable
 from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, tracing, weakened
 from ..tree import pytree
 from .custom_rules import custom_jvp
-from .derivatives import Inner, _unwrap, inline
+from .inner import Inner, inline, unwrap
 
 
 def _stands_for(x: Tracer, held: Tracer) -> Tracer:
@@ -34,7 +34,7 @@ def checkpoint(fn: Callable | None = None, *, policy: Any = None, static_argnums
     numbers are not otherwise."""
     if fn is None:
         return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
-    inner_fn, keeps = _unwrap(fn), policy_of(policy)
+    inner_fn, keeps = unwrap(fn), policy_of(policy)
     nums, names = chosen(inner_fn, "static", static_argnums, ())
 
     @functools.wraps(fn)

@@ -10,7 +10,7 @@ from ..trace.control import scan
 from ..trace.jit import eager
 from ..trace.tracer import as_tracer, fail
 from ..tree import pytree
-from .derivatives import vmap
+from .batching import vmap
 
 
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001

@@ -10,7 +10,7 @@ import numpy
 from ..trace import prim as p
 from ..trace.jit import eager
 from ..trace.tracer import Tracer, as_tracer, fail
-from ..transforms.derivatives import vmap
+from ..transforms.batching import vmap
 from ..tree import pytree
 from . import _index as ix, _manipulate as m
 from ._arguments import arr, flat, known

@@ -14,7 +14,7 @@ from ..trace import prim as p
 from ..trace.control import while_loop
 from ..trace.jit import eager
 from ..trace.tracer import Tracer, as_tracer, aval, fail, is_array, one, splat
-from ..transforms.derivatives import vmap
+from ..transforms.batching import vmap
 from ..tree import pytree
 from . import _elementwise as e
 from ._arguments import arr, floats, whole
