@@ -186,7 +186,7 @@ def circular():
     ({"a": np.ones(2, ml_dtypes.float8_e4m3)}, "got dtype float8_e4m3"),
     ({Colour.RED: A}, "expected keys that are text or numbers at the top of the tree, got a value of type Colour"),
     ({"a": {Word("x"): A}}, "text or numbers at `['a']`"),
-    ({"a": collections.defaultdict(list, x=A)}, "expected to make a `defaultdict` at `['a']`"),
+    ({"a": collections.defaultdict(list, x=A)}, "a file cannot hold what makes its missing values"),
     ({"a": Loud()}, "expected to make a `Loud` at `['a']`"),
     ({"a": Broken()}, "RuntimeError: words of the user's own"),
     (circular(), "got a deeper one, or one that holds itself"),

@@ -252,10 +252,22 @@ def test_the_mask_of_modes_is_read_and_not_set(path, monkeypatch):
             ts.save(path, A)
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         os.umask(0o002)
+        # The file that is replaced passes its mode on; a new one has that of the mask.
         ts.save(path, A)
-        assert stat.S_IMODE(path.stat().st_mode) == 0o664
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        other = path.with_name("other.safetensors")
+        ts.save(other, A)
+        assert stat.S_IMODE(other.stat().st_mode) == 0o664
     finally:
         os.umask(before)
+
+
+def test_saving_again_keeps_who_may_read(path):
+    for mode in (0o600, 0o444, 0o660):
+        ts.save(path, A)
+        path.chmod(mode)
+        ts.save(path, {"b": A})
+        assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_names_that_are_taken_get_numbers(path):

@@ -22,7 +22,7 @@ PYTORCH = ROOT / "docs" / "coming-from-pytorch.md"
 SHARP = ROOT / "docs" / "sharp-edges.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 #: Pages whose blocks run each by itself.

@@ -2,7 +2,7 @@
 //! lives, so does the memory, and its own destructor lets go of it.
 
 use crate::streams::{self, Found};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -84,6 +84,8 @@ pub fn argument<'py>(
     };
     let capsule = match capsule(value, stream) {
         Ok(capsule) => capsule,
+        // Interrupts and exits are nobody's refusal.
+        Err(e) if !e.is_instance_of::<PyException>(py) => return Err(e),
         Err(e) => {
             return Ok(Arg::Unusable(format!(
                 "expected an array that can be shared, got {}",

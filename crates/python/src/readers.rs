@@ -125,6 +125,7 @@ impl Reader {
                     // SAFETY: the library has just filled it in.
                     Ok(unsafe { dlpack::view(&tensor, writable) })
                 }
+                Err(e) if !e.is_instance_of::<PyException>(value.py()) => Err(e),
                 // What has no words in DLPack may have some in the library's own.
                 Err(_) if value.hasattr(intern!(value.py(), "data_ptr"))? => torch(value, found),
                 Err(e) => Ok(Arg::Unusable(format!(

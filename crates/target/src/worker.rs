@@ -16,6 +16,10 @@ use tessera_support::ForkLock;
 /// The stack of a thread that compiles. Only what is used of it becomes memory.
 pub const STACK: usize = 64 << 20;
 
+/// Address space that must be free before something is compiled. The compiler's own small allocations have no way to fail, and
+/// end the process.
+const ROOM: usize = 128 << 20;
+
 /// How often the host is asked whether to go on.
 const LISTEN: Duration = Duration::from_millis(20);
 
@@ -31,6 +35,9 @@ pub fn beside<T: Send + 'static>(
 ) -> Result<T, Diagnostics> {
     if HERE.get() {
         return work();
+    }
+    if Vec::<u8>::new().try_reserve_exact(ROOM).is_err() {
+        return Err(no_room());
     }
     let (send, receive) = sync_channel(1);
     hand_over(Box::new(move || {
@@ -140,6 +147,11 @@ fn no_thread(why: &std::io::Error) -> Diagnostics {
         "expected {} MiB of address space for the stack of a thread that compiles, got none: {why}",
         STACK >> 20
     );
+    Diagnostic::new(Code::E_OOM, message).into()
+}
+
+fn no_room() -> Diagnostics {
+    let message = format!("expected {} MiB of memory to compile in, got less", ROOM >> 20);
     Diagnostic::new(Code::E_OOM, message).into()
 }
 

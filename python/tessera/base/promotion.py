@@ -48,11 +48,17 @@ def promote(a: str, b: str) -> str:
     return f"i{unsigned * 2}"
 
 
+class Weak(str):
+    """The name of a weak value's dtype: what is made in the dtype of such a value is weak too."""
+
+    __slots__ = ()
+
+
 def meet(a: tuple[str, bool], b: tuple[str, bool]) -> tuple[str, bool]:
     """Dtype and weakness of ``a`` with ``b``, each a dtype and whether it is weak."""
     (da, wa), (db, wb) = a, b
     if wa == wb:
-        return promote(da, db), wa
+        return (Weak if wa else str)(promote(da, db)), wa
     strong, weak = (db, da) if wa else (da, db)
     if kind(strong) >= kind(weak):
         return strong, False

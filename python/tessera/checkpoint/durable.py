@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterable
 
 try:
@@ -82,12 +83,12 @@ def write_whole(path: str, parts: Iterable[memoryview]) -> None:
     folder, name = os.path.split(path)
     # The part of the name tells whose it is, should the program be killed before the rename.
     fresh = os.path.join(folder, f".{name[:32]}-{secrets.token_hex(8)}.tmp")
-    handle: int | None = files.create(fresh)
+    handle: int | None = None
     try:
-        assert handle is not None
+        handle = files.create(fresh)
         for part in parts:
             files.write(handle, part)
-        files.chmod(handle, 0o666 & ~_umask())
+        files.chmod(handle, _mode(path))
         files.fsync(handle)
         # Some file systems tell of a failed write only here.
         closing, handle = handle, None
@@ -101,6 +102,15 @@ def write_whole(path: str, parts: Iterable[memoryview]) -> None:
             files.unlink(fresh)
         raise
     files.fsync_dir(folder)
+
+
+def _mode(path: str) -> int:
+    """The permissions of the file that is replaced, else those of a new one."""
+    with contextlib.suppress(OSError):
+        found = os.lstat(path).st_mode
+        if stat.S_ISREG(found):
+            return stat.S_IMODE(found) & 0o777
+    return 0o666 & ~_umask()
 
 
 def _umask() -> int:

@@ -82,8 +82,9 @@ def _fail(message: str, help: str) -> Exception:
 def _path(path: Any) -> str:
     try:
         target = os.fsdecode(path)
+        os.fsencode(target)  # a lone surrogate is text, and no path
     except (TypeError, ValueError):
-        raise _fail(f"expected the path of a file, got a value of type {type(path).__name__}",
+        raise _fail(f"expected the path of a file, got {ascii(path) if isinstance(path, str) else 'a value of type ' + type(path).__name__}",
                    'write for example `ts.save("run.safetensors", tree)`') from None  # fmt: skip
     if not target or "\0" in target:
         raise _fail(f"expected the path of a file, got {target!r}", 'write for example `ts.save("run.safetensors", tree)`')
@@ -98,7 +99,8 @@ def _check_target(target: str) -> None:
         mode = stat.S_IFREG
     if target.endswith(os.sep) or not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
         raise Refusal(f"expected the path of a file, got {target}, which is {_kind(mode) if mode != stat.S_IFREG else 'a folder'}",
-                      f"name a file in it: {os.path.join(target, 'run.safetensors')}")  # fmt: skip
+                      f"name a file in it: {os.path.join(target, 'run.safetensors')}" if stat.S_ISDIR(mode) or target.endswith(os.sep)
+                      else "give the path of a file, or of one that is not there yet")  # fmt: skip
 
 
 def _kind(mode: int) -> str:
@@ -120,6 +122,8 @@ def _failed(verb: str, target: str, error: OSError) -> Exception:
         else:
             folder = os.path.dirname(target) or "."
             told, help = f"expected a folder to save in, got {folder}, where there is none", f"make it: `os.makedirs({folder!r})`"
+            if os.path.isdir(folder):
+                told, help = f"expected a folder to save in, got {folder}, which takes no new files", "save in a folder of files"
         found = _fail(told, help)
         missing = MissingFileError(str(found), found.diagnostics)  # type: ignore[attr-defined]
         missing.filename = target

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,9 @@ def _node(part: Any, path: str, key: tuple[str, ...]) -> tuple[Node, list]:
         return dataclasses.replace(node, kind="registered", cls=kind, steps=names, fixed=meta), children
     if part is None:
         return dataclasses.replace(node, kind="none"), []
+    if isinstance(part, defaultdict):
+        raise Refusal(f"expected a tree without code {node.at}, got a `{kind.__name__}`: a file cannot hold what makes its missing values",
+                      "save a plain dict of it: `dict(tree)`")  # fmt: skip
     if isinstance(part, dict):
         # In its own order; `tree.pytree` sorts the keys.
         return dataclasses.replace(node, kind="dict", cls=None if kind is dict else kind, steps=list(part)), list(part.values())

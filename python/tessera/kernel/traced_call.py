@@ -147,7 +147,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
         attrs["fresh"] = fresh
     if placed:
         attrs["views"] = True
-    results = emit("kernel_call", [], attrs, groups={"values": operands})
+    results = emit("kernel_call", [], attrs, groups={"values": operands}, weak=False)
     new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], results, strict=True))
     for n in new:
         frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())

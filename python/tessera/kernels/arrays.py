@@ -17,6 +17,7 @@ import numpy
 
 from .. import _core
 from ..arrays.create import numpy_dtype
+from ..arrays.device_names import dlpack_device
 from ..base.dtypes import DType
 from ..base.dtypes import dtype as _dtype
 from ..kernel import replay
@@ -53,8 +54,7 @@ def given(x: Any, name: str) -> Any:
 def _on_device(x: Any) -> bool:
     if hasattr(x, "__cuda_array_interface__"):
         return True
-    where = getattr(x, "__dlpack_device__", None)
-    return where is not None and where()[0] != 1  # 1 is the host
+    return hasattr(x, "__dlpack_device__") and dlpack_device(x)[0] != 1  # 1 is the host
 
 
 def is_number(x: Any) -> bool:

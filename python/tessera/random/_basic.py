@@ -148,22 +148,40 @@ def randint(key: Any, shape: Any, low: Any = None, high: Any = None, dtype: Any 
     name = int_name(dtype)
     at = counter(shape_of(shape))
     if isinstance(low, int) and isinstance(high, int):
-        if not 0 < high - low <= 1 << 32:
-            raise fail("E_ARGUMENT", f"expected a range of 1 to 2**32 integers, got {low} to {high}", "write `low < high`")
+        if high <= low:
+            raise fail("E_ARGUMENT", f"expected a range of one integer or more, got {low} to {high}", "write `low < high`")
         bits = int(name[1:])
         least, most = (0, 2**bits - 1) if name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         if low < least or high - 1 > most:
             raise fail("E_ARGUMENT", f"expected a range within {name}, which is {least} to {most}, got {low} to {high - 1}",
                        "draw in a wider dtype, and cast the result")  # fmt: skip
-        scaled = p.ew("shr", p.ew("mul", p.cast(word(key, at, 0), "u64"), high - low), 32)
-        return p.cast(p.cast(scaled, "i64") + low, name)
+        if high - low <= 1 << 32:
+            scaled = p.ew("shr", p.ew("mul", p.cast(word(key, at, 0), "u64"), high - low), 32)
+            return p.cast(p.cast(scaled, "i64") + low, name)
+        scaled = _scaled(key, at, None if high - low == 1 << 64 else p.splat(high - low, (), "u64"))
+        return p.cast(p.ew("add", scaled, p.splat(low % (1 << 64), (), "u64")), name)
     shape, (a, b) = parameters(shape, "i64", low, high)
-    span = p.cast(xp.maximum(b - a, 1), "u64")
+    # Modulo 2**64, where the longest ranges fit.
+    span = p.select(b > a, p.ew("sub", p.cast(b, "u64"), p.cast(a, "u64")), 1)
     short = span <= 1 << 32
     scaled = p.ew("shr", p.ew("mul", p.cast(word(key, at, 0), "u64"), p.select(short, span, 1)), 32)
-    # For longer ranges the remainder of 64 bits.
-    whole = p.ew("or", p.cast(word(key, at, 0), "u64"), p.ew("shl", p.cast(word(key, at, 1), "u64"), 32))
-    return p.cast(p.cast(p.select(short, scaled, p.ew("mod", whole, span)), "i64") + a, name)
+    return p.cast(p.ew("add", p.select(short, scaled, _scaled(key, at, span)), p.cast(a, "u64")), name)
+
+
+def _scaled(key: Any, at: Tracer, span: Tracer | None) -> Tracer:
+    """128 random bits times ``span`` over 2**128, as u64: of 2**64 where there is no span. A remainder would draw some numbers twice as
+    often as others where the span is near 2**64."""
+    words = [p.cast(word(key, at, i), "u64") for i in range(4)]
+    if span is None:
+        return p.ew("or", words[0], p.ew("shl", words[1], 32))
+    low, high = p.ew("and", span, 0xFFFFFFFF), p.ew("shr", span, 32)
+    sum_: Any = p.splat(0, (), "u64")
+    for w in words:
+        # (sum + w * span) >> 32, in halves.
+        below = p.ew("mul", w, low)
+        carry = p.ew("shr", p.ew("add", p.ew("and", sum_, 0xFFFFFFFF), p.ew("and", below, 0xFFFFFFFF)), 32)
+        sum_ = p.ew("add", p.ew("add", p.ew("shr", sum_, 32), p.ew("shr", below, 32)), p.ew("add", carry, p.ew("mul", w, high)))
+    return sum_
 
 
 def erfinv(y: Tracer, dtype: str) -> Tracer:

@@ -9,10 +9,11 @@ import numpy
 
 from .._core import Array, aligned_empty, dim_value
 from ..arrays.create import _upload as upload, for_result, numpy_dtype
+from ..arrays.device_names import dlpack_device
 from ..arrays.host import HostArray, WeakArray, host
 from ..base.dtypes import dtype as as_dtype
 from ..base.numeric_profile import current as profile_now
-from .tracer import aval, fail, to_numpy
+from .tracer import Tracer, aval, fail, leaked, to_numpy
 
 #: So much code a traced function keeps where its extents are open; the oldest goes first.
 MOST_SIZES = 256
@@ -134,8 +135,10 @@ def ordinal_of(x: Any) -> int | None:
     if (cuda := getattr(x, "is_cuda", None)) is not None:
         # PyTorch says so in a tenth of the time.
         return x.get_device() if cuda else None
-    kind, number = x.__dlpack_device__()
-    return int(number) if int(kind) == 2 else None
+    if isinstance(x, Tracer):
+        raise leaked(x)
+    kind, number = dlpack_device(x)
+    return number if kind == 2 else None
 
 
 def device_of(arrays: list[Any]) -> int | None:

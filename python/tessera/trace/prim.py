@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base.dtypes import dtype as as_dtype
-from ..base.promotion import is_float, kind, meet
+from ..base.promotion import Weak, is_float, kind, meet
 from .dims import Dim
 from .operands import check
 from .saved_values import saveable
@@ -22,6 +22,8 @@ _COMPARE = {"eq", "ne", "lt", "le", "gt", "ge"}
 
 
 def name_of(dtype: Any) -> str:
+    if type(dtype) is Weak:
+        return dtype
     return str(as_dtype(float if dtype is float else dtype))
 
 
@@ -31,9 +33,10 @@ def cast(x: Any, dtype: Any) -> Tracer:
     if not isinstance(x, Tracer) and isinstance(x, (bool, int, float)):
         return splat(x, (), wanted)
     x = as_tracer(x)
+    weak = type(wanted) is Weak
     if x._dtype == wanted:
-        return x if not x._weak else Tracer(x._frame, x._value, x.shape, x._dtype, False, x._place)
-    return one("cast", [x], results=[(list(x.shape), wanted)])
+        return x if not x._weak or weak else Tracer(x._frame, x._value, x.shape, x._dtype, False, x._place)
+    return one("cast", [x], results=[(list(x.shape), wanted)], weak=weak)
 
 
 def broadcast_shapes(*shapes: tuple) -> tuple:
@@ -204,7 +207,7 @@ def concat(parts: Sequence[Any], axis: int) -> Tracer:
     dtype, weak = types[0][1], types[0][2]
     for _, d, w in types[1:]:
         dtype, weak = meet((dtype, weak), (d, w))
-    made = [cast(p, dtype) for p in parts]
+    made = [cast_weak(p, dtype, weak) for p in parts]
     if not made[0].ndim:
         raise fail("E_SHAPE_MISMATCH", "concat: expected arrays with axes, got a number", "join numbers with `xp.stack`")
     at = axis_of(axis, made[0].ndim)

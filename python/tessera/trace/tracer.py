@@ -20,7 +20,7 @@ from ..arrays.create import narrowed, numpy_dtype
 from ..arrays.host import Array, HostArray, native, unmasked
 from ..base.caller import fail, here
 from ..base.dtypes import DType, dtype as as_dtype
-from ..base.promotion import kind
+from ..base.promotion import Weak, kind
 from .dims import Dim, Sizes
 from .operands import check_fits
 
@@ -180,15 +180,19 @@ _OPERATORS = {
 class Tracer:
     """A value of a traced function: it has a shape and a dtype, and no elements yet."""
 
-    __slots__ = ("_frame", "_value", "shape", "_dtype", "_weak", "_place", "__weakref__")
+    __slots__ = ("_frame", "_value", "shape", "_dtype", "_place", "__weakref__")
     __array_priority__ = 1000
 
     def __init__(self, frame: Frame, value: int, shape: tuple, dtype: str, weak: bool = False, place: Any = None) -> None:
         self._frame, self._value = frame, value
         # Graph IR gives open extents as text.
         self.shape = tuple(frame.sizes.dim(d) if type(d) is str else d for d in shape)
-        self._dtype, self._weak = dtype, weak
+        self._dtype = Weak(dtype) if weak else str(dtype)
         self._place = place if place is not None else here()
+
+    @property
+    def _weak(self) -> bool:
+        return type(self._dtype) is Weak
 
     @property
     def dtype(self) -> DType:
@@ -285,8 +289,8 @@ Array.register(Tracer)
 
 
 def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: dict | None = None,
-         results: list | None = None, weak: bool = False) -> list[Tracer]:  # fmt: skip
-    """Adds an op to the current function."""
+         results: list | None = None, weak: bool | None = None) -> list[Tracer]:  # fmt: skip
+    """Adds an op to the current function. Where nothing is said, a result is weak if it has the dtype of operands that all are."""
     frame = current()
     if frame is None:
         x = next((t for t in [*operands, *(v for g in (groups or {}).values() for v in g)]), None)
@@ -299,6 +303,14 @@ def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: 
     if results:
         results = [(extents(shape), dtype) for shape, dtype in results]
     made = frame.builder.append(op, ids, lists, attrs, results, place)
+    if weak is None:
+        given = [*operands, *(x for g in groups.values() for x in g)] if groups else operands
+        weak_ones = {x._dtype for x in given if x._weak}
+        if weak_ones:
+            weak_ones -= {x._dtype for x in given if not x._weak}
+        elif results:
+            weak_ones = {dtype for _, dtype in results if type(dtype) is Weak}
+        return [Tracer(frame, v, shape, dtype, dtype in weak_ones, place) for v, shape, dtype in made]
     return [Tracer(frame, v, shape, dtype, weak, place) for v, shape, dtype in made]
 
 
@@ -401,7 +413,8 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
     if type(x) is numpy.ndarray:
         return x.shape, _name_of(x.dtype), False
     if isinstance(x, (Tracer, HostArray)):
-        return x.shape, x._dtype if isinstance(x, Tracer) else _name_of(x.dtype), x._weak
+        name = x._dtype if isinstance(x, Tracer) else _name_of(x.dtype)
+        return x.shape, Weak(name) if x._weak else name, x._weak
     if isinstance(x, bool):
         return (), "bool", True
     if isinstance(x, (int, Dim)):
@@ -421,7 +434,8 @@ def aval(x: Any) -> tuple[tuple, str, bool]:
 
 
 def splat(value: Any, shape: tuple, dtype: str, weak: bool = False) -> Tracer:
-    """A constant whose elements are all ``value``."""
+    """A constant whose elements are all ``value``; weak where the dtype is a weak value's."""
+    weak = weak or type(dtype) is Weak
     number: Any = bool(value) if dtype == "bool" else float(value) if kind(dtype) == 2 else int(value)
     if kind(dtype) == 1:
         check_fits(number, dtype)
@@ -478,7 +492,7 @@ def _flat(x: Any):
 def weakened(values: list[Tracer], weak: list[bool]) -> list[Tracer]:
     """New values, marked as weak where what they stand for is."""
     for value, mark in zip(values, weak, strict=True):
-        value._weak = mark
+        value._dtype = Weak(value._dtype) if mark else str(value._dtype)
     return values
 
 

@@ -126,7 +126,7 @@ def kept_call(fn: Callable, policy: frozenset, args: tuple, kwargs: dict) -> Any
 
     bwd = _function(f"{plain.func}_bwd", [*kept, *types, *(t for t in y_types if is_float(t[1]))], backward)
     attrs = {"callee": plain.func, "kind": "custom_vjp", "fwd": fwd, "bwd": bwd, "plain": plain.func}
-    made = emit("call", [], attrs, groups={"values": outer}, results=[(list(s), d) for s, d, _ in y_types])
+    made = emit("call", [], attrs, groups={"values": outer}, results=[(list(s), d) for s, d, _ in y_types], weak=False)
     return pytree.unflatten(plain.form, made)
 
 

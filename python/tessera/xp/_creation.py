@@ -29,7 +29,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = N
     """A value as an array; Python's floats become f32."""
     if current() is not None:
         x = as_tracer(obj)
-        wanted = dtype if dtype is not None else _FLOAT if x._weak and x._dtype == "f64" else x._dtype
+        wanted = dtype if dtype is not None else _FLOAT if x._weak and x._dtype == "f64" else str(x._dtype)
         # A number as it is written, so that one that the dtype does not hold is refused and not cut.
         return p.cast(obj if isinstance(obj, (bool, int)) else x, wanted)
     if isinstance(obj, HostArray) and not copy and dtype is None:
@@ -48,10 +48,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Any:
 @eager
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of one value."""
-    wanted = p.name_of(dtype) if dtype is not None else _natural(fill_value)
     if isinstance(fill_value, (bool, int, float)):
-        return p.splat(fill_value, _shape(shape), wanted)
-    return p.broadcast_to(p.cast(fill_value, wanted), _shape(shape))
+        return p.splat(fill_value, _shape(shape), p.name_of(dtype) if dtype is not None else _natural(fill_value))
+    return p.broadcast_to(p.cast(fill_value, dtype) if dtype is not None else as_tracer(fill_value), _shape(shape))
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:

@@ -238,7 +238,7 @@ def array(object: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> 
 @eager
 def _array(x: Any, dtype: Any, ndmin: int) -> Any:
     x = arr(x)
-    x = p.cast(x, dtype if dtype is not None else "f32" if x._weak and x._dtype == "f64" else x._dtype)
+    x = p.cast(x, dtype if dtype is not None else "f32" if x._weak and x._dtype == "f64" else str(x._dtype))
     return p.reshape(x, [1] * (ndmin - x.ndim) + list(x.shape)) if ndmin > x.ndim else x
 
 

@@ -89,11 +89,13 @@ HostArray.__hash__ = None  # type: ignore[assignment]
 for _name, _fn in {"neg": e.negative, "abs": e.abs, "invert": e.bitwise_invert, "pos": e.positive}.items():
     for _kind in (Tracer, HostArray, _core.Array):
         setattr(_kind, f"__{_name}__", (lambda fn: lambda self: fn(self))(_fn))
-for _kind in (Tracer, _core.Array):
+for _kind in (Tracer, HostArray, _core.Array):
     _kind.__divmod__ = lambda self, other: _numbers.divmod(self, other)  # type: ignore[attr-defined,union-attr]
     _kind.__rdivmod__ = lambda self, other: _numbers.divmod(other, self)  # type: ignore[attr-defined,union-attr]
+for _kind in (Tracer, _core.Array):
     _kind.real = property(lambda self: self, doc="The array: there are no complex numbers.")  # type: ignore[attr-defined,union-attr]
     _kind.conj = _kind.conjugate = lambda self: self  # type: ignore[attr-defined,union-attr]
+Tracer.view = lambda self, dtype: _numbers.view(self, dtype)  # type: ignore[attr-defined]
 Tracer.itemsize = property(lambda self: self.dtype.itemsize)  # type: ignore[attr-defined]
 Tracer.nbytes = property(lambda self: self.size * self.dtype.itemsize)  # type: ignore[attr-defined]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from ..arrays.create import numpy_dtype
+from ..base.dtypes import dtype as as_dtype
 from ..base.promotion import is_float
 from ..trace import prim as p
 from ..trace.control import while_loop
@@ -59,7 +60,11 @@ def cbrt(x: Any) -> Any:
     root = p.ew("pow", safe, 1.0 / 3.0)
     # One step of Newton's: the power of a third that is rounded is off by log(x) / 3 ulp.
     root = p.ew("sub", root, p.ew("div", p.ew("sub", root, p.ew("div", safe, p.ew("mul", root, root))), 3.0))
-    return p.select(plain, x, p.select(p.ew("lt", x, 0.0), p.ew("neg", root), root))
+    # Zeros and infinities are their own square roots too, and there the derivatives are the same: infinite and 0.
+    below = e.signbit(x)
+    end = p.ew("sqrt", p.select(plain, p.select(below, p.ew("neg", x), x), 1.0))
+    root = p.select(plain, end, root)
+    return p.select(below, p.ew("neg", root), root)
 
 
 @eager
@@ -75,7 +80,7 @@ def fmod(x1: Any, x2: Any) -> Any:
     if a._dtype.startswith("u"):
         return p.ew("mod", a, b)
     # Sides are chosen: a magnitude has no derivative at 0.
-    below = p.ew("lt", a, 0)
+    below = e.signbit(a) if is_float(a._dtype) else p.ew("lt", a, 0)
     r = p.ew("mod", p.select(below, p.ew("neg", a), a), p.select(p.ew("lt", b, 0), p.ew("neg", b), b))
     return p.select(below, p.ew("neg", r), r)
 
@@ -102,6 +107,15 @@ def _bits_of(x: Tracer) -> Tracer:
 
 def _floats_of(bits: Tracer, dtype: str) -> Tracer:
     return one("bitcast", [bits], results=[(list(bits.shape), dtype)])
+
+
+def view(x: Tracer, dtype: Any) -> Tracer:
+    """The same bits as elements of another dtype of the same size; without derivative."""
+    wanted, bits = p.name_of(dtype), as_dtype(x._dtype).bits
+    if "bool" in (wanted, x._dtype) or as_dtype(wanted).bits != bits:
+        raise fail("E_TYPE", f"view: expected a dtype of {bits} bits, as {x._dtype} has, got {wanted}",
+                   "convert values with `.astype`; outside of traced functions NumPy's `.view` takes other sizes")  # fmt: skip
+    return x if x._dtype == wanted else one("bitcast", [one("stop_gradient", [x])], results=[(list(x.shape), wanted)], weak=False)
 
 
 def _layout(dtype: str, name: str) -> tuple[int, int]:

@@ -194,6 +194,7 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool
     if method not in _METHODS:
         raise fail("E_ARGUMENT", f"expected `method` to be one of {', '.join(_METHODS)}, got {method!r}", 'leave it out for "linear"')
     given = floats(x)
+    given = p.cast(given, given.dtype)
     rank = given.ndim
     x, axes = _lined_up(given, axis)
     q = p.cast(_parts(q), x._dtype)
@@ -334,7 +335,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     side = "left" if right else "right"
     up = r.searchsorted(bins, x, side=side)
     turned = p.reverse(bins, [0])
-    down = p.ew("sub", bins.shape[0], r.searchsorted(turned, x, side="right" if right else "left"))
+    down = p.ew("sub", bins.shape[0], r.searchsorted(turned, x, side=side))
     rising = p.ew("le", ix.getitem(bins, 0), ix.getitem(bins, -1))
     return p.select(rising, up, down)
 

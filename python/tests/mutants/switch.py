@@ -1,7 +1,8 @@
 """`python -m mutants.switch CRATE`: mutation testing of a Rust crate, all mutants of a sample in one build.
 
 A copy of the workspace under `build/mutants/tree` gets the faults, each behind `crate::__mutant(number)`, which compares with the
-environment variable `TESSERA_MUTANT`. What does not compile is left out. The crate's own test programs then run once for each mutant.
+environment variable `TESSERA_MUTANT`. What does not compile is left out. Each of the crate's own tests then runs once without a fault, which
+records the mutants that it reaches; for each mutant the tests that reach it run, the shortest first, up to the first failure.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,19 @@ SWITCH = """
 #[doc(hidden)]
 #[allow(clippy::all)]
 pub fn __mutant(number: u32) -> bool {
+    use std::io::Write;
     static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    static REACHED: std::sync::OnceLock<Option<std::sync::Mutex<(std::fs::File, std::collections::HashSet<u32>)>>> = std::sync::OnceLock::new();
+    let reached = REACHED.get_or_init(|| {
+        let file = std::env::var_os("TESSERA_MUTANT_REACHED")?;
+        Some(std::sync::Mutex::new((std::fs::File::options().append(true).create(true).open(file).ok()?, Default::default())))
+    });
+    if let Some(reached) = reached {
+        let mut reached = reached.lock().unwrap();
+        if reached.1.insert(number) {
+            writeln!(reached.0, "{number}").unwrap();
+        }
+    }
     *CHOSEN.get_or_init(|| std::env::var("TESSERA_MUTANT").ok().and_then(|v| v.parse().ok()).unwrap_or(0)) == number
 }
 """
@@ -99,7 +113,7 @@ class Crate:
             (TREE / path.relative_to(ROOT)).write_text(rendered(text, slots, 0, len(text)), encoding="utf-8")
         root = "src/lib.rs"
         text = (self.root / root).read_text(encoding="utf-8")
-        (TREE / "crates" / self.name / root).write_text(text + SWITCH, encoding="utf-8")
+        (TREE / "crates" / self.name / root).write_text("#![allow(arithmetic_overflow, unconditional_panic)]\n" + text + SWITCH, encoding="utf-8")
 
     def cargo(self, *words: str) -> list[dict]:
         command = ["cargo", *words, "--offline", "-p", f"tessera-{self.name}", "--message-format=json"]
@@ -158,33 +172,56 @@ class Crate:
         errors = [m["message"]["rendered"] for m in found if m["reason"] == "compiler-message" and m["message"]["level"] == "error"]
         if errors:
             raise SystemExit("the tests do not compile:\n" + errors[0])
-        return [Path(m["executable"]) for m in found if m["reason"] == "compiler-artifact" and m.get("executable")]
+        return [Path(m["executable"]) for m in found if m["reason"] == "compiler-artifact" and m.get("executable") and m["profile"]["test"]]
 
 
-def tested(programs: list[Path], crate: str, number: int, limit: float) -> tuple[str, str]:
-    """Runs test programs up to the first failure."""
+@dataclass
+class Test:
+    program: Path
+    name: str
+    seconds: float
+    reached: set[int]
+
+
+def ran(program: Path, name: str, crate: str, limit: float, **more: str) -> str:
+    """How one test ends: `passed`, `failed` or `stopped`."""
+    env = {**os.environ, "RUST_BACKTRACE": "0", "CARGO_MANIFEST_DIR": str(TREE / "crates" / crate), **more}
+    env.setdefault("TESSERA_FUZZ_SEED", "1")
+    env.setdefault("TESSERA_FUZZ_SECONDS", "1")
+    run = subprocess.Popen([str(program), "--exact", name], cwd=TREE / "crates" / crate, env=env, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+    try:
+        code = run.wait(limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        return "stopped"
+    return "passed" if code == 0 else "failed" if code > 0 else "stopped"
+
+
+def tests_of(programs: list[Path], crate: str) -> list[Test]:
+    """All tests, the shortest first, with the mutants that each reaches."""
+    out = []
     for program in programs:
-        env = {**os.environ, "TESSERA_MUTANT": str(number), "RUST_BACKTRACE": "0", "CARGO_MANIFEST_DIR": str(TREE / "crates" / crate)}
-        env.setdefault("TESSERA_FUZZ_SEED", "1")
-        env.setdefault("TESSERA_FUZZ_SECONDS", "1")
-        run = subprocess.Popen([str(program)], cwd=TREE / "crates" / crate, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                               start_new_session=True)  # fmt: skip
-        end = time.monotonic() + limit
-        signal.signal(signal.SIGALRM, lambda *_, pid=run.pid: os.killpg(pid, signal.SIGKILL))
-        signal.setitimer(signal.ITIMER_REAL, limit)
-        by = ""
-        for line in run.stdout:
-            if line.rstrip().endswith("FAILED") and line.startswith("test "):
-                by = line.split()[1]
-                os.killpg(run.pid, signal.SIGKILL)
-                break
-        run.stdout.close()
-        code = run.wait()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        if by:
-            return "killed", by
-        if code:
-            return ("stopped" if time.monotonic() >= end or code < 0 else "killed"), program.name
+        listed = subprocess.run([str(program), "--list", "--format", "terse"], capture_output=True, text=True, check=True).stdout
+        for name in (line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")):
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, "reached")
+                begin = time.monotonic()
+                if (word := ran(program, name, crate, 600, TESSERA_MUTANT="0", TESSERA_MUTANT_REACHED=str(file))) != "passed":
+                    raise SystemExit(f"without any fault, {name} {word}")
+                seconds = time.monotonic() - begin
+                out.append(Test(program, name, seconds, set(map(int, file.read_text().split())) if file.exists() else set()))
+    return sorted(out, key=lambda test: test.seconds)
+
+
+def tested(tests: list[Test], crate: str, number: int) -> tuple[str, str]:
+    """Runs the tests that reach a mutant up to the first failure."""
+    for test in tests:
+        if number in test.reached:
+            word = ran(test.program, test.name, crate, 10 + 5 * test.seconds, TESSERA_MUTANT=str(number))
+            if word != "passed":
+                return "killed" if word == "failed" else word, test.name
     return "survived", ""
 
 
@@ -215,18 +252,14 @@ def main() -> int:
         left = crate.compile(sample, say)
         say(f"  {len(left)} compile; building the tests")
         programs = crate.programs()
-        begin = time.monotonic()
-        word, by = tested(programs, name, 0, 600)
-        if word != "survived":
-            raise SystemExit(f"the tests fail without any fault: {by}")
-        usual = time.monotonic() - begin
-        say(f"  {usual:.1f} s without faults")
+        tests = tests_of(programs, name)
+        say(f"  {len(tests)} tests, {sum(test.seconds for test in tests):.1f} s without faults; {sum(bool(test.reached) for test in tests)} reach mutants")
         rows, killed, counted = [], 0, 0
         for at, mutant in enumerate(left, 1):
             if mutant.name.rpartition(" [")[0] in known:
                 continue
             counted += 1
-            word, by = tested(programs, name, mutant.fault.number, 10 + 5 * usual)
+            word, by = tested(tests, name, mutant.fault.number)
             killed += word != "survived"
             rows.append({"name": mutant.name, "word": word, "by": by})
             say(f"  {at:4}/{len(left)} {word:9} {mutant.name}")

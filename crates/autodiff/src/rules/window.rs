@@ -161,6 +161,10 @@ fn products(
     let out = em.shape(v.result());
     let lo = v.exprs("lo", n);
     let hi = v.exprs("hi", n);
+    // Nothing is read of an array that no window fits into.
+    if out.iter().any(|d| d.as_static() == Some(0)) {
+        return Ok((Vec::new(), Vec::new()));
+    }
     let mut parts = Vec::new();
     for place in 0..w.window.iter().product::<i64>() {
         let (mut at, mut rest) = (vec![0; n], place);
@@ -170,17 +174,8 @@ fn products(
         }
         let start: Vec<_> = at.iter().map(|&a| Dim::Static(a)).collect();
         let limit: Vec<_> = (0..n)
-            .map(|i| match out[i].as_static() {
-                // The first windows alone: later positions of the array have none.
-                Some(0) => Dim::Static(at[i]),
-                _ => compute(DimOp::Add, &start[i], &spread(&out[i], w.strides[i])),
-            })
+            .map(|i| compute(DimOp::Add, &start[i], &spread(&out[i], w.strides[i])))
             .collect();
-        // Nothing is read of an array that no window fits into.
-        let none = out.iter().any(|d| d.as_static() == Some(0));
-        if none {
-            return Ok((Vec::new(), Vec::new()));
-        }
         parts.push(Part {
             lo: lo.clone(),
             hi: hi.clone(),

@@ -39,6 +39,18 @@ fn every_scalar_function_on_every_shape() {
 }
 
 #[test]
+fn constant_powers() {
+    for n in ["0.0", "1.0", "2.0", "3.0", "-1.5", "0.5", "7.0"] {
+        let body = format!(
+            "  %n = graph.const {{value = {n}}} : tensor<[4], f64>
+  %r = graph.pow %x, %n : tensor<[4], f64>
+  graph.return %r"
+        );
+        check(&func("%x: tensor<[4], f64>", &body), (0.5, 1.5));
+    }
+}
+
+#[test]
 fn comparisons_do_not_move() {
     let body = "  %p = graph.lt %a, %b : tensor<[4], bool>
   %x = graph.mul %a, %b : tensor<[4], f64>

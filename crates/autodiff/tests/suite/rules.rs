@@ -119,6 +119,11 @@ fn gathers() {
   %q = graph.mul %r, %r : tensor<[6, 2], f64>\n  graph.return %q";
     let params = "%x: tensor<[3, 2], f64>, %i: tensor<[6, 1], i64>, %o: tensor<[], f64>";
     check(&func(params, body), (-1.0, 4.9));
+    // The value for positions outside moves alone.
+    let body = "  %x = graph.const {value = 0.5} : tensor<[3, 2], f64>
+  %r = graph.gather %x, %i other(%o) {axes = [0], oob = fill} : tensor<[6, 2], f64>
+  %q = graph.mul %r, %r : tensor<[6, 2], f64>\n  graph.return %q";
+    check(&func("%i: tensor<[6, 1], i64>, %o: tensor<[], f64>", body), (-1.0, 4.9));
 }
 
 fn scatter(op: &str, more: &str) {
@@ -282,6 +287,8 @@ fn convolutions() {
         ("2, 3", "4, 3", "", "2, 4"),
         ("0, 2, 5", "3, 2, 3", "", "0, 3, 3"),
         ("1, 2, 2", "3, 2, 3", "", "1, 3, 0"),
+        ("1, 2, 0", "3, 2, 1", "{lo = [1], hi = [1]}", "1, 3, 2"),
+        ("1, 0, 4", "3, 0, 2", "", "1, 3, 3"),
     ] {
         let body =
             format!("  %r = graph.conv %x, %w {attrs} : tensor<[{to}], f64>\n  graph.return %r");

@@ -55,6 +55,13 @@ fn families() -> Vec<(&'static str, String)> {
             ),
         ),
         (
+            "dot_accum",
+            func(
+                "%x: tensor<[2, 3], f16>, %y: tensor<[3, 5], f16>",
+                "  %a = graph.dot %x, %y {contract_a = [1], contract_b = [0], accum = f32} : tensor<[2, 5], f16>\n  graph.return %a",
+            ),
+        ),
+        (
             "conv",
             func(
                 "%x: tensor<[1, 2, 6], f32>, %y: tensor<[3, 2, 3], f32>",

@@ -1,6 +1,8 @@
 //! What the repository promises about itself as a whole: which crate may use which, how long a
-//! file may be, which types keep out of the compiler, and what no file may mention.
+//! file may be, which types keep out of the compiler, what no file may mention, and that the page for
+//! contributors names what there is.
 
+mod contributing;
 mod dependencies;
 mod determinism;
 mod entries;
