@@ -3,6 +3,7 @@
 Imports inside of functions count; those under `TYPE_CHECKING` do not. `ARCHITECTURE.md` has the table of packages."""
 
 import ast
+import functools
 import graphlib
 import importlib
 import pickle
@@ -53,7 +54,7 @@ def imported(name: str, source: str, is_package: bool) -> set[str]:
             base = ".".join([*home[: len(home) - node.level + 1], *filter(None, [node.module])]) if node.level else node.module or ""
             if base.split(".")[0] == "tessera":
                 found.update(f"{base}.{a.name}" if f"{base}.{a.name}" in MODULES else base for a in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+        elif isinstance(node, ast.Call) and "import_module" in (getattr(node.func, "attr", None), getattr(node.func, "id", None)) and node.args:
             # A text, or one that begins with a constant: `f"tessera.kernels.{name}"` is an import of `tessera.kernels`.
             text = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
             if isinstance(text, ast.Constant) and str(text.value).split(".")[0] == "tessera":
@@ -65,6 +66,7 @@ def imported(name: str, source: str, is_package: bool) -> set[str]:
     return found - {name}
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     return {name: imported(name, path.read_text(encoding="utf-8"), path.name == "__init__.py") for name, path in MODULES.items() if path.suffix == ".py"}
 
