@@ -274,7 +274,7 @@ PRODUCTS = [
 
 def _product(runner, shape, dtype):
     """`gpu/kernels.py`'s own product, on numbers whose sums are exact and on others."""
-    from tessera._arrays import numpy_dtype
+    from tessera.arrays.create import numpy_dtype
 
     from .kernels import gemm
     from .works import loss

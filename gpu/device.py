@@ -99,18 +99,18 @@ class Host:
         return True
 
     def empty(self, shape, dtype):
-        from tessera._arrays import numpy_dtype
+        from tessera.arrays.create import numpy_dtype
 
         return poison(np.empty(shape, numpy_dtype(dtype)))
 
     def normal(self, shape, dtype, rng):
-        from tessera._arrays import numpy_dtype
+        from tessera.arrays.create import numpy_dtype
 
         return rng.standard_normal(shape, dtype=np.float32).astype(numpy_dtype(dtype))
 
     def generated(self, declared, seed, name):
         """An input of the ledger."""
-        from tessera._arrays import numpy_dtype
+        from tessera.arrays.create import numpy_dtype
 
         places = np.arange(math.prod(declared.shape), dtype=np.int64)
         whole = draws.values(places, seed, name, declared.kind).astype(np.float32)
@@ -182,7 +182,7 @@ class Cuda:
 
     def dtype(self, name):
         """PyTorch's dtype for one of NumPy's or Tessera's."""
-        from tessera._arrays import numpy_dtype
+        from tessera.arrays.create import numpy_dtype
 
         name = name.name if isinstance(name, np.dtype) else numpy_dtype(name).name
         found = getattr(self.torch, name, None)

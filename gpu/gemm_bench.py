@@ -214,7 +214,7 @@ class Bench:
         """Integers so small that every sum is exact: of fp8 products the fast sums keep 13 bits."""
         most = most or (1 if dtype.startswith("fp8") else 2)
         if not self.device.is_cuda:
-            from tessera._arrays import numpy_dtype
+            from tessera.arrays.create import numpy_dtype
 
             return self.rng.integers(-most, most + 1, shape).astype(np.float32).astype(numpy_dtype(dtype))
         torch = self.device.torch
@@ -322,7 +322,7 @@ class Bench:
     def rounded(self, x, dtype):
         if self.device.is_cuda:
             return x.to(self.device.dtype(dtype))
-        from tessera._arrays import numpy_dtype
+        from tessera.arrays.create import numpy_dtype
 
         return x.astype(numpy_dtype(dtype))
 

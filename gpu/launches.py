@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera._arrays import numpy_dtype
-from tessera._func import Func
-from tessera._kernel import KernelFn
+from tessera.arrays.create import numpy_dtype
+from tessera.kernel.func import Func
+from tessera.kernel.kernel_fn import KernelFn
 from tessera.kernels import arrays, elementwise, gemm
 
 from . import recipe as recipes

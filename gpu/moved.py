@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from tessera import _arrays
-from tessera._kernel import KernelFn
+from tessera.arrays import create as _create
+from tessera.kernel.kernel_fn import KernelFn
 from tessera.kernels import arrays as library
 
 from .device import POISON, Placed, poison
@@ -71,7 +71,7 @@ def on(device, exact=False):
 @contextmanager
 def poisoned(device):
     """Inside, arrays that Tessera makes for results are full of NaN."""
-    places = [(_arrays, "empty"), (_arrays, "_of_torch")]
+    places = [(_create, "empty"), (_create, "_of_torch")]
     places += [(library, name) for name in ("empty", "empty_like", "empty_as")]
     before = [(module, name, getattr(module, name)) for module, name in places if hasattr(module, name)]
 

@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass, field
 
 import tessera as ts
-from tessera._capture import capture
-from tessera._kernel import KernelFn
+from tessera.kernel.capture import capture
+from tessera.kernel.kernel_fn import KernelFn
 
 #: What NVIDIA's H200 gets.
 TARGET = "sm_90a"

@@ -12,7 +12,7 @@ from typing import Callable
 
 import numpy as np
 
-from tessera._arrays import numpy_dtype
+from tessera.arrays.create import numpy_dtype
 from tessera.kernels import schedule
 
 from . import draws, kernels

@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # The command that installing the wheel would put there: [project.scripts] of pyproject.toml.
 if [[ ! -x $VENV/bin/tessera ]]; then
-    printf '#!%s\nimport sys\n\nfrom tessera._cli import main\n\nsys.exit(main())\n' "$VENV_PYTHON" >"$VENV/bin/tessera"
+    printf '#!%s\nimport sys\n\nfrom tessera.tools.cli import main\n\nsys.exit(main())\n' "$VENV_PYTHON" >"$VENV/bin/tessera"
     chmod +x "$VENV/bin/tessera"
 fi
 

@@ -12,8 +12,10 @@
 
 import os as _os
 
-from . import _api, _core, constraint, ir, numerics, op, runtime, tile, tuning
-from ._annotations import (
+from . import _core, constraint, ir, numerics, op, runtime, tile, tuning
+from .base import crash_report as _crash_report, former_names as _former_names  # `_core` asks for reports
+from .kernel import builtins as _builtins
+from .base.annotations import (
     Fn,
     Out,
     Region,
@@ -28,15 +30,15 @@ from ._annotations import (
     update,
     write,
 )
-from ._arrays import array, empty, full, ones, zeros
-from ._bench import bench
+from .arrays.create import array, empty, full, ones, zeros
+from .tools.bench import bench
 from ._core import DType, __version__
-from ._cost import Cost
-from ._debug import Frame, Traced
-from ._decorators import kernel
-from ._host_array import Array
-from ._schedule import Schedule
-from ._dtypes import (
+from .kernel.cost import Cost
+from .kernel.line_trace import Frame, Traced
+from .kernel.decorators import kernel
+from .arrays.host import Array
+from .kernel.schedule import Schedule
+from .base.dtypes import (
     accum,
     bf16,
     bfloat16,
@@ -95,8 +97,8 @@ from ._dtypes import (
     uint64,
     uint8,
 )
-from ._dtypes import bool_ as bool
-from ._errors import (
+from .base.dtypes import bool_ as bool
+from .base.errors import (
     CheckError,
     CheckpointError,
     DeviceError,
@@ -114,11 +116,11 @@ from ._errors import (
     ToolError,
     UnsupportedError,
 )
-from ._func import bind, func
-from ._inspect import inspect_ir
-from ._report import CheckReport
-from ._require import require
-from ._tuning import TuningReport
+from .kernel.func import bind, func
+from .tools.inspect_ir import inspect_ir
+from .kernel.check_report import CheckReport
+from .kernel.require import require
+from .kernel.autotune import TuningReport
 from .op import (
     cross_entropy,
     gelu_safe,
@@ -137,7 +139,7 @@ from .op import (
 
 from . import data, nn, optim, random, xp
 from . import tree
-from ._control import (
+from .trace.control import (
     cond,
     dynamic_slice,
     dynamic_slice_in_dim,
@@ -145,18 +147,23 @@ from ._control import (
     dynamic_update_slice_in_dim,
     fori_loop,
     scan,
+    switch,
     while_loop,
 )
-from ._control_more import ShapeDtypeStruct, associative_scan, eval_shape, linearize, map, reduce_window, switch
-from ._checkpoint import load, save
-from ._custom import custom_jvp, custom_vjp
-from ._gradcheck import gradcheck
-from ._jit import jit
-from ._prof import profile
-from ._remat import checkpoint_name
-from ._trace import Tracer
-from ._transforms import (
-    checkpoint,
+from .trace.associative_scan import associative_scan
+from .trace.eval_shape import ShapeDtypeStruct, eval_shape
+from .transforms.linearize import linearize
+from .transforms.sequential_map import map
+from .xp._windows import reduce_window
+from .checkpoint.files import load, save
+from .transforms.custom_rules import custom_jvp, custom_vjp
+from .transforms.gradcheck import gradcheck
+from .trace.jit import jit
+from .tools.profiler import profile
+from .transforms.remat import checkpoint, checkpoint_name
+from .trace.tracer import Tracer
+from .transforms.batching import vmap
+from .transforms.derivatives import (
     grad,
     hessian,
     hvp,
@@ -166,11 +173,11 @@ from ._transforms import (
     stop_gradient,
     value_and_grad,
     vjp,
-    vmap,
 )
 from .xp import where
 
-from . import _op_names, autodiff, debug
+from . import autodiff, debug
+from .op import _names as _op_names
 
 _op_names.install()
 fori = fori_loop
@@ -179,18 +186,23 @@ remat = checkpoint
 mse = mse_loss = nn.mse_loss
 einsum = xp.einsum
 
-cdiv = _api.FUNCTIONS["cdiv"]
-identity = _api.FUNCTIONS["identity"]
+cdiv = _builtins.FUNCTIONS["cdiv"]
+identity = _builtins.FUNCTIONS["identity"]
 
 # A lock that another thread holds at a fork would stay locked in the child for ever, and what LLVM is changing would stay half done.
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(before=_core.before_fork, after_in_parent=_core.after_fork, after_in_child=_core.forked)
+
+_former_names.install()
+
+# Internal packages are no attributes of `tessera`, so that `ts.trace(x)` says what to write. `ts.kernel` and `ts.checkpoint` are functions.
+del arrays, base, tools, trace, transforms  # noqa: F821
 
 # `from tessera import *` must not hide Python's own `bool`, `map` and `round`.
 __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("bool", "map", "round")) + ["__version__"]
 
 
 def __getattr__(name: str):
-    from ._elsewhere import missing
+    from .base.foreign_names import missing
 
     raise missing(__name__, name, __all__)

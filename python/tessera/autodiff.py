@@ -8,10 +8,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ._custom import custom_jvp, custom_vjp
-from ._gradcheck import gradcheck
-from ._transforms import (
-    checkpoint,
+from .transforms.custom_rules import custom_jvp, custom_vjp
+from .transforms.gradcheck import gradcheck
+from .transforms.batching import vmap
+from .transforms.derivatives import (
     grad,
     hessian,
     hvp,
@@ -21,8 +21,8 @@ from ._transforms import (
     stop_gradient,
     value_and_grad,
     vjp,
-    vmap,
 )
+from .transforms.remat import checkpoint
 
 __all__ = [
     "checkpoint", "custom_jvp", "custom_vjp", "grad", "gradcheck", "hessian", "hvp", "jacfwd", "jacrev", "jvp",

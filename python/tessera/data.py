@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy
 
-from . import _tree
-from ._trace import fail, to_numpy
+from . import random
+from .trace.tracer import fail, to_numpy
+from .tree import pytree
 
 __all__ = ["CharTokenizer", "Loader", "TokenLoader"]
 
@@ -31,7 +32,7 @@ class Loader:
 
     def __init__(self, arrays: Any, batch: int, *, key: Any = None, drop_last: bool = True, transform: Callable | None = None,
                  prefetch: int = 0) -> None:  # fmt: skip
-        leaves, self._form = _tree.flatten(arrays)
+        leaves, self._form = pytree.flatten(arrays)
         self._leaves = [v if isinstance(v, numpy.ndarray) else to_numpy(v) for v in leaves]
         sizes = {v.shape[0] if v.ndim else None for v in self._leaves}
         if len(sizes) != 1 or None in sizes:
@@ -58,8 +59,6 @@ class Loader:
             return None
         kept = self._order
         if kept is None or kept[0] != epoch:
-            from . import random
-
             kept = self._order = (epoch, to_numpy(random.permutation(random.fold_in(self._key, epoch), self.size)))
         return kept[1]
 
@@ -70,7 +69,7 @@ class Loader:
         order = self.order(epoch)
         place = slice(step * self.batch, (step + 1) * self.batch)
         made = [numpy.array(v[place]) if order is None else v[order[place]] for v in self._leaves]
-        batch = _tree.unflatten(self._form, made)
+        batch = pytree.unflatten(self._form, made)
         return batch if self._transform is None else self._transform(batch)
 
     def __iter__(self) -> Iterator[Any]:

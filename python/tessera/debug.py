@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy
 
-from . import _core, _tree
-from ._place import here
-from ._trace import as_tracer, current, emit, fail, is_array, one, outermost, to_numpy
+from . import _core
+from .base.caller import here
+from .trace.tracer import as_tracer, current, emit, fail, is_array, one, outermost, to_numpy
+from .tree import pytree
 
 __all__ = ["callback", "check", "check_finite", "check_index", "print"]
 
@@ -30,12 +31,12 @@ def callback(function: Callable, *args: Any, **kwargs: Any) -> None:
     it raises ends the call of the program and is raised there. Values that are no arrays are passed as they are."""
     if not callable(function):
         raise fail("E_TYPE", f"expected a function to call back, got {type(function).__name__}", "write `ts.debug.callback(f, x, y)`")
-    leaves, form = _tree.flatten((args, kwargs))
+    leaves, form = pytree.flatten((args, kwargs))
     moving = [is_array(v) for v in leaves]
 
     def run(arrays: list) -> None:
         rest = iter([_value(to_numpy(a)) for a in arrays])
-        given, named = _tree.unflatten(form, [next(rest) if m else v for v, m in zip(leaves, moving, strict=True)])
+        given, named = pytree.unflatten(form, [next(rest) if m else v for v, m in zip(leaves, moving, strict=True)])
         function(*given, **named)
 
     frame, root = current(), outermost()
@@ -95,7 +96,7 @@ def check(condition: Any, text: str = "expected a condition to hold", *args: Any
 
 def check_finite(tree: Any, what: str = "value") -> Any:
     """Raises `ts.CheckError` where an array of a tree has NaN or an infinity when the program runs; gives the tree."""
-    place, paths = here(), _tree.paths(tree, what)
+    place, paths = here(), pytree.paths(tree, what)
 
     def look(leaves: list) -> None:
         for path, leaf in zip(paths, leaves, strict=True):
@@ -106,7 +107,7 @@ def check_finite(tree: Any, what: str = "value") -> Any:
                 raise _core.error("E_NAN_INF", f"expected finite numbers in `{path}`, got {shown}",
                                   "look at what makes it: check what goes into it too", None, None, place)  # fmt: skip
 
-    callback(look, _tree.leaves(tree))
+    callback(look, pytree.leaves(tree))
     return tree
 
 

@@ -8,9 +8,9 @@ from typing import Any, Iterator
 import numpy
 
 from . import _core
-from ._arrays import numpy_dtype
-from ._dtypes import DType, dtype
-from ._profile import Profile, profile
+from .arrays.create import numpy_dtype
+from .base.dtypes import DType, dtype
+from .base.numeric_profile import Profile, profile
 
 #: Each block format: element dtype, scale dtype, elements that share a scale.
 FORMATS: dict[str, tuple[str, str, int]] = {name: tuple(rest) for name, *rest in _core.block_formats()}  # type: ignore[misc]

@@ -6,10 +6,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from . import _core, _place, _scope
+from . import _core
 from ._core import Stream
-from ._device import ordinal
-from ._execute import oracle
+from .arrays.device_names import ordinal
+from .base import caller, enclosing_scope
+from .trace.execute import oracle
 
 __all__ = [
     "Graph", "Stream", "backends", "capabilities", "capture_graph", "devices", "knobs", "memory_stats", "oracle", "select_backend",
@@ -64,7 +65,7 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
 
     Of a device, by default the first where there is one: bytes that are ``held`` from it, ``in_use`` by arrays, the ``peak``
     of that, and the device's own figures; with how often memory was ``reused`` and newly ``allocated``."""
-    caches = {**_core.kept_in_memory(), **_place.kept(), **_scope.kept()}
+    caches = {**_core.kept_in_memory(), **caller.kept(), **enclosing_scope.kept()}
     if device is None and _core.cuda_missing():
         return {"caches": caches}
     return {"caches": caches, **_core.cuda_memory_stats(_cuda("cuda:0" if device is None else device))}

@@ -3,9 +3,9 @@
 Names and documentation come from the compiler's own table; see ``tile.pyi``.
 """
 
-from ._api import NAMESPACES as _NAMESPACES
-from ._api import members as _members
-from ._api import unknown as _unknown
+from .kernel.builtins import NAMESPACES as _NAMESPACES
+from .kernel.builtins import members as _members
+from .kernel.builtins import unknown as _unknown
 
 _inner = {name.partition(".")[2]: space for name, space in _NAMESPACES.items() if name.startswith("tile.")}
 globals().update(_members("tile"))

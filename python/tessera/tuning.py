@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from . import _core
-from ._errors import TesseraWarning
+from .base.errors import TesseraWarning
 
 __all__ = ["clear", "export", "load", "merge", "records"]
 

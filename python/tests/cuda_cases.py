@@ -658,7 +658,7 @@ def test_the_device_is_timed():
 
 
 def test_devices_and_the_doctor(capsys):
-    from tessera._cli import main
+    from tessera.tools.cli import main
 
     assert [d["device"] for d in ts.runtime.devices()] == ["cuda:0", "cuda:1"]
     assert ts.runtime.backends()["ptx"] == "available"

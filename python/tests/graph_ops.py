@@ -11,7 +11,8 @@ from typing import Any, Callable
 import numpy as np
 import xp_cases
 
-from tessera import _prim as _p, nn, xp
+from tessera import nn, xp
+from tessera.trace import prim as _p
 
 # No shape is left out: empty, of extent one, stretched, without axes.
 ONE = [((3, 4),), ((),), ((0, 3),), ((1, 1),), ((5,),)]

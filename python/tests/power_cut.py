@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tessera._durable import Files
+from tessera.checkpoint.durable import Files
 
 
 class Recorded(Files):

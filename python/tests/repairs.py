@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 import tessera as ts
-from tessera import _report
+from tessera.kernel import check_report
 
 #: A code, what the message matches, and why there is no repair.
 REASONS = [
@@ -29,7 +29,7 @@ def is_missing(d: ts.Diagnostic) -> bool:
 def record(patch) -> list[ts.Diagnostic]:
     """A list that every error and finding is put into from now on."""
     found: list[ts.Diagnostic] = []
-    raised, reported = ts.TesseraError.__init__, _report.CheckReport.__init__
+    raised, reported = ts.TesseraError.__init__, check_report.CheckReport.__init__
 
     def on_error(self, text, diagnostics=()):
         raised(self, text, diagnostics)
@@ -40,5 +40,5 @@ def record(patch) -> list[ts.Diagnostic]:
         found.extend(self.findings)
 
     patch.setattr(ts.TesseraError, "__init__", on_error)
-    patch.setattr(_report.CheckReport, "__init__", on_report)
+    patch.setattr(check_report.CheckReport, "__init__", on_report)
     return found

@@ -393,7 +393,7 @@ def test_the_reference_that_is_asked_for_is_that_of_all_candidates(tmp_path, mon
 
 
 def test_the_reference_is_handed_on_inside_of_a_trace(monkeypatch):
-    from tessera import _attention
+    from tessera.nn import _attention
 
     seen = set()
     call = _attention.call

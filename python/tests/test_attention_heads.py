@@ -12,7 +12,8 @@ from doc_blocks import ROOT
 from test_attention import alibi, arrays, capped, close, even, reference
 
 import tessera as ts
-from tessera import _jit, xp
+from tessera import xp
+from tessera.trace import jit as _jit
 from tessera.kernels import arrays as library_arrays, attention
 
 sys.path.append(str(ROOT))

@@ -12,8 +12,8 @@ import pytest
 import tessera as ts
 from kernels import saxpy
 from tessera import _core
-from tessera._cache import _age, size_text
-from tessera._cli import main
+from tessera.tools.cache import _age, size_text
+from tessera.tools.cli import main
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_the_limit_is_kept(cache, monkeypatch, run):
 
 
 def test_importing_and_interpreting_make_no_directory(cache):
-    doctor = "import tessera, tessera._doctor as d, sys; d.doctor(sys.stdout)"
+    doctor = "import tessera, tessera.tools.doctor as d, sys; d.doctor(sys.stdout)"
     in_another_process(doctor, TESSERA_BACKEND="interp")
     assert not cache.exists()
 

@@ -14,7 +14,7 @@ import pytest
 import tessera as ts
 from kernels import saxpy
 from tessera import _core
-from tessera._cli import main
+from tessera.tools.cli import main
 
 SECONDS = float(os.environ.get("TESSERA_FUZZ_SECONDS", 3))
 SEED = int(os.environ.get("TESSERA_FUZZ_SEED", time.time() // 86400))

@@ -15,7 +15,7 @@ import pytest
 from checkpoint_trees import same
 
 import tessera as ts
-from tessera import _durable
+from tessera.checkpoint import durable
 
 OLD = {"w": np.full(5, 1, np.float32), "n": 1}
 NEW = {"w": np.full(5, 2, np.float32), "b": np.arange(3), "n": 2}
@@ -34,7 +34,7 @@ def bytes_of(path, tree):
 
 
 def recorded(monkeypatch, path, files):
-    monkeypatch.setattr(_durable, "FILES", files)
+    monkeypatch.setattr(durable, "FILES", files)
     ts.save(path, NEW)
     monkeypatch.undo()
     return files.log
@@ -91,7 +91,7 @@ def test_the_power_cuts_find_what_is_missing(path, monkeypatch):
     assert None in {left for _, left in cuts(recorded(monkeypatch, path, InPlace()), path, old)}
 
 
-class Failing(_durable.Files):
+class Failing(durable.Files):
     """Fails in one operation, as a full or broken disk does."""
 
     def __init__(self, at):
@@ -113,7 +113,7 @@ for _name in ("create", "chmod", "fsync", "close", "rename"):
 
     def _failing(self, *args, name=_name):
         self._count()
-        return getattr(_durable.Files, name)(self, *args)
+        return getattr(durable.Files, name)(self, *args)
 
     setattr(Failing, _name, _failing)
 
@@ -122,7 +122,7 @@ def test_a_failure_of_any_operation_leaves_the_old_file_and_nothing_else(path, m
     ts.save(path, OLD)
     for at in itertools.count(1):
         files = Failing(at)
-        monkeypatch.setattr(_durable, "FILES", files)
+        monkeypatch.setattr(durable, "FILES", files)
         try:
             ts.save(path, NEW)
         except ts.CheckpointError as error:
@@ -136,23 +136,23 @@ def test_a_failure_of_any_operation_leaves_the_old_file_and_nothing_else(path, m
 
 
 def test_a_failed_sync_of_the_folder_is_told_and_leaves_the_new_file(path, monkeypatch):
-    class Broken(_durable.Files):
+    class Broken(durable.Files):
         def fsync_dir(self, folder):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(_durable, "FILES", Broken())
+    monkeypatch.setattr(durable, "FILES", Broken())
     with pytest.raises(ts.CheckpointError, match="Input/output error"):
         ts.save(path, NEW)
     assert same(ts.load(path), NEW) is None and os.listdir(path.parent) == [path.name]
 
 
 def test_an_interrupt_leaves_nothing_beside_the_file(path, monkeypatch):
-    class Interrupted(_durable.Files):
+    class Interrupted(durable.Files):
         def fsync(self, handle):
             raise KeyboardInterrupt
 
     ts.save(path, OLD)
-    monkeypatch.setattr(_durable, "FILES", Interrupted())
+    monkeypatch.setattr(durable, "FILES", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         ts.save(path, NEW)
     assert same(ts.load(path), OLD) is None and os.listdir(path.parent) == [path.name]
@@ -164,7 +164,7 @@ def test_temporaries_are_new_files_of_the_owner_beside_the_target(path, monkeypa
         other.write_text("the user's own")
     seen = []
 
-    class Watched(_durable.Files):
+    class Watched(durable.Files):
         def create(self, fresh):
             handle = super().create(fresh)
             seen.append((os.path.dirname(fresh), stat.S_IMODE(os.fstat(handle).st_mode)))
@@ -172,7 +172,7 @@ def test_temporaries_are_new_files_of_the_owner_beside_the_target(path, monkeypa
                 super().create(fresh)
             return handle
 
-    monkeypatch.setattr(_durable, "FILES", Watched())
+    monkeypatch.setattr(durable, "FILES", Watched())
     before = os.umask(0o027)
     try:
         ts.save(path, NEW)

@@ -15,7 +15,8 @@ import pytest
 from checkpoint_trees import Colour, Config, Point, State, same
 
 import tessera as ts
-from tessera import _durable, _json, _safetensors, _tree_classes, _tree_leaves, _tree_values, nn
+from tessera import nn
+from tessera.checkpoint import durable, bounded_json, safetensors, class_names, leaves, values
 
 A = np.arange(3, dtype=np.float32)
 
@@ -64,7 +65,7 @@ def test_values_beside_arrays_come_back(path, value):
 
 
 def test_values_are_written_as_documented():
-    code = _tree_values.encode
+    code = values.encode
     assert code(2.5) == 2.5 and code(float("inf")) == {"float": "7ff0000000000000"} and code(float("nan"))["float"].startswith("7ff8")
     assert code((1 << 64) - 1) == (1 << 64) - 1 and code(1 << 64) == {"int": "0x10000000000000000"} and code(-(1 << 63)) == -(1 << 63)
     assert code(-(1 << 63) - 1) == {"int": "-0x8000000000000001"} and code(1 - 2j) == {"complex": [1.0, -2.0]} and code(b"\xc0") == {"bytes": "c0"}
@@ -74,10 +75,10 @@ def test_values_are_written_as_documented():
     assert code(Point(1, 2)) == {"named": ["checkpoint_trees:Point", [1, 2]]}
     assert code(Config(3)) == {"data": ["checkpoint_trees:Config", {"width": 3, "colour": {"enum": ["checkpoint_trees:Colour", "RED"]}}]}
     for value in (Point(1, 2), Colour.RED, np.float32(1), ts.f32):
-        with pytest.raises(_tree_values.Opaque, match="a value of type"):
+        with pytest.raises(values.Opaque, match="a value of type"):
             code(value, plain=True)
     for value, told in ((lambda: 0, "a function"), (functools.partial(print), "a value of type partial"), (np, "a value of type module"), (object(), "object")):
-        with pytest.raises(_tree_values.Opaque, match=told):
+        with pytest.raises(values.Opaque, match=told):
             code(value)
 
 
@@ -89,21 +90,21 @@ def nested(levels, make=lambda v: (v,)):
 
 
 def test_values_are_nested_as_deep_as_they_are_read(path):
-    deepest = _tree_values._DEEPEST
+    deepest = values._DEEPEST
     value = nested(deepest + 1)
-    assert _tree_values.decode(_tree_values.encode(value), "here") == value
+    assert values.decode(values.encode(value), "here") == value
     inmost = nested(deepest + 1, lambda v: (1 << 70 if v == 1 else v,))
-    assert _tree_values.decode(_tree_values.encode(inmost), "here") == inmost
-    with pytest.raises(_tree_values.Opaque, match=f"nested deeper than {deepest}"):
-        _tree_values.encode(nested(deepest + 2))
+    assert values.decode(values.encode(inmost), "here") == inmost
+    with pytest.raises(values.Opaque, match=f"nested deeper than {deepest}"):
+        values.encode(nested(deepest + 2))
     # A file may say more than we write.
     for levels, fits in ((deepest + 1, True), (deepest + 3, False), (500, False)):
         coded = nested(levels, lambda v: {"tuple": [v]})
         if fits:
-            _tree_values.decode(coded, "here")
+            values.decode(coded, "here")
         else:
             with pytest.raises(Exception, match="expected a value here"):
-                _tree_values.decode(coded, "here")
+                values.decode(coded, "here")
 
 
 @pytest.mark.parametrize("coded", [
@@ -114,17 +115,17 @@ def test_values_are_nested_as_deep_as_they_are_read(path):
 ])  # fmt: skip
 def test_values_that_are_none_are_refused(coded):
     if coded == {"complex": [1]}:
-        assert _tree_values.decode(coded, "here") == 1 + 0j
+        assert values.decode(coded, "here") == 1 + 0j
         return
-    from tessera._errors import Refusal
+    from tessera.base.errors import Refusal
 
     with pytest.raises(Refusal, match="here"):
-        _tree_values.decode(coded, "here")
+        values.decode(coded, "here")
 
 
 def test_text_of_files_is_shown_short_and_printable():
-    assert _json.shown("x" * 60) == "x" * 60 and _json.shown("x" * 61) == "x" * 59 + "…" and len(_json.shown("x" * 10**6)) == 60
-    assert _json.shown("a\n\x1b[31m") == "a��[31m" and _json.shown("abcdef", 3) == "ab…" and _json.shown("abc", 3) == "abc"
+    assert bounded_json.shown("x" * 60) == "x" * 60 and bounded_json.shown("x" * 61) == "x" * 59 + "…" and len(bounded_json.shown("x" * 10**6)) == 60
+    assert bounded_json.shown("a\n\x1b[31m") == "a��[31m" and bounded_json.shown("abcdef", 3) == "ab…" and bounded_json.shown("abc", 3) == "abc"
 
 
 @pytest.mark.parametrize("data, depth, told", [
@@ -132,13 +133,13 @@ def test_text_of_files_is_shown_short_and_printable():
     (b"\xff", 3, "UTF-8"), (b"[1,]", 3, "at character"), (b"9" * 5000, 3, "no reader takes"), (b'{"a": 1, "a": 2}', 3, "`a` twice"), (b"3", 0, None),
 ])  # fmt: skip
 def test_json_of_files_is_bounded(data, depth, told):
-    from tessera._errors import Refusal
+    from tessera.base.errors import Refusal
 
     if told is None:
-        assert _json.parse(data, depth, "it") == json.loads(data)
+        assert bounded_json.parse(data, depth, "it") == json.loads(data)
     else:
         with pytest.raises(Refusal, match=told):
-            _json.parse(data, depth, "it")
+            bounded_json.parse(data, depth, "it")
 
 
 def test_a_header_has_a_limit(path, monkeypatch):
@@ -146,10 +147,10 @@ def test_a_header_has_a_limit(path, monkeypatch):
     first = path.read_bytes()
     length = int.from_bytes(first[:8], "little")
     assert length % 8 == 0
-    monkeypatch.setattr(_safetensors, "_MOST", length)
+    monkeypatch.setattr(safetensors, "_MOST", length)
     ts.save(path, {"a": A})
     assert same(ts.load(path), {"a": A}) is None
-    monkeypatch.setattr(_safetensors, "_MOST", length - 1)
+    monkeypatch.setattr(safetensors, "_MOST", length - 1)
     refused(f"a header of at most {length - 1} bytes, got {length}", ts.save, path, {"a": A})
     refused(f"at most {length - 1} bytes, got one that says it has {length}", ts.load, path)
     assert path.read_bytes() == first
@@ -191,7 +192,7 @@ def test_like_may_be_shapes_and_dtypes(path):
     back = ts.load(path, like={"a": ts.ShapeDtypeStruct((3,), "f32"), "n": 0})
     assert back["a"].tolist() == A.tolist() and back["n"] == 2 and type(back["a"]) is type(ts.xp.ones(1))
     refused("to be f32 of shape [4], got f32 of shape [3]", ts.load, path, like={"a": ts.ShapeDtypeStruct((4,), "f32"), "n": 0})
-    assert _tree_leaves.Spec("f32", (2,)).form == "numpy" and not _tree_leaves.Spec("f32", (2,)).big
+    assert leaves.Spec("f32", (2,)).form == "numpy" and not leaves.Spec("f32", (2,)).big
 
 
 @pytest.mark.parametrize("number, save_help, load_help", [
@@ -207,7 +208,7 @@ def test_what_the_system_refuses_says_what_to_do(path, monkeypatch, number, save
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(_durable.FILES.__class__, "write", fails)
+        patch.setattr(durable.FILES.__class__, "write", fails)
         error = refused(os.strerror(number), ts.save, path, {"b": A})
     assert save_help in error.help and path.read_bytes() == before and os.listdir(path.parent) == [path.name]
     with monkeypatch.context() as patch:
@@ -372,20 +373,20 @@ def test_an_array_that_the_file_does_not_have_is_named(path):
 
 def test_a_file_that_shrinks_while_it_is_read_is_told():
     data = (80).to_bytes(8, "little") + b"{}"
-    from tessera._errors import Refusal
+    from tessera.base.errors import Refusal
 
     with pytest.raises(Refusal, match="expected a header of 80 bytes, got 2"):
-        _safetensors.read_header(io.BytesIO(data), 1000)
+        safetensors.read_header(io.BytesIO(data), 1000)
 
 
 def test_classes_of_dicts_from_elsewhere_are_made_without_their_code():
-    made = _tree_classes.dict_of(trees.Bag, {"b": 1, "a": 2}, False, "here")
+    made = class_names.dict_of(trees.Bag, {"b": 1, "a": 2}, False, "here")
     assert type(made) is trees.Bag and list(made.items()) == [("b", 1), ("a", 2)]
 
 
 def test_which_dataclasses_are_their_fields():
-    assert _tree_classes._only_fields(Config) is True and _tree_classes._only_fields(State) is True
-    assert _tree_classes._only_fields(trees.Checked) is False
+    assert class_names._only_fields(Config) is True and class_names._only_fields(State) is True
+    assert class_names._only_fields(trees.Checked) is False
 
     @dataclasses.dataclass(init=False)
     class Own:
@@ -394,18 +395,18 @@ def test_which_dataclasses_are_their_fields():
         def __init__(self, w):
             self.w = w + 1
 
-    assert _tree_classes._only_fields(Own) is False
-    made = _tree_classes.data_class(Config, {"width": 3, "colour": Colour.RED}, False, "here")
+    assert class_names._only_fields(Own) is False
+    made = class_names.data_class(Config, {"width": 3, "colour": Colour.RED}, False, "here")
     assert made == Config(3)
 
 
 def test_headers_and_numbers_at_their_ends():
-    from tessera._errors import Refusal
+    from tessera.base.errors import Refusal
 
     with pytest.raises(Refusal, match="expected a header of at most 2 bytes, got one that says it has 3"):
-        _safetensors.read_header(io.BytesIO((3).to_bytes(8, "little") + b"{}"), 10)
-    assert _safetensors.read_header(io.BytesIO((2).to_bytes(8, "little") + b"{}"), 10) == ({}, {}, 10)
-    whole = _safetensors._whole
+        safetensors.read_header(io.BytesIO((3).to_bytes(8, "little") + b"{}"), 10)
+    assert safetensors.read_header(io.BytesIO((2).to_bytes(8, "little") + b"{}"), 10) == ({}, {}, 10)
+    whole = safetensors._whole
     assert whole([0, (1 << 63) - 1]) and whole([]) and whole([1] * 64)
     assert not any(map(whole, ([-1], [1 << 63], [1] * 65, [True], [1.0], (1,), "1", None)))
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tessera as ts
-from tessera._cli import main
+from tessera.tools.cli import main
 
 GOOD = '''
 import tessera as ts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera._clocks import KernelProfile, Visit
+from tessera.kernel.clocks import KernelProfile, Visit
 
 
 @ts.kernel

@@ -5,7 +5,7 @@ import pytest
 
 import tessera as ts
 from tessera import nn, xp
-from tessera._execute import oracle
+from tessera.trace.execute import oracle
 
 RNG = np.random.default_rng(5)
 EXTREMES = np.array(

@@ -157,7 +157,7 @@ def test_a_kernel_can_be_bound_to_a_target():
 
 
 def test_the_command_shows_code_for_a_target(tmp_path, capsys):
-    from tessera._cli import main
+    from tessera.tools.cli import main
 
     file = tmp_path / "kernels_here.py"
     file.write_text(

@@ -8,13 +8,14 @@ import re
 import pytest
 
 import tessera as ts
-from tessera import _elsewhere, nn, optim, random, tree, xp
+from tessera import nn, optim, random, tree, xp
+from tessera.base import foreign_names
 
 
-@pytest.mark.parametrize("module", _elsewhere.WORDS)
+@pytest.mark.parametrize("module", foreign_names.WORDS)
 def test_what_is_told_exists(module):
     owner = importlib.import_module(module)
-    for name, words in _elsewhere.WORDS[module].items():
+    for name, words in foreign_names.WORDS[module].items():
         assert name not in vars(owner), f"{module}.{name} is there"
         for path in re.findall(r"`((?:ts|xp|nn|optim|random|tree)\.[\w.]+)", words):
             found = {"ts": ts, "xp": xp, "nn": nn, "optim": optim, "random": random, "tree": tree}[path.partition(".")[0]]
@@ -38,7 +39,7 @@ def test_names_that_are_not_there(module, name, told):
 
 def test_names_that_jitted_functions_do_not_have():
     f = ts.jit(lambda x: x)
-    for name, words in _elsewhere.JITTED.items():
+    for name, words in foreign_names.JITTED.items():
         with pytest.raises(AttributeError, match=name) as caught:
             getattr(f, name)
         assert words in str(caught.value)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT
-from tessera._kernel import KernelFn
+from tessera.kernel.kernel_fn import KernelFn
 
 sys.path.append(str(ROOT))
 

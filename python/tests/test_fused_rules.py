@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import _jit, nn, xp
+from tessera import nn, xp
+from tessera.trace import jit as _jit
 from tessera.kernels import attention, attention_backward
 
 

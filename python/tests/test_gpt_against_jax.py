@@ -8,7 +8,8 @@ import pytest
 from gpt_case import HEADS, LAYERS, SIZE, VOCABULARY, batches, parameters
 
 import tessera as ts
-from tessera import _tree, nn
+from tessera import nn
+from tessera.tree import pytree
 
 
 def ours(params, batch_list, dtype):
@@ -44,7 +45,7 @@ def test_training_equals_jax(dtype, bound):
     assert mine[0] == pytest.approx(math.log(VOCABULARY), abs=1.0)
     np.testing.assert_allclose(mine, losses, rtol=bound, atol=bound)
     if dtype == "f64":
-        found = np.concatenate([np.reshape(p, -1) for p in _tree.leaves(params)])
+        found = np.concatenate([np.reshape(p, -1) for p in pytree.leaves(params)])
         np.testing.assert_allclose(found, others, rtol=1e-7, atol=1e-9)
     assert mine[-1] < mine[0]
 

@@ -12,7 +12,7 @@ import pytest
 from doc_blocks import ROOT
 
 import tessera as ts
-from tessera import _arrays
+from tessera.arrays import create as _create
 
 sys.path.append(str(ROOT))
 
@@ -151,8 +151,8 @@ def test_writes_beside_an_array_are_found(monkeypatch):
 
 def test_results_are_poisoned_before_they_are_written():
     with moved.poisoned(Host()):
-        assert np.isnan(_arrays.empty((2, 3), "f32")).all() and np.isnan(_arrays.empty((), "bf16").astype(np.float32))
-        assert (_arrays.empty(4, "u8") == POISON).all() and _arrays.empty((0, 3)).shape == (0, 3)
+        assert np.isnan(_create.empty((2, 3), "f32")).all() and np.isnan(_create.empty((), "bf16").astype(np.float32))
+        assert (_create.empty(4, "u8") == POISON).all() and _create.empty((0, 3)).shape == (0, 3)
 
 
 def test_the_worst_element_is_told():

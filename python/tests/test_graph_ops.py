@@ -14,7 +14,7 @@ from doc_blocks import BLESS, ROOT
 
 import tessera as ts
 from tessera import nn, xp
-from tessera._execute import oracle
+from tessera.trace.execute import oracle
 
 CASES = [pytest.param(op, shapes, id=jax_values.key(op, shapes)) for op, shapes in graph_ops.cases()]
 SMOOTH = [c for c in CASES if c.values[0].smooth]

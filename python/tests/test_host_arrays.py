@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tessera as ts
 from tessera import nn, xp
-from tessera._host_array import HostArray
+from tessera.arrays.host import HostArray
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64"]
 BINARY = [
@@ -154,7 +154,7 @@ def test_methods_are_those_of_traced_values():
 
 
 def test_arrays_of_a_device_have_the_methods_of_traced_values():
-    from tessera._trace import Tracer
+    from tessera.trace.tracer import Tracer
 
     missing = {name for name in dir(Tracer) if not name.startswith("_") and not hasattr(ts._core.Array, name)}
     assert not missing

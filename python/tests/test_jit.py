@@ -8,7 +8,7 @@ import pytest
 
 import tessera as ts
 from tessera import xp
-from tessera._execute import oracle
+from tessera.trace.execute import oracle
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import _tree, xp
-from tessera._execute import oracle
+from tessera import xp
+from tessera.tree import pytree
+from tessera.trace.execute import oracle
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -18,7 +19,7 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 @pytest.fixture
 def counted(monkeypatch):
     """How many calls went the long way."""
-    from tessera._jit import Jitted
+    from tessera.trace.jit import Jitted
 
     long, whole = [], Jitted._look_up
     monkeypatch.setattr(Jitted, "_look_up", lambda self, *a: long.append(1) or whole(self, *a))
@@ -174,11 +175,9 @@ def test_static_arguments_stand_for_themselves(counted):
 
 
 def test_functions_of_the_library_outside_of_a_trace(monkeypatch):
-    from tessera import _jit
-
-    long, whole = [], _tree.flatten
+    long, whole = [], pytree.flatten
     xp.sum(X, 1), xp.sum(X, 0), xp.sum(X, axis=1), xp.sum(X, True)
-    monkeypatch.setattr(_jit._tree, "flatten", lambda tree: long.append(1) or whole(tree))
+    monkeypatch.setattr(pytree, "flatten", lambda tree: long.append(1) or whole(tree))
     np.testing.assert_array_equal(xp.sum(X, 1), X.sum(1))
     np.testing.assert_array_equal(xp.sum(X, 0), X.sum(0))
     np.testing.assert_array_equal(xp.sum(X, axis=1), X.sum(1))
@@ -199,13 +198,13 @@ def test_functions_of_the_library_outside_of_a_trace(monkeypatch):
 
 
 def test_a_class_of_trees_that_means_something_else(counted, monkeypatch):
-    monkeypatch.setattr(_tree, "plain", True)
-    monkeypatch.setattr(_tree, "_REGISTERED", dict(_tree._REGISTERED))
+    monkeypatch.setattr(pytree, "plain", True)
+    monkeypatch.setattr(pytree, "_REGISTERED", dict(pytree._REGISTERED))
     f = ts.jit(lambda p: p[0] + 1)
     f([X, X]), f([X, X])
     assert len(counted) == 1
-    _tree.register(list, lambda v: (v[::-1], None), lambda _, c: c[::-1])
-    assert not _tree.plain
+    pytree.register(list, lambda v: (v[::-1], None), lambda _, c: c[::-1])
+    assert not pytree.plain
     again = ts.jit(lambda p: p[0] + 1)
     for step in range(2):
         np.testing.assert_array_equal(again([X + step, X * 2]), X + step + 1)

@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 import tessera as ts
+from tessera.trace import execute, jit
 from apart import printed
 
 #: The pages of the process after a first lot, which fills what has a limit, and after a second.
@@ -121,8 +122,8 @@ def test_a_kernel_that_the_function_it_is_called_by_reaches_is_collected():
 
 
 def test_shapes_that_change_all_the_time_are_forgotten(monkeypatch):
-    monkeypatch.setattr(ts._jit, "MOST_TRACES", 4)
-    monkeypatch.setattr(ts._jit, "MOST_SHAPES", 6)
+    monkeypatch.setattr(jit, "MOST_TRACES", 4)
+    monkeypatch.setattr(jit, "MOST_SHAPES", 6)
     f = ts.jit(lambda x: x + 1.0)
     for n in range(1, 13):
         assert f(np.ones(n, np.float32)).tolist() == [2] * n
@@ -131,7 +132,7 @@ def test_shapes_that_change_all_the_time_are_forgotten(monkeypatch):
 
 
 def test_open_extents_keep_code_for_some_sizes(monkeypatch):
-    monkeypatch.setattr(ts._execute, "MOST_SIZES", 3)
+    monkeypatch.setattr(execute, "MOST_SIZES", 3)
 
     @ts.jit
     def f(x: ts.Tensor["n", ts.f32]):

@@ -133,11 +133,11 @@ def test_checked_mode_tells_what_is_not_written(monkeypatch):
 
 
 def test_only_what_may_be_written_in_part_is_cleared(monkeypatch):
-    from tessera import _arrays
+    from tessera.arrays import create as _create
 
     cleared = []
-    clear = _arrays._cleared
-    monkeypatch.setattr(_arrays, "_cleared", lambda shape, *rest: cleared.append(shape) or clear(shape, *rest))
+    clear = _create._cleared
+    monkeypatch.setattr(_create, "_cleared", lambda shape, *rest: cleared.append(shape) or clear(shape, *rest))
     x = np.ones(40, np.float32)
     doubled(x), blocks(x), blocks[5](x)
     assert cleared == []

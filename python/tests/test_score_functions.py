@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import _jit, xp
+from tessera import xp
+from tessera.trace import jit as _jit
 from tessera.kernels import attention_backward
 
 

@@ -216,7 +216,7 @@ def test_an_annotation_that_means_nothing_is_refused():
 def test_the_stub_of_the_language_is_fresh():
     from pathlib import Path
 
-    from tessera._stubs import tile_stub
+    from tessera.tools.stubs import tile_stub
 
     stub = Path(ts.__file__).with_name("tile.pyi")
-    assert stub.read_text() == tile_stub(), "run `python -m tessera._stubs`"
+    assert stub.read_text() == tile_stub(), "run `python -m tessera.tools.stubs`"

@@ -6,7 +6,7 @@ import safetensors.numpy
 
 import tessera as ts
 from tessera import nn, optim
-from tessera._execute import oracle
+from tessera.trace.execute import oracle
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((3, 4)).astype(np.float32)

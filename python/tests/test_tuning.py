@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import _tuning
-from tessera._cli import main
+from tessera.kernel import autotune as _autotune
+from tessera.tools.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -428,7 +428,7 @@ def test_an_interrupt_while_progress_is_told_counts(phase, records, monkeypatch)
             raise KeyboardInterrupt
         raise RuntimeError("a bar that is broken is no reason to stop")
 
-    monkeypatch.setattr(_tuning, "progress", progress)
+    monkeypatch.setattr(_autotune, "progress", progress)
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         doubling().tune(np.ones(1 << 22, np.float32), budget_ms=500)
@@ -484,7 +484,7 @@ TUNED = doubling(key=["n"], metric="p90_ms")
 
 
 def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
-    _tuning.progress("gemm", "measuring", 0.5, 3, ("BM=64", 1e-3))
+    _autotune.progress("gemm", "measuring", 0.5, 3, ("BM=64", 1e-3))
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     doubling().tune(np.ones(1 << 22, np.float32), budget_ms=500)
@@ -562,7 +562,7 @@ def test_the_command_takes_modules_of_packages(command, tmp_path, monkeypatch):
 
 
 def test_every_dtype_gets_arrays(command):
-    from tessera._tune_cli import _random
+    from tessera.tools.tune_cli import _random
 
     rng = np.random.default_rng(0)
     for name in ("f16", "bf16", "f32", "f64", "i8", "u32", "i64", "bool", "fp8_e4m3"):

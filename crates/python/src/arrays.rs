@@ -46,9 +46,9 @@ pub struct NdHead<'a, 'py> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     NumPy,
-    /// `tessera._host_array.HostArray`.
+    /// `tessera.arrays.host.HostArray`.
     Host,
-    /// `tessera._host_array.WeakArray`: its dtype gives way to that of others.
+    /// `tessera.arrays.host.WeakArray`: its dtype gives way to that of others.
     Weak,
 }
 
@@ -60,7 +60,7 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Option<Class>> {
         Some(Class::NumPy)
     } else if kind.is(host(py)?) {
         Some(Class::Host)
-    } else if kind.is(WEAK.import(py, "tessera._host_array", "WeakArray")?) {
+    } else if kind.is(WEAK.import(py, "tessera.arrays.host", "WeakArray")?) {
         Some(Class::Weak)
     } else {
         None
@@ -278,7 +278,7 @@ fn ndarray<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
 
 fn host<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
     static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    TYPE.import(py, "tessera._host_array", "HostArray").map(|t| t.as_any())
+    TYPE.import(py, "tessera.arrays.host", "HostArray").map(|t| t.as_any())
 }
 
 fn generic<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {

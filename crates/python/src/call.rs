@@ -176,7 +176,7 @@ pub fn warn(py: Python<'_>, kernel: &KernelHandle, stack_level: i32) -> PyResult
 /// Warnings as Python has them.
 pub fn tell(py: Python<'_>, texts: Vec<String>, stack_level: i32) -> PyResult<()> {
     for text in texts {
-        let class = py.import("tessera._errors")?.getattr("TesseraWarning")?;
+        let class = py.import("tessera.base.errors")?.getattr("TesseraWarning")?;
         PyErr::warn(py, &class, &CString::new(text)?, stack_level)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A kernel's declaration, from the plain data that Python made of it (see `_signature.py`).
+//! A kernel's declaration, from the plain data that Python made of it (see `kernel/signature.py`).
 
 use crate::dtype::DType;
 use crate::enter::enter;

@@ -97,7 +97,7 @@ impl DeviceArray {
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         // By name, so that a plain dtype is the one object it always is.
-        py.import("tessera._dtypes")?.getattr("dtype")?.call1((self.elem.to_string(),))
+        py.import("tessera.base.dtypes")?.getattr("dtype")?.call1((self.elem.to_string(),))
     }
 
     #[getter]
@@ -188,7 +188,7 @@ impl DeviceArray {
 
     /// The same bytes as elements of another dtype of the same size.
     fn view(&self, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let elem = dtype.py().import("tessera._dtypes")?.getattr("dtype")?.call1((dtype,))?;
+        let elem = dtype.py().import("tessera.base.dtypes")?.getattr("dtype")?.call1((dtype,))?;
         let elem = elem.cast::<DType>()?.get().0;
         if elem.storage.bytes() != self.buffer.dtype.bytes() {
             let size = self.buffer.dtype.bytes();
@@ -237,12 +237,12 @@ impl DeviceArray {
 
     /// A NumPy array of the same elements, once the work on them is done.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("tessera._arrays")?.getattr("to_host")?.call1((slf,))
+        slf.py().import("tessera.arrays.create")?.getattr("to_host")?.call1((slf,))
     }
 
     /// The same elements on another device (`"cpu"` for a NumPy array); itself where it is there.
     fn to<'py>(slf: &Bound<'py, Self>, device: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("tessera._arrays")?.getattr("to_device")?.call1((slf, device))
+        slf.py().import("tessera.arrays.create")?.getattr("to_device")?.call1((slf, device))
     }
 
     /// A copy in memory of its own, which lies row by row.
@@ -307,7 +307,7 @@ impl DeviceArray {
         value: &Bound<'py, PyAny>,
     ) -> PyResult<()> {
         let part = slf.get().__getitem__(index)?.into_pyobject(slf.py())?;
-        slf.py().import("tessera._arrays")?.getattr("assign")?.call1((part, value))?;
+        slf.py().import("tessera.arrays.create")?.getattr("assign")?.call1((part, value))?;
         Ok(())
     }
 

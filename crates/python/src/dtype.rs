@@ -51,7 +51,7 @@ impl DType {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
         // By name, so that a plain dtype is the one object it always is.
-        Ok((slf.py().import("tessera._dtypes")?.getattr("dtype")?, (slf.get().0.to_string(),)))
+        Ok((slf.py().import("tessera.base.dtypes")?.getattr("dtype")?, (slf.get().0.to_string(),)))
     }
 
     fn __copy__(slf: Py<Self>) -> Py<Self> {

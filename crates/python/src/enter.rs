@@ -44,7 +44,7 @@ pub fn enter_call<T: Send>(
 
 /// The expression of the user's code that is being evaluated.
 fn caller(py: Python<'_>) -> PyResult<Loc> {
-    let here = py.import("tessera._place")?.call_method0("here")?;
+    let here = py.import("tessera.base.caller")?.call_method0("here")?;
     let place: Option<PyRef<'_, crate::graph::Place>> = here.extract()?;
     Ok(place.map_or(Loc::unknown(), |p| p.0.clone()))
 }
@@ -106,7 +106,7 @@ pub fn exception(py: Python<'_>, found: &Diagnostics) -> PyErr {
 }
 
 fn build(py: Python<'_>, found: &Diagnostics) -> PyResult<PyErr> {
-    let module = py.import("tessera._errors")?;
+    let module = py.import("tessera.base.errors")?;
     let Some(first) = found.errors().next().or(found.iter().next()) else {
         return Ok(PyRuntimeError::new_err("a failure without a diagnostic"));
     };
@@ -120,7 +120,7 @@ fn build(py: Python<'_>, found: &Diagnostics) -> PyResult<PyErr> {
 
 /// A diagnostic as Python sees it.
 pub fn row<'py>(py: Python<'py>, d: &Diagnostic) -> PyResult<Bound<'py, PyAny>> {
-    py.import("tessera._errors")?.getattr("Diagnostic")?.call1(fields(py, d)?)
+    py.import("tessera.base.errors")?.getattr("Diagnostic")?.call1(fields(py, d)?)
 }
 
 fn fields<'py>(py: Python<'py>, d: &Diagnostic) -> PyResult<Bound<'py, PyTuple>> {

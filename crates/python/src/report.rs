@@ -53,7 +53,7 @@ pub fn internal(py: Python<'_>, panic: &(dyn Any + Send)) -> PyErr {
 fn write(py: Python<'_>, seen: &str) -> PyResult<Option<String>> {
     let entry = ENTRY.get().unwrap_or("unknown");
     let build = tessera_driver::cache::COMPILER;
-    py.import("tessera._fault")?.call_method1("write", (entry, build, seen))?.extract()
+    py.import("tessera.base.crash_report")?.call_method1("write", (entry, build, seen))?.extract()
 }
 
 fn text(panic: &(dyn Any + Send)) -> String {

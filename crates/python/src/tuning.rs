@@ -82,7 +82,8 @@ fn fields<'py>(py: Python<'py>, report: &TuningReport) -> PyResult<Bound<'py, Py
 /// search, but a signal's handler may run there, and what it raises is.
 pub fn progress(moment: &TuneMoment<'_>) -> bool {
     Python::attach(|py| {
-        let told = py.import("tessera._tuning").and_then(|m| m.getattr("progress")).and_then(|f| {
+        let progress = py.import("tessera.kernel.autotune").and_then(|m| m.getattr("progress"));
+        let told = progress.and_then(|f| {
             let phase = moment.phase.name();
             f.call1((moment.kernel, phase, moment.part, moment.left, moment.best))
         });

@@ -123,7 +123,7 @@ pub fn captures_of(values: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, Capt
     values.iter().map(|(name, value)| Ok((name.extract()?, capture(&value)?))).collect()
 }
 
-/// A value in the form that Python prepared: see `_capture.py`.
+/// A value in the form that Python prepared: see `kernel/capture.py`.
 pub fn capture(value: &Bound<'_, PyAny>) -> PyResult<Capture> {
     Ok(if value.is_none() {
         Capture::None

@@ -15,11 +15,12 @@ from typing import Any, Sequence
 
 import numpy
 
-from .. import _again, _core
-from .._arrays import numpy_dtype
-from .._device import dlpack_device
-from .._dtypes import DType
-from .._dtypes import dtype as _dtype
+from .. import _core
+from ..arrays.create import numpy_dtype
+from ..arrays.device_names import dlpack_device
+from ..base.dtypes import DType
+from ..base.dtypes import dtype as _dtype
+from ..kernel import replay
 
 
 def _is_torch(x: Any) -> bool:
@@ -174,7 +175,7 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 def empty(shape: Sequence[int], dtype: DType, like: Any) -> Any:
     """A new array in row-major order, where ``like`` is."""
     if _is_torch(like):
-        return _again.made(sys.modules["torch"].empty(tuple(shape), dtype=_to_torch(dtype), device=like.device))
+        return replay.made(sys.modules["torch"].empty(tuple(shape), dtype=_to_torch(dtype), device=like.device))
     return _module(like).empty(shape, _to_numpy(dtype))
 
 
@@ -182,7 +183,7 @@ def unused(shape: Sequence[int], dtype: DType, like: Any) -> Any:
     """An array where ``like`` is for a parameter that a kernel neither reads nor writes: one number, stretched, so that it lies
     alike for all shapes."""
     if _is_torch(like):
-        return _again.stands_in(_one(_to_torch(dtype), like.device)).expand(tuple(shape))
+        return replay.stands_in(_one(_to_torch(dtype), like.device)).expand(tuple(shape))
     return _module(like).broadcast_to(_module(like).empty((), _to_numpy(dtype)), tuple(shape))
 
 
@@ -199,7 +200,7 @@ def empty_like(x: Any, dtype: DType) -> Any:
     """A new array of the shape of ``x``, without gaps, whose axes lie in memory in the order of those of ``x``."""
     if _is_torch(x):
         torch = sys.modules["torch"]
-        return _again.made(torch.empty_like(x, dtype=_to_torch(dtype), requires_grad=False))
+        return replay.made(torch.empty_like(x, dtype=_to_torch(dtype), requires_grad=False))
     if _is_cupy(x):
         return sys.modules["cupy"].empty_like(x, _to_numpy(dtype))
     return numpy.empty_like(x, _to_numpy(dtype), subok=False)
@@ -208,13 +209,13 @@ def empty_like(x: Any, dtype: DType) -> Any:
 def empty_as(x: Any, shape: Sequence[int]) -> Any:
     """A new array in row-major order with the elements of ``x``, whatever they are."""
     if _is_torch(x):
-        return _again.made(sys.modules["torch"].empty(tuple(shape), dtype=x.dtype, device=x.device))
+        return replay.made(sys.modules["torch"].empty(tuple(shape), dtype=x.dtype, device=x.device))
     return _module(x).empty(shape, x.dtype)
 
 
 def full(shape: Sequence[int], value: float, dtype: DType, like: Any) -> Any:
     made = empty(shape, dtype, like)
-    _again.spoil()
+    replay.spoil()
     made.fill_(value) if _is_torch(made) else made.fill(value)
     return made
 

@@ -16,7 +16,7 @@ from typing import Any
 import tessera as ts
 
 from .. import _core
-from .._func import Func
+from ..kernel.func import Func
 from . import arrays, checks
 from .attention import SMALLEST, BlockMask, any_score, bound, padded, rows_of, sees, shaped, sight, step
 

@@ -10,7 +10,7 @@ from typing import Any, Sequence
 import numpy
 
 from .. import _core
-from .._dtypes import DType, dtype, f32, f64
+from ..base.dtypes import DType, dtype, f32, f64
 from . import arrays
 
 

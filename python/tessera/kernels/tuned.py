@@ -10,7 +10,7 @@ import functools
 
 import tessera as ts
 
-from .._kernel import KernelFn
+from ..kernel.kernel_fn import KernelFn
 from .attention import any_score, attended, padded
 from .gemm import finished, summed
 

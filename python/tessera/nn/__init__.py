@@ -9,7 +9,7 @@
 import typing as _typing
 
 from . import initializers
-from .._functional import (
+from ._functional import (
     attention,
     avg_pool,
     batchnorm,
@@ -42,7 +42,7 @@ from .._functional import (
     swiglu,
     weightnorm,
 )
-from .._losses import contrastive_loss, ctc_loss, focal_loss, info_nce_loss, triplet_loss
+from ._losses import contrastive_loss, ctc_loss, focal_loss, info_nce_loss, triplet_loss
 from ..xp import logsumexp, sigmoid, tanh
 from ._activations import (
     celu,
@@ -85,6 +85,6 @@ swish = silu
 if not _typing.TYPE_CHECKING:  # a checker would take every name for one that is there
 
     def __getattr__(name: str) -> object:
-        from .._elsewhere import missing
+        from ..base.foreign_names import missing
 
         raise missing(__name__, name, list(globals()))

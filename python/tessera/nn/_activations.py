@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _functional as F, _prim as p, xp
-from .._jit import eager
-from .._trace import as_tracer, fail
+from .. import xp
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, fail
+from . import _functional as F
 
 #: With these a stack of layers keeps mean 0 and variance 1.
 _SELU = 1.6732632423543772, 1.0507009873554805

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _functional as F, _prim as p, xp
-from .._jit import eager
-from .._trace import as_tracer, fail, one
+from .. import xp
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, fail, one
+from . import _functional as F
 
 
 @dataclass(frozen=True)

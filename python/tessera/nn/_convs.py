@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .. import _functional as F, random, xp
-from .._trace import aval, fail
+from .. import random, xp
+from ..trace.tracer import aval, fail
+from . import _functional as F
 from ._functions import conv_transpose
 
 

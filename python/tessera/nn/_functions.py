@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _functional as F, _prim as p, xp
-from .._jit import eager
-from .._remat import saveable
-from .._trace import as_tracer, fail, one
+from .. import xp
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, fail, one
+from ..trace.saved_values import saveable
+from . import _functional as F
 
 
 @eager

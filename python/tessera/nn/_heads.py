@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _functional as F, random, xp
-from .._trace import aval, fail
+from .. import random, xp
+from ..trace.tracer import aval, fail
+from . import _functional as F
 from ._functions import rope
 from ._layers import Linear, _expect_last
 

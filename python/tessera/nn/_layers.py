@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _functional as F, random, xp
-from .._jit import eager
-from .._trace import aval, fail
+from .. import random, xp
+from ..trace.jit import eager
+from ..trace.tracer import aval, fail
+from . import _functional as F
 
 
 def _expect_last(name: str, x: Any, size: int) -> None:

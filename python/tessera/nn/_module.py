@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import numpy
 
-from .. import _tree
-from .._annotations import Tensor, TensorType
-from .._host_array import Array
-from .._trace import Tracer, fail, is_array
+from ..arrays.host import Array
+from ..base.annotations import Tensor, TensorType
 from ..random import Key
+from ..trace.tracer import Tracer, fail, is_array
+from ..tree import pytree
 
 _MARK = "tessera_field"
 
@@ -101,7 +101,7 @@ class Module:
 
         __init__.__wrapped__ = begin  # type: ignore[attr-defined]
         cls.__init__ = __init__  # type: ignore[method-assign]
-        _tree.register(cls, _flatten, lambda meta, children: _unflatten(cls, meta, children), lambda m: type(m)._leaves)
+        pytree.register(cls, _flatten, lambda meta, children: _unflatten(cls, meta, children), lambda m: type(m)._leaves)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_made", False):
@@ -142,7 +142,7 @@ def _check(module: Module) -> None:
             raise fail("E_UNINIT", f"expected `{what}.__init__` to give a value to `{name}`", f"write `self.{name} = ...` in it")
     for name in module._static:
         value = getattr(module, name)
-        if any(isinstance(v, Tracer) or (is_array(v) and not isinstance(v, (bool, int, float, complex))) for v in _tree.leaves(value)):
+        if any(isinstance(v, Tracer) or (is_array(v) and not isinstance(v, (bool, int, float, complex))) for v in pytree.leaves(value)):
             raise fail("E_TYPE", f"expected `{what}.{name}` to hold no arrays, for its annotation is of none, got {type(value).__name__}",
                        f"annotate it as an array: `{name}: ts.Array`, or write `{name}: Any = nn.leaf()`")  # fmt: skip
         try:
@@ -154,7 +154,7 @@ def _check(module: Module) -> None:
 
 def _flatten(module: Module) -> tuple[list, Any]:
     fixed = tuple(getattr(module, n) for n in module._static)
-    return [getattr(module, n) for n in module._leaves], (fixed, _tree.told_apart(fixed))
+    return [getattr(module, n) for n in module._leaves], (fixed, pytree.told_apart(fixed))
 
 
 def _unflatten(cls: type, meta: Any, children: list) -> Any:

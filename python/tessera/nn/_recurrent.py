@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .. import _prim as p, random, xp
-from .._control import scan
-from .._jit import eager
-from .._trace import as_tracer, aval, fail
+from .. import random, xp
+from ..trace import prim as p
+from ..trace.control import scan
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, aval, fail
 
 
 @dataclass(frozen=True)

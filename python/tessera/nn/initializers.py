@@ -10,9 +10,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import _prim as p, random, xp
-from .._jit import eager
-from .._trace import fail
+from .. import random, xp
+from ..trace import prim as p
+from ..trace.control import fori_loop
+from ..trace.jit import eager
+from ..trace.tracer import fail
 
 __all__ = [
     "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal", "kaiming_uniform", "lecun_normal",
@@ -137,8 +139,6 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = "f32") ->
 @eager
 def _orthogonal(key: Any, shape: tuple, axis: int, scale: float, dtype: str) -> Any:
     """Columns of normal values made orthogonal one after another (Gram and Schmidt, twice), in f64."""
-    from .._control import fori_loop
-
     columns = shape[axis]
     rows = math.prod(shape) // columns if columns else 0
     tall, count = max(rows, columns), min(rows, columns)

@@ -31,6 +31,6 @@ from ._schedules import constant, cosine, exponential, linear, warmup_cosine
 if not _typing.TYPE_CHECKING:  # a checker would take every name for one that is there
 
     def __getattr__(name: str) -> object:
-        from .._elsewhere import missing
+        from ..base.foreign_names import missing
 
         raise missing(__name__, name, list(globals()))

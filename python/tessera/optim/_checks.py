@@ -6,9 +6,9 @@ import math
 import numbers
 from typing import Any
 
-from .. import _tree
-from .._promote import is_float
-from .._trace import Tracer, aval, fail
+from ..base.promotion import is_float
+from ..trace.tracer import Tracer, aval, fail
+from ..tree import pytree
 
 
 def _refuse(what: str, name: str, wanted: str, got: Any, help: str) -> Exception:
@@ -48,7 +48,7 @@ def count(what: str, name: str, got: Any, low: int = 1) -> None:
 
 def floats(what: str, params: Any) -> None:
     """Parameters are floats: a step of an integer would be rounded, most often to none."""
-    for path, leaf in zip(_tree.paths(params), _tree.leaves(params), strict=True):
+    for path, leaf in zip(pytree.paths(params), pytree.leaves(params), strict=True):
         dtype = aval(leaf)[1]
         if not is_float(dtype):
             raise fail("E_TYPE", f"{what}: expected parameters of floats, got {dtype} for params{path}",

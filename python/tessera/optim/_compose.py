@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p, _tree, xp
-from .._jit import eager
-from .._trace import as_tracer, aval, fail
+from .. import xp
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, aval, fail
+from ..tree import pytree
 from . import _checks as check
 from ._clip import clip_by_global_norm, clip_by_value
 
@@ -19,8 +21,8 @@ _HELP = "pass what `ts.grad` gives for the same parameters"
 
 
 def _same(params: Any, grads: Any) -> None:
-    if _tree.flatten(params)[1] != _tree.flatten(grads)[1]:
-        raise fail("E_ARGUMENT", f"expected gradients of the form of the parameters, {_tree.flatten(params)[1]}, got {_tree.flatten(grads)[1]}", _HELP)
+    if pytree.flatten(params)[1] != pytree.flatten(grads)[1]:
+        raise fail("E_ARGUMENT", f"expected gradients of the form of the parameters, {pytree.flatten(params)[1]}, got {pytree.flatten(grads)[1]}", _HELP)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def clip_value(limit: float) -> Transform:
 
 def scale(factor: float) -> Transform:
     """Gradients times a number."""
-    return stateless(lambda grads, params: _tree.map(lambda g: xp.multiply(g, factor), grads))
+    return stateless(lambda grads, params: pytree.map(lambda g: xp.multiply(g, factor), grads))
 
 
 def add_weight_decay(rate: float, mask: Any = None) -> Transform:
@@ -61,10 +63,10 @@ def add_weight_decay(rate: float, mask: Any = None) -> Transform:
     check.number("add_weight_decay", "rate", rate)
 
     def change(grads: Any, params: Any) -> Any:
-        chosen = _tree.unflatten(_tree.flatten(params)[1], _marks(mask, params, "mask")) if mask is not None else None
+        chosen = pytree.unflatten(pytree.flatten(params)[1], _marks(mask, params, "mask")) if mask is not None else None
         if chosen is None:
-            return _tree.map(lambda g, w: xp.add(g, xp.multiply(w, rate)), grads, params)
-        return _tree.map(lambda g, w, m: xp.add(g, xp.multiply(w, rate)) if m else g, grads, params, chosen)
+            return pytree.map(lambda g, w: xp.add(g, xp.multiply(w, rate)), grads, params)
+        return pytree.map(lambda g, w, m: xp.add(g, xp.multiply(w, rate)) if m else g, grads, params, chosen)
 
     return stateless(change)
 
@@ -74,10 +76,10 @@ def momentum(decay: float = 0.9, nesterov: bool = False) -> Transform:
     check.number("momentum", "decay", decay, 0.0, 1.0)
 
     def change(grads: Any, state: Any, params: Any) -> tuple:
-        held = _tree.map(lambda m, g: xp.add(xp.multiply(m, decay), g), state, grads)
-        return (_tree.map(lambda m, g: xp.add(xp.multiply(m, decay), g), held, grads) if nesterov else held), held
+        held = pytree.map(lambda m, g: xp.add(xp.multiply(m, decay), g), state, grads)
+        return (pytree.map(lambda m, g: xp.add(xp.multiply(m, decay), g), held, grads) if nesterov else held), held
 
-    return Transform(change, lambda params: _tree.map(xp.zeros_like, params))
+    return Transform(change, lambda params: pytree.map(xp.zeros_like, params))
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def _chained(chained: Chain, params: Any, grads: Any, state: tuple) -> tuple:
         params, own = last.update(params, grads, state[-1])
         return params, (*new, own)
     grads, own = last.change(grads, state[-1], params)
-    moved = _tree.map(lambda w, g: p.cast(xp.add(w, g), aval(w)[1]), params, grads)
+    moved = pytree.map(lambda w, g: p.cast(xp.add(w, g), aval(w)[1]), params, grads)
     return moved, (*new, own)
 
 
@@ -130,16 +132,16 @@ def chain(*parts: Any) -> Chain:
 
 def _marks(given: Any, params: Any, what: str) -> list:
     """A mark for each leaf: of a tree of them (or one above the parameters), or of a function from the path and the leaf."""
-    leaves, form = _tree.flatten(params)
+    leaves, form = pytree.flatten(params)
     if callable(given):
-        return [given(path.lstrip("."), leaf) for path, leaf in zip(_tree.paths(params), leaves, strict=True)]
+        return [given(path.lstrip("."), leaf) for path, leaf in zip(pytree.paths(params), leaves, strict=True)]
     if isinstance(given, (bool, str)):
         return [given] * len(leaves)
-    marks, got = _tree.flatten(given)
+    marks, got = pytree.flatten(given)
     if got == form:
         return marks
     if isinstance(given, dict) and isinstance(params, dict) and set(given) == set(params):
-        return [m for k in _tree._sorted_keys(params) for m in _marks(given[k], params[k], what)]
+        return [m for k in pytree._sorted_keys(params) for m in _marks(given[k], params[k], what)]
     if isinstance(given, (list, tuple)) and isinstance(params, (list, tuple)) and len(given) == len(params):
         return [m for a, b in zip(given, params, strict=True) for m in _marks(a, b, what)]
     raise fail("E_ARGUMENT", f"{what}: expected a tree of the form of the parameters, {form}, got {got}",
@@ -157,25 +159,25 @@ class Groups:
         out: dict[str, list[int]] = {name: [] for name in self.optimisers}
         for at, label in enumerate(_marks(self.labels, params, "groups")):
             if label not in out:
-                raise fail("E_ARGUMENT", f"groups: expected a label among {', '.join(map(repr, out))}, got {label!r} for params{_tree.paths(params)[at]}",
+                raise fail("E_ARGUMENT", f"groups: expected a label among {', '.join(map(repr, out))}, got {label!r} for params{pytree.paths(params)[at]}",
                            "give an optimiser for each label; `ts.optim.Keep()` leaves parameters as they are")  # fmt: skip
             out[label].append(at)
         return out
 
     def init(self, params: Any) -> dict:
-        leaves = _tree.leaves(params)
+        leaves = pytree.leaves(params)
         return {name: self.optimisers[name].init([leaves[i] for i in places]) for name, places in self._places(params).items()}
 
     def update(self, params: Any, grads: Any, state: dict) -> tuple[Any, dict]:
         """Parameters and state after one step."""
         _same(params, grads)
-        leaves, form = _tree.flatten(params)
-        given, out, new = _tree.leaves(grads), list(leaves), {}
+        leaves, form = pytree.flatten(params)
+        given, out, new = pytree.leaves(grads), list(leaves), {}
         for name, places in self._places(params).items():
             made, new[name] = self.optimisers[name].update([leaves[i] for i in places], [given[i] for i in places], state[name])
             for i, w in zip(places, made, strict=True):
                 out[i] = w
-        return _tree.unflatten(form, out), new
+        return pytree.unflatten(form, out), new
 
 
 def groups(optimisers: dict[str, Any], labels: Any) -> Groups:
@@ -195,7 +197,7 @@ def masked(optimiser: Any, mask: Any) -> Groups:
     def label(mark: Any) -> str:
         return "in" if mark else "out"
 
-    labels = (lambda path, leaf: label(mask(path, leaf))) if callable(mask) else _tree.map(label, mask)
+    labels = (lambda path, leaf: label(mask(path, leaf))) if callable(mask) else pytree.map(label, mask)
     return Groups({"in": optimiser, "out": Keep()}, labels)
 
 
@@ -242,19 +244,19 @@ def _kind(v: Any) -> str:
 
 @eager
 def _first(params: Any, zero: bool) -> Any:
-    return _tree.map(lambda v: p.cast(xp.zeros_like(v) if zero else v, _kind(v)), params)
+    return pytree.map(lambda v: p.cast(xp.zeros_like(v) if zero else v, _kind(v)), params)
 
 
 @eager
 def _averaged(ema: EMA, params: Any, state: dict) -> dict:
-    new = _tree.map(lambda a, v: as_tracer(a) * ema.decay + p.cast(v, aval(a)[1]) * (1.0 - ema.decay), state["average"], params)
+    new = pytree.map(lambda a, v: as_tracer(a) * ema.decay + p.cast(v, aval(a)[1]) * (1.0 - ema.decay), state["average"], params)
     return {"step": as_tracer(state["step"]) + 1, "average": new}
 
 
 @eager
 def _corrected(decay: float, state: dict) -> Any:
     step = xp.maximum(p.cast(state["step"], "f32"), 1.0)
-    return _tree.map(lambda a: as_tracer(a) / p.cast(1.0 - xp.pow(decay, step), aval(a)[1]), state["average"])
+    return pytree.map(lambda a: as_tracer(a) / p.cast(1.0 - xp.pow(decay, step), aval(a)[1]), state["average"])
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ class Accumulate:
     every: int
 
     def init(self, params: Any) -> dict:
-        zeros = _tree.map(lambda v: xp.zeros(aval(v)[0], dtype=_kind(v)), params)
+        zeros = pytree.map(lambda v: xp.zeros(aval(v)[0], dtype=_kind(v)), params)
         return {"count": numpy.asarray(0, numpy.int64), "sum": zeros, "inner": self.optimiser.init(params)}
 
     def update(self, params: Any, grads: Any, state: dict) -> tuple[Any, dict]:
@@ -277,15 +279,15 @@ class Accumulate:
 @eager
 def _gathered(own: Accumulate, params: Any, grads: Any, state: dict) -> tuple:
     count = as_tracer(state["count"]) + 1
-    total = _tree.map(lambda s, g: as_tracer(s) + p.cast(g, aval(s)[1]), state["sum"], grads)
+    total = pytree.map(lambda s, g: as_tracer(s) + p.cast(g, aval(s)[1]), state["sum"], grads)
     due = count == own.every
-    mean = _tree.map(lambda s, g: p.cast(s * (1.0 / own.every), aval(g)[1]), total, grads)
+    mean = pytree.map(lambda s, g: p.cast(s * (1.0 / own.every), aval(g)[1]), total, grads)
     moved, inner = own.optimiser.update(params, mean, state["inner"])
 
     def choose(new: Any, old: Any) -> Any:
-        return _tree.map(lambda a, b: xp.where(due, a, b), new, old)
+        return pytree.map(lambda a, b: xp.where(due, a, b), new, old)
 
-    kept = _tree.map(lambda s: xp.where(due, xp.zeros_like(s), s), total)
+    kept = pytree.map(lambda s: xp.where(due, xp.zeros_like(s), s), total)
     new_state = {"count": xp.where(due, 0, count), "sum": kept, "inner": choose(inner, state["inner"])}
     return choose(moved, params), new_state
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _prim as p, xp
-from .._trace import aval, fail
+from .. import xp
+from ..trace import prim as p
+from ..trace.tracer import aval, fail
 from . import _checks as check
 from ._optimisers import _Optimiser, _wide
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _prim as p, _tree, xp
-from .._jit import eager
-from .._trace import as_tracer, aval, fail
+from .. import xp
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, aval, fail
+from ..tree import pytree
 from . import _checks as check
 
 _NARROW = {"f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"}
@@ -49,9 +51,9 @@ class _Optimiser:
         check.floats(type(self).__name__, params)
         state: dict[str, Any] = {"step": numpy.asarray(0, numpy.int64)}
         for name in self._moments:
-            state[name] = _tree.map(lambda v, name=name: self._start(name, v), params)
-        if self.master and any(aval(v)[1] in _NARROW for v in _tree.leaves(params)):
-            state["master"] = _tree.map(lambda v: xp.astype(v, "f32") if aval(v)[1] in _NARROW else v, params)
+            state[name] = pytree.map(lambda v, name=name: self._start(name, v), params)
+        if self.master and any(aval(v)[1] in _NARROW for v in pytree.leaves(params)):
+            state["master"] = pytree.map(lambda v: xp.astype(v, "f32") if aval(v)[1] in _NARROW else v, params)
         return state
 
     def _start(self, name: str, w: Any) -> Any:
@@ -68,20 +70,20 @@ class _Optimiser:
 
 @eager
 def _update(opt: _Optimiser, params: Any, grads: Any, state: dict) -> tuple[Any, dict]:
-    leaves, form = _tree.flatten(params)
-    given, grads_form = _tree.flatten(grads)
+    leaves, form = pytree.flatten(params)
+    given, grads_form = pytree.flatten(grads)
     if form != grads_form:
         raise fail(
             "E_ARGUMENT",
-            f"expected gradients of the form of the parameters, {_tree.difference(form, grads_form)}",
+            f"expected gradients of the form of the parameters, {pytree.difference(form, grads_form)}",
             "pass what `ts.grad` gives for the same parameters",
         )
     check.floats(type(opt).__name__, params)
     step = as_tracer(state["step"]) + 1
     # The first update is at step 0 of a schedule; the corrections of moments count from 1.
     lr = _rate(opt.lr, step - 1)
-    kept = _tree.leaves(state["master"]) if "master" in state else leaves
-    moments = [_tree.leaves(state[name]) for name in opt._moments]
+    kept = pytree.leaves(state["master"]) if "master" in state else leaves
+    moments = [pytree.leaves(state[name]) for name in opt._moments]
     new, new_kept, new_moments = [], [], [[] for _ in opt._moments]
     for i, (w, g) in enumerate(zip(leaves, given, strict=True)):
         if aval(w)[0] != aval(g)[0]:
@@ -99,10 +101,10 @@ def _update(opt: _Optimiser, params: Any, grads: Any, state: dict) -> tuple[Any,
         new_kept.append(p.cast(w2, aval(kept[i])[1]))
         for store, value in zip(new_moments, changed, strict=True):
             store.append(value)
-    out = dict(state, step=step, **{n: _tree.unflatten(form, m) for n, m in zip(opt._moments, new_moments, strict=True)})
+    out = dict(state, step=step, **{n: pytree.unflatten(form, m) for n, m in zip(opt._moments, new_moments, strict=True)})
     if "master" in state:
-        out["master"] = _tree.unflatten(form, new_kept)
-    return _tree.unflatten(form, new), out
+        out["master"] = pytree.unflatten(form, new_kept)
+    return pytree.unflatten(form, new), out
 
 
 def _as(x: Any, dtype: str) -> Any:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p, _tree, xp
-from .._jit import eager
-from .._trace import aval
+from .. import xp
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import aval
+from ..tree import pytree
 from . import _checks as check
 
 
@@ -56,8 +58,8 @@ def _scaled(loss: Any, scale: Any) -> Any:
 @eager
 def _unscaled(grads: Any, scale: Any) -> tuple[Any, Any]:
     by = xp.reciprocal(scale)
-    out = _tree.map(lambda g: p.cast(g, "f64" if aval(g)[1] == "f64" else "f32") * by, grads)
-    good = [xp.all(xp.isfinite(g)) for g in _tree.leaves(out)]
+    out = pytree.map(lambda g: p.cast(g, "f64" if aval(g)[1] == "f64" else "f32") * by, grads)
+    good = [xp.all(xp.isfinite(g)) for g in pytree.leaves(out)]
     return out, functools.reduce(xp.logical_and, good)
 
 
@@ -72,4 +74,4 @@ def _updated(scaler: LossScaler, state: dict, ok: Any) -> dict:
 
 @eager
 def _chosen(ok: Any, new: Any, old: Any) -> Any:
-    return _tree.map(lambda a, b: xp.where(ok, a, b), new, old)
+    return pytree.map(lambda a, b: xp.where(ok, a, b), new, old)

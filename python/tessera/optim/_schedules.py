@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import _prim as p, xp
-from .._jit import eager
+from .. import xp
+from ..trace import prim as p
+from ..trace.jit import eager
 from . import _checks as check
 
 

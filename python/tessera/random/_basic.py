@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _prim as p, xp
-from .._promote import is_float, kind
-from .._trace import Tracer, aval, fail, is_array
+from .. import xp
+from ..base.promotion import is_float, kind
+from ..trace import prim as p
+from ..trace.tracer import Tracer, aval, fail, is_array
 from ._keys import drawn, shape_of, word
 
 #: So many bits below the point fit into floats narrower than f32 that are below 1. All numbers below 1 of the last two are subnormal.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _prim as p, xp
-from .._promote import kind
-from .._trace import Tracer, as_tracer, aval, fail
+from .. import xp
+from ..base.promotion import kind
+from ..trace import prim as p
+from ..trace.tracer import Tracer, as_tracer, aval, fail
 from ._basic import counter, open_unit, unit
 from ._keys import drawn, shape_of, word
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _prim as p, xp
-from .._trace import fail, one
+from .. import xp
+from ..trace import prim as p
+from ..trace.tracer import fail, one
 from ._basic import float_name, gauss, int_name, open_unit, parameters, unit, wide
 from ._implicit import follow_wald
 from ._keys import drawn, shape_of, split

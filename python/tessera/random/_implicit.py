@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _prim as p, xp
-from .._custom import custom_jvp
-from .._trace import Tracer
+from .. import xp
+from ..trace import prim as p
+from ..trace.tracer import Tracer
+from ..transforms.custom_rules import custom_jvp
 
 #: Terms of the series, which serves x up to 1: the n-th is at most 1 / n! of the first.
 _TERMS = 20

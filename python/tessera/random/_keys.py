@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p, _tree
-from .._dims import Dim
-from .._host_array import host
-from .._jit import eager
-from .._promote import kind
-from .._trace import Tracer, aval, current, fail, is_array, one, to_numpy
+from .. import xp
+from ..arrays.host import host
+from ..base.promotion import kind
+from ..trace import prim as p
+from ..trace.dims import Dim
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, aval, current, fail, is_array, one, to_numpy
+from ..tree import pytree
 
 #: Keys are made from other counters than values are.
 _KEYS = 1 << 62
@@ -60,14 +62,10 @@ class Key:
                        "make several with `ts.random.split(key, n)`")  # fmt: skip
         if isinstance(self._words, (Tracer, numpy.ndarray)):
             return Key(self._words[index])
-        from .. import xp
-
         return Key(xp.getitem(self._words, index))
 
     def reshape(self, *shape: Any) -> Key:
         """The same keys in another shape."""
-        from .. import xp
-
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, Dim)) else shape
         return Key(xp.reshape(self._words, tuple(wanted)))
 
@@ -86,8 +84,6 @@ class Key:
     def __eq__(self, other: Any) -> Any:
         if not isinstance(other, Key):
             return NotImplemented
-        from .. import xp
-
         return xp.equal(self._words, other._words)
 
     __hash__ = None  # type: ignore[assignment]
@@ -98,7 +94,7 @@ class Key:
         return f"Key({numpy.asarray(self).tolist()})"
 
 
-_tree.register(Key, lambda k: ((k._words,), None), lambda _, words: Key(words[0]), lambda _: ("words",))
+pytree.register(Key, lambda k: ((k._words,), None), lambda _, words: Key(words[0]), lambda _: ("words",))
 
 
 def key(seed: Any) -> Key:

@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import _prim as p, xp
-from .._control import while_loop
-from .._functional import softmax
-from .._trace import Tracer, as_tracer, fail, one
+from .. import xp
+from ..trace import prim as p
+from ..trace.control import while_loop
+from ..trace.tracer import Tracer, as_tracer, fail, one
+from ..xp._softmax import softmax
 from ._basic import float_name, gauss, int_name, open_unit, parameters, unit, wide
 from ._implicit import follow
 from ._keys import drawn, fold_in, shape_of, split

@@ -3,11 +3,12 @@
 Inside a function that is traced (`ts.jit`, `ts.grad`, …) they become a part of it; outside they run at once, and give `ts` arrays,
 which on the host are NumPy arrays too. Python's numbers take the dtype of the array beside them."""
 
+import sys as _sys
 import typing as _typing
 
 import numpy as _numpy
 
-from .._host_array import Array as _Array
+from ..arrays.host import Array as _Array
 
 from ._creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, meshgrid, ones, ones_like, tril, triu, zeros,
@@ -18,7 +19,7 @@ from ._elementwise import (
     bitwise_right_shift, bitwise_xor, ceil, clip, copysign, cos, cosh, divide, equal, erf, exp, exp2, expm1, floor, floor_divide,
     fma, greater, greater_equal, hypot, isfinite, isinf, isnan, less, less_equal, log, log10, log1p, log2, logaddexp,
     logical_and, logical_not, logical_or, logical_xor, maximum, minimum, multiply, negative, not_equal, positive, pow,
-    reciprocal, remainder, round, rsqrt, sigmoid, sign, signbit, sin, sinh, sqrt, square, subtract, tan, tanh, trunc, where,
+    reciprocal, remainder, rsqrt, sigmoid, sign, signbit, sin, sinh, sqrt, square, subtract, tan, tanh, trunc,
 )  # fmt: skip
 from ._index import at, getitem, put_along_axis, take, take_along_axis
 from ._linalg import einsum, matmul, matrix_transpose, outer, tensordot, vecdot
@@ -28,7 +29,7 @@ from ._manipulate import (
 )  # fmt: skip
 from ._reduce import (
     all, any, argmax, argmin, argpartition, argsort, count_nonzero, cumlogsumexp, cummax, cummin, cumprod, cumsum, cumulative_prod,
-    cumulative_sum, lexsort, logsumexp, max, mean, min, partition, prod, searchsorted, sort, std, sum, top_k, var,
+    cumulative_sum, lexsort, max, mean, min, partition, prod, searchsorted, sort, std, sum, top_k, var,
 )  # fmt: skip
 from ._info import __array_namespace_info__
 from ._calculus import (
@@ -48,12 +49,13 @@ from ._numbers import (
     allclose, around, array_equal, array_equiv, bitwise_count, broadcast_shapes, cbrt, choose, deg2rad, divmod, fabs, fix,
     float_power, fmax, fmin, fmod, frexp, gcd, heaviside, isclose, iscomplex, iscomplexobj, isneginf, isposinf, isreal, isrealobj,
     isscalar, issubdtype, iterable, lcm, ldexp, logaddexp2, modf, nan_to_num, ndim, nextafter, piecewise, promote_types, rad2deg,
-    rint, select, shape, size, spacing, vectorize,
+    rint, round, select, shape, size, spacing, vectorize,
 )  # fmt: skip
 from ._sets import (
     argwhere, compress, extract, flatnonzero, intersect1d, isin, nonzero, setdiff1d, setxor1d, union1d, unique, unique_all,
-    unique_counts, unique_inverse, unique_values,
+    unique_counts, unique_inverse, unique_values, where,
 )  # fmt: skip
+from ._softmax import logsumexp
 from ._special import digamma, erfinv, i0, lgamma, polygamma, sinc
 from ._statistics import (
     average, bincount, corrcoef, cov, digitize, histogram, histogram2d, histogram_bin_edges, median, nanargmax, nanargmin,
@@ -80,11 +82,13 @@ signedinteger, unsignedinteger, s_, index_exp = _numpy.signedinteger, _numpy.uns
 ndarray = _Array
 __array_api_version__ = "2023.12"
 
-from . import _methods  # noqa: E402,F401  (puts operators and methods on tracers)
+from . import _methods  # noqa: E402  (puts operators and methods on tracers)
+
+_methods.give_namespace(_sys.modules[__name__])
 
 if not _typing.TYPE_CHECKING:  # a checker would take every name for one that is there
 
     def __getattr__(name: str) -> object:
-        from .._elsewhere import missing
+        from ..base.foreign_names import missing
 
         raise missing(__name__, name, list(globals()))

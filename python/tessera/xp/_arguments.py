@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._promote import is_float, kind
-from .._trace import Tracer, as_tracer, fail, is_array, to_numpy
+from ..base.promotion import is_float, kind, meet
+from ..trace import prim as p
+from ..trace.tracer import Tracer, as_tracer, fail, is_array, to_numpy
 
 
 def arr(x: Any) -> Tracer:
@@ -77,3 +77,10 @@ def extent(value: Any, name: str, parameter: str) -> int:
             "write a Python int, or name the argument in `static_argnums`",
         )
     return int(value)
+
+
+def met(a: Any, b: Any) -> tuple[list[Tracer], bool]:
+    """Two arrays in one dtype."""
+    a, b = arr(a), arr(b)
+    dtype, weak = meet((a._dtype, a._weak), (b._dtype, b._weak))
+    return [p.cast_weak(a, dtype, weak), p.cast_weak(b, dtype, weak)], weak

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _prim as p
-from .._dims import Dim
-from .._jit import eager
-from .._promote import is_float
-from .._trace import Tracer, fail, one
+from ..base.promotion import is_float
+from ..trace import prim as p
+from ..trace.control import scan
+from ..trace.dims import Dim
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, fail, one
 from . import _elementwise as e, _index as ix, _linalg as la, _manipulate as m, _reduce as r
-from ._arguments import arr, flat, floats
+from ._arguments import arr, flat, floats, met
 
 
 def _part(x: Tracer, axis: int, start: int, stop: int) -> Tracer:
@@ -203,8 +204,6 @@ def _summed(a: Tracer, v: Tracer, n: Any, k: int) -> Tracer:
     if turns == 1:
         made = added(made, p.slice_(wide, [rest], [k + m - 1], [1]), p.slice_(v, [0], [each], [1]), each)
         return p.cast(made, dtype)
-    from .._control import scan
-
     def turn(total: Tracer, given: tuple) -> tuple:
         start, factors = given
         return added(total, p.dynamic_slice(wide, [start], [m + each - 1]), factors, each), None
@@ -240,24 +239,15 @@ def _convolved(a: Tracer, v: Tracer, mode: str, name: str) -> Tracer:
 @eager
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """The convolution of two vectors. An infinity in the shorter one gives NaN where it meets the zeros beyond the ends."""
-    (a, v), _ = _met(a, v)
+    (a, v), _ = met(a, v)
     a, v = (v, a) if v.size > a.size else (a, v)
     return _convolved(a, v, mode, "convolve")
-
-
-def _met(a: Any, b: Any) -> tuple[list[Tracer], bool]:
-    """Two arrays in one dtype."""
-    from .._promote import meet
-
-    a, b = arr(a), arr(b)
-    dtype, weak = meet((a._dtype, a._weak), (b._dtype, b._weak))
-    return [p.cast_weak(a, dtype, weak), p.cast_weak(b, dtype, weak)], weak
 
 
 @eager
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """The cross-correlation of two vectors."""
-    (a, v), _ = _met(a, v)
+    (a, v), _ = met(a, v)
     if v.size > a.size:
         return p.reverse(_convolved(v, p.reverse(a, [0]), mode, "correlate"), [0])
     return _convolved(a, p.reverse(v, [0]), mode, "correlate")
@@ -270,14 +260,12 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 def polyval(p_: Any, /, x: Any) -> Any:
     """A polynomial at ``x``, by Horner's rule."""
     c, x = arr(p_), arr(x)
-    (c, x), _ = _met(c, x)
+    (c, x), _ = met(c, x)
     out = p.splat(0, x.shape, x._dtype)
     if not c.shape[0]:
         return out
     if c.shape[0] > 64:
-        from .._control import scan
-
-        return scan(lambda y, v: (p.ew("add", p.ew("mul", y, x), v), 0.0), out, c)[0]
+            return scan(lambda y, v: (p.ew("add", p.ew("mul", y, x), v), 0.0), out, c)[0]
     out = p.broadcast_to(ix.getitem(c, 0), x.shape)
     for i in range(1, c.shape[0]):
         out = p.ew("add", p.ew("mul", out, x), ix.getitem(c, i))
@@ -286,7 +274,7 @@ def polyval(p_: Any, /, x: Any) -> Any:
 
 def _level(a: Any, b: Any) -> list[Tracer]:
     """Two polynomials with as many coefficients."""
-    parts, _ = _met(m.reshape(arr(a), [-1]), m.reshape(arr(b), [-1]))
+    parts, _ = met(m.reshape(arr(a), [-1]), m.reshape(arr(b), [-1]))
     n = max(v.shape[0] for v in parts)
     return [p.pad(v, [n - v.shape[0]], [0]) for v in parts]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._arrays import numpy_dtype
-from .._dtypes import dtype as as_dtype
-from .._host_array import HostArray, host, unmasked
-from .._jit import eager
-from .._promote import kind
-from .._trace import as_tracer, aval, current, fail, known
+from ..arrays.create import array, numpy_dtype
+from ..arrays.host import HostArray, host, unmasked
+from ..base.dtypes import dtype as as_dtype
+from ..base.promotion import kind
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, aval, current, fail, known
 
 _FLOAT = "f32"
 
@@ -32,8 +32,6 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = N
         wanted = x.dtype if dtype is None else dtype
         # A number as it is written, so that one that the dtype does not hold is refused and not cut.
         return p.cast(obj if isinstance(obj, (bool, int)) else x, wanted)
-    from .._arrays import array
-
     if isinstance(obj, HostArray) and not copy and dtype is None:
         return obj
     if isinstance(obj, numpy.ndarray) and not copy and (dtype is None or numpy_dtype(as_dtype(dtype)) == obj.dtype):

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._jit import eager
-from .._trace import Tracer, as_tracer, aval, fail
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, aval, fail
 from . import _creation as c, _elementwise as e, _manipulate as m
 from ._arguments import arr, extent, whole
+from ._reduce import sum as _sum
+from ._sets import nonzero
+from ._special import i0
 
 
 def _diagonal(x: Tracer, offset: int) -> Tracer:
@@ -68,9 +71,7 @@ def diagflat(x: Any, k: int = 0) -> Any:
 @eager
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     """The sum of a diagonal."""
-    from ._reduce import sum as total
-
-    return total(diagonal(x, offset, axis1, axis2), -1, dtype=dtype)
+    return _sum(diagonal(x, offset, axis1, axis2), -1, dtype=dtype)
 
 
 @eager
@@ -199,8 +200,6 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise") -> Any:
 
 def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple:
     """Where a function such as `triu` keeps elements of an n x n matrix."""
-    from ._sets import nonzero
-
     return nonzero(mask_func(c.ones((n, n)), k=k), size=size)
 
 
@@ -314,8 +313,6 @@ def bartlett(M: int) -> Any:
 @eager
 def kaiser(M: int, beta: Any) -> Any:
     """The Kaiser window of M points."""
-    from ._special import i0
-
     n = p.iota((max(M, 0),), 0, "f64")
     half = float(max(M - 1, 1)) / 2.0
     at = p.ew("sub", p.ew("div", n, half), 1.0)

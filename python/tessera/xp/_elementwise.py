@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._jit import eager
-from .._promote import is_float, meet
-from .._trace import as_tracer, aval, current, fail, one
+from ..base.promotion import is_float, meet
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, aval, current, fail, one
 
 
 def _unary(fn: str, name: str, doc: str) -> Any:
@@ -106,14 +106,6 @@ def _whole(fn: str, name: str, doc: str) -> Any:
 floor = _whole("floor", "floor", "Rounded down.")
 ceil = _whole("ceil", "ceil", "Rounded up.")
 _nearest = _whole("round", "round", "Rounded to the nearest integer, ties to even.")
-
-
-@eager
-def round(x: Any, decimals: int = 0) -> Any:
-    """Rounded to the nearest integer, or to a number of decimals, ties to even."""
-    from ._numbers import around
-
-    return _nearest(x) if decimals == 0 else around(x, decimals)
 
 
 trunc = _whole("trunc", "trunc", "Rounded towards zero.")
@@ -333,18 +325,6 @@ def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: 
     if max is not None:
         out = p.ew("minimum", out, max)
     return out
-
-
-def where(condition: Any, x1: Any = None, x2: Any = None, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """``x1`` where the condition holds, or is not zero, and ``x2`` elsewhere. Of a condition alone: its positions, as `nonzero` gives them."""
-    if x1 is None and x2 is None:
-        from ._sets import nonzero
-
-        return nonzero(condition, size=size, fill_value=fill_value)
-    if x1 is None or x2 is None or size is not None or fill_value is not None:
-        raise fail("E_ARGUMENT", "where: expected a condition and both values, or a condition alone with `size` and `fill_value`",
-                   "write `xp.where(condition, x1, x2)`")  # fmt: skip
-    return _where(condition, x1, x2)
 
 
 @eager

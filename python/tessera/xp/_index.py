@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._dims import Dim, bounds
-from .._jit import eager, run_once
-from .._promote import kind
-from .._trace import Tracer, as_tracer, aval, current, fail, is_array, to_numpy
+from ..base.promotion import kind
+from ..trace import prim as p
+from ..trace.control import fori_loop
+from ..trace.dims import Dim, bounds
+from ..trace.jit import eager, run_once
+from ..trace.tracer import Tracer, as_tracer, aval, current, fail, is_array, to_numpy
+from . import _elementwise
 
 #: What happens to positions outside, by what a user may write.
 _READS = {"clip": "clamp", "promise_in_bounds": "clamp", "fill": "fill", "drop": "fill"}
@@ -355,9 +357,7 @@ class _At:
 
     def power(self, value: Any, *, mode: str | None = None) -> Any:
         """The elements there to the power ``value``; for a place that comes twice, to both powers in turn."""
-        from ._elementwise import pow
-
-        return self._each(pow, value, mode)
+        return self._each(_elementwise.pow, value, mode)
 
     def _each(self, fn: Any, value: Any, mode: str | None) -> Any:
         index = _unmasked(self._index, aval(self._x)[0])
@@ -401,8 +401,6 @@ def may_repeat(shape: tuple, index: Any) -> bool:
 
 def _one_by_one(x: Tracer, items: list, fn: Any, value: Any, mode: str | None) -> Tracer:
     """``fn`` of what stands at each position, one position after another."""
-    from .._control import fori_loop
-
     plan = _Plan(x, tuple(items), lenient=mode is not None)
     lead = p.broadcast_shapes(*(tuple(aval(i)[0]) for _, i in plan.arrays))
     count = math.prod(lead)

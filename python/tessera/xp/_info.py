@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._trace import fail
+from ..trace.tracer import fail
 from . import _types
 
 _KINDS = {

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._jit import eager
-from .._trace import Tracer, as_tracer, fail
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, fail
+from ..transforms.batching import vmap
+from ..tree import pytree
 from . import _index as ix, _manipulate as m
 from ._arguments import arr, flat, known
+from ._numbers import ndim
 
 
 @eager
@@ -271,9 +274,6 @@ def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any
 
 @eager
 def _apply_along_axis(function: Any, axis: int, x: Any, args: tuple, kwargs: dict) -> Any:
-    from .. import _tree
-    from .._transforms import vmap
-
     x = arr(x)
     at = p.axis_of(axis, x.ndim)
     rest = [d for i, d in enumerate(x.shape) if i != at]
@@ -285,22 +285,16 @@ def _apply_along_axis(function: Any, axis: int, x: Any, args: tuple, kwargs: dic
         inner = y.ndim - len(rest)
         return m.moveaxis(y, list(range(len(rest), y.ndim)), list(range(at, at + inner))) if inner else y
 
-    return _tree.map(back, made)
+    return pytree.map(back, made)
 
 
 def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     """A reduction of one axis after another; the axes stay, of extent 1."""
     for axis in (axes,) if isinstance(axes, int) else axes:
-        axis = axis + ndim_of(a) if axis < 0 else axis
+        axis = axis + ndim(a) if axis < 0 else axis
         made = func(a, axis)
-        a = made if ndim_of(made) == ndim_of(a) else m.expand_dims(made, axis)
+        a = made if ndim(made) == ndim(a) else m.expand_dims(made, axis)
     return a
-
-
-def ndim_of(x: Any) -> int:
-    from ._numbers import ndim
-
-    return ndim(x)
 
 
 @eager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import string
 from typing import Any
 
-from .. import _prim as p
-from .._jit import eager
-from .._trace import Tracer, as_tracer, fail
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, fail
 
 
 @eager

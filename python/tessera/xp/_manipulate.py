@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._dims import Dim
-from .._jit import eager
-from .._trace import Tracer, as_tracer, aval, fail, is_array, known, to_numpy
+from ..trace import prim as p
+from ..trace.dims import Dim
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, aval, fail, is_array, known, to_numpy
+from ._index import take
+from ._reduce import searchsorted
 
 
 @eager
@@ -118,13 +120,7 @@ def concat(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) ->
 @eager
 def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Any:
     """Joined along a new axis."""
-    lists = _listed(arrays, "stack", dtype)
-    shapes = {a.shape for a in lists}
-    if len(shapes) != 1:
-        shown = " and ".join(p.show(s) for s in sorted(shapes))
-        raise fail("E_SHAPE_MISMATCH", f"expected arrays of one shape, got {shown}", "broadcast or reshape them first")
-    at = p.axis_of(axis, lists[0].ndim + 1)
-    return p.concat([p.expand_dims(a, at) for a in lists], at)
+    return p.stack(_listed(arrays, "stack", dtype), axis)
 
 
 @eager
@@ -279,15 +275,11 @@ _MODES = ("constant", "edge", "reflect", "symmetric", "wrap", "empty")
 
 @eager
 def _placed(x: Any, places: Any, axis: int | None) -> Any:
-    from ._index import take
-
     return take(x, places, axis, mode="promise_in_bounds")
 
 
 @eager
 def _repeat_traced(x: Any, repeats: Any, axis: int | None, total: int) -> Any:
-    from ._reduce import searchsorted
-
     x = as_tracer(x)
     if axis is None:
         x, axis = p.reshape(x, [-1]), 0

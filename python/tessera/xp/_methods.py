@@ -6,20 +6,36 @@ from typing import Any
 
 import numpy
 
+from .. import _core, runtime
+from ..arrays import host as _host
+from ..arrays.create import array as _made
+from ..arrays.host import HostArray
+from ..trace.dims import Dim
+from ..trace.tracer import _OPERATORS as _UFUNCS, Tracer, as_tracer, fail, functions as _traced_functions, is_array
 from . import _calculus, _creation, _diagonals, _elementwise as e, _index, _joins, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
-from .. import _core, _host_array
-from .._arrays import array as _made
-from .._dims import Dim
-from .._host_array import HostArray
-from .._operands import beside
-from .._trace import _OPERATORS as _UFUNCS, Tracer, as_tracer, is_array
 from ._arguments import _leaves
+
+
+def _beside(x: Any, other: Any, written: str) -> Any:
+    """What an operator of a traced value gives beside something that is no array: an error for what has no operators of its own."""
+    if not isinstance(x, Tracer) or not isinstance(other, (type(None), str, bytes, list, tuple, dict, set, complex)):
+        return NotImplemented
+    if other is None and written in ("==", "!="):
+        is_it = "x is None" if written == "==" else "x is not None"
+        help = f"write `{is_it}`: whether a value is there is known while tracing"
+    elif isinstance(other, (list, tuple)):
+        help = "make it an array: `xp.asarray(values)`"
+    elif isinstance(other, complex):
+        help = "complex numbers are not supported: keep the real and the imaginary part in two arrays"
+    else:
+        help = "give an array or a number"
+    raise fail("E_TYPE", f"expected an array or a number beside `{written}`, got {'None' if other is None else type(other).__name__}", help)
 
 
 def _binary(fn: Any, swapped: bool = False, written: str = "") -> Any:
     def method(self: Tracer, other: Any) -> Any:
         if not is_array(other):
-            return beside(self, other, written)
+            return _beside(self, other, written)
         return fn(other, self) if swapped else fn(self, other)
 
     return method
@@ -44,7 +60,7 @@ for _name, _fn in _OPERATORS.items():
 for _name, _fn in _COMPARISONS.items():
     for _kind in (Tracer, _core.Array):
         setattr(_kind, f"__{_name}__", _binary(_fn, written=_WRITTEN[_name]))
-_host_array.functions.update(_OPERATORS | _COMPARISONS | {"getitem": _index.getitem})
+_host.functions.update(_OPERATORS | _COMPARISONS | {"getitem": _index.getitem})
 
 
 def _at_once(name: str, swapped: bool = False) -> Any:
@@ -54,10 +70,10 @@ def _at_once(name: str, swapped: bool = False) -> Any:
         if isinstance(other, Tracer) or isinstance(other, _core.Array):
             return NotImplemented
         if isinstance(other, (list, tuple)):
-            other = _host_array.host(_made(other))
+            other = _host.host(_made(other))
         elif not is_array(other):
             return NotImplemented
-        return _host_array.binary(name, other, self) if swapped else _host_array.binary(name, self, other)
+        return _host.binary(name, other, self) if swapped else _host.binary(name, self, other)
 
     return method
 
@@ -90,7 +106,8 @@ def _rounded(self: Any, digits: int | None = None) -> Any:
 
 
 Tracer.__round__ = _rounded  # type: ignore[attr-defined]
-_host_array.functions["round"] = _rounded
+_host.functions["round"] = _rounded
+_traced_functions["stack"] = m.stack
 Tracer.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ignore[attr-defined]
 _view_of = _core.Array.__getitem__
 
@@ -168,7 +185,7 @@ def _selects(name: str) -> Any:
     whole, base = getattr(HostArray, name), getattr(numpy.ndarray, name)
 
     def method(self: HostArray, *args: Any, **kwargs: Any) -> Any:
-        if self.size == 0 or _host_array.native(self.dtype) is None:
+        if self.size == 0 or _host.native(self.dtype) is None:
             return whole(self, *args, **kwargs)
         return numpy.asarray(base(self.view(numpy.ndarray), *args, **kwargs)).view(type(self) if name in ("max", "min") else HostArray)
 
@@ -185,14 +202,14 @@ for _kind in (Tracer, HostArray, _core.Array):
     _kind.at = property(lambda self: _index.at(self))  # type: ignore[attr-defined,union-attr]
 
 
-def _namespace(self: Any, *, api_version: Any = None) -> Any:
-    from .. import xp
+def give_namespace(module: Any) -> None:
+    """Makes ``module``, which is `tessera.xp`, the namespace of all arrays."""
 
-    return xp
+    def namespace(self: Any, *, api_version: Any = None) -> Any:
+        return module
 
-
-for _kind in (Tracer, HostArray, _core.Array):
-    _kind.__array_namespace__ = _namespace  # type: ignore[attr-defined,union-attr]
+    for kind in (Tracer, HostArray, _core.Array):
+        kind.__array_namespace__ = namespace  # type: ignore[attr-defined,union-attr]
 
 
 def _item(self: Tracer, *_: Any) -> Any:
@@ -205,9 +222,7 @@ Tracer.item = Tracer.tolist = Tracer.numpy = _item  # type: ignore[attr-defined]
 def _ready(self: Any) -> Any:
     """The array, once it is computed: calls on the CPU return when they are done, work of a device is waited for."""
     if isinstance(self, _core.Array):
-        from ..runtime import synchronize
-
-        synchronize()
+        runtime.synchronize()
     return self
 
 
@@ -220,7 +235,7 @@ def _as_dtype(self: _core.DType, x: Any) -> Any:
     if isinstance(x, (list, tuple)) and any(isinstance(v, Tracer) for v in _leaves(x)):
         x = as_tracer(x)
     # What is known while tracing stays known: it may be an extent or a number of steps.
-    return _creation.asarray(x, self) if isinstance(x, Tracer) else _host_array.host(_made(x, self))
+    return _creation.asarray(x, self) if isinstance(x, Tracer) else _host.host(_made(x, self))
 
 
 _core.DType.__call__ = _as_dtype  # type: ignore[method-assign]

@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._arrays import numpy_dtype
-from .._dtypes import dtype as as_dtype
-from .._jit import eager
-from .._promote import is_float
-from .._trace import Tracer, as_tracer, aval, fail, is_array, one, splat
+from ..arrays.create import numpy_dtype
+from ..base.dtypes import dtype as as_dtype
+from ..base.promotion import is_float
+from ..trace import prim as p
+from ..trace.control import while_loop
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, aval, fail, is_array, one, splat
+from ..transforms.batching import vmap
+from ..tree import pytree
 from . import _elementwise as e
 from ._arguments import arr, floats, whole
+from ._types import isdtype, result_type
 
 _BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16}
 
@@ -224,8 +228,6 @@ def fmin(x1: Any, x2: Any) -> Any:
 
 def _euclid(a: Tracer, b: Tracer) -> Tracer:
     """The greatest common divisor, by as many divisions as the bits allow."""
-    from .._control import while_loop
-
     def more(pair: tuple) -> Any:
         return p.reduce("or", p.ew("ne", pair[1], 0))
 
@@ -340,6 +342,12 @@ def around(x: Any, decimals: int = 0) -> Any:
 
 
 @eager
+def round(x: Any, decimals: int = 0) -> Any:
+    """Rounded to the nearest integer, or to a number of decimals, ties to even."""
+    return e._nearest(x) if decimals == 0 else around(x, decimals)
+
+
+@eager
 def rint(x: Any) -> Any:
     """The nearest integer as a float, ties to even."""
     return p.ew("round", floats(x))
@@ -407,8 +415,6 @@ def broadcast_shapes(*shapes: Any) -> tuple:
 
 def promote_types(a: Any, b: Any) -> Any:
     """The dtype that two dtypes promote to."""
-    from ._types import result_type
-
     return result_type(a, b)
 
 
@@ -439,8 +445,6 @@ def iterable(x: Any) -> bool:
 
 def issubdtype(a: Any, b: Any) -> bool:
     """Whether a dtype is another, or of a kind: one of `isdtype`'s words, or NumPy's class."""
-    from ._types import isdtype
-
     kinds = {
         numpy.floating: "real floating", numpy.inexact: "real floating", numpy.integer: "integral", numpy.number: "numeric",
         numpy.signedinteger: "signed integer", numpy.unsignedinteger: "unsigned integer", numpy.bool_: "bool",
@@ -507,8 +511,6 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
 def vectorize(pyfunc: Any, *, excluded: Any = (), signature: Any = None) -> Any:
     """A function of numbers as one of arrays that broadcast: `ts.vmap` over every axis. With a ``signature`` such as ``"(n),(n)->()"`` a
     function of arrays, which has the last axes that it names."""
-    from .._transforms import vmap
-
     fixed = set(excluded)
     ranks = None if signature is None else _core_ranks(signature)
 
@@ -548,8 +550,6 @@ def _core_ranks(signature: str) -> list[int]:
 
 
 def _mapped(fn: Any, tree: Any) -> Any:
-    from .. import _tree
-
-    return _tree.map(fn, tree)
+    return pytree.map(fn, tree)
 
 

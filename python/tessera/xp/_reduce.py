@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _prim as p
-from .._dims import Dim
-from .._jit import eager
-from .._promote import is_float, kind
-from .._trace import as_tracer, aval, fail
+from ..base.promotion import is_float, kind
+from ..trace import prim as p
+from ..trace.associative_scan import associative_scan
+from ..trace.control import scan
+from ..trace.dims import Dim
+from ..trace.jit import eager
+from ..trace.tracer import as_tracer, aval, fail
+from ..transforms.derivatives import stop_gradient
+from . import _elementwise
+from ._index import take, take_along_axis
 
 
 def _count(x: Any, axis: Any) -> int:
@@ -201,15 +206,6 @@ def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
     return p.argreduce("min", _ranked(x), axis, keepdims)
 
 
-@eager
-def logsumexp(x: Any, axis: Any = None, *, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None) -> Any:
-    """log(sum(b * exp(x))), with the maximum taken off first; ``b`` is 1 unless given. With ``return_sign`` the logarithm of the magnitude
-    and the sign, else NaN where the sum is negative. Elements where ``where`` does not hold do not count."""
-    from .._functional import logsumexp as compute
-
-    return compute(x, axis, keepdims, b, return_sign, where)
-
-
 def _scanned(op: str, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Any:
     x = _wide(x, dtype)
     if axis is None:
@@ -271,9 +267,6 @@ def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
 
 
 def _joined(name: str, x: Any, axis: int, reverse: bool) -> Any:
-    from .._control_more import associative_scan
-    from . import _elementwise
-
     x = as_tracer(x)
     return associative_scan(getattr(_elementwise, name), _floats(x) if name == "logaddexp" else x, reverse, p.axis_of(axis, x.ndim))
 
@@ -336,10 +329,6 @@ _NUMBERS = ("f16", "bf16", "f32", "f64")
 
 def _picked(x: Any, k: int, at: int) -> tuple:
     """`top_k` of a small ``k``: the greatest that is left and its first position, ``k`` times."""
-    from .._control import scan
-    from .._transforms import stop_gradient
-    from ._index import take_along_axis
-
     fixed, places, least = stop_gradient(x), p.iota(x.shape, at), -math.inf
     if kind(x._dtype) == 1:
         least = 0 if x._dtype.startswith("u") else -(1 << int(x._dtype[1:]) - 1)
@@ -383,8 +372,6 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple:
 @eager
 def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) -> Any:
     """Where elements of ``x2`` go into the sorted vector ``x1``: how many of its elements stand before."""
-    from ._index import take
-
     if side not in ("left", "right"):
         raise fail("E_ARGUMENT", f'expected `side` to be "left" or "right", got {side!r}', 'leave it out for "left"')
     x1 = as_tracer(x1) if sorter is None else take(x1, sorter, 0)
@@ -412,8 +399,6 @@ def _before(a: Any, b: Any, side: str) -> Any:
 
 def _bisected(x1: Any, x2: Any, side: str) -> Any:
     """How many stand before, one bit after another from the highest."""
-    from ._index import take
-
     n = x1.shape[0]
     count = p.splat(0, x2.shape, "i64")
     step = 1 << (n.bit_length() - 1)

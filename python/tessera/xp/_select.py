@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _prim as p
-from .._trace import Tracer, one
+from ..trace import prim as p
+from ..trace.control import fori_loop
+from ..trace.tracer import Tracer, one
 from . import _index as ix
 
 #: Integers of the width of floats.
@@ -33,8 +34,6 @@ def _keys(x: Tracer) -> tuple[Tracer, int]:
 
 def pair(x: Tracer, low: Tracer, high: Tracer) -> tuple[Tracer, Tracer]:
     """The elements of each row (the last axis) of these ranks, of which ``high`` is ``low`` or the next; ranks are [...] of i64."""
-    from .._control import fori_loop
-
     keys, bits = _keys(x)
     at = keys.ndim - 1
     first, last = (p.reduce(op, keys, -1) for op in ("min", "max"))

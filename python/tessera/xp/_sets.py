@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._host_array import ours
-from .._jit import eager
-from .._promote import is_float
-from .._trace import Tracer, fail, to_numpy
+from ..arrays.host import ours
+from ..base.promotion import is_float
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, fail, to_numpy
 from . import _elementwise as e, _index as ix, _reduce as r
-from ._arguments import arr, extent, flat, known, truth
+from ._arguments import arr, extent, flat, known, met, truth
 
 UniqueAll = namedtuple("UniqueAll", "values indices inverse_indices counts")
 UniqueCounts = namedtuple("UniqueCounts", "values counts")
@@ -58,6 +58,16 @@ def nonzero(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> tu
     if size is None:
         return ours(numpy.nonzero(_sized(x, "nonzero")))
     return _nonzero(x, extent(size, "nonzero", "size"), fill_value)
+
+
+def where(condition: Any, x1: Any = None, x2: Any = None, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """``x1`` where the condition holds, or is not zero, and ``x2`` elsewhere. Of a condition alone: its positions, as `nonzero` gives them."""
+    if x1 is None and x2 is None:
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x1 is None or x2 is None or size is not None or fill_value is not None:
+        raise fail("E_ARGUMENT", "where: expected a condition and both values, or a condition alone with `size` and `fill_value`",
+                   "write `xp.where(condition, x1, x2)`")  # fmt: skip
+    return e._where(condition, x1, x2)
 
 
 def unique_all(x: Any, /) -> UniqueAll:
@@ -246,13 +256,7 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     n = others.shape[0]
     if not n:
         return p.splat(invert, x.shape, "bool")
-    (x, others), _ = _met(x, others)
+    (x, others), _ = met(x, others)
     s = p.sort([others], 0)[0]
     at = p.ew("minimum", r.searchsorted(s, x), n - 1)
     return p.ew("ne" if invert else "eq", ix.take(s, at, 0), x)
-
-
-def _met(a: Tracer, b: Tracer) -> Any:
-    from ._calculus import _met as met
-
-    return met(a, b)

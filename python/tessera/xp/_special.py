@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import _prim as p
-from .._jit import eager
-from .._trace import Tracer, fail, one
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, fail, one
+from ..transforms.custom_rules import custom_jvp
 from . import _special_tables as t
 from ._arguments import floats
 
@@ -97,8 +98,6 @@ def _between(x: Tracer, low: float, high: float) -> Tracer:
 
 def _ruled(value: Callable, slope: Callable) -> Callable:
     """A function of one array whose derivative is another: ``slope(x, y)``."""
-    from .._custom import custom_jvp
-
     def call(x: Any) -> Any:
         return value(x)
 

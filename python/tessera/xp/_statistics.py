@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy
 
-from .. import _prim as p
-from .._jit import eager
-from .._promote import is_float, kind
-from .._trace import Tracer, as_tracer, fail, one
+from ..base.promotion import is_float, kind
+from ..trace import prim as p
+from ..trace.jit import eager
+from ..trace.tracer import Tracer, as_tracer, fail, one
 from . import _elementwise as e, _index as ix, _manipulate as m, _reduce as r, _select
 from ._arguments import arr, extent, flat, floats, known, whole
+from ._diagonals import diagonal
 from ._numbers import _limits
 from ._reduce import expect_elements
 
@@ -315,8 +316,6 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
     made = cov(x, y, rowvar)
     if made.ndim == 0:
         return p.ew("div", made, made)
-    from ._diagonals import diagonal
-
     spread = p.ew("sqrt", diagonal(made))
     made = p.ew("div", p.ew("div", made, p.expand_dims(spread, 1)), p.expand_dims(spread, 0))
     return e.clip(made, -1.0, 1.0)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy
 
-from .._arrays import numpy_dtype
-from .._dtypes import bf16 as bfloat16, bool_ as bool, dtype as as_dtype, f16 as float16, f32 as float32, f64 as float64
-from .._dtypes import i8 as int8, i16 as int16, i32 as int32, i64 as int64, u8 as uint8, u16 as uint16, u32 as uint32
-from .._dtypes import u64 as uint64
-from .._promote import kind as kind_of, meet
-from .._trace import aval, fail, is_array
+from ..arrays.create import numpy_dtype
+from ..base.dtypes import bf16 as bfloat16, bool_ as bool, dtype as as_dtype, f16 as float16, f32 as float32, f64 as float64
+from ..base.dtypes import i8 as int8, i16 as int16, i32 as int32, i64 as int64, u8 as uint8, u16 as uint16, u32 as uint32
+from ..base.dtypes import u64 as uint64
+from ..base.promotion import kind as kind_of, meet
+from ..trace.tracer import aval, fail, is_array
 
 __all__ = [
     "bfloat16", "bool", "can_cast", "e", "finfo", "float16", "float32", "float64", "iinfo", "inf", "int8", "int16", "int32",

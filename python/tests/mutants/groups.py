@@ -27,8 +27,7 @@ class Group:
 
 GROUPS = {
     "checkpoint": Group(
-        ("_checkpoint.py", "_tree_format.py", "_tree_values.py", "_tree_classes.py", "_tree_leaves.py", "_safetensors.py", "_durable.py",
-         "_json.py"),
+        ("checkpoint",),
         # Of the crashes those in one process: others are not run with the fault.
         ("test_checkpoint.py", "test_checkpoint_hostile.py", "test_checkpoint_more.py", *(f"test_checkpoint_crash.py::test_{name}" for name in (
             "a_power_cut_leaves_the_old_file_or_the_new_one", "the_power_cuts_find_what_is_missing",
@@ -42,10 +41,10 @@ GROUPS = {
         "test_keys_go_through_every_transform", "test_bare_keys_keep_working", "test_keys_that_are_none", "test_choice", "test_permutations", "test_classes",
         "test_ranges_that_are_arrays", "test_narrow_floats_stay_below_one", "test_derivatives_by_parameters_of_formulas")))),
     "optim": Group(("optim",), ("test_optim_exact.py", "test_optim_more.py", "test_training.py")),
-    "numerics": Group(("numerics.py", "_profile.py"), ("test_numerics.py",)),
-    "trees": Group(("tree.py", "_tree.py"), ("test_trees.py", "test_tree_names.py", "test_checkpoint.py")),
+    "numerics": Group(("numerics.py", "base/numeric_profile.py"), ("test_numerics.py",)),
+    "trees": Group(("tree",), ("test_trees.py", "test_tree_names.py", "test_checkpoint.py")),
     "data": Group(("data.py",), ("test_data.py", "test_training.py")),
-    "losses": Group(("_losses.py",), ("test_losses.py",)),
+    "losses": Group(("nn/_losses.py",), ("test_losses.py",)),
 }  # fmt: skip
 
 

@@ -20,10 +20,10 @@ from typing import Any, Iterator
 import numpy as np
 
 import tessera as ts
-from tessera._api import ApiFunction, ApiNamespace
-from tessera._func import Func as RealFunc
-from tessera._kernel import KernelFn
-from tessera._source import closure_of
+from tessera.kernel.builtins import ApiFunction, ApiNamespace
+from tessera.kernel.func import Func as RealFunc
+from tessera.kernel.kernel_fn import KernelFn
+from tessera.base.source import closure_of
 
 from . import context
 from .memory import Array, Constants, Numbers

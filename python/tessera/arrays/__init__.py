@@ -1,0 +1,1 @@
+"""Arrays in host and device memory: creation, conversion and names of devices."""

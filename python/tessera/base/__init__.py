@@ -1,0 +1,1 @@
+"""Errors, dtypes, annotations and source text: what every other package rests on."""

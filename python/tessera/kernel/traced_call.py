@@ -1,0 +1,225 @@
+"""Kernels called with traced values: a call becomes one op of the graph. What the kernel writes comes back as new values, and
+the old ones may not be used again (LANGUAGE 5)."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy
+
+from ..arrays.create import _identity as _neutral, numpy_dtype
+from ..base.caller import here
+from ..base.dtypes import dtype as as_dtype
+from ..base.numeric_profile import current as profile_now
+from ..trace import prim as p
+from ..trace.tracer import Frame, Tracer, as_tracer, current, emit, fail, is_array, one, rests_on, splat
+from .capture import capture
+from .func import Func
+from .replay import spoil
+
+
+def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
+    names = [q[0] for q in kernel.spec.params]
+    if len(args) > len(names):
+        raise fail(
+            "E_ARGUMENT",
+            f"expected at most {len(names)} arguments for `{kernel.name}`, got {len(args)}",
+            "leave out those at the end",
+        )
+    bound = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise fail(
+                "E_ARGUMENT",
+                f"expected a parameter of `{kernel.name}`, got `{name}`",
+                "leave it out, or use the name of a parameter",
+            )
+        if name in bound:
+            raise fail(
+                "E_ARGUMENT",
+                f"expected `{name}` of `{kernel.name}` once, got it twice",
+                "it is given by place already: leave out the keyword",
+            )
+        bound[name] = value
+    return bound
+
+
+def _extent(text: Any, dims: dict[str, int], kernel: Any) -> int:
+    if isinstance(text, int):
+        return text
+    try:
+        return int(eval(text, {"__builtins__": {}}, dims))
+    except Exception:
+        raise fail("E_SHAPE_MISMATCH", f"expected the extent `{text}` of an `Out` of `{kernel.name}` to follow from its arguments",
+                   "pass an array for it") from None  # fmt: skip
+
+
+def _symbols(dims: list | None, shape: tuple, bound: dict[str, int], name: str, kernel: Any) -> None:
+    if dims is None or Ellipsis in dims:
+        return
+    if len(dims) != len(shape):
+        raise fail(
+            "E_SHAPE_MISMATCH",
+            f"expected `{name}` of `{kernel.name}` to have {len(dims)} axes, got {p.show(shape)}",
+            "reshape the array, or change the kernel's annotation",
+        )
+    for d, extent in zip(dims, shape, strict=True):
+        if isinstance(d, int) and d != extent or isinstance(d, str) and bound.get(d, extent) != extent:
+            wanted = d if isinstance(d, int) else f"{d} = {bound[d]}"
+            raise fail(
+                "E_SHAPE_MISMATCH",
+                f"expected `{name}` of `{kernel.name}` to have the extent {wanted}, got {p.show(shape)}",
+                "pass an array of this extent, or name the extent in the annotation",
+            )
+        if isinstance(d, str) and d.isidentifier():
+            bound[d] = extent
+
+
+def _root(frame: Frame) -> Frame:
+    while frame.parent is not None:
+        frame = frame.parent
+    return frame
+
+
+def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tuple[tuple, str]] | None = None) -> Any:
+    """Adds the call to the current function. With ``outs``, the shapes and dtypes of what it writes, the kernel is compiled as a part
+    of the function, for its machine and as it is here; else it is launched as it would be outside, tuned."""
+    frame = current()
+    assert frame is not None
+    bound = _bind(kernel, args, kwargs)
+    made = kernel.now()
+    placed = outs is not None
+    for name, (shape, dtype) in (outs or {}).items():
+        bound[name] = splat(0, shape, dtype)
+    dims: dict[str, int] = {}
+    values: dict[str, Tracer] = {}
+    fixed: dict[str, Any] = {}
+    late: list[tuple[str, Any]] = []
+    for name, kind, info, default in made.spec.params:
+        given = bound.get(name)
+        if kind == "tensor" and name not in bound:
+            if not info[3]:
+                raise fail("E_ARGUMENT", f"expected an array for `{name}` of `{kernel.name}`", "give it by place or by name")
+            late.append((name, info))
+        elif kind == "tensor":
+            x = as_tracer(given)
+            if info[1] is not None and as_dtype(x._dtype).name != info[1].name:
+                raise fail("E_TYPE", f"expected `{name}` of `{kernel.name}` to be {info[1].name}, got {x._dtype}",
+                           f"convert it with `.astype({info[1].name!r})`")  # fmt: skip
+            _symbols(info[0], x.shape, dims, name, kernel)
+            values[name] = x
+        elif isinstance(given, Tracer) or (kind in ("any", "scalar") and name in bound and is_array(given) and numpy.ndim(given)):
+            if kind not in ("any", "scalar"):
+                raise fail("E_TYPE", f"expected `{name}` of `{kernel.name}` to be known while tracing, got {given!r}",
+                           "compile-time parameters are plain Python values")  # fmt: skip
+            values[name] = p.cast(given, info) if kind == "scalar" else as_tracer(given)
+        elif kind == "scalar" and name in bound:
+            # A number that the kernel gets when it runs: it may be differentiated, and stays the same for all calls.
+            values[name] = _known(given, info)
+        elif name in bound:
+            # A function as it is now: what it captures is a part of the trace.
+            fixed[name] = given.frozen() if isinstance(given, Func) else given
+        elif not default:
+            raise fail(
+                "E_ARGUMENT",
+                f"expected a value for `{name}` of `{kernel.name}`",
+                "give it by place or by name, or give the parameter a default",
+            )
+    for name, info in late:
+        shape = tuple(_extent(d, dims, kernel) for d in info[0] or ())
+        values[name] = splat(_identity(info[2], info[1]), shape, str(info[1]))
+    traced = for_sizes(kernel, dims, values, fixed, grid, made)
+    written = {n: w for n, w in traced.params if w != "read"}
+    order = [q[0] for q in kernel.spec.params if q[0] in values]
+    # What a kernel holds outside of a function is an operand of it inside.
+    for name, dtype, extents, contents in traced.tables:
+        values[name] = one("const", [], {"data": contents}, results=[(extents, dtype)])
+        order.append(name)
+    privileges = [written.get(n, "read") for n in order]
+    label = _register(_root(frame), kernel, made, order, fixed, grid, traced, placed)
+    operands = [frame.lift(values[n]) for n in order]
+    attrs: dict[str, Any] = {"kernel": label, "privileges": privileges}
+    # What was left to us, and is written whole, has no contents yet; the rest of an `Out` is zero.
+    whole = traced.covered({n: [operator.index(d) for d in x.shape] for n, x in values.items()}) if late else []
+    names = {n for n, _ in late if n in whole} | {*(outs or ())}
+    if fresh := [i for i, (n, w) in enumerate(zip(order, privileges, strict=True)) if n in names and w == "write"]:
+        attrs["fresh"] = fresh
+    if placed:
+        attrs["views"] = True
+    results = emit("kernel_call", [], attrs, groups={"values": operands}, weak=False)
+    new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], results, strict=True))
+    for n in new:
+        frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())
+    # As outside of a trace: what the kernel returns, and what was left to us.
+    returned = [*traced.returns, *(n for n in (*(n for n, _ in late), *(outs or ())) if n not in traced.returns)]
+    out = [new.get(n, values.get(n, fixed.get(n))) for n in returned]
+    return None if not out else out[0] if len(out) == 1 else tuple(out)
+
+
+def _identity(privilege: str | None, dtype: Any) -> Any:
+    return _neutral(privilege or "write", dtype) or 0
+
+
+def _known(given: Any, dtype: Any) -> Tracer:
+    """A number that a kernel takes. One that is known is a constant with contents, so that it can be a part of the kernel's code."""
+    if not isinstance(given, (bool, int, float, numpy.generic)):
+        return p.cast(as_tracer(given), dtype)
+    value = numpy.asarray(given).astype(numpy_dtype(str(dtype)))
+    return one("const", [], {"data": value.tobytes()}, results=[([], str(dtype))])
+
+
+def for_sizes(
+    kernel: Any, dims: dict[str, int], values: dict[str, Tracer], fixed: dict[str, Any], grid: Any, made: Any = None
+) -> Any:
+    """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns. ``made`` is what the
+    kernel is now, where that was asked already."""
+    made = made or kernel.now()
+    rests_on(made.watch)
+    constants = {n: capture(v) for n, v in fixed.items() if _is_constant(kernel, n)}
+    extents = None if grid is None else [int(g) for g in (grid if isinstance(grid, (tuple, list)) else (grid,))]
+    arrays = {n: (str(as_dtype(x._dtype)), [operator.index(d) for d in x.shape]) for n, x in values.items()}
+    # Sizes that are left open become numbers here: a kernel in a function is for the sizes at hand.
+    given = {**{n: operator.index(d) for n, d in dims.items()}, **constants}
+    return made.kernel.traced(given, arrays, extents, profile_now())
+
+
+def _is_constant(kernel: Any, name: str) -> bool:
+    return any(q[0] == name and q[1] in ("const", "function") for q in kernel.spec.params)
+
+
+def _register(
+    root: Frame, kernel: Any, made: Any, order: list[str], fixed: dict, grid: Any, traced: Any, placed: bool
+) -> str:
+    """A name for the kernel with what is fixed of this call."""
+    scalars = {q[0] for q in kernel.spec.params if q[1] in ("scalar", "any")}
+
+    tables = {name for name, *_ in traced.tables}
+
+    def run(arrays: list) -> None:
+        given = {n: _number(a) if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True) if n not in tables}
+        spoil()
+        made.call((), {**given, **fixed}, grid, profile_now())
+
+    # The sizes belong to it: its derivatives are made for them.
+    key = (made.kernel, tuple(order), tuple(sorted((k, repr(v)) for k, v in fixed.items())), repr(grid), placed, traced.ir)
+    for label, (known, _) in root.kernels.items():
+        if known == key:
+            return label
+    label, number = kernel.name, 0
+    while label in root.kernels:
+        number += 1
+        label = f"{kernel.name}_{number}"
+    root.kernels[label] = (key, run)
+    root.program.add_kernel(label, traced, order, placed)
+    return label
+
+
+def _number(x: Any) -> Any:
+    """An array without axes as a number; one of a device is waited for."""
+    return x[()] if isinstance(x, numpy.ndarray) else x.numpy()[()]
+
+
+def takes_part(args: tuple, kwargs: dict) -> bool:
+    """Whether a call of a kernel belongs to a trace."""
+    return current() is not None and any(isinstance(v, Tracer) for v in (*args, *kwargs.values()))

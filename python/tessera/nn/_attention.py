@@ -1,0 +1,234 @@
+"""Attention inside of traced functions: kernels of the library, forward and backward, compiled with the function.
+What they compute is also written as a composition of primitives, which other transforms (forward mode, a second derivative,
+batches) take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from .. import xp
+from ..base.errors import TesseraError
+from ..base.promotion import is_float
+from ..kernel.func import Func
+from ..kernel.traced_call import call, for_sizes
+from ..trace import prim as p
+from ..trace.tracer import Tracer, one, outermost
+from ..transforms.custom_rules import Fused
+from ..transforms.derivatives import vjp
+
+#: Elements that the kernels take, and the widest heads whose sums a group can hold.
+_TAKEN = ("f16", "bf16", "f32")
+_WIDEST = {2: 256, 4: 128}
+_LOG2E = 1.4426950408889634
+#: So many positions make kernels worth it on the host.
+_LONG = 256
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call of attention asks for, besides its arrays. Query ``i`` sees the keys from ``i + lowest`` to ``i + highest``.
+    Functions of the caller's read so many arrays, which follow those of attention: first what ``scores`` reads."""
+
+    scale: float
+    lowest: int | None
+    highest: int | None
+    scores: Func | None = None
+    mask: Func | None = None
+    changes: int = -1
+    masks: int = -1
+    #: Whether rows may keep a reference of their own; see `ts.op.flash_attention`.
+    free: bool = True
+
+    def given(self, arrays: tuple[Tracer, ...]) -> dict[str, Any]:
+        """What its kernels take, besides q, k and v."""
+        q, changes = arrays[0], max(self.changes, 0)
+        X, Y = (*arrays[3 : 3 + changes], q, q)[:2]
+        Z, W = (*arrays[3 + changes :], q, q)[:2]
+        edges = {"lowest": self.lowest or 0, "highest": self.highest or 0, "low": self.lowest is not None, "high": self.highest is not None}
+        functions = {n: f for n, f in (("scores", self.scores), ("mask", self.mask)) if f is not None}
+        return {"X": X, "Y": Y, "Z": Z, "W": W, "scale": self.scale, **edges, **functions, "masks": self.masks}
+
+
+def refused(q: Tracer, k: Tracer, v: Tracer) -> str | None:
+    """Why kernels cannot take these arrays of [batch, heads, positions, size], or should not; None where they do."""
+    if not _on_device():
+        # Where scores stay in the caches, products of whole matrices are better, and their units for narrow floats.
+        if q._dtype != "f32" or min(q.shape[2], k.shape[2]) < _LONG:
+            return f"on the host its kernels are for f32 and {_LONG} positions or more"
+    kinds = {q._dtype, k._dtype, v._dtype}
+    if len(kinds) > 1 or q._dtype not in _TAKEN:
+        return f"its kernels take q, k and v of one dtype of {', '.join(_TAKEN)}, and not {', '.join(sorted(kinds))}"
+    if not all(n > 0 for x in (q, k, v) for n in x.shape):
+        return "an array is empty"
+    if max(q.shape[-1], v.shape[-1]) > (most := _WIDEST[_sizes(q)]):
+        return f"heads are wider than {most}"
+    return None
+
+
+def unlike(asked: Asked, arrays: Sequence[Tracer], q: Tracer) -> str | None:
+    """Why a function of scores has no derivative inside of the kernels; None where it has, or where there is none."""
+    from ..kernels import attention_backward as kernels
+
+    if asked.scores is None:
+        return None
+    # No value of the function: its kind is all that is looked at.
+    s: Any = SimpleNamespace(shape=q.shape[-2:], _dtype="f32")
+    X, Y = (*arrays, q, q)[:2]
+    values = {"S": s, "T": s, "X": X, "Y": Y}
+    sizes = {"M": s.shape[0], "N": s.shape[1]}
+    try:
+        for_sizes(kernels.derived, sizes, values, {"scores": asked.scores, "changes": asked.changes}, None)
+    except TesseraError as error:
+        if error.code != "E_UNSUPPORTED":
+            raise
+        return f"the derivative of `{asked.scores.name}`: {error.message}"
+    return None
+
+
+def attend(arrays: tuple[Tracer, ...], asked: Asked) -> tuple[Tracer, Tracer]:
+    """The result and the logarithms of the sums, f32, by kernels: of q, k, v and what functions of the caller's read."""
+    first = 3 + max(asked.changes, 0)
+    # What a mask reads decides, and does not move.
+    arrays = (*arrays[:first], *(one("stop_gradient", [x]) if is_float(x._dtype) else x for x in arrays[first:]))
+    moving = tuple(i for i in range(3, len(arrays)) if is_float(arrays[i]._dtype))
+    if asked.scores is not None and any(i < first for i in moving):
+        noted(f"where the derivative by an array that `{asked.scores.name}` reads is asked for, attention is a composition of products "
+              "and a softmax: its kernels have those of the scores alone")  # fmt: skip
+    rule = Fused(
+        "attention", asked, lambda *a: _forward(a, asked), lambda *a: list(plain(a, asked)), lambda *a: _backward(a, asked),
+        lambda *a: _plain_backward(a, asked), moving,
+    )  # fmt: skip
+    out, lse = rule(*arrays)
+    return out, lse
+
+
+def _on_device() -> bool:
+    frame = outermost()
+    return frame is not None and frame.on_device
+
+
+def _sizes(x: Tracer) -> int:
+    return 2 if x._dtype in ("f16", "bf16") else 4
+
+
+def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
+    """Heads with zeros behind them, as wide as matrix units of a device take them, forward and backward."""
+    from ..kernels.attention import unit
+
+    by = unit(q.shape[-1], v.shape[-1], _sizes(q), int(_on_device()))
+
+    def wide(x: Tracer) -> Tracer:
+        return p.pad(x, [0] * 4, [0, 0, 0, -x.shape[-1] % by]) if by and x.shape[-1] % by else x
+
+    return wide(q), wide(k), wide(v)
+
+
+def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
+    from ..kernels import attention as kernels
+
+    q, k, v = arrays[:3]
+    (B, H, Sq, D), DV = q.shape, v.shape[-1]
+    edged = (asked.lowest is not None) + (asked.highest is not None)
+    # The logarithms of the sums are kept: no generation of devices has tiles of its own for that.
+    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged, low=asked.lowest is not None, units=not kernels.in_order())
+    made = call(
+        kernels.forward, (), {
+            "Q": q, "K": k, "V": v, **asked.given(arrays), "changes": max(asked.changes, 0), "keep": True,
+            "positive": asked.scale >= kernels.SMALLEST, "BM": BM, "BN": BN, "free_reference": asked.free,
+        }, None, {"O": ((B, H, Sq, DV), q._dtype), "LSE": ((B, H, Sq), "f32")},
+    )  # fmt: skip
+    return list(made)
+
+
+def _backward(kept: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
+    """The cotangents of q, k and v, from the arguments, the results and their cotangents."""
+    from ..kernels import attention_backward as kernels
+
+    arrays, (out, lse, d_out, d_lse) = kept[:-4], kept[-4:]
+    q, k, v = arrays[:3]
+    (_, H, Sq, D), HK, DV = q.shape, k.shape[1], v.shape[-1]
+    # What the softmax takes off each row; and no weights at all for a query that sees nothing.
+    delta = xp.sum(p.cast(d_out, "f32") * p.cast(out, "f32"), -1) - d_lse
+    lse = xp.where(lse == -math.inf, math.inf, lse * _LOG2E)
+    given = {"Q": q, "K": k, "V": v, "DO": d_out, "LSE": lse, "DELTA": delta, **asked.given(arrays), "changes": asked.changes}
+    BM, BN, warps = kernels.tiles_of_keys(D, DV, _sizes(q)) if _on_device() else (64, 64, 0)
+    dk, dv = call(kernels.keys, (), {**given, "shared": H // HK, "BM": BM, "BN": BN, "num_warps": warps}, None,
+                  {"DK": (k.shape, k._dtype), "DV_": (v.shape, v._dtype)})  # fmt: skip
+    BM, BN, warps = kernels.tiles_of_queries(Sq, D, DV, _sizes(q)) if _on_device() else (64, 64, 0)
+    dq = call(kernels.queries, (), {**given, "BM": BM, "BN": BN, "num_warps": warps}, None, {"DQ": (q.shape, q._dtype)})
+    return [dq, dk, dv]
+
+
+def plain(arrays: tuple[Tracer, ...], asked: Asked) -> tuple[Tracer, Tracer]:
+    """The same of primitives; functions of the caller's are kernels on scores in memory."""
+    q, k, v = arrays[:3]
+    changes = max(asked.changes, 0)
+    share = q.shape[1] // k.shape[1]
+    if share > 1:
+        k, v = xp.repeat(k, share, 1), xp.repeat(v, share, 1)
+    s = p.dot(q, k, ([3], [3]), ([0, 1], [0, 1]), out="f32") * asked.scale
+    if asked.scores is not None:
+        s = changed(s, asked.scores, arrays[3 : 3 + changes])
+    keep = inside(q.shape[-2], k.shape[-2], asked.lowest, asked.highest)
+    if keep is not None:
+        s = xp.where(p.broadcast_to(keep, s.shape), s, -math.inf)
+    if asked.mask is not None:
+        s = masked(s, asked.mask, arrays[3 + changes :])
+    top = one("stop_gradient", [p.reduce("max", s, -1, True)])
+    top = xp.where(xp.isfinite(top), top, 0.0)
+    e = xp.exp(s - top)
+    total = p.reduce("sum", e, -1, True)
+    seen = total > 0.0
+    safe = xp.where(seen, total, 1.0)
+    out = p.dot(p.cast(e / safe, q._dtype), v, ([3], [2]), ([0, 1], [0, 1]))
+    lse = xp.where(seen, xp.log(safe) + top, -math.inf)
+    return out, p.reshape(lse, lse.shape[:-1])
+
+
+def inside(n: int, m: int, lowest: int | None, highest: int | None) -> Tracer | None:
+    """Which of ``m`` keys each of ``n`` queries sees; None for all."""
+    if lowest is None and highest is None:
+        return None
+    gap = p.iota((n, m), 1) - p.iota((n, m), 0)
+    sides = [] if lowest is None else [gap >= lowest]
+    sides += [] if highest is None else [gap <= highest]
+    return sides[0] if len(sides) == 1 else xp.logical_and(*sides)
+
+
+def changed(s: Tracer, function: Func, arrays: Sequence[Tracer]) -> Tracer:
+    """Scores in memory, changed by a function of tiles: a kernel, whose derivative is made of it where there is one."""
+    from ..kernels import attention as kernels
+
+    X, Y = (*arrays, s, s)[:2]
+    values = {"S": s, "X": X, "Y": Y, "scores": function, "changes": len(arrays)}
+    return call(kernels.apply_scores, (), values, None, {"T": (s.shape, s._dtype)})
+
+
+def masked(s: Tracer, function: Func, arrays: Sequence[Tracer]) -> Tracer:
+    """Scores in memory, -inf where a function of tiles says so."""
+    from ..kernels import attention as kernels
+
+    Z, W = (*arrays, s, s)[:2]
+    values = {"S": s, "Z": Z, "W": W, "mask": function, "masks": len(arrays)}
+    return call(kernels.apply_mask, (), values, None, {"T": (s.shape, s._dtype)})
+
+
+def _plain_backward(kept: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
+    arrays, cts = kept[:-4], kept[-2:]
+    _, pull = vjp(lambda *a: plain((*a, *arrays[3:]), asked), *arrays[:3])
+    return list(pull((cts[0], cts[1])))
+
+
+def told(reason: str) -> None:
+    """Keeps why attention is a composition of primitives, for `explain`."""
+    noted(f"attention is a composition of products and a softmax, for {reason}")
+
+
+def noted(note: str) -> None:
+    frame = outermost()
+    if frame is not None and note not in frame.notes:
+        frame.notes.append(note)

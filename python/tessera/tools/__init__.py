@@ -1,0 +1,1 @@
+"""The command line and what measures: doctor, profiler, benchmarks, tuning, stubs."""

@@ -1,0 +1,1 @@
+"""Tracing: tracers, the primitives of Graph IR, open extents, control flow, `ts.jit` and execution."""

@@ -1,0 +1,210 @@
+"""Running traced functions: compiled by default, or op by op by the interpreter of Graph IR (backend ``interp``)."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any
+
+import numpy
+
+from .._core import Array, aligned_empty, dim_value
+from ..arrays.create import _upload as upload, for_result, numpy_dtype
+from ..arrays.device_names import dlpack_device
+from ..arrays.host import HostArray, WeakArray, host
+from ..base.dtypes import dtype as as_dtype
+from ..base.numeric_profile import current as profile_now
+from .tracer import Tracer, aval, fail, leaked, to_numpy
+
+#: So much code a traced function keeps where its extents are open; the oldest goes first.
+MOST_SIZES = 256
+#: "compiled" or "oracle"; the second is what every result is judged by.
+_mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
+
+
+class oracle:
+    """Inside of ``with ts.runtime.oracle():`` functions are evaluated op by op by the definition of each op."""
+
+    def __enter__(self) -> None:
+        self._token = _mode.set("oracle")
+
+    def __exit__(self, *_: Any) -> None:
+        _mode.reset(self._token)
+
+
+def compiles() -> bool:
+    """Whether functions run as compiled code here."""
+    return _mode.get() == "compiled"
+
+
+class Runner:
+    """A traced function that is ready to run, on host arrays or on those of a device."""
+
+    def __init__(
+        self, program: Any, func: str, kernels: dict[str, Any] | None = None, backend: str | None = None,
+        profile: int | None = None, capture: bool = False, plan: str | None = None, weak: list[bool] | None = None,
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self.program, self.func, self.backend, self.profile, self.capture = program, func, backend, profile, capture
+        params, results = program.signature(func)
+        self.params = [(tuple(s), d, numpy_dtype(d)) for s, d in params]
+        self.results = [(tuple(s), d, numpy_dtype(d)) for s, d in results]
+        #: Which results came of Python's numbers alone.
+        self.weak = weak if weak is not None else [False] * len(self.results)
+        self._kernels = _Kernels(kernels, self) if kernels else None
+        #: Whether extents are left open: code is then made for each size that comes.
+        self.is_open = any(isinstance(d, str) for shape, _, _ in self.params for d in shape)
+        self._shapes: dict[tuple, list[tuple]] = {}
+        self._compiled: dict[tuple[int, int | None, tuple | None], Any] = {}
+        self._gifts: dict[int, list[tuple[int, int]]] = {}
+
+    def compiled(self, device: int | None = None, sizes: tuple | None = None) -> Any:
+        """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
+        shapes where extents are left open."""
+        profile = profile_now() if self.profile is None else self.profile
+        found = self._compiled.get((profile, device, sizes))
+        if found is None:
+            args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
+            found = self.program.compile(self.func, self.backend, False, profile, device, self.plan, args)
+            if len(self._compiled) >= MOST_SIZES:
+                gone = self._compiled.pop(next(iter(self._compiled), None), None)
+                self._gifts.pop(id(gone), None)
+            self._compiled[profile, device, sizes] = found
+        return found
+
+    def made(self) -> list[tuple[int | None, tuple | None]]:
+        """The devices and shapes that there is code for."""
+        return list(dict.fromkeys((device, sizes) for _, device, sizes in self._compiled))
+
+    def sizes(self, arrays: list[Any]) -> tuple | None:
+        """The shapes that code is made for: none where the function says all of them."""
+        return tuple(tuple(aval(a)[0]) for a in arrays) if self.is_open else None
+
+    def shapes(self, sizes: tuple | None) -> list[tuple]:
+        """The results for arguments of these shapes."""
+        if sizes is None:
+            return self.results
+        found = self._shapes.get(sizes)
+        if found is None:
+            if len(self._shapes) >= MOST_SIZES:
+                self._shapes.clear()
+            values = {d: n for (shape, _, _), given in zip(self.params, sizes, strict=True)
+                      for d, n in zip(shape, given, strict=True) if isinstance(d, str) and d.isidentifier()}  # fmt: skip
+            found = self._shapes[sizes] = [
+                (tuple(dim_value(d, values) if isinstance(d, str) else d for d in shape), dtype, kind)
+                for shape, dtype, kind in self.results
+            ]
+        return found
+
+    def __call__(self, arrays: list[Any], donated: tuple[int, ...] = ()) -> list[Any]:
+        device = device_of(arrays)
+        sizes = self.sizes(arrays)
+        if device is not None and _mode.get() != "oracle":
+            made = self.compiled(device, sizes)
+            if made.on_device:
+                return self._on_device(made, arrays, device, donated, self.shapes(sizes))
+        ready = [_row_major(a, t) for a, t in zip(arrays, self.params, strict=True)]
+        if _mode.get() == "oracle":
+            inputs = [((list(a.shape), d), a.tobytes()) for a, (_, d, _) in zip(ready, self.params, strict=True)]
+            made = self.program.evaluate(self.func, inputs, self._kernels)
+            return [host(numpy.frombuffer(bytearray(b), numpy_dtype(d)).reshape(s), w) for (s, d, b), w in zip(made, self.weak, strict=True)]
+        outputs = [aligned_empty(WeakArray if w else HostArray, s, kind) for (s, _, kind), w in zip(self.shapes(sizes), self.weak, strict=True)]
+        self.compiled(None, sizes).run(ready, outputs, self._kernels)
+        return outputs
+
+    def _donations(self, made: Any) -> list[tuple[int, int]]:
+        """Which results may be written over which arguments; found once, for every step of a plan is looked at."""
+        found = self._gifts.get(id(made))
+        if found is None:
+            found = self._gifts[id(made)] = made.donations
+        return found
+
+    def _on_device(self, made: Any, arrays: list[Any], device: int, donated: tuple[int, ...], results: list[tuple]) -> list[Any]:
+        like = next(a for a in arrays if ordinal_of(a) is not None)
+        ready = [on_device(a, t[2], device) for a, t in zip(arrays, self.params, strict=True)]
+        given = {r: ready[a] for r, a in self._donations(made) if a in donated} if donated else {}
+        outputs = [given[i] if i in given else for_result(s, as_dtype(d), "write", like, device)
+                   for i, (s, d, _) in enumerate(results)]  # fmt: skip
+        made.run(ready, outputs, self._kernels, self.capture)
+        return outputs
+
+
+def ordinal_of(x: Any) -> int | None:
+    """The number of the CUDA device that holds an array; ``None`` for the host."""
+    if type(x) is numpy.ndarray or isinstance(x, (numpy.ndarray, numpy.generic, bool, int, float)):
+        return None
+    if (cuda := getattr(x, "is_cuda", None)) is not None:
+        # PyTorch says so in a tenth of the time.
+        return x.get_device() if cuda else None
+    if isinstance(x, Tracer):
+        raise leaked(x)
+    kind, number = dlpack_device(x)
+    return number if kind == 2 else None
+
+
+def device_of(arrays: list[Any]) -> int | None:
+    """The one device of all arrays that are on one."""
+    found: int | None = None
+    for x in arrays:
+        here = ordinal_of(x)
+        if here is not None and found is not None and here != found:
+            raise fail("E_LAUNCH_DEVICE_MISMATCH", f"expected arrays on one device, got arrays on cuda:{found} and cuda:{here}",
+                       "copy them to one of the devices first")  # fmt: skip
+        found = here if found is None else found
+    return found
+
+
+def on_device(x: Any, kind: numpy.dtype, device: int) -> Any:
+    """An array row by row on the device. Those of the host are copied there."""
+    if ordinal_of(x) is None:
+        host = to_numpy(x)
+        return upload(numpy.ascontiguousarray(host.astype(kind, copy=False)).reshape(host.shape), device)
+    if hasattr(x, "is_contiguous"):
+        x = x.detach() if x.requires_grad else x
+        return x if x.is_contiguous() else x.contiguous()
+    if hasattr(x, "flags") and not getattr(x.flags, "c_contiguous", True):
+        return x.copy(order="C")
+    if isinstance(x, Array) and not _is_dense(x):
+        return upload(numpy.ascontiguousarray(x.numpy()), device)
+    return x
+
+
+def _is_dense(x: Array) -> bool:
+    step = x.itemsize
+    for extent, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        if extent > 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def _row_major(array: Any, wanted: tuple) -> numpy.ndarray:
+    made = to_numpy(array)
+    if made.dtype != wanted[2]:
+        try:
+            made = made.astype(wanted[2])
+        except OverflowError:  # of Python's numbers, which have no end
+            raise fail("E_ARGUMENT", f"expected numbers that {wanted[2]} holds, got {array}", "give a float, or a smaller number") from None
+    return made if made.flags.c_contiguous else numpy.ascontiguousarray(made).reshape(made.shape)
+
+
+class _Kernels:
+    """Runs the kernels that a function calls."""
+
+    def __init__(self, kernels: dict[str, Any], runner: Runner) -> None:
+        self._kernels, self._runner = kernels, runner
+
+    def __call__(self, name: str, config: str | None, privileges: list[str], arrays: list) -> list[bytes]:
+        made = [numpy.frombuffer(data, numpy_dtype(dtype)).reshape(shape) for shape, dtype, data in arrays]
+        if name in self._kernels:
+            self._kernels[name](made)
+        else:
+            # One that a transform made of them.
+            runner = self._runner
+            profile = profile_now() if runner.profile is None else runner.profile
+            backend = "interp" if _mode.get() == "oracle" else runner.backend
+            runner.program.run_kernel(name, made, backend, profile)
+        return [a.tobytes() for a in made]
+
+    def on_device(self, name: str, arrays: list) -> None:
+        """The same on arrays of a device, on the stream that is named."""
+        self._kernels[name](arrays)

@@ -1,0 +1,678 @@
+"""``ts.jit``: a Python function over trees of arrays, traced once for each form, shapes and dtypes of its arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import inspect
+import re
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from .. import _core
+from ..base.dtypes import DType
+from ..base.errors import TesseraError, TesseraWarning
+from ..base.numeric_profile import PROFILES, Profile, current as profile_now
+from ..tree import pytree
+from .argnums import chosen
+from .dims import Sizes, bare
+from .execute import Runner, compiles, device_of, on_device, ordinal_of
+from .named_dims import annotations_of, extents, types_of
+from .tracer import Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
+
+#: So many traces of one function are probably not wanted.
+_MANY = 16
+#: So many traces a function keeps, and so many shapes of arguments with the trace that they have; the oldest go first.
+MOST_TRACES, MOST_SHAPES = 256, 1024
+#: What is no array and cannot change: equal ones share a trace.
+_VALUES = (str, bytes, DType, numpy.dtype, enum.Enum, type, range, slice, types.FunctionType, types.BuiltinFunctionType, types.EllipsisType)
+#: What a Python integer may be as an argument, which is an i64.
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+#: Targets that are no devices.
+_HOSTS = ("cpu", "interp", "x86")
+
+
+class Traced:
+    """One trace of a function, with how its results are put together."""
+
+    def __init__(
+        self, fn: Callable, name: str, leaves: list, form: Any, names: list[str], program: Any = None,
+        backend: str | None = None, profile: int | None = None, capture: bool = False, plan: str | None = None,
+        shapes: list | None = None, sizes: dict[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        """``leaves`` are all leaves of ``(args, kwargs)``; those that are arrays become parameters. ``shapes`` are theirs where
+        extents have names, whose ``sizes`` are those of the call at hand."""
+        self.sizes, self.paths = Sizes(sizes), names
+        with tracing(name, program or _core.Program(name), self.sizes) as frame:
+            frame.on_device = for_device(leaves, backend)
+            given = []
+            for at, (leaf, path) in enumerate(zip(leaves, names, strict=True)):
+                if is_array(leaf):
+                    shape, dtype, weak = aval(leaf)
+                    given.append(frame.param(path, shape if shapes is None else shapes[at], dtype, weak))
+                else:
+                    given.append(leaf)
+            args, kwargs = pytree.unflatten(form, given)
+            with contextlib.nullcontext() if profile is None else Profile(PROFILES[profile]):
+                result = _called(fn, args, kwargs)
+            out, self.form = pytree.flatten(result)
+            if any(isinstance(v, Tracer) for v in pytree.fixed_in(self.form)):
+                raise fail(
+                    "E_TYPE",
+                    f"expected `{name}` to return traced values as values, got one as the key of a dict or as a static field",
+                    "return it beside the others: a key must be known while tracing",
+                )
+            for path, value in zip(pytree.paths(result), out, strict=True):
+                if not is_array(value) and value is not None:
+                    raise fail(
+                        "E_TYPE",
+                        f"expected `{name}` to return arrays, got {type(value).__name__} at result{path}",
+                        "return arrays and numbers, in dicts, lists, tuples or dataclasses",
+                    )
+            tracers = [_settled(as_tracer(v)) for v in out]
+            frame.finish(tracers)
+        self.frame = frame
+        self.program, self.func = frame.program, frame.name
+        self.captured = [held[1] for held, _ in frame.arrays]
+        self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
+        self.notes = frame.notes
+        #: What the kernels and functions that were called had captured; nothing where they captured nothing.
+        self.watch = _core.Watch.all(list(frame.watches.values())) if frame.watches else None
+        #: Leaves that are donated, once somebody asked.
+        self.gifts: set[int] | None = None
+        self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan, [t._weak for t in tracers])
+        self._there: dict[int, list] = {}
+
+    def holds(self) -> bool:
+        """Whether the kernels and functions that were called are what they were."""
+        return self.watch is None or self.watch.same()
+
+    def run(self, leaves: list, donated: set[int] | None = None, convert: Callable | None = None) -> Any:
+        """``donated`` are the leaves whose memory may be given to results; ``convert`` is done to each result."""
+        arrays, given = [], []
+        for place, v in enumerate(leaves):
+            if is_array(v):
+                if type(v) is int and not _LEAST <= v <= _MOST:
+                    raise self._too_large(place, v)
+                if donated and place in donated and not isinstance(v, (bool, int, float, numpy.generic)):
+                    given.append(len(arrays))
+                arrays.append(v)
+        made = self.runner(arrays + self._held(arrays), tuple(given))
+        return pytree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
+
+    def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:
+        """Runs on leaves in host memory, and tells `calls` what calls like this one run."""
+        for place, v in enumerate(leaves):
+            if type(v) is int and not _LEAST <= v <= _MOST:
+                raise self._too_large(place, v)
+        arrays = [v for v in leaves if is_array(v)]
+        held = arrays + self.captured
+        made = self.runner(held)
+        result = pytree.unflatten(self.form, made)
+        if len(arrays) == len(leaves):
+            run = self.runner.compiled(None, self.runner.sizes(held))
+            calls.remember(args, kwargs, profile, self.watch, run, self.runner._kernels, self.captured, result, made)
+        return result
+
+    def _too_large(self, place: int, value: int) -> Exception:
+        return fail(
+            "E_ARGUMENT",
+            f"expected a number that i64 holds, {_LEAST} to {_MOST}, for `{self.paths[place]}`, got {value}",
+            f"give a float, or an array: `numpy.uint64({value})`" if 0 <= value < 1 << 64 else "give a float, or a smaller number",
+        )
+
+    def _held(self, arrays: list) -> list:
+        """The arrays that the trace holds, brought to the device of the others once."""
+        device = device_of(arrays) if self.captured else None
+        if device is None:
+            return self.captured
+        if device not in self._there:
+            self._there[device] = [on_device(a, a.dtype, device) for a in self.captured]
+        return self._there[device]
+
+
+def _settled(x: Tracer) -> Tracer:
+    """A result that came of Python's floats alone is f32: f64 comes only of f64 arrays."""
+    return one("cast", [x], results=[(list(x.shape), "f32")], weak=True) if x._weak and x._dtype == "f64" else x
+
+
+def for_device(leaves: list, target: str | None) -> bool:
+    """Whether a function of these arguments is made for a device."""
+    if target is not None:
+        return target.partition(":")[0].lower() not in _HOSTS
+    return any(is_array(v) and not isinstance(v, Tracer) and ordinal_of(v) is not None for v in leaves)
+
+
+def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
+    """Traces and runs: what a transform does outside of a trace."""
+    leaves, form = pytree.flatten((args, kwargs or {}))
+    made = Traced(fn, name or _name(fn), leaves, form, _names(fn, args, kwargs or {}))
+    return made.run(leaves)
+
+
+def _name(fn: Callable) -> str:
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return "".join(c if c.isalnum() and c.isascii() or c == "_" else "_" for c in name).strip("_") or "function"
+
+
+def _names(fn: Callable, args: tuple, kwargs: dict) -> list[str]:
+    """A name for each leaf, from the function's parameters."""
+    try:
+        params = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        params = []
+    plain = [p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    out = []
+    for i, arg in enumerate(args):
+        out += pytree.paths(arg, plain[i] if i < len(plain) else f"arg{i}")
+    for key in pytree._sorted_keys(kwargs):
+        out += pytree.paths(kwargs[key], key)
+    return out
+
+
+def _signature(leaf: Any) -> Any:
+    return aval(leaf) if is_array(leaf) else ("static", leaf)
+
+
+class Jitted:
+    """A function that runs as one compiled program. ``.trace(*args)`` gives the Graph IR."""
+
+    def __init__(self, fn: Callable, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...], options: dict) -> None:
+        functools.update_wrapper(self, fn)
+        self._fn, self._nums, self._names, self._options = fn, static_argnums, static_argnames, options
+        #: By the arguments' own shapes, and by those with names in them, which several traces may share.
+        self._traces: dict[Any, Traced] = {}
+        self._forms: dict[Any, list[Traced]] = {}
+        self._declared = annotations_of(fn)
+        self._bindings: dict[str, int] = options["bindings"] or {}
+        self._why: list[str] = []
+        #: Calls like earlier ones.
+        self._calls = _core.Calls(False, list(static_argnums), list(static_argnames))
+        self._recorded: set[Any] = set()
+        self._fixed_profile = self._profile()
+
+    def __get__(self, owner: Any, _kind: type | None = None) -> Any:
+        return self if owner is None else functools.partial(self, owner)
+
+    def __getattr__(self, name: str) -> Any:
+        from ..base.foreign_names import missing_of_jitted
+
+        raise missing_of_jitted(name)
+
+    def _split(self, args: tuple, kwargs: dict) -> tuple[Any, list, Any, Any]:
+        # A static argument that has a default may be left out.
+        fixed_args = {i % len(args): args[i] for i in self._nums if -len(args) <= i < len(args)}
+        fixed_names = {k: kwargs[k] for k in self._names if k in kwargs}
+        moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
+        rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
+        leaves, form = pytree.flatten((moving, rest))
+        for at, leaf in enumerate(leaves):
+            if not (is_array(leaf) or isinstance(leaf, _VALUES)):
+                raise self._no_tree(leaf, _names(self._fn, moving, rest)[at])
+        fixed = (tuple((i, pytree.told_apart(v)) for i, v in sorted(fixed_args.items())),
+                 tuple((k, pytree.told_apart(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
+        try:
+            key = (form, tuple(map(_signature, leaves)), fixed, _where(leaves, self._options["target"], self._fixed_profile))
+            hash(key)
+        except TesseraError:
+            raise
+        except TypeError:
+            given = [*fixed_args.values(), *fixed_names.values(), *(v for v in leaves if not is_array(v))]
+            bad = next(filter(_unhashable, given), None)
+            raise fail(
+                "E_ARGUMENT",
+                f"expected arguments that are arrays or can be compared, got {type(bad).__name__}",
+                "pass arrays, or make the static argument hashable (a tuple, a frozen dataclass)",
+            ) from None
+        return key, leaves, form, (fixed_args, fixed_names)
+
+    def _no_tree(self, leaf: Any, path: str) -> Exception:
+        """An object may hold what changes, and the trace would hold what it was at the first call."""
+        kind = type(leaf).__name__
+        return fail(
+            "E_TYPE",
+            f"expected arrays, numbers or trees of them as arguments of `{_name(self._fn)}`, got {kind} for `{path}`",
+            f"pass the arrays that it holds; or make `{kind}` a tree, as a dataclass or with `ts.tree.register`; or, where it never "
+            "changes, name the argument in `static_argnums`",
+        )
+
+    def _find(self, args: tuple, kwargs: dict) -> tuple[Traced, list]:
+        return self._look_up(args, kwargs)[:2]
+
+    def _look_up(self, args: tuple, kwargs: dict) -> tuple[Traced, list, Any]:
+        key, leaves, form, (fixed_args, fixed_names) = self._split(args, kwargs)
+        found = self._traces.get(key)
+        if found is None or not found.holds():
+            moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
+            rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
+            paths = _names(self._fn, moving, rest)
+            shapes, sizes = self._open(key, moving, rest, paths)
+            if shapes is not None:
+                marks = tuple(s if s[0] == "static" else (shape, *s[1:]) for s, shape in zip(key[1], shapes, strict=True))
+                form_key = (key[0], marks, key[2], key[3])
+            else:
+                form_key = key
+            traces = self._forms.get(form_key, ())
+            found = next((t for t in traces if t.sizes.broken(sizes) is None and t.holds()), None)
+        if found is None:
+            self._explain(form_key, sizes)
+
+            def call(*moving: Any, **rest: Any) -> Any:
+                full = [fixed_args.get(i, a) for i, a in enumerate(moving)]
+                return self._fn(*full, **rest, **fixed_names)
+
+            found = Traced(
+                call, _name(self._fn), leaves, form, paths, None, self._options["target"], self._profile(),
+                self._options["capture_graph"], self._options["plan"], shapes, sizes,
+            )
+            self._room()
+            self._forms.setdefault(form_key, []).append(found)
+        if len(self._traces) >= MOST_SHAPES and key not in self._traces:
+            self._traces.clear()
+            self._recorded.clear()
+        self._traces[key] = found
+        return found, leaves, key
+
+    def _room(self) -> None:
+        """Forgets what is oldest where shapes change all the time."""
+        if sum(map(len, self._forms.values())) >= MOST_TRACES:
+            gone = self._forms.pop(next(iter(self._forms), None), [])
+            for key, trace in list(self._traces.items()):
+                if trace in gone:
+                    self._traces.pop(key, None)
+            self._recorded = {row for row in list(self._recorded) if row[2] not in gone}
+
+    def _open(self, key: Any, moving: tuple, rest: dict, paths: list[str]) -> tuple[list | None, dict[str, int]]:
+        """The shapes of the arguments with the names that annotations give extents, and what the names are."""
+        if not self._declared:
+            return None, {}
+        types = types_of(self._fn, self._declared, moving, rest)
+        avals = [None if s[0] == "static" else s for s in key[1]]
+        return extents(types, avals, paths, self._bindings)
+
+    def _profile(self) -> int | None:
+        """The number of the profile that was asked for; ``None`` is the one that holds where the function is called."""
+        name = self._options["numerics"] or ("deterministic" if self._options["deterministic"] else None)
+        return None if name is None else PROFILES.index(name)
+
+    def _explain(self, key: Any, sizes: dict[str, int]) -> None:
+        """Says why a function is traced again."""
+        if not self._forms:
+            return
+        last = next(reversed(self._forms))
+        if key in self._forms:
+            broken = self._forms[key][-1].sizes.broken(sizes)
+            shown = ", ".join(f"{n} = {v}" for n, v in sizes.items())
+            why = f"`{broken}`, which {broken.place} asked for, does not hold with {shown}" if broken else "what a kernel or function of it captures changed"
+        elif last[0] != key[0]:
+            why = f"the arguments have another form: {_changed(last[0], key[0])}"
+        elif last[1] != key[1]:
+            pairs = [(a, b) for a, b in zip(last[1], key[1], strict=True) if a != b]
+            why = f"an argument changed from {_show(pairs[0][0])} to {_show(pairs[0][1])}"
+        elif last[2] != key[2]:
+            why = "a static argument changed"
+        else:
+            moved = last[3][0] != key[3][0]
+            why = f"arrays are {'on a device' if key[3][0] else 'on the host'} now" if moved else "the numeric profile changed"
+        self._why.append(why)
+        if sum(map(len, self._forms.values())) == _MANY:
+            warnings.warn(
+                f"W_RESPECIALISE: `{_name(self._fn)}` is traced for the {_MANY + 1}th time; the last time because {why}; "
+                'extents that differ can have names in annotations, such as `x: ts.Tensor["n"]`, for one trace of all sizes',
+                TesseraWarning,
+                stacklevel=4,
+            )
+
+    @property
+    def retraces(self) -> list[str]:
+        """Why the function was traced again, each time."""
+        return list(self._why)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            # Inside of a trace: a part of it.
+            return self._fn(*args, **kwargs)
+        short = pytree.plain and compiles()
+        if short:
+            profile = profile_now() if self._fixed_profile is None else self._fixed_profile
+            done = self._calls.run(args, kwargs, profile)
+            if done is not None:
+                return done
+        found, leaves, key = self._look_up(args, kwargs)
+        if found.gifts is None:
+            found.gifts = self._given(args, kwargs)
+        convert = converter(leaves)
+        if not short or convert is not None or (key, profile, found) in self._recorded:
+            return found.run(leaves, found.gifts, convert)
+        self._recorded.add((key, profile, found))
+        return found.recorded(self._calls, args, kwargs, profile, leaves)
+
+    def _given(self, args: tuple, kwargs: dict) -> set[int]:
+        """The leaves of the arguments that are donated."""
+        nums, names = self._options["donated"]
+        if not nums and not names:
+            return set()
+        wanted = {n % len(args) for n in nums if -len(args) <= n < len(args)}
+        fixed = {n % len(args) for n in self._nums if -len(args) <= n < len(args)}
+        out, at = set(), 0
+        parts = [(None if i in fixed else a, i in wanted) for i, a in enumerate(args)]
+        rest = {k: v for k, v in kwargs.items() if k not in self._names}
+        parts += [(rest[k], k in names) for k in pytree._sorted_keys(rest)]
+        for part, given in parts:
+            count = len(pytree.flatten(part)[0])
+            if given:
+                out |= set(range(at, at + count))
+            at += count
+        return out
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """What was traced, with which extents left open, what each trace takes for granted and which line asked for it, what
+        was compiled, and why the function was traced again. With arguments also what was chosen for them: where it runs, of how
+        many kernels, and what a user may want to know."""
+        chosen = self._chosen(args, kwargs) if args or kwargs else []
+        lines = [f"{_name(self._fn)}: traced {_times(sum(map(len, self._forms.values())))}"]
+        for (_, marks, _, _), traces in self._forms.items():
+            for t in traces:
+                lines.append(f"  for {', '.join(_show(m) for m in marks)}")
+                lines += [f"    while {g} ({g.place})" for g in t.sizes.guards]
+                for device, sizes in t.runner.made():
+                    where = "" if device is None else f" on cuda:{device}"
+                    lines.append(f"    compiled{where}" + ("" if sizes is None else f" for {', '.join(_shape(s) for s in sizes)}"))
+        lines += [f"  traced again because {why}" for why in self._why]
+        return "\n".join(lines + chosen)
+
+    def _chosen(self, args: tuple, kwargs: dict) -> list[str]:
+        found, _ = self._find(args, kwargs)
+        made = self.compiled(*args, **kwargs)
+        lines = ["for these arguments", f"  backend: {made.backend}"]
+        lines += [f"  {name}: {made.stats[name]}" for name in ("launches", "kernels", "scratch_bytes")]
+        return [*lines, *(f"  note: {note}" for note in found.notes)]
+
+    def trace(self, *args: Any, **kwargs: Any) -> str:
+        """The Graph IR for these arguments: extents that annotations name are symbols."""
+        return str(self._find(args, kwargs)[0].program)
+
+    def host_ops(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Ops that have no kernel yet and that the host evaluates by their definition."""
+        return self.compiled(*args, **kwargs).host_ops
+
+    def compiled(self, *args: Any, **kwargs: Any) -> Any:
+        """What is compiled for these arguments: ``.plan``, ``.stats``, ``.backend``, ``.graphs`` (how many were recorded)."""
+        found, leaves = self._find(args, kwargs)
+        arrays = [v for v in leaves if is_array(v)]
+        device = device_of(arrays)
+        return found.runner.compiled(device, found.runner.sizes(arrays + found._held(arrays)))
+
+    def stats(self, *args: Any, **kwargs: Any) -> dict:
+        """What compiling took, and how many kernels there are."""
+        return self.compiled(*args, **kwargs).stats
+
+    def cache_clear(self) -> None:
+        self._traces.clear()
+        self._forms.clear()
+        self._recorded.clear()
+        self._calls.clear()
+
+    #: The name that JAX has for it.
+    clear_cache = cache_clear
+
+
+def _where(leaves: list, target: str | None, fixed: int | None) -> tuple[bool, bool]:
+    """Whether a function runs on a device, and there in order: the tiles of attention depend on it."""
+    device = for_device(leaves, target)
+    return device, device and (profile_now() if fixed is None else fixed) == PROFILES.index("strict")
+
+
+def _called(fn: Callable, args: Any, kwargs: Any) -> Any:
+    """Calls a function while it is traced. Where NumPy tells of our error in its own words (`y[0] = x`), ours is raised."""
+    try:
+        return fn(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, TesseraError) or not isinstance(error.__cause__, TesseraError):
+            raise
+        found = error.__cause__
+    raise found
+
+
+def _changed(last: Any, now: Any) -> str:
+    """The first difference of the forms of two calls: it was …, and is …."""
+    (args, kwargs), (new_args, new_kwargs) = last.children, now.children
+    found = pytree.difference(args, new_args, "args") or pytree.difference(kwargs, new_kwargs, "kwargs") or ""
+    return found.replace(", got ", " before, now ", 1)
+
+
+def _unhashable(v: Any) -> bool:
+    try:
+        hash(v)
+    except TypeError:
+        return True
+    return False
+
+
+def _show(sig: Any) -> str:
+    if sig[0] == "static":
+        return repr(sig[1])
+    return f"{_shape(sig[0])} {sig[1]}"
+
+
+def _shape(shape: Any) -> str:
+    return f"[{', '.join(bare(str(d)) for d in shape)}]"
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
+
+
+def like(result: Any, leaves: list) -> Any:
+    """Results follow the inputs: PyTorch in, PyTorch out; JAX in, JAX out; else arrays of ours."""
+    convert = converter(leaves)
+    return result if convert is None else pytree.map(convert, result)
+
+
+def converter(leaves: list) -> Callable | None:
+    """What makes a result an array of the library that the inputs are of; None where nothing has to be done."""
+    placed = next((v for v in leaves if is_array(v) and ordinal_of(v) is not None), None)
+    if placed is not None:
+        return _on_device_like(placed, type(placed).__module__.partition(".")[0])
+    for leaf in leaves:
+        kind = type(leaf).__module__.partition(".")[0]
+        if kind == "torch":
+            return _to_torch
+        if kind in ("jax", "jaxlib"):
+            import jax.numpy as jnp
+
+            return jnp.asarray
+    return None
+
+
+def _to_torch(a: numpy.ndarray) -> Any:
+    """A result in the memory of the host as PyTorch's, which takes the bits of dtypes that NumPy does not have."""
+    import torch
+
+    if a.dtype.isbuiltin == 1:
+        return torch.from_numpy(a)
+    dtype = getattr(torch, a.dtype.name, None)
+    return a if dtype is None else torch.from_numpy(a.view(f"i{a.dtype.itemsize}")).view(dtype)
+
+
+def _on_device_like(leaf: Any, kind: str) -> Callable:
+    """Results of a device as arrays of the library that ``leaf`` is of; those that came to the host are brought back."""
+    device = ordinal_of(leaf)
+    assert device is not None
+
+    def one(a: Any) -> Any:
+        if isinstance(a, numpy.ndarray):
+            a = on_device(a, a.dtype, device)
+        if isinstance(a, _core.Array) and kind == "torch":
+            import torch
+
+            return torch.from_dlpack(a)
+        if isinstance(a, _core.Array) and kind == "cupy":
+            import cupy
+
+            return cupy.from_dlpack(a)
+        if kind in ("jax", "jaxlib"):
+            import jax
+
+            return jax.dlpack.from_dlpack(a)
+        return a
+
+    return one
+
+
+def jit(
+    fn: Callable | None = None,
+    *,
+    static_argnums: int | tuple[int, ...] = (),
+    static_argnames: str | tuple[str, ...] = (),
+    capture_graph: bool = False,
+    deterministic: bool = False,
+    seed: int | None = None,
+    target: str | None = None,
+    bindings: dict | None = None,
+    numerics: str | None = None,
+    donate_argnums: int | tuple[int, ...] = (),
+    donate_argnames: str | tuple[str, ...] = (),
+    plan: str | None = None,
+) -> Any:
+    """Compiles a function of arrays. The function is called with tracers, once for each form, shapes and dtypes of its
+    arguments; what it does to them is what runs.
+
+    ``numerics`` is a profile (``"default"``, ``"deterministic"``, ``"strict"``), ``deterministic=True`` the second of them;
+    ``target`` names a backend. Arrays on a CUDA device make the function run there, on their library's current stream.
+    ``capture_graph`` records the launches into a CUDA graph and replays it where arrays come again at the same addresses; on the
+    host launches are recorded and replayed in any case. Random numbers come from keys (`ts.random`), so that there is no ``seed`` to set.
+
+    Arguments of ``static_argnums`` and ``static_argnames`` are values of Python, and each of them has a trace. Arrays of ``donate_argnums``
+    and ``donate_argnames`` may be written over by results. Where places or names alone are given, the others follow from the signature.
+
+    Annotations may leave extents open: ``def f(x: ts.Tensor["B", 16], p: {"w": ts.Tensor[16, "H"]})`` is traced once for all sizes
+    of ``B`` and ``H``, checked for all of them, and compiled for each size that comes; ``bindings={"H": 4}`` says a size once and for
+    all. Where Python needs to know a size (``if``, ``range``), the trace is for those sizes that answer alike: `.explain()` says so.
+
+    ``f.compiled(*args).plan`` is the plan as text, a module of Schedule IR: which values have memory (``sched.store``), which are
+    parts of kernels (``sched.fused``), and which kernels run on what. Change ``fused`` to ``store``, or the other way round, and
+    hand the text back as ``plan``."""
+    if fn is None:
+        return functools.partial(
+            jit, static_argnums=static_argnums, static_argnames=static_argnames, capture_graph=capture_graph,
+            deterministic=deterministic, seed=seed, target=target, bindings=bindings, numerics=numerics,
+            donate_argnums=donate_argnums, donate_argnames=donate_argnames, plan=plan,
+        )  # fmt: skip
+    if not callable(fn):
+        raise fail("E_ARGUMENT", f"expected a function, got {type(fn).__name__}", "write `@ts.jit` above a function")
+    if seed is not None:
+        raise fail("E_UNSUPPORTED", "expected no `seed` for jit", "pass a key to the function and use `ts.random`")
+    if bindings is not None and not (isinstance(bindings, dict) and all(type(k) is str and type(v) is int for k, v in bindings.items())):
+        raise fail("E_ARGUMENT", f"expected `bindings` to be sizes of named extents, got {bindings!r}",
+                   'write such as `bindings={"T": 256}`')  # fmt: skip
+    if numerics is not None and numerics not in PROFILES:
+        raise fail(
+            "E_ARGUMENT",
+            f"expected a profile (one of {', '.join(PROFILES)}), got {numerics!r}",
+            "leave it out for the profile of the process",
+        )
+    if plan is not None and not isinstance(plan, str):
+        raise fail("E_ARGUMENT", f"expected `plan` to be the text of a plan, got {type(plan).__name__}",
+                   "start from `f.compiled(*args).plan`")  # fmt: skip
+    nums, names = chosen(fn, "static", static_argnums, static_argnames)
+    donated = chosen(fn, "donate", donate_argnums, donate_argnames)
+    if both := [*(f"`{n}`" for n in names if n in donated[1]), *map(str, (n for n in nums if n in donated[0]))]:
+        raise fail("E_ARGUMENT", f"expected an argument to be static or donated, got {both[0]} as both", "leave it out of one of the two")
+    options = {
+        "capture_graph": capture_graph, "deterministic": deterministic, "seed": seed, "target": target, "bindings": bindings,
+        "numerics": numerics, "plan": plan, "donated": donated,
+    }  # fmt: skip
+    return Jitted(fn, nums, names, options)
+
+
+#: Parameters that say how arrays are laid out, wherever they stand; the others are known by their annotation.
+_LAYOUT = {"shape", "new_shape", "axis", "axes", "source", "destination", "slice_sizes", "pad_width", "stride", "dilation", "num", "size"}
+
+
+def _structural(fn: Callable) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Places and names of the parameters that are extents, axes and counts: known while tracing, and never arrays of a trace."""
+    code, told = getattr(fn, "__code__", None), getattr(fn, "__annotations__", {})
+    if code is None:
+        return (), ()
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = [i for i, n in enumerate(named) if n in _LAYOUT or "int" in re.findall(r"\w+", str(told.get(n, "")))]
+    return tuple(i for i in found if i < code.co_argcount), tuple(named[i] for i in found)
+
+
+def _counted(v: Any) -> Any:
+    """Integers of NumPy's, and arrays of them in one row, as Python's; all else as it is."""
+    if isinstance(v, (numpy.integer, numpy.bool_)):
+        return v.item()
+    if isinstance(v, numpy.ndarray):
+        return v if v.ndim > 1 or v.dtype.kind not in "iu" else v.item() if v.ndim == 0 else tuple(v.tolist())
+    if type(v) in (tuple, list) and any(isinstance(e, (numpy.integer, numpy.ndarray, tuple, list)) for e in v):
+        made = [_counted(e) for e in v]
+        return v if all(a is b for a, b in zip(made, v, strict=True)) else type(v)(made)
+    return v
+
+
+def eager(fn: Callable) -> Callable:
+    """A library function: inside of a trace a part of it, outside of one a program that runs at once."""
+    cache: dict[Any, Traced] = {}
+    calls, recorded = _core.Calls(True), set()
+    places, names = _structural(fn)
+
+    def settled(args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        """The arguments with Python's integers for extents, axes and counts that NumPy counted; None where there are none."""
+        found = {i: v for i in places if i < len(args) and (v := _counted(args[i])) is not args[i]}
+        named = {n: v for n in names if n in kwargs and (v := _counted(kwargs[n])) is not kwargs[n]} if kwargs else {}
+        return (tuple(found.get(i, v) for i, v in enumerate(args)), {**kwargs, **named}) if found or named else None
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            if names and (plain := settled(args, kwargs)):
+                args, kwargs = plain
+            return fn(*args, **kwargs)
+        short = pytree.plain and compiles()
+        if short:
+            profile = profile_now()
+            done = calls.run(args, kwargs, profile)
+            if done is not None:
+                return done
+        if names and (plain := settled(args, kwargs)):
+            return call(*plain[0], **plain[1])
+        leaves, form = pytree.flatten((args, kwargs))
+        for v in leaves:
+            if isinstance(v, Tracer):  # no trace is open that it could belong to
+                raise leaked(v)
+        arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
+                  for v in leaves]  # fmt: skip
+        try:
+            key = (form, tuple(aval(v) if a else pytree.told_apart(v) for v, a in zip(leaves, arrays, strict=True)), _where(leaves, None, None))
+            found = cache.get(key)
+        except TypeError:
+            key, found = None, None
+        moving = [v for v, a in zip(leaves, arrays, strict=True) if a]
+        if found is None or not found.holds():
+
+            def whole(*given: Any) -> Any:
+                rest = iter(given)
+                full = [next(rest) if a else v for v, a in zip(leaves, arrays, strict=True)]
+                inner_args, inner_kwargs = pytree.unflatten(form, full)
+                return fn(*inner_args, **inner_kwargs)
+
+            flat, flat_form = pytree.flatten((tuple(moving), {}))
+            found = Traced(whole, _name(fn), flat, flat_form, [f"x{i}" for i in range(len(flat))])
+            if key is not None:
+                if len(cache) >= MOST_TRACES and key not in cache:
+                    cache.pop(next(iter(cache), None), None)  # another thread may have done it
+                    recorded.clear()
+                cache[key] = found
+        if not short or key is None or (key, profile, found) in recorded or converter(moving) is not None:
+            return like(found.run(moving), moving)
+        recorded.add((key, profile, found))
+        return found.recorded(calls, args, kwargs, profile, moving)
+
+    return call

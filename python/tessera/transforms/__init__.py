@@ -1,0 +1,1 @@
+"""Transforms of traced functions: derivatives, batching, custom rules and rematerialisation."""
