@@ -4,11 +4,12 @@
 //! only product adds to a tile that the loop carries and nothing else looks at, the tile is carried
 //! pending. A turn begins its product, waits for that of the turn before and then gives back the slot
 //! which that one read; the last is waited for behind the loop. A loop may have no turns: then there
-//! is nothing to give back. Where slots are few and several warpgroups multiply, these keep the engine
-//! busy for each other: a turn then waits for its own product and gives its slot back at once. Products
+//! is nothing to give back. Where several warpgroups multiply, and slots are few or the products of a turn
+//! long, these keep the engine busy for each other: a turn then waits for its own product and gives its
+//! slot back at once, so that the ring has one more on its way. Products
 //! whose sums are added apart are done when they return, and are left as they are.
 
-use super::GROUP;
+use super::{GROUP, budget};
 use super::flow::{Users, users};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value, ValueDef};
@@ -20,13 +21,16 @@ use tessera_tile::ops::mma::is_promoted;
 /// Slots below which a slot that is given back a turn later would be missed: by one warpgroup, whose
 /// engine would be idle otherwise, and by several.
 const LEAST: [u32; 2] = [3, 4];
+/// Clocks of other warpgroups' products that cover the way of one from the end of its product to the next. With 256 each,
+/// turns that wait for their own product were 4 to 6% quicker; with 128, 5% slower (docs/perf/untuned.md).
+const COVER: u64 = 256;
 
 pub fn rotate(func: &StagedFunc, warps: u32) -> StagedFunc {
-    let several = warps > GROUP;
+    let groups = u64::from(warps.div_ceil(GROUP));
     let users = users(func);
     let mut plans = BTreeMap::new();
     for id in func.walk() {
-        if let Some(plan) = plan(func, &users, id, several) {
+        if let Some(plan) = plan(func, &users, id, groups) {
             plans.insert(id, plan);
         }
     }
@@ -53,7 +57,8 @@ struct Plan {
     at_once: bool,
 }
 
-fn plan(func: &StagedFunc, users: &Users, id: OpId, several: bool) -> Option<Plan> {
+fn plan(func: &StagedFunc, users: &Users, id: OpId, groups: u64) -> Option<Plan> {
+    let several = groups > 1;
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::For) {
         return None;
@@ -95,7 +100,8 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId, several: bool) -> Option<Pla
         return None;
     }
     let mut releases = Vec::new();
-    let mut at_once = false;
+    let others = budget::product_clocks(func, issue) * (groups - 1) / groups;
+    let mut at_once = several && others >= COVER;
     for mem in [a, b] {
         let (ring, wait) = ring_of(func, mem)?;
         if func.ops[wait].block != body {
