@@ -14,7 +14,7 @@
 //!
 //! In pieces, a tile goes through memory of one or two of them, which leaves rings more of it; that is
 //! for `defer`, which puts time between one piece and the next, for blocks with one group where a ring
-//! has more slots so, and for tiles that do not fit as a whole.
+//! has more slots so, and for tiles that are added to memory and do not fit as a whole.
 
 use super::super::Staging;
 use super::super::seeds::{extents, useful};
@@ -91,6 +91,7 @@ pub fn epilogue(
     let mut staged: BTreeMap<OpId, Way<Type>> = BTreeMap::new();
     for id in func.walk() {
         let Some(way) = memory_for(func, staging, team, id) else { continue };
+        let adds = func.ops[id].code == StagedOp::Tile(TileOp::Accumulate);
         let with = |way: &Way<Type>| other.next_multiple_of(budget::ALIGN) + way.bytes();
         let fit = |way: &Way<Type>| budget::fit(staging, &plan, with(way), most);
         let way = match way {
@@ -100,13 +101,13 @@ pub fn epilogue(
                 let better = |pieces: &Way<Type>| {
                     let (pieces, whole) = (fit(pieces), fit(&whole));
                     let alone = tiles::is_alone(&func.attrs);
-                    in_pieces || alone && pieces > whole || whole < slots && pieces >= slots
+                    let room = adds && whole < slots && pieces >= slots;
+                    in_pieces || alone && pieces > whole || room
                 };
                 pieces.filter(better).unwrap_or(whole)
             }
             way => way,
         };
-        let adds = func.ops[id].code == StagedOp::Tile(TileOp::Accumulate);
         if parts > 1 && (adds || !can_be_divided(&way)) {
             continue;
         }

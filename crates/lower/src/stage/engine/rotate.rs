@@ -5,13 +5,14 @@
 //! pending. A turn begins its product, waits for that of the turn before and then gives back the slot
 //! which that one read; the last is waited for behind the loop. A loop may have no turns: then there
 //! is nothing to give back. Where several warpgroups multiply, and slots are few or the products of a turn
-//! long, these keep the engine busy for each other: a turn then waits for its own product and gives its
+//! long enough, these keep the engine busy for each other: a turn then waits for its own product and gives its
 //! slot back at once, so that the ring has one more on its way. Products
 //! whose sums are added apart are done when they return, and are left as they are.
 
 use super::{GROUP, budget};
 use super::flow::{Users, users};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
@@ -21,9 +22,10 @@ use tessera_tile::ops::mma::is_promoted;
 /// Slots below which a slot that is given back a turn later would be missed: by one warpgroup, whose
 /// engine would be idle otherwise, and by several.
 const LEAST: [u32; 2] = [3, 4];
-/// Clocks of other warpgroups' products that cover the way of one from the end of its product to the next. With 256 each,
-/// turns that wait for their own product were 4 to 6% quicker; with 128, 5% slower (docs/perf/untuned.md).
-const COVER: u64 = 256;
+/// Clocks of other warpgroups' products that cover the way of one from the end of its product to the next. With 256, turns that
+/// wait for their own product were 4 to 6% quicker; with 128, 5% slower; with 512 there was no difference, and longer ones are left
+/// as they are (docs/perf/untuned.md).
+const COVER: Range<u64> = 256..384;
 
 pub fn rotate(func: &StagedFunc, warps: u32) -> StagedFunc {
     let groups = u64::from(warps.div_ceil(GROUP));
@@ -101,7 +103,7 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId, groups: u64) -> Option<Plan>
     }
     let mut releases = Vec::new();
     let others = budget::product_clocks(func, issue) * (groups - 1) / groups;
-    let mut at_once = several && others >= COVER;
+    let mut at_once = several && COVER.contains(&others);
     for mem in [a, b] {
         let (ring, wait) = ring_of(func, mem)?;
         if func.ops[wait].block != body {
