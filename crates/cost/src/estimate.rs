@@ -130,9 +130,7 @@ fn clocks(product: &Product, asked: Asked, speed: &Speed) -> f64 {
     match asked.stages {
         // The operands of a turn come, and are multiplied, before those of a later one can take their place: so long
         // each of the stages is taken.
-        Some(stages) => {
-            product.times as f64 * turn.max((speed.way + turn) / stages.max(1) as f64)
-        }
+        Some(stages) => product.times as f64 * turn.max((speed.way + turn) / stages.max(1) as f64),
         None => whole,
     }
 }

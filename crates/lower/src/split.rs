@@ -208,7 +208,10 @@ impl Turn<'_> {
             return None;
         }
         if let Some(constant) = int_const(func, v) {
-            return Some(Positions { sum: Sum { constant, ..Sum::default() }, ..Positions::default() });
+            return Some(Positions {
+                sum: Sum { constant, ..Sum::default() },
+                ..Positions::default()
+            });
         }
         match func.values[v].def {
             ValueDef::Arg(block, 0) if block == self.block => {

@@ -209,8 +209,7 @@ impl<'a> Judge<'a> {
         // Only GPUs have blocks with resources of their own; a processor's memory is one.
         let limits = if choice.is_cuda() { Limits::of(&choice.caps()?) } else { Limits::default() };
         let names = kernel.params.items.iter().map(|param| param.name.clone());
-        let lies_on: BTreeMap<String, u64> =
-            names.zip(bound.slots.iter().map(lies_on)).collect();
+        let lies_on: BTreeMap<String, u64> = names.zip(bound.slots.iter().map(lies_on)).collect();
         let whole_lines = lies_on.values().all(|&bytes| bytes == LINE);
         Ok(Self { bound, limits, speed: machine::speed(choice)?, whole_lines, lies_on })
     }

@@ -341,9 +341,7 @@ fn engine_folds(func: &StagedFunc, staging: &Staging<'_>, op: &Op<Staged>) -> bo
     let fold = op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name);
     let row = fold.map(|fold| (fold, func.ty(op.operands[1]).dtype()));
     let any_order = match func.ty(op.operands[0]) {
-        Type::View { privilege, .. } => {
-            !privilege.reduces() || staging.profile == Profile::Default
-        }
+        Type::View { privilege, .. } => !privilege.reduces() || staging.profile == Profile::Default,
         _ => false,
     };
     any_order && row.is_some_and(|row| staging.caps.folds.contains(&row))

@@ -9,8 +9,8 @@
 //! slot back at once, so that the ring has one more on its way. Products
 //! whose sums are added apart are done when they return, and are left as they are.
 
-use super::{GROUP, budget};
 use super::flow::{Users, users};
+use super::{GROUP, budget};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value, ValueDef};
