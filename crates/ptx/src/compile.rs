@@ -4,7 +4,7 @@ use crate::caps::{Feature, PtxCaps};
 use crate::code::{Classes, Code, Shape};
 use crate::inst::{Ty, WgmmaRow};
 use crate::module::{Kernel, Module};
-use crate::select::{Greatest, Selected, folds, product_type};
+use crate::select::{Greatest, Selected, product_type};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{OpId, Type};
 use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
@@ -39,14 +39,10 @@ const MULTIPROCESSORS: u32 = 132;
 /// Of their 50 MB.
 const CACHE: u32 = 32 << 20;
 
-/// What copies of boxes fold into memory with the bits of threads.
+/// What copies of boxes fold into memory with the bits of threads: sums, as far as a GPU has shown it.
 fn fold_rows(caps: &PtxCaps) -> Vec<(ReduceOp, DType)> {
-    if !caps.has(Feature::Tma) {
-        return Vec::new();
-    }
-    let rows = |&dtype: &DType| ReduceOp::ALL.iter().map(move |&r| (r, dtype));
-    let all = [DType::F32, DType::I32, DType::U32];
-    all.iter().flat_map(rows).filter(|&(r, dtype)| folds(r, dtype).is_some()).collect()
+    let sums = [DType::F32, DType::I32, DType::U32].map(|dtype| (ReduceOp::Sum, dtype));
+    if caps.has(Feature::Tma) { sums.to_vec() } else { Vec::new() }
 }
 
 /// The same for the matrix engine of warpgroups.

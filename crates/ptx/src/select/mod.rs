@@ -69,7 +69,6 @@ use tessera_tile::TileOp;
 use tessera_tile::attrs::grid_axis;
 
 pub use product::matrix_type as product_type;
-pub use tma::folds;
 
 /// The block of argument words.
 pub const ARGS: &str = "args";

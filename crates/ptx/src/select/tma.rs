@@ -459,7 +459,7 @@ impl Select<'_> {
 }
 
 /// The engine's name of a reduction, where it gives the same bits.
-pub fn folds(r: ReduceOp, dtype: DType) -> Option<AtomOp> {
+fn folds(r: ReduceOp, dtype: DType) -> Option<AtomOp> {
     let word = matches!(dtype, DType::I32 | DType::U32 | DType::I64 | DType::U64);
     let float = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
     match r {
