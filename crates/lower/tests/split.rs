@@ -23,7 +23,7 @@ fn tile_func(text: &str) -> TileFunc {
 /// Of `n` queries and keys, with a number `w` beside them.
 fn run(func: &TileFunc, n: i64, w: i64) -> Vec<u64> {
     let values: Vec<f64> = (0..16 * n).map(|i| (i * 7919 % 13) as f64 - 6.0).collect();
-    let mut arrays = vec![
+    let mut arrays = [
         HostArray::new(&[n, 16], DType::BF16, &values),
         HostArray::new(&[n, 16], DType::BF16, &values),
         HostArray::new(&[n, 16], DType::F32, &vec![0.0; 16 * n as usize]),
