@@ -1,10 +1,12 @@
-"""The kernels of `examples/` as their authors wrote them, not tuned, beside cuDNN, FlashAttention and cuBLAS. See docs/perf/untuned.md.
+"""The kernels of `examples/`, and a gemm with a wider choice of tiles, not tuned, beside cuDNN, FlashAttention and cuBLAS.
+See docs/perf/untuned.md.
 
     PYTHONPATH=build/gpu python3 gpu/textbook.py --rounds 20 --out $OUT/textbook.json
     PYTHONPATH=build/gpu python3 gpu/textbook.py --only 'attention hd128' --all
 
 What is timed is what a first call without records runs: the candidate that the cost model puts first. With `--all` every
-candidate is timed too, in the same rounds, so that the table also says how far the choice is from the best of them. Single
+candidate is timed too, in the same rounds, so that the table also says how far the choice is from the best of them, and the
+rank correlation of what the cost model predicted with what was measured. Single
 launches alternate at random, with the second-level cache flushed before each. Results are held against float64 first.
 """
 
@@ -29,6 +31,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
+import tessera as ts  # noqa: E402
 from gpu.device import Cuda  # noqa: E402
 from gpu.recipe import Recipe, found  # noqa: E402
 from gpu.stats import median, micro, ratio  # noqa: E402
@@ -100,6 +103,10 @@ class Product:
 
     path = "gemm:gemm"
     dims = {}
+    #: What the result of the same kind is compared with, beside the fastest.
+    same = "cublas f32 +="
+    #: What is in the result before, and what of it stays.
+    before, stays = 3.0, 3.0
 
     @property
     def name(self):
@@ -114,17 +121,32 @@ class Product:
         return [make(self.m, self.k), make(self.k, self.n)]
 
     def call(self, kernel, arrays):
-        # It adds to what is there.
-        out = torch.zeros(self.m, self.n, device="cuda")
+        out = torch.full((self.m, self.n), self.before, device="cuda")
         return lambda: kernel(*arrays, out)
 
     def peers(self, arrays):
         out = torch.zeros(self.m, self.n, device="cuda", dtype=torch.bfloat16)
-        return {"cublas": lambda: torch.matmul(*arrays, out=out)}
+        wide = torch.zeros(self.m, self.n, device="cuda")
+        return {
+            "cublas": lambda: torch.matmul(*arrays, out=out),
+            # With a result of 32 bits, as ours is; and added to what is there.
+            "cublas f32": lambda: torch.mm(*arrays, out_dtype=torch.float32, out=wide),
+            "cublas f32 +=": lambda: torch.addmm(wide, *arrays, out_dtype=torch.float32, out=wide),
+        }
 
     def error(self, out, arrays):
-        right = arrays[0][:64].double() @ arrays[1].double()
+        right = arrays[0][:64].double() @ arrays[1].double() + self.stays
         return ((out[:64].double() - right).norm() / right.norm()).item()
+
+
+class Wide(Product):
+    path = "gpu.textbook_gemm:gemm"
+    same = "cublas f32"
+    stays = 0.0
+
+    @property
+    def name(self):
+        return f"wide gemm {self.m}x{self.n}x{self.k}"
 
 
 def works(options):
@@ -132,12 +154,12 @@ def works(options):
         for causal in (False, True):
             for length in (2048, 4096, 8192):
                 yield Attention(head, causal, length)
-    for size in SIZES:
-        yield Product(*size)
     draw = random.Random(options.seed)
-    for _ in range(options.random):
-        # Log-uniform, as many bytes a row as copies of boxes take.
-        yield Product(*(8 * round(2 ** draw.uniform(7, 10)) for _ in range(3)))
+    # Log-uniform, as many bytes a row as copies of boxes take.
+    sizes = [*SIZES, *(tuple(8 * round(2 ** draw.uniform(7, 10)) for _ in range(3)) for _ in range(options.random))]
+    for kind in (Product, Wide):
+        for size in sizes:
+            yield kind(*size)
 
 
 def candidates(work):
@@ -194,6 +216,9 @@ def run(work, options, timer):
         line += f"  {tera('untuned'):.0f} of {tera(peer):.0f} TFLOP/s ({peer})  {row['config']}"
     else:
         line = "refused"
+    if "untuned" in times and times.get(getattr(work, "same", None)):
+        row["same"] = ratio(times["untuned"], times[work.same])
+        line += f", {row['same']['ratio']:.3f} of {work.same}"
     best = min((n for n in ours if n != "untuned"), key=lambda n: median(times[n]), default=None)
     if best and "untuned" in times:
         row["regret"] = ratio(times["untuned"], times[best])
@@ -205,6 +230,36 @@ def run(work, options, timer):
     for name, why in refused.items():
         print(f"    {name}: {why}", flush=True)
     return row
+
+
+def predicted(work):
+    """What the cost model says of each candidate, in seconds. It asks for a search, so that calls that come later find records."""
+    arrays = work.arrays()
+    out = work.call(found(work.path), arrays)()
+    try:
+        rows = found(work.path).tune(*arrays, out, budget_ms=400).rows
+    except ts.TesseraError:  # none was measured in so short a time
+        rows = found(work.path).tuning_report().rows
+    return {words(row.config): row.predicted for row in rows if row.predicted}
+
+
+def words(config):
+    return frozenset(config.replace(",", "").split())
+
+
+def correlation(row, seconds):
+    """Spearman's, of predicted with measured times."""
+    both = [(seconds[words(name)], median(us)) for name, us in row["us"].items() if words(name) in seconds]
+    if len(both) < 3:
+        return None
+    ranks = [np.argsort(np.argsort(column)) for column in zip(*both)]
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def spread(rows, name):
+    """The median, the fifth percentile and the least of a ratio."""
+    seen = sorted(row[name]["ratio"] for row in rows if name in row)
+    return "median {:.3f}, 5th percentile {:.3f}, least {:.3f}".format(*np.quantile(seen, (0.5, 0.05, 0))) if seen else "none"
 
 
 def main():
@@ -231,6 +286,20 @@ def main():
         rows.append(run(work, options, timer))
         if options.out:
             options.out.write_text(json.dumps(rows), encoding="utf-8")
+    for kind in (Attention, Product, Wide):
+        own = [(work, row) for work, row in zip(chosen, rows) if type(work) is kind]
+        if not own:
+            continue
+        if options.all and kind is not Attention:
+            for work, row in own:
+                row["rank"] = correlation(row, predicted(work))
+            ranks = sorted(row["rank"] for _, row in own if row["rank"] is not None)
+            if ranks:
+                print(f"{kind.__name__}: rank correlation of predictions, median {median(ranks):.3f}, least {ranks[0]:.3f}")
+        for name, of in (("ratio", "the best peer"), ("same", "the peer with the same result"), ("regret", "the best candidate")):
+            print(f"{kind.__name__}: of {of}: {spread([row for _, row in own], name)}")
+    if options.out:
+        options.out.write_text(json.dumps(rows), encoding="utf-8")
     seen = [row["ratio"]["ratio"] for row in rows if "ratio" in row]
     print(f"geometric mean of the ratios {math.exp(sum(map(math.log, seen)) / max(1, len(seen))):.3f}, least {min(seen, default=0):.3f}")
 

@@ -1,8 +1,10 @@
 //! What a launch is made of, as far as its time depends on it.
 
+use crate::tally::Tally;
 use crate::{Launch, Work, tallied};
 use tessera_ir::Type;
 use tessera_numerics::DType;
+use tessera_target::speed::LINE;
 use tessera_tile::TileFunc;
 
 /// A product of tiles, and how often a launch makes it.
@@ -64,6 +66,23 @@ pub struct Counts {
 impl Counts {
     /// Of a launch of `func`, which has been through the tile pipeline. `Err` names the size that is not given.
     pub fn of(func: &TileFunc, launch: &Launch<'_>) -> Result<Self, String> {
+        Self::counted(func, launch).map(|(counts, _)| counts)
+    }
+
+    /// The same where the rows of each parameter lie on multiples of so many bytes: what products read and leave is then
+    /// counted in the lines that copies touch, and where a row lies is told no other way.
+    pub fn lying(func: &TileFunc, launch: &Launch<'_>, on: &[u64]) -> Result<Self, String> {
+        let (mut counts, tally) = Self::counted(func, launch)?;
+        if !counts.products.is_empty() {
+            let one = |(&(place, bytes), &rows): (&(usize, u64), &u64)| {
+                rows as f64 * lines(bytes, on.get(place).copied().unwrap_or(LINE))
+            };
+            counts.asked = (tally.rows.iter().map(one).sum::<f64>() * LINE as f64) as u64;
+        }
+        Ok(counts)
+    }
+
+    fn counted(func: &TileFunc, launch: &Launch<'_>) -> Result<(Self, Tally), String> {
         let (work, tally) = tallied(func, launch)?;
         let product = |(&id, &times): (&tessera_ir::OpId, &u64)| {
             let op = &func.ops[id];
@@ -75,13 +94,14 @@ impl Counts {
             Product { rows, columns, depth, weight: weight(func.ty(op.operands[0]).dtype()), times }
         };
         let results = func.walk().into_iter().flat_map(|id| func.ops[id].results.clone());
-        Ok(Self {
+        let counts = Self {
             work,
             groups: launch.grid.iter().map(|&n| n.max(0) as u64).fold(1, u64::saturating_mul),
             products: tally.products.iter().map(product).collect(),
             asked: tally.asked,
             tile: results.map(|r| bytes(func.ty(r))).max().unwrap_or(0),
-        })
+        };
+        Ok((counts, tally))
     }
 
     /// Flops that no product makes.
@@ -91,10 +111,36 @@ impl Counts {
     }
 }
 
+/// The lines that a row of so many bytes touches, on average over the places where it may begin: multiples of `on`. Copies take
+/// rows in pieces of a line's length, each for itself, and ask for a whole line for a short one.
+fn lines(bytes: u64, on: u64) -> f64 {
+    let piece = |bytes: u64| match on.is_multiple_of(LINE) {
+        true => 1.0,
+        false => 1.0 + bytes.saturating_sub(on.max(1)) as f64 / LINE as f64,
+    };
+    let rest = bytes % LINE;
+    (bytes / LINE) as f64 * piece(LINE) + if rest > 0 { piece(rest) } else { 0.0 }
+}
+
 fn bytes(ty: &Type) -> u64 {
     if !matches!(ty, Type::Tile { .. }) {
         return 0;
     }
     let shape = ty.static_shape().unwrap_or_default();
     shape.iter().map(|&n| n.max(0) as u64).fold(ty.dtype().bytes() as u64, u64::saturating_mul)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_rows_and_rows_inside_of_lines_touch_more_of_them() {
+        assert_eq!([64, 128, 256, 320].map(|bytes| lines(bytes, 128)), [1.0, 1.0, 2.0, 3.0]);
+        assert_eq!(lines(128, 16), 1.875);
+        assert_eq!(lines(64, 16), 1.375);
+        assert_eq!(lines(64, 64), 1.0);
+        // As many bytes in pieces of half the length are more lines.
+        assert!(2.0 * lines(64, 16) > lines(128, 16));
+    }
 }

@@ -128,9 +128,9 @@ fn clocks(product: &Product, asked: Asked, speed: &Speed) -> f64 {
     let whole = product.multiply_adds() * slower / rate;
     let turn = whole / product.times.max(1) as f64;
     match asked.stages {
-        // Nothing is under way while the operands are multiplied.
-        Some(..=1) => whole + product.times as f64 * speed.way,
-        Some(stages) => product.times as f64 * turn.max(speed.way / (stages - 1) as f64),
+        // The operands of a turn come, and are multiplied, before those of a later one can take their place: so long
+        // each of the stages is taken.
+        Some(stages) => product.times as f64 * turn.max((speed.way + turn) / stages.max(1) as f64),
         None => whole,
     }
 }

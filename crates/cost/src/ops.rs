@@ -109,14 +109,14 @@ fn param(func: &TileFunc, memory: Value) -> Option<(usize, u64)> {
 fn read(func: &TileFunc, op: &Op<Tile>, operand: usize, tile: &Type, tally: &mut Tally) {
     if let Some((place, bytes)) = param(func, op.operands[operand]) {
         tally.read[place] += elements(tile) * bytes;
-        tally.asked += asked(tile, bytes);
+        moved(tile, place, bytes, tally);
     }
 }
 
 fn write(func: &TileFunc, op: &Op<Tile>, tile: &Type, tally: &mut Tally) {
     if let Some((place, bytes)) = param(func, op.operands[0]) {
         tally.written[place] += elements(tile) * bytes;
-        tally.asked += asked(tile, bytes);
+        moved(tile, place, bytes, tally);
     }
 }
 
@@ -124,9 +124,14 @@ fn write(func: &TileFunc, op: &Op<Tile>, tile: &Type, tally: &mut Tally) {
 const SECTOR: u64 = 32;
 
 /// The bytes of a tile where each row is taken in whole sectors. A number is a part of one that its neighbours share.
-fn asked(tile: &Type, bytes: u64) -> u64 {
+fn moved(tile: &Type, place: usize, bytes: u64, tally: &mut Tally) {
     let shape = tile.static_shape().unwrap_or_default();
-    let Some(&inner) = shape.last() else { return bytes };
+    let Some(&inner) = shape.last() else {
+        tally.asked += bytes;
+        return;
+    };
     let inner = inner.max(1) as u64;
-    elements(tile) / inner * (inner * bytes).next_multiple_of(SECTOR)
+    let rows = elements(tile) / inner;
+    tally.asked += rows * (inner * bytes).next_multiple_of(SECTOR);
+    *tally.rows.entry((place, inner * bytes)).or_default() += rows;
 }

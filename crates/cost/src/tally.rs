@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use tessera_ir::OpId;
 
 /// Arithmetic, the bytes read and written of each parameter, how many bytes that is where short rows are
-/// counted as the pieces that memory is asked for, and how often each product of tiles is made.
+/// counted as the pieces that memory is asked for, the rows of tiles by their parameter and their bytes, and how often
+/// each product of tiles is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tally {
     pub flops: u64,
     pub read: Vec<u64>,
     pub written: Vec<u64>,
     pub asked: u64,
+    pub rows: BTreeMap<(usize, u64), u64>,
     pub products: BTreeMap<OpId, u64>,
 }
 
 impl Tally {
     pub fn new(params: usize) -> Self {
         let (read, written) = (vec![0; params], vec![0; params]);
-        Self { flops: 0, read, written, asked: 0, products: BTreeMap::new() }
+        let (rows, products) = (BTreeMap::new(), BTreeMap::new());
+        Self { flops: 0, read, written, asked: 0, rows, products }
     }
 
     /// Adds `other`, so many times.
@@ -25,6 +28,9 @@ impl Tally {
         let sum = |to: &mut u64, from: u64| *to = to.saturating_add(from.saturating_mul(times));
         sum(&mut self.flops, other.flops);
         sum(&mut self.asked, other.asked);
+        for (row, from) in &other.rows {
+            sum(self.rows.entry(*row).or_default(), *from);
+        }
         for (id, from) in &other.products {
             sum(self.products.entry(*id).or_default(), *from);
         }

@@ -36,6 +36,7 @@ mod ragged;
 mod relax;
 mod runs;
 mod sign;
+mod split;
 pub mod stage;
 mod taint;
 mod whole;
@@ -52,6 +53,7 @@ pub use if_convert::IfConvert;
 pub use lift::Lift;
 pub use normalise::Normalise;
 pub use ragged::Ragged;
+pub use split::split;
 
 use tessera_diag::Diagnostics;
 use tessera_ir::{Changed, Pass, PassContext, PassManager, PassOptions};

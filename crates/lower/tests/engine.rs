@@ -12,7 +12,7 @@ use tessera_diag::Diagnostics;
 use tessera_interp::{HostArray, Interp, StagedOptions, Timing, run_staged};
 use tessera_ir::{Dim, PassContext, PassOptions, Type, verify};
 use tessera_lower::stage::{MOST_SLOTS, MatrixRow, Off, StageCaps, Staging, Step, stage};
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
@@ -68,6 +68,7 @@ fn caps() -> StageCaps {
             row(I8, I8, I32, 32),
             row(U8, I8, I32, 32),
         ],
+        folds: vec![(ReduceOp::Sum, F32)],
         register_pools: true,
         multiprocessors: 132,
         cache_bytes: 32 << 20,

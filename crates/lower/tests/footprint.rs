@@ -11,7 +11,7 @@ use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_lower::stage::{
     MOST_SLOTS, MatrixRow, StageCaps, Staging, footprint, stage, with_warps,
 };
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileFunc;
 
@@ -33,6 +33,7 @@ fn caps(engine: bool) -> StageCaps {
         async_copy: true,
         matrix: vec![row],
         engine: if engine { vec![row] } else { Vec::new() },
+        folds: if engine { vec![(ReduceOp::Sum, DType::F32)] } else { Vec::new() },
         register_pools: engine,
         multiprocessors: 132,
         cache_bytes: 32 << 20,

@@ -21,6 +21,7 @@ fn run(text: &str) -> String {
         async_copy: true,
         matrix: Vec::new(),
         engine: Vec::new(),
+        folds: Vec::new(),
         register_pools: false,
         multiprocessors: 132,
         cache_bytes: 32 << 20,

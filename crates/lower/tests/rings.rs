@@ -46,6 +46,7 @@ fn run(text: &str) -> String {
         async_copy: header(text, "without async").is_none(),
         matrix: Vec::new(),
         engine: Vec::new(),
+        folds: Vec::new(),
         register_pools: false,
         multiprocessors: 108,
         cache_bytes: 24 << 20,

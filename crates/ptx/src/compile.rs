@@ -8,7 +8,7 @@ use crate::select::{Greatest, Selected, product_type};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{OpId, Type};
 use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_staged::ops::team::Team;
 use tessera_staged::ops::tiles::is_once;
 use tessera_staged::{StagedFunc, StagedOp};
@@ -27,6 +27,7 @@ pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
         async_copy: Feature::CpAsync.on().has(caps.target),
         matrix: matrix_rows(caps),
         engine: engine_rows(caps),
+        folds: fold_rows(caps),
         register_pools: caps.has(Feature::SetMaxRegs),
         multiprocessors: MULTIPROCESSORS,
         cache_bytes: CACHE,
@@ -37,6 +38,12 @@ pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
 const MULTIPROCESSORS: u32 = 132;
 /// Of their 50 MB.
 const CACHE: u32 = 32 << 20;
+
+/// What copies of boxes fold into memory with the bits of threads: sums, as far as a GPU has shown it.
+fn fold_rows(caps: &PtxCaps) -> Vec<(ReduceOp, DType)> {
+    let sums = [DType::F32, DType::I32, DType::U32].map(|dtype| (ReduceOp::Sum, dtype));
+    if caps.has(Feature::Tma) { sums.to_vec() } else { Vec::new() }
+}
 
 /// The same for the matrix engine of warpgroups.
 fn engine_rows(caps: &PtxCaps) -> Vec<MatrixRow> {

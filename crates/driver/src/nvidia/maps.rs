@@ -115,15 +115,23 @@ fn spec(recipe: &MapRecipe, placed: &Placed) -> Result<TensorMapSpec, CudaError>
     Ok(spec)
 }
 
-/// Elements by their size alone: the engine moves bits, and changes none; but for tf32, which it rounds
-/// to nearest even on the way, since products would drop what is too much.
+/// Elements by their type: the engine moves their bits as they are, and adds and compares them by it. tf32 it rounds to nearest
+/// even on the way, since products would drop what is too much. Of types that it does not know it moves the bits.
 fn elements(dtype: DType) -> MapDType {
-    match dtype.bytes() {
-        4 if dtype == DType::Tf32 => MapDType::TF32,
-        8 => MapDType::U64,
-        4 => MapDType::U32,
-        2 => MapDType::U16,
-        _ => MapDType::U8,
+    match dtype {
+        DType::Tf32 => MapDType::TF32,
+        DType::F64 => MapDType::F64,
+        DType::F32 => MapDType::F32,
+        DType::F16 => MapDType::F16,
+        DType::BF16 => MapDType::BF16,
+        DType::I64 => MapDType::I64,
+        DType::I32 => MapDType::I32,
+        _ => match dtype.bytes() {
+            8 => MapDType::U64,
+            4 => MapDType::U32,
+            2 => MapDType::U16,
+            _ => MapDType::U8,
+        },
     }
 }
 
@@ -236,6 +244,14 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
         assert_eq!((launch(0x4000, 0), launch(0x4000, 0)), (2, 0));
         // Other arrays, and another device whose maps are its own.
         assert_eq!((launch(0x8000, 0), launch(0x8000, 0), launch(0x8000, 1)), (2, 0, 2));
+    }
+
+    /// As words, floats would be added by their bits.
+    #[test]
+    fn the_engine_is_told_what_it_adds() {
+        let told = [DType::F32, DType::BF16, DType::I32, DType::U32].map(elements);
+        assert_eq!(told, [MapDType::F32, MapDType::BF16, MapDType::I32, MapDType::U32]);
+        assert_eq!([DType::Tf32, DType::Fp8E4M3].map(elements), [MapDType::TF32, MapDType::U8]);
     }
 
     #[test]

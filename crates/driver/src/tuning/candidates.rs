@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tessera_cost::{Counts, Estimate};
 use tessera_diag::{Code, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config};
-use tessera_ir::Attr;
+use tessera_ir::{Attr, Value};
 use tessera_support::Hash128;
 use tessera_target::arrays::{ArrayClass, Said};
 use tessera_target::speed::{LINE, Speed};
@@ -171,7 +171,7 @@ pub fn prune_and_predict(
     bound: &Bound,
     choice: &Choice,
 ) -> Result<(), Diagnostics> {
-    let judge = Judge::new(bound, choice)?;
+    let judge = Judge::new(kernel, bound, choice)?;
     for candidate in all {
         let Some(lowered) = &candidate.lowered else { continue };
         let asked = candidate.asked();
@@ -191,6 +191,8 @@ struct Judge<'a> {
     limits: Limits,
     speed: Speed,
     whole_lines: bool,
+    /// What the rows of each array lie on multiples of, in bytes.
+    lies_on: BTreeMap<String, u64>,
 }
 
 /// How the arrays of a call lie; those that are not there yet will lie as most do.
@@ -203,11 +205,13 @@ pub fn arrays(kernel: &KernelHandle, bound: &Bound) -> Said {
 }
 
 impl<'a> Judge<'a> {
-    fn new(bound: &'a Bound, choice: &Choice) -> Result<Self, Diagnostics> {
+    fn new(kernel: &KernelHandle, bound: &'a Bound, choice: &Choice) -> Result<Self, Diagnostics> {
         // Only GPUs have blocks with resources of their own; a processor's memory is one.
         let limits = if choice.is_cuda() { Limits::of(&choice.caps()?) } else { Limits::default() };
-        let whole_lines = bound.slots.iter().all(lies_on_lines);
-        Ok(Self { bound, limits, speed: machine::speed(choice)?, whole_lines })
+        let names = kernel.params.items.iter().map(|param| param.name.clone());
+        let lies_on: BTreeMap<String, u64> = names.zip(bound.slots.iter().map(lies_on)).collect();
+        let whole_lines = lies_on.values().all(|&bytes| bytes == LINE);
+        Ok(Self { bound, limits, speed: machine::speed(choice)?, whole_lines, lies_on })
     }
 
     /// Why a candidate cannot be, if it cannot.
@@ -229,7 +233,9 @@ impl<'a> Judge<'a> {
             spilled: footprint.map_or(0, Footprint::spilled),
             by_warps: footprint.is_some_and(|f| f.engine == Some(false)),
         };
-        predict(kernel, func, &self.bound.sizes, asked, &self.speed)
+        let on = |&p: &Value| func.name_of(p).and_then(|name| self.lies_on.get(name)).copied();
+        let lies_on: Vec<u64> = func.params().iter().map(|p| on(p).unwrap_or(LINE)).collect();
+        predict(kernel, func, (&self.bound.sizes, &lies_on), asked, &self.speed)
     }
 }
 
@@ -268,20 +274,21 @@ pub fn share(all: &mut [Candidate]) {
     }
 }
 
-/// Whether the rows of an array begin at lines of the cache; what is not there yet will lie so.
-fn lies_on_lines(slot: &Slot) -> bool {
-    let Slot::Array(array) = slot else { return true };
+/// What the rows of an array lie on multiples of, in bytes and up to a line of the cache; what is not there yet will lie on lines.
+fn lies_on(slot: &Slot) -> u64 {
+    let Slot::Array(array) = slot else { return LINE };
     let b = &array.buffer;
-    let line = LINE as i64;
     let steps = b.dims.iter().zip(&b.strides).filter(|(n, _)| **n > 1).map(|(_, s)| *s);
     let each = b.dtype.bytes() as i64;
-    (b.data as u64).is_multiple_of(LINE) && steps.into_iter().all(|s| s == each || s % line == 0)
+    let steps = steps.filter(|&s| s != each).fold(b.data as u64, |all, s| all | s.unsigned_abs());
+    // The lowest bit that any of them has.
+    1 << steps.trailing_zeros().min(LINE.trailing_zeros())
 }
 
 fn predict(
     kernel: &KernelHandle,
     func: &TileFunc,
-    sizes: &Sizes,
+    (sizes, lies_on): (&Sizes, &[u64]),
     asked: tessera_cost::Asked,
     speed: &Speed,
 ) -> Option<Estimate> {
@@ -297,7 +304,10 @@ fn predict(
             *extent = eval(expr)?;
         }
     }
-    Some(tessera_cost::estimate(&Counts::of(func, &launch).ok()?, asked, speed))
+    let counts = Counts::lying(func, &launch, lies_on).ok()?;
+    let whole_lines = asked.whole_lines || !counts.products.is_empty();
+    let asked = tessera_cost::Asked { whole_lines, ..asked };
+    Some(tessera_cost::estimate(&counts, asked, speed))
 }
 
 /// How many candidates the cost model looks at before a first call: each is elaborated and lowered.
@@ -325,7 +335,7 @@ pub fn ranked(
             kernel.tuning.keep_lowered(key, all[..looked].iter_mut().map(one).collect())
         }
     };
-    let judge = Judge::new(bound, choice)?;
+    let judge = Judge::new(kernel, bound, choice)?;
     let mut told = Vec::new();
     for (place, candidate) in all.into_iter().enumerate() {
         let asked = candidate.asked();

@@ -27,7 +27,7 @@ pub use scalars::{divisor, is_from_zero};
 pub use threads::Team;
 
 use tessera_diag::Diagnostics;
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileFunc;
@@ -59,6 +59,8 @@ pub struct StageCaps {
     /// Products of four warps on the engine that reads shared memory and runs beside the threads.
     /// Targets that have it also copy boxes.
     pub engine: Vec<MatrixRow>,
+    /// What such copies of boxes fold into memory, with the bits that threads would give.
+    pub folds: Vec<(ReduceOp, DType)>,
     /// Warps of one block may take registers from others.
     pub register_pools: bool,
     /// Multiprocessors of a usual chip: how many blocks of a large kernel run at once.

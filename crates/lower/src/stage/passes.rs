@@ -30,6 +30,8 @@ macro_rules! steps {
 steps! {
     /// Masks that hide nothing are dropped.
     Whole = "whole",
+    /// Turns of a loop in which masks hide nothing are a loop of their own.
+    Split = "split",
     /// Arithmetic is shortened as far as the profile allows.
     Relax = "relax",
     /// Products go to the matrix engine; without it warps make them.

@@ -104,17 +104,18 @@ impl Select<'_> {
     /// Whether a bulk store ends the sequence by which a tile leaves through memory of its own, and
     /// warpgroups share that memory out among them.
     fn store_apart(&self, id: OpId, groups: u32) -> Option<([OpId; 6], Share)> {
-        use StagedOp::{BulkStore, BulkWait, FenceAsync, FragStore, RoleBarrier};
+        use StagedOp::{BulkReduce, BulkStore, BulkWait, FenceAsync, FragStore, RoleBarrier};
         let func = self.func;
         let op = &func.ops[id];
-        if op.code != BulkStore {
+        let leaves = |code: StagedOp| matches!(code, BulkStore | BulkReduce);
+        if !leaves(op.code) {
             return None;
         }
         let ops = &func.blocks[op.block].ops;
         let at = ops.iter().position(|&o| o == id)?;
         let all: [OpId; 6] = ops.get(at.checked_sub(5)?..=at)?.try_into().ok()?;
         let codes = all.map(|o| func.ops[o].code);
-        if codes != [BulkWait, RoleBarrier, FragStore, FenceAsync, RoleBarrier, BulkStore] {
+        if codes[..5] != [BulkWait, RoleBarrier, FragStore, FenceAsync, RoleBarrier] {
             return None;
         }
         let write = &func.ops[all[2]];
@@ -123,7 +124,7 @@ impl Select<'_> {
         // written by one warpgroup is its own part each time. A thread counts the copies it began.
         let alike = |o: &OpId| match func.ops[*o].code {
             FragStore => self.layout(func.ops[*o].operands[1]) == self.layout(tile),
-            code => code == BulkStore,
+            code => leaves(code),
         };
         let users = |v| {
             let takes = move |o: &OpId| func.ops[*o].operands.contains(&v);
@@ -132,7 +133,7 @@ impl Select<'_> {
         let alone = op.operands[0] == mem
             && func.def(mem).is_some_and(|o| o.code == StagedOp::SmemAlloc)
             && users(mem).iter().all(alike)
-            && users(op.operands[1]).iter().all(|&o| func.ops[o].code == BulkStore);
+            && users(op.operands[1]).iter().all(|&o| leaves(func.ops[o].code));
         let together = [all[1], all[4]].iter().any(|&o| func.ops[o].attr("all").is_some());
         if !alone || together {
             return None;

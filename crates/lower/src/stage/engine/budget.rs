@@ -56,13 +56,8 @@ pub fn enough(func: &StagedFunc, plan: &Plan) -> u32 {
     let clocks = |block: BlockId| {
         let mut clocks = 0;
         func.walk_block(block, &mut |id| {
-            let op = &func.ops[id];
-            if op.code == StagedOp::MmaIssue {
-                let sums = func.ty(op.result()).static_shape().unwrap_or_default();
-                let left = func.ty(op.operands[0]);
-                let deep = left.static_shape().unwrap_or_default().last().copied().unwrap_or(1);
-                let all: i64 = sums.iter().product::<i64>() * deep;
-                clocks += all.unsigned_abs() * u64::from(left.dtype().bits()) / 16 / RATE;
+            if func.ops[id].code == StagedOp::MmaIssue {
+                clocks += product_clocks(func, id);
             }
         });
         clocks.max(1)
@@ -70,6 +65,16 @@ pub fn enough(func: &StagedFunc, plan: &Plan) -> u32 {
     let loops = plan.rings.iter().filter(|r| r.turns);
     let slots = loops.map(|r| 1 + WAY.div_ceil(clocks(r.block)) as u32).max();
     slots.map_or(3, |n| n.clamp(2, 3))
+}
+
+/// The clocks that the engine takes for a product, of all warpgroups together.
+pub fn product_clocks(func: &StagedFunc, issue: OpId) -> u64 {
+    let op = &func.ops[issue];
+    let sums = func.ty(op.result()).static_shape().unwrap_or_default();
+    let left = func.ty(op.operands[0]);
+    let deep = left.static_shape().unwrap_or_default().last().copied().unwrap_or(1);
+    let all: i64 = sums.iter().product::<i64>() * deep;
+    all.unsigned_abs() * u64::from(left.dtype().bits()) / 16 / RATE
 }
 
 /// Shared memory that stays beside the rings of the plan.

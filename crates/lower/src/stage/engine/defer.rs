@@ -60,11 +60,12 @@ fn plan(func: &StagedFunc) -> Option<Plan> {
     // Pieces end with their copies; what comes before each is its own.
     let is = |id: &OpId, code: StagedOp| func.ops[*id].code == code;
     let first = ops.iter().position(|id| is(id, StagedOp::FragPart))?;
-    let last = ops.iter().rposition(|id| is(id, StagedOp::BulkStore))?;
+    let leaves = |id: &OpId| is(id, StagedOp::BulkStore) || is(id, StagedOp::BulkReduce);
+    let last = ops.iter().rposition(leaves)?;
     let mut pieces = vec![Vec::new()];
     for &id in ops.get(first..=last)? {
         pieces.last_mut()?.push(id);
-        if is(&id, StagedOp::BulkStore) {
+        if leaves(&id) {
             pieces.push(Vec::new());
         }
     }

@@ -6,12 +6,15 @@
 //! and whose threads hold it in short pieces of its rows, is read back from there in long ones, and
 //! stored by the threads. Where there is no room for that, tiles are stored from where they are.
 //!
+//! A tile that is added to memory (`C[…] += x`) leaves the same way where the engine adds with the same
+//! bits: threads would wait for what is there, and need registers for it.
+//!
 //! Warpgroups that are no power of two (`divide`) copy their rows each on its own: tiles leave so only by
 //! boxes, from memory in which the rows of each are one block.
 //!
 //! In pieces, a tile goes through memory of one or two of them, which leaves rings more of it; that is
-//! for `defer`, which puts time between one piece and the next, and for blocks with one group where a ring
-//! has more slots so.
+//! for `defer`, which puts time between one piece and the next, for blocks with one group where a ring
+//! has more slots so, and for tiles that are added to memory and do not fit as a whole.
 
 use super::super::Staging;
 use super::super::seeds::{extents, useful};
@@ -20,9 +23,9 @@ use super::encode::boxed;
 use super::flow::users;
 use super::{Refusal, budget, feeds, tiles};
 use std::collections::BTreeMap;
-use tessera_ir::{Attr, BlockId, Builder, OpId, OpSpec, Rewriter, Type, Value};
+use tessera_ir::{Attr, BlockId, Builder, Op, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_layout::{Layout, Shared};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{Profile, ReduceOp, ScalarFn};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileOp;
@@ -88,20 +91,24 @@ pub fn epilogue(
     let mut staged: BTreeMap<OpId, Way<Type>> = BTreeMap::new();
     for id in func.walk() {
         let Some(way) = memory_for(func, staging, team, id) else { continue };
+        let adds = func.ops[id].code == StagedOp::Tile(TileOp::Accumulate);
         let with = |way: &Way<Type>| other.next_multiple_of(budget::ALIGN) + way.bytes();
         let fit = |way: &Way<Type>| budget::fit(staging, &plan, with(way), most);
         let way = match way {
-            Way::Boxes(whole) if in_pieces || tiles::is_alone(&func.attrs) => {
+            Way::Boxes(whole) => {
                 let whole = Way::Boxes(whole);
                 let pieces = cut(func, staging, id).map(|(piece, cut)| Way::Pieces(piece, cut));
-                match pieces {
-                    Some(pieces) if in_pieces || fit(&pieces) > fit(&whole) => pieces,
-                    _ => whole,
-                }
+                let better = |pieces: &Way<Type>| {
+                    let (pieces, whole) = (fit(pieces), fit(&whole));
+                    let alone = tiles::is_alone(&func.attrs);
+                    let room = adds && whole < slots && pieces >= slots;
+                    in_pieces || alone && pieces > whole || room
+                };
+                pieces.filter(better).unwrap_or(whole)
             }
             way => way,
         };
-        if parts > 1 && !can_be_divided(&way) {
+        if parts > 1 && (adds || !can_be_divided(&way)) {
             continue;
         }
         let with = with(&way);
@@ -177,7 +184,7 @@ fn emit(
         (Way::Boxes(mem) | Way::Rows(mem), _) => {
             let mem = mem[0];
             through(&mut build, mem, tile, 0);
-            OpSpec::new(StagedOp::BulkStore, &[mem, dst]).group("at", &at)
+            leaves(op, mem, dst).group("at", &at)
         }
     };
     for name in ["extent", "bounds"] {
@@ -186,6 +193,14 @@ fn emit(
         }
     }
     build.effect(spec);
+}
+
+/// The copy by which an op's tile leaves shared memory.
+fn leaves(op: &Op<Staged>, mem: Value, dst: Value) -> OpSpec<Staged> {
+    match op.attr("op").filter(|_| op.code == StagedOp::Tile(TileOp::Accumulate)) {
+        Some(fold) => OpSpec::new(StagedOp::BulkReduce, &[mem, dst]).attr("op", fold.clone()),
+        None => OpSpec::new(StagedOp::BulkStore, &[mem, dst]),
+    }
 }
 
 /// Writes a tile to memory that at most the `keep` newest copies do not read.
@@ -232,7 +247,7 @@ fn pieces(rw: &mut Rewriter<'_, Staged>, id: OpId, mem: &[Value], cut: Cut, into
         }
         let part = build.frag_part(tile, &first, &shape).expect("the layout was asked");
         through(&mut build, mem, part, i64::from(cut.buffers()) - 1);
-        let mut spec = OpSpec::new(StagedOp::BulkStore, &[mem, dst]).group("at", &at);
+        let mut spec = leaves(op, mem, dst).group("at", &at);
         spec = spec.attr("extent", Attr::ints(extent.iter().copied()));
         if let Some(bounds) = op.attr("bounds") {
             spec = spec.attr("bounds", bounds.clone());
@@ -320,11 +335,29 @@ fn are_exclusive(func: &StagedFunc, a: BlockId, b: BlockId) -> bool {
     })
 }
 
+/// Whether the engine adds a tile to memory as its threads would. Where several groups may fold into one
+/// element, the order in which they come shows, and only the default profile leaves it open.
+fn engine_folds(func: &StagedFunc, staging: &Staging<'_>, op: &Op<Staged>) -> bool {
+    let fold = op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name);
+    let row = fold.map(|fold| (fold, func.ty(op.operands[1]).dtype()));
+    let any_order = match func.ty(op.operands[0]) {
+        Type::View { privilege, .. } => !privilege.reduces() || staging.profile == Profile::Default,
+        _ => false,
+    };
+    any_order && row.is_some_and(|row| staging.caps.folds.contains(&row))
+}
+
 /// The memory that a store goes through, if it can: it stores the whole of a tile, at most once for
-/// each group, to an array that nothing here reads.
+/// each group, to an array that nothing here reads. What the engine adds to an array nobody else touches
+/// either.
 fn memory_for(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Option<Way<Type>> {
     let op = &func.ops[id];
-    if op.code != StagedOp::Tile(TileOp::Store) || !func.ty(op.operands[1]).is_tile() {
+    let folds = match op.code {
+        StagedOp::Tile(TileOp::Store) => false,
+        StagedOp::Tile(TileOp::Accumulate) if engine_folds(func, staging, op) => true,
+        _ => return None,
+    };
+    if !func.ty(op.operands[1]).is_tile() {
         return None;
     }
     let once =
@@ -343,7 +376,7 @@ fn memory_for(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) ->
     let alone = all.iter().all(|&(user, _)| {
         let other = &func.ops[user];
         let writes = matches!(other.code, StagedOp::Tile(TileOp::Store | TileOp::Scatter));
-        user == id || writes && are_exclusive(func, op.block, other.block)
+        user == id || !folds && writes && are_exclusive(func, op.block, other.block)
     });
     if view.dtype() != tile.dtype() || !alone {
         return None;
@@ -359,6 +392,8 @@ fn memory_for(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) ->
     };
     let (way, size) = match boxed(class, &extent, &shape, bytes) {
         Ok(shared) => (Way::Boxes(memory(shared.clone())), shared.bytes()),
+        // Threads that add to memory read it too.
+        Err(_) if folds => return None,
         Err(_) => {
             rows(func, staging, team, id).filter(|_| team.blocks == 1)?;
             // The same memory as if it did: only the array is in the way.

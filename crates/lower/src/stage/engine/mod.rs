@@ -39,6 +39,7 @@ mod swap;
 mod tiles;
 
 use super::{Off, Staging, Step, ahead, hoist, layouts, open, threads::Team};
+use crate::split::split;
 use roles::Share;
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -75,6 +76,8 @@ pub fn stage(
     let func = &match staging.profile {
         Profile::Strict => func.clone(),
         _ => {
+            let cut = if Off::of(func).has(Step::Split) { None } else { split(func) };
+            let func = cut.as_ref().unwrap_or(func);
             let (freed, told) = crate::free_reference(func);
             // Loops that follow each other are left for one and the same reason.
             let mut whys = BTreeSet::new();

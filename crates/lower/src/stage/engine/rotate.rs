@@ -4,13 +4,15 @@
 //! only product adds to a tile that the loop carries and nothing else looks at, the tile is carried
 //! pending. A turn begins its product, waits for that of the turn before and then gives back the slot
 //! which that one read; the last is waited for behind the loop. A loop may have no turns: then there
-//! is nothing to give back. Where slots are few and several warpgroups multiply, these keep the engine
-//! busy for each other: a turn then waits for its own product and gives its slot back at once. Products
+//! is nothing to give back. Where several warpgroups multiply, and slots are few or the products of a turn
+//! long enough, these keep the engine busy for each other: a turn then waits for its own product and gives its
+//! slot back at once, so that the ring has one more on its way. Products
 //! whose sums are added apart are done when they return, and are left as they are.
 
-use super::GROUP;
 use super::flow::{Users, users};
+use super::{GROUP, budget};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
@@ -20,13 +22,17 @@ use tessera_tile::ops::mma::is_promoted;
 /// Slots below which a slot that is given back a turn later would be missed: by one warpgroup, whose
 /// engine would be idle otherwise, and by several.
 const LEAST: [u32; 2] = [3, 4];
+/// Clocks of other warpgroups' products that cover the way of one from the end of its product to the next. With 256, turns that
+/// wait for their own product were 4 to 6% quicker; with 128, 5% slower; with 512 there was no difference, and longer ones are left
+/// as they are (docs/perf/untuned.md).
+const COVER: Range<u64> = 256..384;
 
 pub fn rotate(func: &StagedFunc, warps: u32) -> StagedFunc {
-    let several = warps > GROUP;
+    let groups = u64::from(warps.div_ceil(GROUP));
     let users = users(func);
     let mut plans = BTreeMap::new();
     for id in func.walk() {
-        if let Some(plan) = plan(func, &users, id, several) {
+        if let Some(plan) = plan(func, &users, id, groups) {
             plans.insert(id, plan);
         }
     }
@@ -53,7 +59,8 @@ struct Plan {
     at_once: bool,
 }
 
-fn plan(func: &StagedFunc, users: &Users, id: OpId, several: bool) -> Option<Plan> {
+fn plan(func: &StagedFunc, users: &Users, id: OpId, groups: u64) -> Option<Plan> {
+    let several = groups > 1;
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::For) {
         return None;
@@ -95,7 +102,8 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId, several: bool) -> Option<Pla
         return None;
     }
     let mut releases = Vec::new();
-    let mut at_once = false;
+    let others = budget::product_clocks(func, issue) * (groups - 1) / groups;
+    let mut at_once = several && COVER.contains(&others);
     for mem in [a, b] {
         let (ring, wait) = ring_of(func, mem)?;
         if func.ops[wait].block != body {
