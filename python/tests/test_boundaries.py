@@ -105,7 +105,7 @@ def fail():
     raise ValueError("no")
 
 
-@pytest.mark.parametrize("device", ["cpu", None, (1,), (2**40, 0), fail, (1, 0)], ids=str)
+@pytest.mark.parametrize("device", ["cpu", None, (1,), (2**40, 0), fail, (1, 0)], ids=lambda value: getattr(value, "__name__", str(value)))
 @pytest.mark.parametrize("capsule", [None, 3, object(), fail], ids=["none", "number", "object", "fails"])
 def test_an_object_that_fails_to_describe_itself_is_refused(device, capsule):
     with pytest.raises(ts.LaunchError):
