@@ -166,7 +166,12 @@ def test_explain_says_what_is_copied_first(ints, monkeypatch):
     assert says(odd, long).endswith(", A and B copied to rows on multiples of 128 bytes first in one launch")
     assert says(odd, even).endswith(", A copied to rows on multiples of 128 bytes first")
     assert "copied" not in ts.op.matmul.explain(ints(300, 304), ints(304, 304))
-    assert "copied" not in ts.op.matmul.explain(ints(30, 301), long)
+    # Elements of 2 bytes on odd rows are read one by one: a copy pays with few rows too, but not with a short K.
+    assert says(ints(30, 301), long).endswith(", A and B copied to rows on multiples of 128 bytes first in one launch")
+    assert "copied" not in says(ints(30, 101), ints(101, 303)) and "copied" not in says(ints(30, 300), ints(300, 304))
+    assert "copied" not in ts.op.matmul.explain(ints(300, 301, dtype="f32"), ints(301, 303, dtype="f32"))
+    # No tensor map tells along which axis a vector lies.
+    assert says(ints(300, 304), ints(304, 1)).endswith(", B copied to rows on multiples of 128 bytes first")
     assert ts.op.matmul.explain(odd, long, tile=(64, 64, 32)).startswith("tiles of 64x64x32")
     narrow = ints(300, 301, dtype="fp8_e4m3"), ints(301, 303, dtype="fp8_e4m3")
     text = says(*narrow)

@@ -72,6 +72,16 @@ def strides_in_elements(x: Any) -> bool:
     return _is_torch(x)
 
 
+def lies_along(x: Any, axis: int) -> bool:
+    """Whether neighbours along an axis are contiguous."""
+    return strides(x)[axis] == (1 if strides_in_elements(x) else itemsize(x))
+
+
+def lies_in_rows(x: Any) -> bool:
+    """Whether rows of the last axis follow each other without gaps, along the next to last."""
+    return lies_along(x, -1) and strides(x)[-2] == strides(x)[-1] * x.shape[-1]
+
+
 def address(x: Any) -> int:
     """Where the first element lies."""
     if _is_torch(x):

@@ -20,7 +20,7 @@ import tessera as ts
 
 from .. import _core
 from ..base.numeric_profile import profile
-from . import arrays, checks, elementwise, pad
+from . import arrays, checks, elementwise, pad, schedule
 
 
 @ts.func
@@ -383,12 +383,22 @@ def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
 
 #: Bytes of a line of a GPU's cache.
 LINE = 128
+#: As many groups occupy a large GPU once.
+GROUPS = schedule.GROUPS // 2
 #: Up to so many rows, the transposed product has the longer side where tiles are long.
 FEW_ROWS = 64
 #: Multiply-adds of a group that are written one after another: its threads' code, which has to fit in caches.
 UNROLLED = 2048 * 256
-#: A side below which copying the other matrix costs more than rows at any address.
+#: A side from which on rows off 16 bytes are copied in any case: each is read many times.
 WORTH_PADDING = 256
+#: Bytes of a matrix up to which a copy of it takes no longer than a launch.
+SHORT_COPY = 16 * 2**20
+#: A ``K`` below which a product with a short side is over before a copy pays.
+SHORT_K = 128
+#: Bytes of a row below which it does not matter where rows begin.
+SHORT_ROW = 64
+#: Asynchronous copies of so many bytes keep a pipeline full; of fewer than the second there are none, and elements are read one by one.
+ASYNC_BYTES = (8, 4)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -404,24 +414,33 @@ def plan(
     row_bytes: int = LINE,
     out_bytes: int | None = None,
     one_by_one: bool = False,
+    rows_on: tuple[int, int] = (8, 8),
 ) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` of a dtype is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and
     ``row_bytes`` of how many those do that do. Tiles, chunks and slots are the cost model's choice. Products ``one_by_one``
-    are made by threads and not by matrix units."""
+    are made by threads and not by matrix units. ``rows_on`` says of matrices
+    that are not aligned on multiples of how many bytes their rows lie."""
     depth = max(128 // of.itemsize, 16)
     if not on_device:
         return Plan((128, 128, depth))
     swapped = M <= FEW_ROWS and N > M
     m, n = (N, M) if swapped else (M, N)
-    worth = min(M, N) >= WORTH_PADDING
-    padded = tuple(name for name, good in zip("AB", aligned) if worth and not good)
+    padded = ()
+    # Threads take f32 matrices as they are: copies of 4 bytes at a time are asynchronous too.
+    if not one_by_one and (K >= SHORT_K or min(M, N) >= WORTH_PADDING):
+        sizes = {"A": P * M * K * of.itemsize, "B": P * K * N * of.itemsize}
+        matrices = zip("AB", aligned, rows_on)
+        padded = tuple(name for name, good, on in matrices if not good and _worth_copying(M, N, sizes[name], on, of.itemsize))
     found = _core.product_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, row_bytes, not strict)
     (bm, bn, split, once, slots, seconds, limit), *others = found
-    # Few columns: the long matrix is read once, in long pieces.
+    # Few columns: the long matrix is read once, in long pieces; narrow tiles where there are too few of them.
     if n <= FEW_ROWS:
-        depth *= 2
+        depth *= 2 if K > depth else 1
+        while bn > 16 and 2 * P * -(-m // bm) * -(-n // bn) * split <= GROUPS:
+            bn //= 2
     elif one_by_one:
-        depth = min(depth, max(16, UNROLLED // (bm * bn)))
+        # A power of two: tiles begin where wide reads may.
+        depth = min(depth, max(16, 1 << (UNROLLED // (bm * bn)).bit_length() - 1))
     # Pieces that begin inside of lines take two requests each, and these take the time: neighbours ask once for both.
     clustered = row_bytes % LINE != 0 and not padded and split == 1 and not strict and n > FEW_ROWS
     pair = neighbours(m, n, bm, bn) if clustered else (0, 0)
@@ -430,6 +449,20 @@ def plan(
     if any(pair) and slots:
         more["num_stages"] = slots
     return Plan((bm, bn, depth), split, swapped, padded, **more, predicted=told)
+
+
+def _worth_copying(M: int, N: int, size: int, rows_on: int, itemsize: int) -> bool:
+    """Whether a matrix of so many bytes with rows on multiples of ``rows_on``, and not of 16, is copied to better rows first."""
+    wide, least = ASYNC_BYTES
+    return min(M, N) >= WORTH_PADDING or itemsize == 2 and (rows_on < least or rows_on < wide and size <= SHORT_COPY)
+
+
+def _rows_on(x: Any) -> int:
+    """On multiples of how many bytes all rows begin: 16, or one of `ASYNC_BYTES`, or 1. Short rows count as wide enough."""
+    wide, least = ASYNC_BYTES
+    found = next((n for n in (16, wide, least) if is_aligned(x, n)), 1)
+    along = next((n for axis, n in enumerate(x.shape) if n > 1 and arrays.lies_along(x, axis)), 1)
+    return wide if found == least and along * arrays.itemsize(x) < SHORT_ROW else found
 
 
 def is_aligned(x: Any, to: int = 16) -> bool:
@@ -445,12 +478,7 @@ def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
     narrow = arrays.itemsize(a) == 1 or precision == "tf32"
     if not narrow or not arrays.on_device(a) or min(a.shape[-2], b.shape[-1]) < WORTH_PADDING:
         return ()
-    return tuple(name for name, x, axis in (("A", a, -1), ("B", b, -2)) if not lies_along(x, axis))
-
-
-def lies_along(x: Any, axis: int) -> bool:
-    """Whether neighbours along an axis lie side by side."""
-    return arrays.strides(x)[axis] == (1 if arrays.strides_in_elements(x) else arrays.itemsize(x))
+    return tuple(name for name, x, axis in (("A", a, -1), ("B", b, -2)) if not arrays.lies_along(x, axis))
 
 
 # Operations
@@ -597,7 +625,9 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` is computed, as these arrays lie."""
     (P, M, K), N = a.shape, b.shape[-1]
     strict = str(profile()) == "strict"
-    aligned = (is_aligned(a), is_aligned(b))
+    short = (M == 1 and K > 1, N == 1 and K > 1)
+    aligned = (is_aligned(a) and not short[0], is_aligned(b) and not short[1])
+    rows_on = tuple(1 if s else _rows_on(x) for x, s in zip((a, b), short))
     lie = [x for x, good in zip((a, b), aligned) if good]
     row_bytes = LINE if all(is_aligned(x, LINE) for x in lie) else 16
     of, on_device = ts.tf32 if precision == "tf32" else arrays.dtype_of(a), arrays.on_device(a)
@@ -609,7 +639,7 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
         turned = ()
     else:
         one_by_one = of.itemsize == 4 and precision != "tf32"
-        chosen = plan(P, M, N, K, of, on_device, aligned, strict, row_bytes, one_by_one=one_by_one)
+        chosen = plan(P, M, N, K, of, on_device, aligned, strict, row_bytes, one_by_one=one_by_one, rows_on=rows_on)
         turned = tuple(name for name in turned if name != "A" or precision != "tf32")
     if tile is not None:
         chosen = _pinned(chosen, tile)
@@ -630,8 +660,12 @@ def _laid_out(a: Any, b: Any, chosen: Plan) -> tuple[Any, Any]:
     for name, axis in (("A", -1), ("B", -2)):
         if name in chosen.turned:
             given[name] = pad.along(given[name], axis)
-    if chosen.padded:
-        given.update(zip(chosen.padded, pad.on_good_rows(*(given[name] for name in chosen.padded))))
+    # A vector becomes a column of rows of its own: no tensor map has neighbours along an axis of one element.
+    vectors = {name: axis for name, axis in (("A", -2), ("B", -1)) if name in chosen.padded and given[name].shape[axis] == 1}
+    for name, axis in vectors.items():
+        given[name] = pad.along(given[name], axis)
+    if rest := [name for name in chosen.padded if name not in vectors]:
+        given.update(zip(rest, pad.on_good_rows(*(given[name] for name in rest))))
     return given["A"], given["B"]
 
 

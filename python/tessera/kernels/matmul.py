@@ -9,7 +9,7 @@ import tessera as ts
 from .. import _core
 from . import arrays, checks, pad
 from .gemm import (
-    WORTH_PADDING, _batched, _count, _laid_out, _matrices, _zero, block_scaled, combined, lies_along, parts, planned, product, products, sums_of,
+    WORTH_PADDING, _batched, _count, _laid_out, _matrices, _zero, block_scaled, combined, parts, planned, product, products, sums_of,
 )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     if scales is not None:
         rows, squares = scales
         # A group takes one scale of each of its rows at a time.
-        if arrays.on_device(a) and M >= WORTH_PADDING and rows.shape[-1] > 1 and not lies_along(rows, -2):
+        if arrays.on_device(a) and M >= WORTH_PADDING and rows.shape[-1] > 1 and not arrays.lies_along(rows, -2):
             rows = pad.along(rows, -2)
         block_scaled(a, b, rows, squares, *filled, c, epilogue, count, 128, 128, *more[:2], *kinds)
     elif chosen.split > 1:
