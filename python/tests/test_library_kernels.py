@@ -620,7 +620,13 @@ def test_columns_long_axes_and_elements():
     assert schedule.strip(1, 3, 10**6, 4).columns == 1024 and schedule.strip(1, 10**6, 3, 4).columns == 4
     assert schedule.chunks(1, 10**9, 4096) == (528, 1896448) and schedule.chunks(1000, 8192, 4096) == (1, 8192)
     assert schedule.shares(1, 8192, 1024, 4) == (256, 32) and schedule.shares(1, 100, 1024, 4) is None
-    assert schedule.square(1000, 1000, 2) == (128, 128) and schedule.square(1000, 1000, 4) == (64, 64)
+    assert schedule.square(9000, 9000, 2) == (128, 128) and schedule.square(9000, 9000, 4) == (64, 64)
+    # Small ones have small tiles, so that there are enough groups; narrow ones of 2 bytes little beyond the edge.
+    assert schedule.square(1000, 1000, 2) == (64, 32) and schedule.square(1000, 1000, 2, times=99) == (128, 128)
+    assert schedule.square(10**6, 46, 2) == (256, 16) and schedule.square(10**6, 46, 4) == (64, 64)
+    # Rows off 16 bytes, or few columns, are taken several at a time.
+    assert schedule.folded(10**6, 71, 2, 0) == 8 and schedule.folded(10**6, 8, 2, 0) == 16 and schedule.folded(10**6, 512, 2, 0) == 1
+    assert schedule.folded(500, 71, 2, 0) == 1 and schedule.folded(10**5, 71, 2, 2**24) == 1
     assert schedule.square(10**6, 3, 2) == (256, 4) and schedule.area(10**6, 100) == (32, 128)
     assert schedule.line(10**7, 4) == 4096 and schedule.line(1000, 4) == 1024 and schedule.line(10**7, 8) == 2048
 

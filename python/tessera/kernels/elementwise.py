@@ -90,6 +90,7 @@ def area(
     kb: str = "-",
     kc: str = "-",
     kd: str = "-",
+    num_warps: int = 0,
 ):
     """As `line`; an array of kind "r" has one row, for all rows, one of "c" one column, and one of "1" one element."""
     across, down, pq = ts.tile.grid(ts.cdiv(N, C), ts.cdiv(M, R), P * Q)
@@ -111,6 +112,55 @@ def area(
             else:
                 t = function(ta, tb, tc, of_area(d, p, q, m, n, R, C, kd))
     y[p, q, m:m + R, n:n + C] = t
+
+
+@ts.func
+def of_rows(x, p, q, m, R, kind):
+    if kind == "1":
+        t = x[p, q, 0:1, 0:1]
+    elif kind == "r":
+        t = x[p, q, 0:1, :]
+    elif kind == "c":
+        t = x[p, q, m:m + R, 0:1]
+    else:
+        t = x[p, q, m:m + R, :]
+    return t
+
+
+@ts.kernel
+def whole(
+    a: ts.Tensor["P", "Q", "M", "N"],
+    b: ts.Tensor["P", "Q", "M", "N"],
+    c: ts.Tensor["P", "Q", "M", "N"],
+    d: ts.Tensor["P", "Q", "M", "N"],
+    y: ts.Tensor["P", "Q", "M", "N"],
+    function: ts.Fn,
+    count: int = 1,
+    R: int = 1,
+    ka: str = "-",
+    kb: str = "-",
+    kc: str = "-",
+    kd: str = "-",
+):
+    """As `area`, with whole rows: no read is masked, and all are wide. What repeats has stride 0 along that axis."""
+    down, pq = ts.tile.grid(ts.cdiv(M, R), P * Q)
+    p = pq // Q
+    q = pq % Q
+    m = down * R
+    ta = of_rows(a, p, q, m, R, ka)
+    if count == 1:
+        t = function(ta)
+    else:
+        tb = of_rows(b, p, q, m, R, kb)
+        if count == 2:
+            t = function(ta, tb)
+        else:
+            tc = of_rows(c, p, q, m, R, kc)
+            if count == 3:
+                t = function(ta, tb, tc)
+            else:
+                t = function(ta, tb, tc, of_rows(d, p, q, m, R, kd))
+    y[p, q, m:m + R, :] = t
 
 
 @ts.func
@@ -206,10 +256,20 @@ def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> Non
     _, layout = four(tuple(y.shape), arrays.strides(y))
     y, *operands = (layout.view(x) for x in (y, *operands))
     kinds = [_kind(x) for x in operands]
-    R, C = schedule.area(*layout.sizes[2:])
+    P, Q, M, N = layout.sizes
+    side_by_side = all(kind in "1c" or arrays.lies_along(x, -1) for x, kind in zip((y, *operands), ("-", *kinds)))
+    given = rows is not None or block is not None
+    if arrays.on_device(y) and side_by_side and not given and schedule.fits_whole(N, arrays.itemsize(y)):
+        R = schedule.rows(P * Q, M, N, arrays.itemsize(y)).rows
+        for at in layout.launches:
+            whole(*_filled([x[at] for x in operands]), y[at], function, count, R, *kinds)
+        return
+    long = arrays.on_device(y) and side_by_side and N > 1024
+    R, C = schedule.long_area(M) if long else schedule.area(M, N)
+    more = {"num_warps": 4} if long and not given else {}
     for at in layout.launches:
         tiles = [_cut(x[at], kind) for x, kind in zip(operands, kinds)]
-        area(*_filled(tiles), y[at], function, count, rows or R, block or C, *kinds)
+        area(*_filled(tiles), y[at], function, count, rows or R, block or C, *kinds, **more)
 
 
 def _kind(x: Any) -> str:

@@ -65,7 +65,8 @@ def _copy(x: Any, y: Any, rows: Any, block: Any) -> None:
     turned, layout = four(tuple(x.shape), arrays.strides(x))
     xs, ys = layout.view(x), layout.view(y)
     M, N = layout.sizes[2:]
-    A, B = schedule.square(N, M, arrays.itemsize(x)) if turned else schedule.area(M, N)
+    times = layout.sizes[0] * layout.sizes[1]
+    A, B = schedule.square(N, M, arrays.itemsize(x), times) if turned else schedule.area(M, N)
     A, B = rows or A, block or B
     for at in layout.launches:
         if turned:

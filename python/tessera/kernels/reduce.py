@@ -12,6 +12,7 @@ from typing import Any
 
 import tessera as ts
 
+from ..base.numeric_profile import profile
 from . import arrays, checks, schedule
 from .layout import along, reduction, strides_with
 
@@ -176,10 +177,19 @@ def _across(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None
     rows_whole(parts, y, identity, last, 1, op, mean)
 
 
-def _down(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:
+def _down(
+    x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any, least: int = schedule.FOLDED
+) -> None:
     """Reduces the middle axis of ``[P, N, B]`` into ``[P, B]``."""
     P, N, B = x.shape
     mean, last = count is not None, count or 1
+    q = 1
+    # Bits of `strict` are those of every device.
+    if P == 1 and block is None and arrays.on_device(x) and str(profile()) != "strict" and arrays.lies_in_rows(x):
+        q = schedule.folded(N, B, arrays.itemsize(x), least)
+    if q > 1:
+        _down(_folded(x, q, op, identity, wide), y, op, identity, wide, count, rows, block, schedule.FOLDED_PARTS)
+        return
     tile = schedule.strip(P, N, B, arrays.itemsize(x))
     T = block or tile.block
     C, chunk = schedule.chunks(P * -(-B // tile.columns), N, T)
@@ -190,3 +200,19 @@ def _down(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, 
     columns(x, parts, identity, 1, chunk // T, T, tile.columns, op, False)
     tile = schedule.strip(P, C, B, arrays.itemsize(parts))
     columns(parts, y.reshape(P, 1, B), identity, last, -(-C // tile.block), tile.block, tile.columns, op, mean)
+
+
+def _folded(x: Any, q: int, op: str, identity: Any, wide: Any) -> Any:
+    """Rows of which ``[1, N, B]`` is the reduction too, and far fewer: ``q`` neighbouring rows at a time are one row of ``q * B``."""
+    _, N, B = x.shape
+    n, left = divmod(N, q)
+    tile = schedule.strip(1, n, q * B, arrays.itemsize(x))
+    C, chunk = schedule.chunks(-(-q * B // tile.columns), n, tile.block)
+    parts = arrays.empty((1, C * q + (left > 0), B), wide, x)
+    first = x[:, : n * q].reshape(1, n, q * B), parts[:, : C * q].reshape(1, C, q * B)
+    columns(*first, identity, 1, chunk // tile.block, tile.block, tile.columns, op, False)
+    if left:
+        tile = schedule.strip(1, left, B, arrays.itemsize(x))
+        rest = x[:, n * q :], parts[:, C * q :]
+        columns(*rest, identity, 1, -(-left // tile.block), tile.block, tile.columns, op, False)
+    return parts

@@ -31,6 +31,9 @@ SHARES = 2 * GROUPS
 #: How many parts a row is split into, which a second launch combines: one of these, the last more than ever are.
 PARTS = (16, 64, 256, 512, 1024)
 
+#: Bytes of an array from which on two launches more are no matter; and of parts of one, which few groups read.
+FOLDED, FOLDED_PARTS = 16 * 2**20, 2**16
+
 ROWS = (1024, 128, 32, 8, 4, 2, 1)
 COLUMNS = (256, 128, 64, 32, 16, 8, 4)
 STRIPS = (4, 16, 32, 64, 128, 256, 1024)
@@ -121,6 +124,17 @@ def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
     return _cdiv(N, length), length
 
 
+@functools.lru_cache(maxsize=4096)
+def folded(N: int, B: int, itemsize: int, least: int) -> int:
+    """How many neighbouring rows of ``[N, B]`` a reduction down the columns takes as one row, where rows lie one after another:
+    so many that rows begin at multiples of 16 bytes and fill a strip. 1 where rows are good as they are, too few, or of less
+    than ``least`` bytes together."""
+    times = next(q for q in (1, 2, 4, 8, 16) if q * B * itemsize % 16 == 0)
+    while times * B < STRIPS[4]:
+        times *= 2
+    return times if N >= 64 * times and N * B * itemsize >= least else 1
+
+
 def parts(chunks: int) -> int:
     """How many parts there are room for where a row is split into so many chunks."""
     return next(n for n in PARTS if n >= chunks)
@@ -153,12 +167,34 @@ def area(M: int, N: int) -> tuple[int, int]:
     return 4096 // wide, wide
 
 
+def fits_whole(N: int, itemsize: int) -> bool:
+    """Whether an elementwise kernel takes whole rows of ``N`` elements."""
+    return N * itemsize <= TILE
+
+
+def long_area(M: int) -> tuple[int, int]:
+    """The tile of an elementwise kernel on rows that are too long to be taken whole, on a GPU: 2048 elements, 256 wide."""
+    return (8, 256) if M >= 8 else (4, 512) if M >= 4 else (1, 2048)
+
+
 @functools.lru_cache(maxsize=4096)
-def square(M: int, N: int, itemsize: int) -> tuple[int, int]:
+def square(M: int, N: int, itemsize: int, times: int = 1) -> tuple[int, int]:
     """The tile of a transpose of ``[M, N]``: 128 by 128 for 2 bytes, else 64 by 64 up to 4 bytes, and 32 by 32 above. Where the
-    array is narrower, the tile is too, and as much longer."""
+    array is narrower, the tile is too, and as much longer. It is halved where there are too few of them for all groups."""
     side = 128 if itemsize == 2 else 64 if itemsize <= 4 else 32
-    m, n = (next((t for t in (4, 8, 16, 32, 64) if t >= size), side) for size in (M, N))
-    m, n = min(m, side), min(n, side)
+    m, n = (min(_near(size) if itemsize == 2 else next((t for t in (4, 8, 16, 32, 64) if t >= size), side), side) for size in (M, N))
     longer = side * side // (m * n)
-    return (min(m * longer, 256), n) if m > n else (m, min(n * longer, 256))
+    m, n = (min(m * longer, 256), n) if m > n else (m, min(n * longer, 256))
+    while m * n > 1024 and times * _cdiv(M, m) * _cdiv(N, n) < GROUPS:
+        m, n = (m // 2, n) if m > n else (m, n // 2)
+    return m, n
+
+
+def _near(size: int) -> int:
+    """The longest side of a tile up to 64 that covers not much more of a short axis than others do; 128 for long axes."""
+    if size > 64:
+        return 128
+    if size <= 8:
+        return 4 if size <= 4 else 8
+    covered = {t: _cdiv(size, t) * t for t in (64, 32, 16)}
+    return next(t for t in covered if 16 * covered[t] <= 17 * min(covered.values()))
