@@ -10,7 +10,7 @@ import numpy as np
 from . import arrays
 from .case import Contender
 
-ROW_MAJOR, NOT_TRANSPOSED = 101, 111
+ROW_MAJOR, NOT_TRANSPOSED, TRANSPOSED = 101, 111, 112
 
 
 @functools.cache
@@ -28,13 +28,19 @@ def version():
 
 
 def gemm(a, b, work):
-    """`a @ b` with an f32 result."""
+    """`a @ b` with an f32 result; each matrix contiguous, or the transpose of one that is."""
     (m, k), n = a.shape, b.shape[1]
+    (turned_a, pitch_a), (turned_b, pitch_b) = _layout(a), _layout(b)
     c = arrays.zeros((m, n))
     function = library().cblas_sgemm if a.dtype == np.float32 else library().cblas_gemm_bf16bf16f32
     number, size = ctypes.c_float, ctypes.c_int
     pointers = [ctypes.c_void_p(x.ctypes.data) for x in (a, b, c)]
-    args = [ROW_MAJOR, NOT_TRANSPOSED, NOT_TRANSPOSED, size(m), size(n), size(k)]
-    args += [number(1), pointers[0], size(k), pointers[1], size(n), number(0), pointers[2], size(n)]
+    args = [ROW_MAJOR, turned_a, turned_b, size(m), size(n), size(k)]
+    args += [number(1), pointers[0], size(pitch_a), pointers[1], size(pitch_b), number(0), pointers[2], size(n)]
     # The arrays stay alive as long as the function that has their addresses.
     return Contender(lambda keep=(a, b): function(*args), lambda: c, work)
+
+
+def _layout(x):
+    """How BLAS is told of a matrix: whether it is transposed, and the elements between the starts of rows."""
+    return (NOT_TRANSPOSED, x.shape[1]) if x.flags.c_contiguous else (TRANSPOSED, x.shape[0])
