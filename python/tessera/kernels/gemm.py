@@ -425,12 +425,14 @@ def plan(
         return Plan((128, 128, depth))
     swapped = M <= FEW_ROWS and N > M
     m, n = (N, M) if swapped else (M, N)
-    padded = ()
+    padded: tuple[str, ...] = ()
     # Threads take f32 matrices as they are: copies of 4 bytes at a time are asynchronous too.
     if not one_by_one and (K >= SHORT_K or min(M, N) >= WORTH_PADDING):
         sizes = {"A": P * M * K * of.itemsize, "B": P * K * N * of.itemsize}
-        matrices = zip("AB", aligned, rows_on)
-        padded = tuple(name for name, good, on in matrices if not good and _worth_copying(M, N, sizes[name], on, of.itemsize))
+        odd = [(name, on) for name, good, on in zip("AB", aligned, rows_on) if not good]
+        # Both in one launch: one that is left as it is holds the other up.
+        if any(_worth_copying(M, N, sizes[name], on, of.itemsize) for name, on in odd):
+            padded = tuple(name for name, _ in odd)
     found = _core.product_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, row_bytes, not strict)
     (bm, bn, split, once, slots, seconds, limit), *others = found
     # Few columns: the long matrix is read once, in long pieces; narrow tiles where there are too few of them.
