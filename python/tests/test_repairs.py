@@ -12,9 +12,9 @@ import tessera as ts
 PACKAGE = ROOT / "python" / "tessera"
 #: Calls that give no help, by file and the beginning of the message, and why.
 WITHOUT = {
-    ("_gradcheck.py", "gradcheck: expected the derivative"): "the message is the finding",
-    ("_trace.py", "(any)"): "hands on what it is given",
-    ("_placed.py", "(any)"): "hands on what it is given",
+    ("gradcheck.py", "gradcheck: expected the derivative"): "the message is the finding",
+    ("tracer.py", "(any)"): "hands on what it is given",
+    ("error_location.py", "(any)"): "hands on what it is given",
 }
 
 
@@ -25,7 +25,7 @@ def silent_calls(path: Path) -> list[str]:
         if not isinstance(call, ast.Call):
             continue
         name = ast.unparse(call.func)
-        if name not in ("_core.error", "fail", "_trace.fail"):
+        if name not in ("_core.error", "fail", "tracer.fail"):
             continue
         given = [a for a in call.args if not isinstance(a, ast.Starred)]
         starred = len(given) < len(call.args)

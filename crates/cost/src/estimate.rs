@@ -10,7 +10,7 @@ use tessera_target::speed::{LINE, Speed};
 /// What is asked of a launch beside its counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Turns of a loop whose operands are held at once, where that is pinned.
+    /// Iterations of a loop whose operands are held at once, where that is pinned.
     pub stages: Option<u64>,
     /// Whether rows of arrays begin at lines of the cache: pieces that do not lie in two.
     pub whole_lines: bool,
@@ -126,11 +126,13 @@ fn clocks(product: &Product, asked: Asked, speed: &Speed) -> f64 {
         _ => (speed.scalar.max(1.0), 1.0),
     };
     let whole = product.multiply_adds() * slower / rate;
-    let turn = whole / product.times.max(1) as f64;
+    let iteration = whole / product.times.max(1) as f64;
     match asked.stages {
-        // The operands of a turn come, and are multiplied, before those of a later one can take their place: so long
+        // The operands of an iteration come, and are multiplied, before those of a later one can take their place: so long
         // each of the stages is taken.
-        Some(stages) => product.times as f64 * turn.max((speed.way + turn) / stages.max(1) as f64),
+        Some(stages) => {
+            product.times as f64 * iteration.max((speed.way + iteration) / stages.max(1) as f64)
+        }
         None => whole,
     }
 }
@@ -158,13 +160,13 @@ mod tests {
 
     /// A product of n x n matrices of bf16 in tiles of b x b, 64 deep, padding included.
     fn gemm(n: u64, b: u64) -> Counts {
-        let (tiles, turns) = (n.div_ceil(b), n.div_ceil(64));
+        let (tiles, iterations) = (n.div_ceil(b), n.div_ceil(64));
         let (groups, padded) = (tiles * tiles, tiles * b);
-        let read = groups * turns * 2 * b * 64 * 2;
-        let times = groups * turns;
+        let read = groups * iterations * 2 * b * 64 * 2;
+        let times = groups * iterations;
         Counts {
             work: Work {
-                flops: 2 * padded * padded * turns * 64,
+                flops: 2 * padded * padded * iterations * 64,
                 read,
                 written: 2 * padded * padded,
                 least_read: 4 * n * n,

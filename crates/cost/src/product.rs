@@ -37,8 +37,8 @@ pub struct Plan {
     pub split: u64,
     /// Whether all tiles are computed at once, so that no processor takes a second one.
     pub once: bool,
-    /// Turns whose operands are on their way at once; none where that is what memory holds.
-    pub slots: Option<u64>,
+    /// Iterations whose operands are on their way at once; none where that is what memory holds.
+    pub stages: Option<u64>,
     pub seconds: f64,
     pub limit: Limit,
 }
@@ -110,7 +110,7 @@ fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Pl
         columns,
         split,
         once: main.rounds == 1,
-        slots: slots(shape, rows, columns, speed),
+        stages: stages(shape, rows, columns, speed),
         seconds,
         limit: main.limit(),
     }
@@ -118,23 +118,23 @@ fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Pl
 
 /// Bytes of a row that a copy engine asks for at once, and its clocks for such a row that begins inside of a line: as
 /// measured, where one at the beginning of a line takes 1.5. Rows on multiples of 32 bytes take 1.8 where one processor
-/// asks and 3.0 where all do, and the same count of slots was the best for them.
+/// asks and 3.0 where all do, and the same count of stages was the best for them.
 const PIECE: u64 = 128;
 const INSIDE_LINE: f64 = 2.7;
-/// Slots beside those that cover the way to memory: one that is multiplied, and one that is filled.
+/// Stages beside those that cover the way to memory: one that is multiplied, and one that is filled.
 const BESIDE: u64 = 2;
 
-/// Where rows begin inside of lines a copy engine is slow, and turns that are asked for earlier than the way to memory
+/// Where rows begin inside of lines a copy engine is slow, and iterations that are asked for earlier than the way to memory
 /// wants it only wait for each other.
-fn slots(shape: &Shape, rows: u64, columns: u64, speed: &Speed) -> Option<u64> {
+fn stages(shape: &Shape, rows: u64, columns: u64, speed: &Speed) -> Option<u64> {
     if shape.lies_on(LINE) {
         return None;
     }
-    let turn = (rows + columns) as f64 * INSIDE_LINE;
+    let iteration = (rows + columns) as f64 * INSIDE_LINE;
     let deep = (PIECE / shape.bytes.max(1)).max(1);
     let products =
         (rows * columns * deep) as f64 * shape.weight.unwrap_or(1.0) / speed.matrix.max(1.0);
-    Some((speed.way / turn.max(products)).ceil() as u64 + BESIDE)
+    Some((speed.way / iteration.max(products)).ceil() as u64 + BESIDE)
 }
 
 /// What a launch in such tiles is; the padding of K is left out.

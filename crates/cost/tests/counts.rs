@@ -75,10 +75,10 @@ fn loops_that_depend_on_the_group_are_counted_for_each() {
   }
   tile.return
 }";
-    // Group p runs p + 1 turns of the first loop, and turn k of it p + 1 - k of the second.
-    let turns: i64 = (1..=10).map(|p| p * (p + 1) / 2).sum();
+    // Group p runs p + 1 iterations of the first loop, and iteration k of it p + 1 - k of the second.
+    let iterations: i64 = (1..=10).map(|p| p * (p + 1) / 2).sum();
     let found = counted(text, &[("n", 80)], [10, 1, 1], 0);
-    assert_eq!(found.flops, (turns * 8) as u64);
+    assert_eq!(found.flops, (iterations * 8) as u64);
     assert_eq!((found.least_read, found.least_written, found.exact), (320, 320, true));
     // Far more groups than are followed: some stand for all.
     let many = counted(text, &[("n", 8 << 22)], [1 << 22, 1, 1], 0);

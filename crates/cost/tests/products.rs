@@ -161,11 +161,11 @@ fn tile_ir_and_shapes_are_counted_alike() {
     assert!((seconds(&found) / seconds(&foretold) - 1.0).abs() < 0.02);
 }
 
-/// As measured: a product of 1000 has more than the way to memory asks for on its way with 8 slots, and larger tiles have
+/// As measured: a product of 1000 has more than the way to memory asks for on its way with 8 stages, and larger tiles have
 /// as few as fit anyway.
 #[test]
 fn rows_inside_of_lines_are_asked_for_no_earlier_than_needed() {
     let of = |rows: u64| Shape { row_bytes: rows, ..shape(1, [1000; 3], DType::BF16) };
-    let slots = |rows: u64| plans(&of(rows), true, &HOPPER)[0].slots;
-    assert_eq!([slots(128), slots(32), slots(16)], [None, Some(6), Some(6)]);
+    let stages = |rows: u64| plans(&of(rows), true, &HOPPER)[0].stages;
+    assert_eq!([stages(128), stages(32), stages(16)], [None, Some(6), Some(6)]);
 }

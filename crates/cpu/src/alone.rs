@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// A launch with atomics, while it runs.
-pub struct Turn(Kind);
+pub struct Admission(Kind);
 
 enum Kind {
     Alone,
@@ -38,7 +38,7 @@ enum Kind {
     Within,
 }
 
-impl Turn {
+impl Admission {
     /// `may_be_alone`: the launch runs on one thread and waits for nobody. The host may end the wait.
     pub fn begin(may_be_alone: bool) -> Result<Self, Diagnostics> {
         if HERE.get() {
@@ -80,7 +80,7 @@ fn join(may_be_alone: bool) -> Option<Kind> {
     Some(Kind::Together)
 }
 
-impl Drop for Turn {
+impl Drop for Admission {
     fn drop(&mut self) {
         let mut running = RUNNING.lock();
         match self.0 {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn one_that_is_alone_keeps_others_waiting_and_many_run_together() {
-        let begin = |may| Turn::begin(may).unwrap_or_else(|_| panic!("nobody ends the wait"));
+        let begin = |may| Admission::begin(may).unwrap_or_else(|_| panic!("nobody ends the wait"));
         let first = begin(true);
         assert!(first.is_alone());
         assert!(begin(true).is_alone(), "what the host runs in the middle of it is part of it");

@@ -1,6 +1,6 @@
 //! One launch: arguments become words, groups are divided among the threads.
 
-use crate::alone::Turn;
+use crate::alone::Admission;
 use crate::backend::Kernel;
 use crate::build::{Atomics, Variant};
 use crate::code::{Context, Shared};
@@ -110,16 +110,16 @@ fn run(
         threads => 4 * threads,
     };
     words[frame::PARTS] = parts;
-    let turn = match about.atomics {
+    let admission = match about.atomics {
         Atomics::None => None,
-        found => Some(Turn::begin(threads == 1 && found == Atomics::Bounded)?),
+        found => Some(Admission::begin(threads == 1 && found == Atomics::Bounded)?),
     };
     let run = Run {
         variant,
         words,
         shared: &shared,
         lanes: shape.lanes,
-        alone: turn.as_ref().is_some_and(Turn::is_alone),
+        alone: admission.as_ref().is_some_and(Admission::is_alone),
         flush: about.flush,
         failure: Mutex::new(None),
     };

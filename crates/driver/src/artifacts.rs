@@ -7,7 +7,7 @@ use tessera_support::ForkLock;
 use tessera_target::Artifact;
 
 /// How many kernels stay whether or not somebody holds them, for a caller that asks again: a function that is made
-/// anew in each turn of a loop, or one whose caller was interrupted. Each has memory mapped for its code.
+/// anew in each iteration of a loop, or one whose caller was interrupted. Each has memory mapped for its code.
 const RECENT: usize = 32;
 
 #[derive(Default)]

@@ -452,13 +452,16 @@ fn describe_shared(text: &str, asked: &Asked<'_>) -> Told<String> {
     if let Some(text) = asked.text("convert") {
         let layout = read(text, &shape)?;
         let vector = shared.vector(&layout);
-        let turns = count(shared.wavefronts(&layout, vector), "wavefront");
+        let iterations = count(shared.wavefronts(&layout, vector), "wavefront");
         let extra = match shared.conflicts(&layout, vector) {
             0 => "no bank conflicts".to_owned(),
             extra => format!("up to {} in one access", count(extra, "bank conflict")),
         };
         out += &row("registers", &layout.to_string());
-        out += &row("access", &format!("{} at a time, {turns}, {extra}", count(vector, "element")));
+        out += &row(
+            "access",
+            &format!("{} at a time, {iterations}, {extra}", count(vector, "element")),
+        );
     }
     out += &format!("\n<bank>+<which 128 bytes>\n{}", draw_shared(&shared));
     Ok(out)

@@ -380,7 +380,7 @@ fn the_last_of_several_values_stays() {
             "x: 33,70 f64; i: 33,70 i32; j: 33,70 i32; y: 5,6 f64",
             "y[i[:, :], j[:, :]] = x[:, :]",
         ),
-        // More positions than slots.
+        // More positions than stages.
         Case::new(
             "x: 6000 i32; i: 6000 i32; y: 7000 i32",
             "k = ts.tile.arange(6000)\ny[k + 8 * i[:]] = x[:]\ny[k // 2] = k",
@@ -664,7 +664,7 @@ fn loops_that_read_ahead() {
                 "x: n,64 f32; y: 64 f32",
                 "t = y[:]\nfor c in ts.tile.range(0, n, 16):\n    t += ts.tile.sum(x[c:c + 16, :], axis=0)\ny[:] = t",
             ),
-            // Tiles that are large enough for a ring of their own.
+            // Tiles that are large enough for a pipeline of their own.
             (
                 "x: n f32; w: n f32; y: 2048 f32",
                 "t = y[:]\nfor c in ts.tile.range(0, n, 2048):\n    t += x[c:c + 2048] * w[c:c + 2048]\ny[:] = t",

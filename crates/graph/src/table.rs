@@ -186,7 +186,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(infer::<shape::Concat>), verify: Some(verify),
         example: "%r = graph.concat %x, %y {axis = 0} : tensor<[8, 8], f32>",
     }
-    /// Turns the order of the elements around along some axes.
+    /// Iterations the order of the elements around along some axes.
     Reverse = 0x26 "reverse" since "0.1" {
         operands: [x: Tensor], groups: [], attrs: [axes: Ints required], regions: [],
         results: Some(1), effects: Pure, infer: Some(infer::<shape::Reverse>), verify: Some(verify),

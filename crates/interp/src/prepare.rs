@@ -94,10 +94,10 @@ impl Preparer<'_> {
             | Type::Tensor { .. }
             | Type::Frag { .. }
             | Type::Smem { .. }
-            | Type::Ring { .. }
-            | Type::Slot { .. }
+            | Type::Pipeline { .. }
+            | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::Turn) => {
+            | Type::OrderBarrier) => {
                 let why = format!("expected a scalar or a view as parameter `{name}`, got {ty}");
                 return Err(fault(Code::E_UNSUPPORTED, why, loc));
             }
@@ -172,7 +172,7 @@ impl Preparer<'_> {
                 Action::Dim(self.dim(&name))
             }
             TileOp::Origin => {
-                let why = "an implicit tile origin was left in the program: `tile-normalise` turns \
+                let why = "an implicit tile origin was left in the program: `tile-normalise` iterations \
                            it into a grid coordinate or a loop";
                 return Err(fault(Code::E_UNSUPPORTED, why, &op.loc));
             }

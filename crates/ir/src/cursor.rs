@@ -80,7 +80,7 @@ impl<'s> Cursor<'s> {
             let rest = self.rest();
             let trimmed = rest.trim_start();
             self.pos += rest.len() - trimmed.len();
-            // After a space only: `ring<3; …>` is no comment.
+            // After a space only: `pipeline<3; …>` is no comment.
             let apart = !self.text[..self.pos].ends_with(|c: char| !c.is_whitespace());
             if !trimmed.starts_with(';') || !apart {
                 return;

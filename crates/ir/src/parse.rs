@@ -462,7 +462,8 @@ impl<'s> Parser<'_, 's> {
                 self.c.set_pos(mark);
                 match (word, next) {
                     (
-                        "tile" | "view" | "buf" | "tensor" | "smem" | "ring" | "slot" | "pending",
+                        "tile" | "view" | "buf" | "tensor" | "smem" | "pipeline" | "slot"
+                        | "pending",
                         Some('<'),
                     ) => Ok(Attr::Type(self.ty()?)),
                     (_, Some('(')) => Ok(self.expr()?.into()),

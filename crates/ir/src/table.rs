@@ -26,10 +26,10 @@ pub enum TypeClass {
     Operand,
     /// What a matrix engine adds to: a tile, or one that it is already adding to.
     Accumulator,
-    Ring,
-    Slot,
+    Pipeline,
+    Stage,
     Pending,
-    Turn,
+    OrderBarrier,
 }
 
 impl TypeClass {
@@ -49,10 +49,10 @@ impl TypeClass {
             TypeClass::Smem => matches!(ty, Type::Smem { .. }),
             TypeClass::Operand => ty.is_tile() || matches!(ty, Type::Smem { .. }),
             TypeClass::Accumulator => ty.is_tile() || matches!(ty, Type::Pending(_)),
-            TypeClass::Ring => matches!(ty, Type::Ring { .. }),
-            TypeClass::Slot => matches!(ty, Type::Slot { .. }),
+            TypeClass::Pipeline => matches!(ty, Type::Pipeline { .. }),
+            TypeClass::Stage => matches!(ty, Type::Stage { .. }),
             TypeClass::Pending => matches!(ty, Type::Pending(_)),
-            TypeClass::Turn => *ty == Type::Turn,
+            TypeClass::OrderBarrier => *ty == Type::OrderBarrier,
         }
     }
 
@@ -72,10 +72,10 @@ impl TypeClass {
             TypeClass::Smem => "shared memory",
             TypeClass::Operand => "shared memory or a tile",
             TypeClass::Accumulator => "a tile or a pending tile",
-            TypeClass::Ring => "a ring",
-            TypeClass::Slot => "a slot",
+            TypeClass::Pipeline => "a pipeline",
+            TypeClass::Stage => "a stage",
             TypeClass::Pending => "a pending tile",
-            TypeClass::Turn => "a turn",
+            TypeClass::OrderBarrier => "an order barrier",
         }
     }
 }

@@ -125,8 +125,8 @@ pub(crate) fn plan(from: &Layout, to: &Layout) -> Option<Vec<Round>> {
         lane[bit] = held.lane ^ if copies { 1 << bit } else { 0 };
         reg[bit] = held.reg;
     }
-    let turn = turn(&lane, &reg, &source, &to)?;
-    for (bit, (_, held)) in turn.iter().enumerate() {
+    let rotation = rotation(&lane, &reg, &source, &to)?;
+    for (bit, (_, held)) in rotation.iter().enumerate() {
         lane[bit] ^= held.lane;
         reg[bit] ^= held.reg;
     }
@@ -142,15 +142,15 @@ pub(crate) fn plan(from: &Layout, to: &Layout) -> Option<Vec<Round>> {
         rounds.push(Round {
             send: LaneFn { base: first ^ sum(&send, held.lane.into()), bits: send },
             from: LaneFn { base: held.lane, bits: lane },
-            into: LaneFn { base: into, bits: turn.map(|(into, _)| into) },
+            into: LaneFn { base: into, bits: rotation.map(|(into, _)| into) },
         });
     }
     are_right(&rounds, &source.layout, &to).then_some(rounds)
 }
 
-/// For each bit of the reading lane the register bits by which it turns from the round's register,
-/// and what they change of the source. `lane` and `reg` say what a bit changes without a turn.
-fn turn(
+/// For each bit of the reading lane the register bits by which it rotates from the round's register,
+/// and what they change of the source. `lane` and `reg` say what a bit changes without a rotation.
+fn rotation(
     lane: &[u32; LANE_BITS],
     reg: &[u32; LANE_BITS],
     source: &Source,
@@ -167,22 +167,22 @@ fn turn(
     let copies = source.span.kernel().iter().map(|&word| (0, source.held(word)));
     let bits = to.bases(In::Reg).iter().enumerate();
     let bits = bits.filter_map(|(bit, basis)| Some((1 << bit, source.in_box(basis)?)));
-    let mut turns = Vec::new();
+    let mut rotations = Vec::new();
     for (into, held) in copies.chain(bits) {
-        if turns.len() < clash.len() && image.insert(held.lane.into()) {
-            turns.push((into, held));
+        if rotations.len() < clash.len() && image.insert(held.lane.into()) {
+            rotations.push((into, held));
         }
     }
-    if turns.len() < clash.len() {
+    if rotations.len() < clash.len() {
         return None;
     }
-    // A lane turns by the clashing differences that it is a sum of.
+    // A lane rotates by the clashing differences that it is a sum of.
     let units = UNITS.map(u64::from);
     let all = Span::of(clash.iter().copied().chain(fine).chain(units));
     let turned = units.map(|unit| {
         let parts = all.solve(unit).expect("all lanes are spanned");
         let mut turned = (0, Held { reg: 0, lane: 0 });
-        for (into, held) in ones(parts).filter_map(|at| turns.get(at)) {
+        for (into, held) in ones(parts).filter_map(|at| rotations.get(at)) {
             turned.0 ^= into;
             turned.1.reg ^= held.reg;
             turned.1.lane ^= held.lane;

@@ -1,16 +1,16 @@
-//! Loops whose masks hide nothing in their first turns are cut in two (index-set splitting).
+//! Loops whose masks hide nothing in their first iterations are cut in two (index-set splitting).
 //!
 //! Before: a group kernel after the tile pipeline. After: a loop of products whose scores are masked by where they are, as
-//! by a causal mask or by the end of an array, is two that follow each other: the turns in which these masks hold for every
+//! by a causal mask or by the end of an array, is two that follow each other: the iterations in which these masks hold for every
 //! element of the tile, without them, and the others as they were. A block of queries so masks the blocks of keys on its
 //! diagonal and those before it not.
 //!
 //! A mask is a `select` whose condition compares positions: sums and differences of `iota`, of the loop's own position and
 //! of numbers from outside of it. The smallest of one side less the largest of the other is the loop's position and a number
-//! `end`, and the condition holds everywhere in the turns before `end`. Only loops that begin at a constant are cut, so that what
+//! `end`, and the condition holds everywhere in the iterations before `end`. Only loops that begin at a constant are cut, so that what
 //! was cut is not cut again.
 //!
-//! Must not: change the turns of the loop, their order, or a bit of what they compute.
+//! Must not: change the iterations of the loop, their order, or a bit of what they compute.
 
 use crate::canonicalise::Canonicalise;
 use crate::facts::{int_const, subtree};
@@ -62,14 +62,14 @@ struct Sum {
 /// The elements of a tile of integers: so many times the loop's position, a sum, and from 0 to `over` more.
 #[derive(Clone, Default)]
 struct Positions {
-    turns: i64,
+    iterations: i64,
     sum: Sum,
     over: i64,
 }
 
 impl Positions {
     fn plus(mut self, other: Positions) -> Option<Positions> {
-        self.turns = self.turns.checked_add(other.turns)?;
+        self.iterations = self.iterations.checked_add(other.iterations)?;
         self.sum.added.extend(other.sum.added);
         self.sum.taken.extend(other.sum.taken);
         self.sum.constant = self.sum.constant.checked_add(other.sum.constant)?;
@@ -82,7 +82,7 @@ impl Positions {
         let Sum { added, taken, constant } = self.sum;
         let constant = constant.checked_add(self.over)?.checked_neg()?;
         let sum = Sum { added: taken, taken: added, constant };
-        Some(Positions { turns: self.turns.checked_neg()?, sum, over: self.over })
+        Some(Positions { iterations: self.iterations.checked_neg()?, sum, over: self.over })
     }
 }
 
@@ -100,14 +100,14 @@ fn plan(func: &TileFunc, id: OpId) -> Option<Plan> {
         return None;
     }
     let within: BTreeSet<OpId> = inside.iter().copied().collect();
-    let turn = Turn { func, block: op.regions[0], within: &within };
+    let iteration = Iteration { func, block: op.regions[0], within: &within };
     let mut plan = Plan { id, first, step, masks: BTreeSet::new(), ends: Vec::new() };
     for &mask in inside.iter().filter(|o| is(o, TileOp::Select)) {
         let condition = func.ops[mask].operands[0];
         let mut ends = Vec::new();
         if func.ty(func.ops[mask].result()).is_tile()
             && !always(func, condition)
-            && turn.holds_before(condition, &mut ends)
+            && iteration.holds_before(condition, &mut ends)
         {
             plan.masks.insert(mask);
             for end in ends {
@@ -121,14 +121,14 @@ fn plan(func: &TileFunc, id: OpId) -> Option<Plan> {
 }
 
 /// A loop, seen from inside.
-struct Turn<'f> {
+struct Iteration<'f> {
     func: &'f TileFunc,
     block: BlockId,
     within: &'f BTreeSet<OpId>,
 }
 
-impl Turn<'_> {
-    /// Whether a condition holds for every element in the turns before some ends, which it adds.
+impl Iteration<'_> {
+    /// Whether a condition holds for every element in the iterations before some ends, which it adds.
     fn holds_before(&self, condition: Value, ends: &mut Vec<Sum>) -> bool {
         let Some(op) = self.func.def(condition) else { return false };
         let [a, b] = [0, 1].map(|i| op.operands.get(i).copied().unwrap_or(condition));
@@ -148,11 +148,11 @@ impl Turn<'_> {
         found.map(|end| ends.push(end)).is_some()
     }
 
-    /// Where the turns end in which `low + by <= high` everywhere.
+    /// Where the iterations end in which `low + by <= high` everywhere.
     fn end(&self, low: Value, high: Value, by: i64) -> Option<Sum> {
         let low = self.positions(low, DEPTH)?.negative()?;
         let room = self.positions(high, DEPTH)?.plus(low)?;
-        if room.turns != -1 {
+        if room.iterations != -1 {
             return None;
         }
         // It holds where the position is at most `room - by`.
@@ -183,7 +183,7 @@ impl Turn<'_> {
             TileOp::Iota => {
                 let constant = op.attr("start").and_then(Attr::as_int).unwrap_or(0);
                 let over = ty.shape().first()?.as_static()?.checked_sub(1)?;
-                Some(Positions { sum: Sum { constant, ..Sum::default() }, over, turns: 0 })
+                Some(Positions { sum: Sum { constant, ..Sum::default() }, over, iterations: 0 })
             }
             TileOp::Const => {
                 let constant = op.attr("value").and_then(Attr::as_int)?;
@@ -215,7 +215,7 @@ impl Turn<'_> {
         }
         match func.values[v].def {
             ValueDef::Arg(block, 0) if block == self.block => {
-                Some(Positions { turns: 1, ..Positions::default() })
+                Some(Positions { iterations: 1, ..Positions::default() })
             }
             ValueDef::Result(by, _) if self.within.contains(&by) => self.combined(v, depth),
             ValueDef::Arg(block, _)
@@ -288,7 +288,7 @@ fn without(rw: &mut Rw<'_>, masks: &BTreeSet<OpId>, id: OpId, into: BlockId) {
     rw.copy_op_with(id, into, &mut |rw, inner, block| without(rw, masks, inner, block));
 }
 
-/// The position of the first turn in which a mask may hide something: behind the first as many steps as begin before all ends.
+/// The position of the first iteration in which a mask may hide something: behind the first as many steps as begin before all ends.
 fn middle(rw: &mut Rw<'_>, plan: &Plan, into: BlockId, loc: Loc) -> Value {
     let mut end = rw.get(rw.old.ops[plan.id].operands[1]);
     for sum in &plan.ends {
@@ -310,10 +310,10 @@ fn middle(rw: &mut Rw<'_>, plan: &Plan, into: BlockId, loc: Loc) -> Value {
     let up = build.index(plan.step - 1 - plan.first);
     let step = build.index(plan.step);
     let most = build.ew(ScalarFn::Add, &[end, up]);
-    let turns = build.ew(ScalarFn::FloorDiv, &[most, step]);
+    let iterations = build.ew(ScalarFn::FloorDiv, &[most, step]);
     let none = build.index(0);
-    let turns = build.ew(ScalarFn::Maximum, &[turns, none]);
-    let mut at = build.ew(ScalarFn::Mul, &[turns, step]);
+    let iterations = build.ew(ScalarFn::Maximum, &[iterations, none]);
+    let mut at = build.ew(ScalarFn::Mul, &[iterations, step]);
     if plan.first != 0 {
         let first = build.index(plan.first);
         at = build.ew(ScalarFn::Add, &[at, first]);

@@ -134,7 +134,7 @@ fn fits(func: &TileFunc, at: Value, n: i64, end: Value) -> bool {
         && at_most(func, op.operands[1], end, DEPTH)
 }
 
-/// Whether `n <= end` wherever a block runs: a loop up to `end // c` that has any turn says `c <= end`.
+/// Whether `n <= end` wherever a block runs: a loop up to `end // c` that has any iteration says `c <= end`.
 fn is_reached(func: &TileFunc, block: BlockId, end: Value, n: i64) -> bool {
     let says = |hi: Value| {
         let op = func.def(hi).filter(|op| op.code == TileOp::Ew(ScalarFn::FloorDiv));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     /// Whether the mask of blocks that a table names hides nothing, `%at` being where one begins.
-    fn listed_hides_nothing(turns: &str, at: &str) -> bool {
+    fn listed_hides_nothing(iterations: &str, at: &str) -> bool {
         let text = format!(
             "func @f(%x: view<[n], f32, read>, %t: view<[m], i64, read>, %y: view<[64], f32, write>, %count: i64) {{kind = group, grid = [1]}} {{
   %zero = tile.const {{value = 0}} : i64
@@ -270,10 +270,10 @@ mod tests {
   %whole = tile.floordiv %n, %block : i64
   %end = tile.mul %whole, %block : i64
   %last = tile.sub %end, %block : i64
-  %turns = tile.minimum %count, %whole : i64
+  %iterations = tile.minimum %count, %whole : i64
   %none = tile.const {{value = 0.0}} : tile<64xf32>
   %places = tile.iota {{start = 0}} : tile<64xi32>
-  %r = tile.for %zero, %{turns}, %one init(%none) : tile<64xf32> do (%i: i64, %sum: tile<64xf32>) {{
+  %r = tile.for %zero, %{iterations}, %one init(%none) : tile<64xf32> do (%i: i64, %sum: tile<64xf32>) {{
     %j = tile.load %t at(%i) {{extent = [0]}} : i64
     %k = tile.mul %j, %block : i64
     %below = tile.minimum %k, %last : i64
@@ -296,11 +296,11 @@ mod tests {
 
     #[test]
     fn whole_blocks_that_a_table_names() {
-        assert!(listed_hides_nothing("turns", "within"));
+        assert!(listed_hides_nothing("iterations", "within"));
         assert!(listed_hides_nothing("count", "below"));
         // Without a whole block the first one is not whole.
         assert!(!listed_hides_nothing("count", "within"));
-        assert!(!listed_hides_nothing("turns", "k"));
+        assert!(!listed_hides_nothing("iterations", "k"));
     }
 
     #[test]

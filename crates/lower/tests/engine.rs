@@ -11,7 +11,7 @@ use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_interp::{HostArray, Interp, StagedOptions, Timing, run_staged};
 use tessera_ir::{Dim, PassContext, PassOptions, Type, verify};
-use tessera_lower::stage::{MOST_SLOTS, MatrixRow, Off, StageCaps, Staging, Step, stage};
+use tessera_lower::stage::{MOST_STAGES, MatrixRow, Off, StageCaps, Staging, Step, stage};
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
@@ -88,7 +88,7 @@ fn staged(func: &TileFunc, text: &str) -> (StagedFunc, Diagnostics) {
     let (caps, classes) = (caps(), classes(func, text));
     let staging = Staging { caps: &caps, classes: &classes, profile: profile(text) };
     let mut notes = Diagnostics::new();
-    let new = stage(func, &staging, MOST_SLOTS, &mut notes).unwrap_or_else(|e| panic!("{e}"));
+    let new = stage(func, &staging, MOST_STAGES, &mut notes).unwrap_or_else(|e| panic!("{e}"));
     verify(&new).unwrap_or_else(|e| panic!("not valid:\n{new}\n{e}"));
     (new, notes)
 }

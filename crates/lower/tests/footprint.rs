@@ -9,7 +9,7 @@ use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_lower::stage::{
-    MOST_SLOTS, MatrixRow, StageCaps, Staging, footprint, stage, with_warps,
+    MOST_STAGES, MatrixRow, StageCaps, Staging, footprint, stage, with_warps,
 };
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_target::arrays::ArrayClass;
@@ -60,7 +60,7 @@ fn told(text: &str) -> String {
     let mut out = String::new();
     for warps in headers(text, "warps:") {
         let asked = warps.parse().map_or(func.clone(), |n| with_warps(&func, n));
-        let _ = match stage(&asked, &staging, MOST_SLOTS, &mut Diagnostics::new()) {
+        let _ = match stage(&asked, &staging, MOST_STAGES, &mut Diagnostics::new()) {
             Ok(staged) => {
                 let f = footprint(&staged, &caps);
                 let way = match f.engine {

@@ -3,7 +3,7 @@
 use tessera_ir::{Attr, Attrs, Type};
 use tessera_staged::{StagedFunc, StagedOp};
 
-/// How roles that fill rings are called; where there are several, with their numbers.
+/// How roles that fill pipelines are called; where there are several, with their numbers.
 const LOADS: &str = "load";
 
 pub fn of(func: &StagedFunc) -> Attrs {
@@ -17,8 +17,9 @@ pub fn of(func: &StagedFunc) -> Attrs {
         if op.code == StagedOp::Role && !loads {
             warps += int("warps").unwrap_or(0) * int("replicas").unwrap_or(1);
         }
-        if let Some(Type::Ring { slots, .. }) = op.results.first().map(|&v| func.ty(v)) {
-            stages = stages.max(i64::from(*slots));
+        if let Some(Type::Pipeline { stages: depth, .. }) = op.results.first().map(|&v| func.ty(v))
+        {
+            stages = stages.max(i64::from(*depth));
         }
         if op.code == StagedOp::Tiles {
             let word = op.attr("raster").and_then(Attr::as_word);
@@ -31,7 +32,7 @@ pub fn of(func: &StagedFunc) -> Attrs {
     let cluster = func.attrs.get("cluster").and_then(Attr::as_ints);
     let cluster = cluster.map_or(1, |sides| sides.iter().product());
     let mut out = Attrs::new();
-    // Without roles a ring's slots are a result of more than the count of stages.
+    // Without roles a pipeline's depth follows from more than the count of stages.
     let rows = [
         ("num_warps", warps),
         ("num_stages", if has_roles { stages } else { 0 }),

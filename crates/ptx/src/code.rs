@@ -20,7 +20,7 @@ pub mod context {
     /// free takes the next.
     pub const TICKET: i64 = 4;
     /// The number of the group whose turn it is.
-    pub const TURN: i64 = 8;
+    pub const ITERATION: i64 = 8;
     /// How many bytes were printed, or tried to be. Records lie behind these words; see `told`.
     pub const PRINTED: i64 = 12;
     pub const BYTES: u32 = 16;
@@ -161,13 +161,13 @@ impl Code {
                 // The guess counts only where no device was asked.
                 let guess = u64::from(multiprocessors * per_multiprocessor) / cluster;
                 let at_once = if most == u64::MAX { guess } else { most };
-                // As few as take no more turns than all would, so that none has a turn to spare.
-                let turns = groups.div_ceil(at_once.max(1)).max(1);
+                // As few as take no more iterations than all would, so that none has an iteration to spare.
+                let iterations = groups.div_ceil(at_once.max(1)).max(1);
                 // In phases whoever is done takes more, and so where whoever is free takes the next.
-                let even = match (self.counts, phased && phases(turns) > 1) {
+                let even = match (self.counts, phased && phases(iterations) > 1) {
                     (true, _) => at_once.min(groups),
                     (false, true) => at_once,
-                    (false, false) => groups.div_ceil(turns),
+                    (false, false) => groups.div_ceil(iterations),
                 };
                 even * cluster
             }
@@ -187,9 +187,9 @@ fn teams(args: &LaunchArgs, team: [u32; 3]) -> u64 {
     args.grid.iter().zip(team).map(|(&g, n)| (g as u64).div_ceil(n.into())).product()
 }
 
-/// Phases that divide so many turns: `stage-persist` gives phase `i` the turns up to `t - (t >> (i + 2))`.
-fn phases(turns: u64) -> u32 {
-    turns.max(1).ilog2().clamp(1, MOST_PHASES)
+/// Phases that divide so many iterations: `stage-persist` gives phase `i` the iterations up to `t - (t >> (i + 2))`.
+fn phases(iterations: u64) -> u32 {
+    iterations.max(1).ilog2().clamp(1, MOST_PHASES)
 }
 
 /// More would divide what takes a few microseconds.
@@ -226,8 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_work_on_have_equally_many_turns() {
-        // 512 tiles over 132 take four turns, which 128 blocks take as well.
+    fn blocks_that_work_on_have_equally_many_iterations() {
+        // 512 tiles over 132 take four iterations, which 128 blocks take as well.
         for (grid, per, cluster, blocks) in [
             ([32, 16, 1], 1, 1, 128),
             ([132, 1, 1], 1, 1, 132),

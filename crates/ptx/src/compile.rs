@@ -7,7 +7,7 @@ use crate::module::{Kernel, Module};
 use crate::select::{Greatest, Selected, product_type};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{OpId, Type};
-use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
+use tessera_lower::stage::{MOST_STAGES, MatrixRow, StageCaps, Staging, stage};
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_staged::ops::team::Team;
 use tessera_staged::ops::tiles::is_once;
@@ -84,13 +84,13 @@ fn matrix_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
     out
 }
 
-/// The most slots of a ring.
-fn slots_of(func: &StagedFunc) -> u32 {
-    let slots = |&id: &OpId| match func.ops[id].results.first().map(|&v| func.ty(v)) {
-        Some(Type::Ring { slots, .. }) => *slots,
+/// The most stages of a pipeline.
+fn stages_of(func: &StagedFunc) -> u32 {
+    let stages = |&id: &OpId| match func.ops[id].results.first().map(|&v| func.ty(v)) {
+        Some(Type::Pipeline { stages, .. }) => *stages,
         _ => 1,
     };
-    func.walk().iter().map(slots).max().unwrap_or(1)
+    func.walk().iter().map(stages).max().unwrap_or(1)
 }
 
 /// Blocks that a multiprocessor holds at once, as far as is known before registers are given out.
@@ -144,18 +144,18 @@ pub fn compile(
         _ => {
             let stage_caps = stage_caps(caps);
             let staging = Staging { caps: &stage_caps, classes, profile };
-            let select = |slots: u32, told: &mut Diagnostics| {
-                let staged = stage(func, &staging, slots, told)?;
+            let select = |stages: u32, told: &mut Diagnostics| {
+                let staged = stage(func, &staging, stages, told)?;
                 let selected = crate::select::select(&staged, &frame, classes, caps, profile)?;
                 Ok::<_, Diagnostics>((selected, staged))
             };
-            let mut slots = MOST_SLOTS;
-            let (mut selected, mut staged) = select(slots, &mut told)?;
-            // What ops need beside rings is known when they are selected: then fewer turns ahead.
-            while selected.kernel.dynamic_shared > caps.shared_per_block && slots > 1 {
-                slots = slots_of(&staged).min(slots) - 1;
+            let mut stages = MOST_STAGES;
+            let (mut selected, mut staged) = select(stages, &mut told)?;
+            // What ops need beside pipelines is known when they are selected: then fewer iterations ahead.
+            while selected.kernel.dynamic_shared > caps.shared_per_block && stages > 1 {
+                stages = stages_of(&staged).min(stages) - 1;
                 told = Diagnostics::new();
-                (selected, staged) = select(slots, &mut told)?;
+                (selected, staged) = select(stages, &mut told)?;
             }
             let shape = shape_of(&staged, &selected.kernel, caps);
             let found = crate::footprint::of_staged(&staged, &stage_caps);
@@ -246,7 +246,7 @@ fn finish(
     crate::maps::check(&module.kernels[0], frame, &maps)?;
     let (prints, stamps) = (selected.prints, selected.stamps);
     let silent = prints.is_empty() && stamps.is_empty();
-    let changes = !selected.sites.is_empty() || selected.turns;
+    let changes = !selected.sites.is_empty() || selected.iterations;
     let context = match (silent, changes || selected.counts) {
         (false, _) => crate::code::context::BYTES + crate::code::context::ROOM,
         (true, true) => crate::code::context::BYTES,

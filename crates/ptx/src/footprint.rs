@@ -5,7 +5,7 @@ use crate::caps::PtxCaps;
 use crate::code::Classes;
 use crate::compile::stage_caps;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_lower::stage::{MOST_SLOTS, StageCaps, Staging, pinned_warps, stage, with_warps};
+use tessera_lower::stage::{MOST_STAGES, StageCaps, Staging, pinned_warps, stage, with_warps};
 use tessera_numerics::Profile;
 use tessera_staged::StagedFunc;
 use tessera_target::Footprint;
@@ -26,7 +26,7 @@ fn of_staging(func: &TileFunc, staging: &Staging<'_>) -> Option<Footprint> {
     if kind_of(func) == Some(KernelKind::Lane) {
         return None;
     }
-    let staged = stage(func, staging, MOST_SLOTS, &mut Diagnostics::new()).ok()?;
+    let staged = stage(func, staging, MOST_STAGES, &mut Diagnostics::new()).ok()?;
     Some(of_staged(&staged, staging.caps))
 }
 

@@ -1,5 +1,5 @@
 //! Clocks of loops that a kernel leaves in memory, among what it prints (see `told`). A record is its
-//! number of bytes, which loop of which role it is of, the number of its block and that of its turns;
+//! number of bytes, which loop of which role it is of, the number of its block and that of its iterations;
 //! then the clocks at its begin and its end. A launch hands them over on its own thread, to whoever
 //! collects them there.
 
@@ -38,11 +38,11 @@ pub fn hand_over(stamps: &[Stamp], records: &[u8], printed: u32) {
             break;
         }
         let known = which.checked_sub(FIRST).and_then(|n| stamps.get(n as usize));
-        if let (Some(s), Some(block), Some(turns)) = (known, word(at + 8), word(at + 12))
+        if let (Some(s), Some(block), Some(iterations)) = (known, word(at + 8), word(at + 12))
             && let (Some(begin), Some(end)) = (long(at + 16), long(at + 24))
         {
             let (role, replica, line, least) = (s.role.clone(), s.replica, s.line, s.least);
-            list.push(Stamped { role, replica, line, least, block, turns, begin, end });
+            list.push(Stamped { role, replica, line, least, block, iterations, begin, end });
         }
         at += bytes as usize;
     }
@@ -58,11 +58,11 @@ pub struct Stamped {
     pub replica: u32,
     /// The loop's line in the source, 0 where it has none.
     pub line: u32,
-    /// Clocks of the matrix units that the products of a turn take at least; 0 where it has none.
+    /// Clocks of the matrix units that the products of an iteration take at least; 0 where it has none.
     pub least: u64,
     pub block: u32,
-    pub turns: u32,
-    /// Clocks of the multiprocessor, when the first turn began and when the last had ended.
+    pub iterations: u32,
+    /// Clocks of the multiprocessor, when the first iteration began and when the last had ended.
     pub begin: u64,
     pub end: u64,
 }
@@ -116,7 +116,7 @@ mod tests {
         let found = end();
         assert_eq!(found.left_out, 0);
         let [one] = &found.list[..] else { panic!("{found:?}") };
-        assert_eq!((one.role.as_str(), one.block, one.turns, one.least), ("work", 7, 3, 512));
+        assert_eq!((one.role.as_str(), one.block, one.iterations, one.least), ("work", 7, 3, 512));
         assert_eq!((one.begin, one.end), (100, 400 + (1 << 32)));
     }
 
@@ -128,7 +128,7 @@ mod tests {
             line: 3,
             least: 64,
             block: 1,
-            turns: 2,
+            iterations: 2,
             begin: 5,
             end: 9,
         };

@@ -161,7 +161,7 @@ impl Event {
 }
 
 /// The ways to compute `[P, M, K]` by `[P, K, N]` on a GPU, the quickest first: rows and columns of a tile, chunks of K,
-/// whether all tiles are computed at once, turns that are on their way, seconds as predicted, and what they are mostly.
+/// whether all tiles are computed at once, iterations that are on their way, seconds as predicted, and what they are mostly.
 /// Rows lie on multiples of `row_bytes`.
 #[tessera_entry::entry]
 #[pyfunction]
@@ -181,7 +181,7 @@ pub fn product_plans(
     let found = enter(py, || product_plans_of(&BACKENDS, &shape, may_split))?;
     let row = |p: &ProductPlan| {
         let limit = p.limit.to_string();
-        (p.rows, p.columns, p.split, p.once, p.slots, p.seconds, limit)
+        (p.rows, p.columns, p.split, p.once, p.stages, p.seconds, limit)
     };
     Ok(found.iter().map(row).collect())
 }

@@ -50,20 +50,20 @@ pub fn verify_view(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     let ints = |name: &str| op.attr(name).and_then(Attr::as_ints);
     let strides = ints("strides")
         .map_or_else(|| row_major(&dims, part.dtype().bytes() as i64), |s| s.to_vec());
-    let turns = ints("turns").unwrap_or_default();
+    let iterations = ints("iteration_bytes").unwrap_or_default();
     if strides.len() != dims.len() {
         errors.shape(format!("expected {} strides, got {}", dims.len(), strides.len()));
         return;
     }
-    if turns.len() != op.group("at").len() {
+    if iterations.len() != op.group("at").len() {
         let n = op.group("at").len();
-        errors.shape(format!("expected `turns` for {n} loops, got {}", turns.len()));
+        errors.shape(format!("expected `iteration_bytes` for {n} loops, got {}", iterations.len()));
         return;
     }
     if dims.contains(&0) {
         return;
     }
-    // The first and the last byte of all elements, in all turns.
+    // The first and the last byte of all elements, in all iterations.
     let first = op.attr("offset").and_then(Attr::as_int).unwrap_or(0);
     let (mut low, mut high) = (first, first + part.dtype().bytes() as i64);
     let mut reach = |count: i64, step: i64| {
@@ -72,7 +72,7 @@ pub fn verify_view(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
         high += far.max(0);
     };
     dims.iter().zip(&strides).for_each(|(&d, &s)| reach(d, s));
-    for (&index, &step) in op.group("at").iter().zip(turns.iter()) {
+    for (&index, &step) in op.group("at").iter().zip(iterations.iter()) {
         match trip(func, index) {
             Some(trip) => reach(trip, step),
             None => errors.structure("expected the index of a loop around it in `at`"),
@@ -186,7 +186,7 @@ pub fn verify_loop(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     regions(func, id, &[0], 1, errors);
     let op = &func.ops[id];
     if op.attr("trip").and_then(Attr::as_int).is_some_and(|trip| trip < 0) {
-        errors.structure("expected a number of turns that is not negative");
+        errors.structure("expected a number of iterations that is not negative");
     }
     let ty = func.ty(op.operands[0]);
     if ty.dtype() != tessera_numerics::DType::I64 || bytes(ty) != Some(8) {

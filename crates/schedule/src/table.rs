@@ -55,11 +55,11 @@ define_ops! {
         example: "%c = sched.constant : view<[8], f32, read>",
     }
     /// A part of memory: `offset` bytes from its beginning, with `strides` in bytes where it does not lie row by row.
-    /// Each turn of the loop of an index in `at` moves it by as many bytes as `turns` says.
+    /// Each iteration of the loop of an index in `at` moves it by as many bytes as `iteration_bytes` says.
     View = 0x06 "view" since "0.2" {
         operands: [of: View],
         groups: [at: Index [0, usize::MAX]],
-        attrs: [offset: Int optional, strides: Ints optional, turns: Ints optional],
+        attrs: [offset: Int optional, strides: Ints optional, iteration_bytes: Ints optional],
         regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(verify_view),
         example: "%m = sched.store : view<[8, 4], f32, read_write>\n%row = sched.view %m {offset = 16} : view<[4], f32, read_write>",
@@ -100,8 +100,8 @@ define_ops! {
         results: Some(0), effects: Control, infer: None, verify: Some(verify_while),
         example: "%c = sched.constant : view<[], bool, read>\nsched.while do {\n  sched.yield %c\n} do {\n  sched.yield\n}",
     }
-    /// Runs its body `trip` times, from the last turn to the first where it says `reverse`; `position` is where the
-    /// number of the turn is.
+    /// Runs its body `trip` times, from the last iteration to the first where it says `reverse`; `position` is where the
+    /// number of the iteration is.
     Loop = 0x0c "loop" since "0.2" {
         operands: [position: View], groups: [], attrs: [trip: Int required, reverse: Bool optional], regions: [body],
         results: Some(0), effects: Control, infer: None, verify: Some(verify_loop),

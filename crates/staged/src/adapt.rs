@@ -14,10 +14,10 @@ fn erased(ty: &Type) -> Option<Type> {
         Type::Tile { .. }
         | Type::Buf { .. }
         | Type::Tensor { .. }
-        | Type::Ring { .. }
-        | Type::Slot { .. }
+        | Type::Pipeline { .. }
+        | Type::Stage { .. }
         | Type::Pending(_)
-        | Type::Turn => None,
+        | Type::OrderBarrier => None,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A value is, where nothing that it is computed from is the tile's coordinate along an axis on which
 //! the blocks differ: neither its operands, nor what loops carry to it, nor what decides how often they
-//! turn.
+//! iteration.
 
 use crate::{Staged, StagedOp};
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ impl<'f> Alike<'f> {
                 StagedOp::Tiles => inside = true,
                 StagedOp::Role | StagedOp::Roles => {}
                 _ if inside => return false,
-                _ => self.turns(around, &mut open),
+                _ => self.iterations(around, &mut open),
             }
             block = op.block;
         }
@@ -55,7 +55,7 @@ impl<'f> Alike<'f> {
                             TileOp::For | TileOp::While | TileOp::If | TileOp::Repair,
                         )
                         | StagedOp::Tiles => {
-                            self.turns(id, &mut open);
+                            self.iterations(id, &mut open);
                             self.carried(id, i, &mut open);
                         }
                         StagedOp::Tile(TileOp::ProgramId)
@@ -85,7 +85,7 @@ impl<'f> Alike<'f> {
                         None if op.code == StagedOp::Tiles && axes.contains(&i) => return false,
                         None => {}
                     }
-                    self.turns(id, &mut open);
+                    self.iterations(id, &mut open);
                 }
             }
         }
@@ -93,7 +93,7 @@ impl<'f> Alike<'f> {
     }
 
     /// What decides how often the regions of an op run.
-    fn turns(&self, id: OpId, open: &mut Vec<Value>) {
+    fn iterations(&self, id: OpId, open: &mut Vec<Value>) {
         let op = &self.func.ops[id];
         open.extend(op.positional());
         if op.code == StagedOp::Tiles {
@@ -119,12 +119,12 @@ impl<'f> Alike<'f> {
     }
 }
 
-/// Whether a role, or the block, drains a ring.
-pub fn drained_by(func: &Func<Staged>, ring: Value, role: Option<OpId>) -> bool {
+/// Whether a role, or the block, drains a pipeline.
+pub fn drained_by(func: &Func<Staged>, pipeline: Value, role: Option<OpId>) -> bool {
     func.walk().iter().any(|&id| {
         let op = &func.ops[id];
         op.code == StagedOp::Drain
-            && op.operands[0] == ring
+            && op.operands[0] == pipeline
             && crate::ops::roles::role_of(func, id) == role
     })
 }

@@ -45,7 +45,7 @@ pub(crate) fn info(op: TileOp) -> &'static OpInfo<Staged> {
     &ROWS[&op]
 }
 
-/// What a loop carries here: also pending tiles and counters of rings.
+/// What a loop carries here: also pending tiles and counters of pipelines.
 const INIT: &[GroupSpec] =
     &[GroupSpec { name: "init", class: TypeClass::Any, min: 0, max: usize::MAX }];
 const VALUES: &[GroupSpec] =

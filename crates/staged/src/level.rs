@@ -32,12 +32,12 @@ impl Level for Staged {
             ty.rank() > 0 && ty.shape().iter().all(|d| d.as_static().is_some_and(|v| v > 0))
         };
         match ty {
-            Type::Scalar(_) | Type::View { .. } | Type::Turn => true,
+            Type::Scalar(_) | Type::View { .. } | Type::OrderBarrier => true,
             Type::Frag { .. } | Type::Smem { .. } => sized(ty),
-            Type::Ring { slots, fields } => {
-                *slots > 0 && fields.iter().all(|f| sized(&f.as_smem()))
+            Type::Pipeline { stages, fields } => {
+                *stages > 0 && fields.iter().all(|f| sized(&f.as_smem()))
             }
-            Type::Slot { fields } => fields.iter().all(|f| sized(&f.as_smem())),
+            Type::Stage { fields } => fields.iter().all(|f| sized(&f.as_smem())),
             Type::Pending(tile) => matches!(**tile, Type::Frag { .. }) && Staged::admits(tile),
             // A tile has places here, and shared memory a layout.
             Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. } => false,

@@ -1,7 +1,7 @@
 //! The op table of Staged IR: the ops of Tile IR as one family, and what threads, shared memory,
 //! engines and roles add to them. Numbers are frozen.
 
-use crate::ops::{bulk, family, mma, ring, roles, smem, tiles, turn};
+use crate::ops::{bulk, family, mma, order_barrier, pipeline, roles, smem, tiles};
 use crate::{Staged, family as rows};
 use tessera_ir::define_ops;
 use tessera_tile::TileOp;
@@ -61,64 +61,64 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(smem::infer_part), verify: Some(smem::verify_part),
         example: "%q = staged.frag_part %t {at = [0, 0], extent = [8, 8]} : LAID",
     }
-    /// A ring: as many slots as its type says, all free. Counter `i` of a ring op speaks of slot
+    /// A pipeline: as many stages as its type says, all free. Counter `i` of a pipeline op speaks of stage
     /// `i mod n`; phases and barriers are found from it where instructions are selected.
-    RingCreate = 0x220 "ring_create" since "0.2" {
+    PipelineCreate = 0x220 "pipeline_create" since "0.2" {
         operands: [], groups: [], attrs: [], regions: [],
-        results: Some(1), effects: Write, infer: None, verify: Some(ring::verify_create),
-        example: "%r2 = staged.ring_create : RING",
+        results: Some(1), effects: Write, infer: None, verify: Some(pipeline::verify_create),
+        example: "%r2 = staged.pipeline_create : PIPELINE",
     }
-    /// Waits until the slot of counter `i` is free, and takes it to be filled. A producer takes the
+    /// Waits until the stage of counter `i` is free, and takes it to be filled. A producer takes the
     /// counters 0, 1, 2, … in order.
     Acquire = 0x221 "acquire" since "0.2" {
-        operands: [ring: Ring, i: Index], groups: [], attrs: [], regions: [],
-        results: Some(1), effects: Sync, infer: Some(ring::infer_slot), verify: None,
-        example: "%s2 = staged.acquire %r, %i : SLOT",
+        operands: [pipeline: Pipeline, i: Index], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Sync, infer: Some(pipeline::infer_stage), verify: None,
+        example: "%s2 = staged.acquire %r, %i : STAGE",
     }
-    /// Begins to copy a block of global memory over a field of an acquired slot; positions outside
+    /// Begins to copy a block of global memory over a field of an acquired stage; positions outside
     /// become zero. It is done when a `wait` for the counter returns. With `multicast = [0]` the blocks
     /// of a cluster that are neighbours along axis 0 of the grid copy the same block: each a part of it,
-    /// to all of them. Who acquires a slot then waits until all of them have released theirs.
+    /// to all of them. Who acquires a stage then waits until all of them have released theirs.
     Fill = 0x222 "fill" since "0.2" {
-        operands: [slot: Slot, src: View],
+        operands: [stage: Stage, src: View],
         groups: [at: Index [0, usize::MAX]],
         attrs: [field: Word required, extent: Ints required, bounds: Words optional, multicast: Ints optional], regions: [],
-        results: Some(0), effects: ReadWrite, infer: None, verify: Some(ring::verify_fill),
+        results: Some(0), effects: ReadWrite, infer: None, verify: Some(pipeline::verify_fill),
         example: "staged.fill %s, %v at(%i, %i) {field = a, extent = [8, 8]}",
     }
-    /// Says that all copies and writes of counter `i` have begun: who waits for it gets the slot
+    /// Says that all copies and writes of counter `i` have begun: who waits for it gets the stage
     /// when they are done.
     Publish = 0x223 "publish" since "0.2" {
-        operands: [ring: Ring, i: Index], groups: [], attrs: [], regions: [],
+        operands: [pipeline: Pipeline, i: Index], groups: [], attrs: [], regions: [],
         results: Some(0), effects: Sync, infer: None, verify: None,
         example: "staged.publish %r, %i",
     }
-    /// Waits until the slot of counter `i` is filled, and takes it to be read.
+    /// Waits until the stage of counter `i` is filled, and takes it to be read.
     Wait = 0x224 "wait" since "0.2" {
-        operands: [ring: Ring, i: Index], groups: [], attrs: [], regions: [],
-        results: Some(1), effects: Sync, infer: Some(ring::infer_slot), verify: None,
-        example: "%s2 = staged.wait %r, %i : SLOT",
+        operands: [pipeline: Pipeline, i: Index], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Sync, infer: Some(pipeline::infer_stage), verify: None,
+        example: "%s2 = staged.wait %r, %i : STAGE",
     }
     /// The memory of one field: to be written between `acquire` and `publish`, or read between
     /// `wait` and `release`.
     Field = 0x225 "field" since "0.2" {
-        operands: [slot: Slot], groups: [], attrs: [name: Word required], regions: [],
-        results: Some(1), effects: Pure, infer: Some(ring::infer_field), verify: Some(ring::verify_field),
+        operands: [stage: Stage], groups: [], attrs: [name: Word required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(pipeline::infer_field), verify: Some(pipeline::verify_field),
         example: "%f = staged.field %s {name = a} : SMEM",
     }
-    /// Says that this role's replica has read the slot of counter `i`: when every consumer has, it
-    /// is free. With `unless_first` nothing is done in the first turn of the loop around it, where
+    /// Says that this role's replica has read the stage of counter `i`: when every consumer has, it
+    /// is free. With `unless_first` nothing is done in the first iteration of the loop around it, where
     /// there is no counter before.
     Release = 0x226 "release" since "0.2" {
-        operands: [ring: Ring, i: Index], groups: [], attrs: [unless_first: Bool optional], regions: [],
-        results: Some(0), effects: Sync, infer: None, verify: Some(ring::verify_release),
+        operands: [pipeline: Pipeline, i: Index], groups: [], attrs: [unless_first: Bool optional], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: Some(pipeline::verify_release),
         example: "staged.release %r, %i",
     }
     /// The producer's end: waits until no copy is under way and every other reader has released all
     /// that was published, so that the memory may be used otherwise or the block may end. What the
     /// role filled for itself it may leave unread.
     Drain = 0x227 "drain" since "0.2" {
-        operands: [ring: Ring], groups: [], attrs: [], regions: [],
+        operands: [pipeline: Pipeline], groups: [], attrs: [], regions: [],
         results: Some(0), effects: Sync, infer: None, verify: None,
         example: "staged.drain %r",
     }
@@ -165,23 +165,23 @@ define_ops! {
         results: Some(0), effects: Sync, infer: None, verify: Some(bulk::verify_wait),
         example: "staged.bulk_wait {keep = 0}",
     }
-    /// A turn that goes around between the replicas of one role, and begins at the first.
-    TurnCreate = 0x250 "turn_create" since "0.2" {
+    /// A iteration that goes around between the replicas of one role, and begins at the first.
+    OrderBarrierCreate = 0x250 "order_barrier_create" since "0.2" {
         operands: [], groups: [], attrs: [], regions: [],
-        results: Some(1), effects: Write, infer: Some(turn::infer_turn), verify: Some(turn::verify_create),
-        example: "%u = staged.turn_create : turn",
+        results: Some(1), effects: Write, infer: Some(order_barrier::infer_order_barrier), verify: Some(order_barrier::verify_create),
+        example: "%u = staged.order_barrier_create : order_barrier",
     }
-    /// Waits until it is this replica's turn.
-    TurnTake = 0x251 "turn_take" since "0.2" {
-        operands: [turn: Turn], groups: [], attrs: [], regions: [],
-        results: Some(0), effects: Sync, infer: None, verify: Some(turn::verify_turn),
-        example: "staged.turn_take %turn",
+    /// Waits until it is this replica's iteration.
+    OrderWait = 0x251 "order_wait" since "0.2" {
+        operands: [order: OrderBarrier], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: Some(order_barrier::verify_order_barrier),
+        example: "staged.order_wait %order",
     }
-    /// Hands the turn to the next replica.
-    TurnGive = 0x252 "turn_give" since "0.2" {
-        operands: [turn: Turn], groups: [], attrs: [], regions: [],
-        results: Some(0), effects: Sync, infer: None, verify: Some(turn::verify_turn),
-        example: "staged.turn_give %turn",
+    /// Hands the iteration to the next replica.
+    OrderArrive = 0x252 "order_arrive" since "0.2" {
+        operands: [order: OrderBarrier], groups: [], attrs: [], regions: [],
+        results: Some(0), effects: Sync, infer: None, verify: Some(order_barrier::verify_order_barrier),
+        example: "staged.order_arrive %order",
     }
     /// The threads of this role's replica meet, or with `all` those of all replicas of the role,
     /// and see each other's writes to shared memory.

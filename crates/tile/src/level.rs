@@ -109,10 +109,10 @@ impl Level for Tile {
             // Layouts, rings and what engines are doing belong to Staged IR.
             Type::Frag { .. }
             | Type::Smem { .. }
-            | Type::Ring { .. }
-            | Type::Slot { .. }
+            | Type::Pipeline { .. }
+            | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::Turn => false,
+            | Type::OrderBarrier => false,
         }
     }
 

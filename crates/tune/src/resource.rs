@@ -21,7 +21,7 @@ pub struct Need {
     pub threads: Option<u64>,
     /// Shared memory: operands of products that a loop reads ahead, and buffers.
     pub shared_bytes: u64,
-    /// Tiles that loops carry from turn to turn; they stay in registers.
+    /// Tiles that loops carry from iteration to iteration; they stay in registers.
     pub carried_bytes: u64,
 }
 
@@ -54,7 +54,7 @@ pub fn need(func: &TileFunc, asked: Asked, limits: &Limits) -> Need {
     for id in func.walk() {
         let op = &func.ops[id];
         if op.code == TileOp::Mma {
-            // The factors; the accumulator is carried. One that is no load of this turn was made
+            // The factors; the accumulator is carried. One that is no load of this iteration was made
             // in registers, and may stay there.
             let loaded = op.operands[..2].iter().filter(|&&v| is_loaded(func, v));
             let bytes: u64 = loaded.map(|&v| bytes(func.ty(v))).sum();

@@ -129,7 +129,7 @@ impl Search<'_> {
         let mut times = vec![f64::INFINITY; self.found.outcomes.len()];
         for candidate in self.alive.clone() {
             self.runner.first(candidate);
-            for turn in 0..WARM_UP {
+            for iteration in 0..WARM_UP {
                 match self.run(candidate) {
                     Ok(Some(time)) => times[candidate] = times[candidate].min(time),
                     Ok(None) => break,
@@ -144,7 +144,7 @@ impl Search<'_> {
                     }
                 }
                 // A run that takes long is its own warm-up.
-                if turn == 0 && times[candidate] > 0.1 * self.budget.as_secs_f64() {
+                if iteration == 0 && times[candidate] > 0.1 * self.budget.as_secs_f64() {
                     break;
                 }
             }

@@ -246,9 +246,9 @@ pub(crate) mod tests {
             for writer in 0..8 {
                 let store = &store;
                 scope.spawn(move || {
-                    for turn in 0..8 {
+                    for iteration in 0..8 {
                         let mut record = Record::new(subject());
-                        record.set(measured(&format!("BM={writer}, BN={turn}"), &[1.0]));
+                        record.set(measured(&format!("BM={writer}, BN={iteration}"), &[1.0]));
                         store.add(record, false).unwrap();
                     }
                 });

@@ -261,7 +261,7 @@ impl<'a, 's> Reverse<'a, 's> {
         found
     }
 
-    /// Every turn adds to the same sums: their cotangent is the same in each, and turns can be
+    /// Every iteration adds to the same sums: their cotangent is the same in each, and iterations can be
     /// answered in any order. They are taken in theirs, so that what else is carried goes along.
     fn repeat(&mut self, id: OpId) -> Result<(), Diagnostic> {
         let op = &self.study.func.ops[id];

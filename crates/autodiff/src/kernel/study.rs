@@ -263,7 +263,7 @@ impl<'s> Study<'s> {
         out
     }
 
-    /// Whether a carried value is a sum: each turn adds something that does not depend on it.
+    /// Whether a carried value is a sum: each iteration adds something that does not depend on it.
     pub fn is_sum(&self, id: OpId, place: usize) -> bool {
         let body = self.func.ops[id].regions[0];
         let mut at = self.func.blocks[body].args[place + 1];
@@ -322,18 +322,18 @@ impl<'s> Study<'s> {
         loads.all(|&id| self.key(id).is_some_and(|k| written.contains(&k)))
     }
 
-    /// Whether blocks of one access in different turns of a loop have no element in common.
+    /// Whether blocks of one access in different iterations of a loop have no element in common.
     pub fn parts_in(&self, key: &Key, id: OpId) -> bool {
         let op = &self.func.ops[id];
         if op.code != TileOp::For {
             return false;
         }
         let var = Atom::Value(self.func.blocks[op.regions[0]].args[0]);
-        let turn = linear_of(self.func, op.operands[2]).as_constant().unwrap_or(1);
+        let iteration = linear_of(self.func, op.operands[2]).as_constant().unwrap_or(1);
         key.iter().any(|(at, extent, step)| {
             let by = at.terms.get(&var).copied().unwrap_or(0).unsigned_abs();
             let span = (extent.max(&1) - 1).saturating_mul(*step) + 1;
-            by.saturating_mul(turn.unsigned_abs()) >= span.unsigned_abs() && by > 0
+            by.saturating_mul(iteration.unsigned_abs()) >= span.unsigned_abs() && by > 0
         })
     }
 

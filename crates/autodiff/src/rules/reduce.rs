@@ -219,7 +219,7 @@ fn origins(em: &mut Emit, v: &View<'_>, axis: usize) -> Out {
     let records = em.ew(ScalarFn::Eq, &[x, best])?;
     let whole = tensor(dims.clone(), NumType::plain(DType::I64));
     // Positions ascend in the direction of the scan, so that the greatest is the newest.
-    let turn = |em: &mut Emit, at: Value| -> Out {
+    let iteration = |em: &mut Emit, at: Value| -> Out {
         if !reverse {
             return Ok(at);
         }
@@ -229,11 +229,11 @@ fn origins(em: &mut Emit, v: &View<'_>, axis: usize) -> Out {
         em.sub(last, at)
     };
     let at = em.iota(&whole, axis)?;
-    let at = turn(em, at)?;
+    let at = iteration(em, at)?;
     let none = em.splat(-1.0, &whole)?;
     let at = em.select(records, at, none)?;
     let at = running(em, at, ReduceOp::Max, axis, exclusive, reverse)?;
-    turn(em, at)
+    iteration(em, at)
 }
 
 /// The sort with one operand more: where each element comes from.

@@ -197,9 +197,9 @@ pub const CASES: &[Case] = &[
   tile.return
 }",
     },
-    // A loop that only carries a number, and writes a part each turn; a nested sum in it.
+    // A loop that only carries a number, and writes a part each iteration; a nested sum in it.
     Case {
-        name: "turns",
+        name: "iterations",
         tile: "func @k(%x: view<[3, 8], f64, read>, %y: view<[3, 8], f64, write>) {kind = group, grid = [3]} {
   %p = tile.program_id {axis = 0} : i64
   %0 = tile.const {value = 0} : i64

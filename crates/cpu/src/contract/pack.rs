@@ -60,7 +60,7 @@ fn plain(f: &Frame, pass: &Pass, b: &Elements) {
     });
 }
 
-/// Reads along the depth, and turns squares of as many elements as a vector has lanes. Columns that the
+/// Reads along the depth, and transposes squares of as many elements as a vector has lanes. Columns that the
 /// matrix does not have are zero at first: what happened to be in memory could be numbers that
 /// processors multiply a hundred times as slowly.
 fn transposed(f: &Frame, pass: &Pass, b: &Elements) {

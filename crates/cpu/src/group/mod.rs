@@ -18,7 +18,7 @@ mod several;
 mod sink;
 mod squares;
 mod stores;
-mod turn;
+mod transposed_store;
 mod whole;
 
 use crate::atomic::only_folds;

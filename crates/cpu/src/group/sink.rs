@@ -80,14 +80,14 @@ impl<'a> Group<'a> {
         sinks.extend(self.join_pending(dims, &roots, skip));
         let all: Vec<Node> = sinks.iter().flat_map(|s| self.roots(s, &identity)).collect();
         let turned = match sinks.as_slice() {
-            [Sink::Keep(v, b)] if self.is_turned(*v, b) => Some((*v, b.clone())),
+            [Sink::Keep(v, b)] if self.stores_transposed(*v, b) => Some((*v, b.clone())),
             _ => None,
         };
         let waiting = sinks.first().and_then(|first| self.waiting(dims, first));
         self.ahead.stores = waiting.is_some();
         self.versions(dims, &all, &written_ops(&sinks), |group, n| {
             if let Some((v, b)) = &turned {
-                return group.turn(n, *v, b);
+                return group.store_transposed(n, *v, b);
             }
             if let Some(waiting) = &waiting {
                 return group.in_blocks(n, &all, 0, &sinks[1..], waiting);

@@ -106,11 +106,11 @@ fn walk(steps: &[Step], clock: &mut usize, live: &mut Vec<Option<Live>>) {
     }
 }
 
-/// A value of an earlier turn may be read: what a loop uses lives as long as the loop.
+/// A value of an earlier iteration may be read: what a loop uses lives as long as the loop.
 fn stretch(begin: usize, end: usize, live: &mut [Option<Live>]) {
     for l in live.iter_mut().flatten() {
         if l.last >= begin {
-            // Memory of a turn alone could be shared inside; that it is not costs memory only.
+            // Memory of an iteration alone could be shared inside; that it is not costs memory only.
             l.last = l.last.max(end);
             if l.first > begin {
                 l.first = begin;

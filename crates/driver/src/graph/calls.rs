@@ -119,7 +119,7 @@ impl Placing<'_> {
 /// The value of a number that is a constant of the plan, and that text can hold.
 fn known(plan: &Plan, array: &Array) -> Option<Scalar> {
     let Origin::Constant(bytes) = &plan.buffers[array.buffer].origin else { return None };
-    if !array.turns.is_empty() || array.dims.iter().product::<i64>() != 1 {
+    if !array.iterations.is_empty() || array.dims.iter().product::<i64>() != 1 {
         return None;
     }
     let from = usize::try_from(array.offset).ok()?;

@@ -28,7 +28,7 @@ pub struct Captured {
 }
 
 /// So often the arrays that stay where they are may turn out to be fewer, before none is left to.
-const TURNS: usize = 4;
+const MOVES: usize = 4;
 
 /// A graph on arrays of the program's own, for those of the caller's that move.
 struct Own {
@@ -37,7 +37,7 @@ struct Own {
     at: Vec<u64>,
     /// For each array that moves, one of ours.
     memory: Vec<Option<Memory>>,
-    turns: usize,
+    moves: usize,
 }
 
 impl Own {
@@ -118,9 +118,9 @@ impl GraphProgram {
         }
         if !own.as_ref().is_some_and(|own| own.holds(&at)) {
             let before = own.take();
-            let turns = before.as_ref().map_or(0, |own| own.turns + 1);
+            let moves = before.as_ref().map_or(0, |own| own.moves + 1);
             let moved = |i: usize| {
-                turns > TURNS
+                moves > MOVES
                     || graphs.iter().any(|(known, _)| known[i] != at[i])
                     || before.as_ref().is_some_and(|b| b.memory[i].is_some() || b.at[i] != at[i])
             };
@@ -128,7 +128,7 @@ impl GraphProgram {
             let memory = all
                 .map(|(i, b)| moved(i).then(|| Memory::new(queue, size(b).max(1))).transpose())
                 .collect::<Result<Vec<_>, Diagnostics>>()?;
-            *own = Some(Own { graph: None, at, memory, turns });
+            *own = Some(Own { graph: None, at, memory, moves });
         }
         let Some(own) = own else { return Ok(()) };
         let (ours_in, ours_out) = own.memory.split_at(inputs.len());

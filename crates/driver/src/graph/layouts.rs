@@ -39,7 +39,7 @@ fn said(plan: &Plan, kernel: usize, args: &[Array]) -> Said {
     let Ok(frame) = Frame::new(&plan.kernels[kernel]) else { return Said::new() };
     let one = |(param, array): (&Param, &Array)| {
         // In a loop an array moves from row to row of a stack.
-        let moves = array.turns.iter().fold(array.offset, |all, (_, by)| all | by);
+        let moves = array.iterations.iter().fold(array.offset, |all, (_, by)| all | by);
         let buffer = BufferArg {
             data: std::ptr::null_mut::<u8>().wrapping_add(BASE | moves as usize),
             dims: array.dims.clone(),

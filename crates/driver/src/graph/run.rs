@@ -161,11 +161,11 @@ fn label(step: &Step, kernels: &[TileFunc]) -> String {
     }
 }
 
-/// Where buffers are in this run, and which turn each loop is in.
+/// Where buffers are in this run, and which iteration each loop is in.
 struct World<'a> {
     program: &'a GraphProgram,
     bases: Vec<*mut u8>,
-    turns: Vec<i64>,
+    iterations: Vec<i64>,
     kernels: &'a mut dyn GraphKernels,
 }
 
@@ -284,7 +284,7 @@ impl GraphProgram {
         for ((buffer, _), output) in self.plan.results.iter().zip(outputs) {
             bases[*buffer] = output.data;
         }
-        let mut world = World { program: self, bases, turns: Vec::new(), kernels };
+        let mut world = World { program: self, bases, iterations: Vec::new(), kernels };
         let done = match clock {
             None => world.steps(&mut recorded.steps),
             Some(clock) => world.timed(&mut recorded.steps, clock),
@@ -293,16 +293,16 @@ impl GraphProgram {
         done
     }
 
-    /// How long each top-level step takes, in order: its label and the least of `turns` times in
+    /// How long each top-level step takes, in order: its label and the least of `iteration_bytes` times in
     /// seconds.
     pub fn times(
         &self,
         inputs: &[HostArray],
-        turns: usize,
+        iterations: usize,
     ) -> Result<Vec<(String, f64)>, Diagnostics> {
         let mut out: Vec<(String, f64)> =
             self.plan.steps.iter().map(|s| (label(s, &self.plan.kernels), f64::MAX)).collect();
-        for _ in 0..turns {
+        for _ in 0..iterations {
             let mut clock = |place: usize, seconds: f64| {
                 if let Some(one) = out.get_mut(place) {
                     one.1 = one.1.min(seconds);
@@ -364,8 +364,11 @@ fn dense(array: &BufferArg) -> bool {
 
 impl World<'_> {
     fn at(&self, array: &Array) -> *mut u8 {
-        let turned: i64 =
-            array.turns.iter().map(|&(id, by)| self.turns.get(id).copied().unwrap_or(0) * by).sum();
+        let turned: i64 = array
+            .iterations
+            .iter()
+            .map(|&(id, by)| self.iterations.get(id).copied().unwrap_or(0) * by)
+            .sum();
         self.bases[array.buffer].wrapping_offset((array.offset + turned) as isize)
     }
 
@@ -476,12 +479,12 @@ impl World<'_> {
                 self.steps(body)?;
             },
             Ready::Loop { id, trip, reverse, position, body } => {
-                if self.turns.len() <= *id {
-                    self.turns.resize(*id + 1, 0);
+                if self.iterations.len() <= *id {
+                    self.iterations.resize(*id + 1, 0);
                 }
-                for turn in 0..*trip {
-                    let i = if *reverse { *trip - 1 - turn } else { turn };
-                    self.turns[*id] = i;
+                for iteration in 0..*trip {
+                    let i = if *reverse { *trip - 1 - iteration } else { iteration };
+                    self.iterations[*id] = i;
                     // SAFETY: the position is an i64 without axes.
                     unsafe { self.at(position).cast::<i64>().write_unaligned(i) }
                     self.steps(body)?;

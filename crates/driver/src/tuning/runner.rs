@@ -45,7 +45,7 @@ struct Entry {
 
 enum Clock {
     Host,
-    Device { queue: Queue, flush: gpu::Memory, turn: u8, driver: u32 },
+    Device { queue: Queue, flush: gpu::Memory, iteration: u8, driver: u32 },
 }
 
 impl<'a> Runner<'a> {
@@ -63,7 +63,7 @@ impl<'a> Runner<'a> {
                 let (l2, driver) = row.map_or((0, 0), |d| (d.l2_bytes, d.driver_version));
                 // Twice as much as the cache holds.
                 let flush = gpu::Memory::new(queue, (2 * l2).max(1))?;
-                Clock::Device { queue, flush, turn: 0, driver }
+                Clock::Device { queue, flush, iteration: 0, driver }
             }
             None => Clock::Host,
         };
@@ -176,9 +176,9 @@ impl Clock {
                 spec.artifact.launch(args)?;
                 Ok(start.elapsed().as_secs_f64())
             }
-            Clock::Device { queue, flush, turn, .. } => {
-                *turn = turn.wrapping_add(1);
-                flush.fill(*turn, queue.stream)?;
+            Clock::Device { queue, flush, iteration, .. } => {
+                *iteration = iteration.wrapping_add(1);
+                flush.fill(*iteration, queue.stream)?;
                 let start = gpu::Mark::new(*queue, true)?;
                 spec.artifact.enqueue(args, *queue)?;
                 let end = gpu::Mark::new(*queue, true)?;

@@ -414,12 +414,12 @@ impl Elab<'_> {
         if (up && !far) || (known.is_none() && self.is_positive(by)) {
             return Some(Range { lo, hi, step: by, scale: None });
         }
-        let turns = match known {
-            Some(s) => self.turns(lo, hi, by, s > 0),
+        let iterations = match known {
+            Some(s) => self.iterations(lo, hi, by, s > 0),
             None => self.turns_either_way(lo, hi, by),
         };
         let (zero, one) = (self.b().index(0), self.b().index(1));
-        Some(Range { lo: zero, hi: turns, step: one, scale: Some((lo, by)) })
+        Some(Range { lo: zero, hi: iterations, step: one, scale: Some((lo, by)) })
     }
 
     /// A bound of a range. What 64 bits with a sign do not hold is beyond every position.
@@ -434,7 +434,7 @@ impl Elab<'_> {
     }
 
     /// How many positions a range has, going up or down. What is not above 0 is none.
-    fn turns(&mut self, lo: Value, hi: Value, step: Value, up: bool) -> Value {
+    fn iterations(&mut self, lo: Value, hi: Value, step: Value, up: bool) -> Value {
         let (from, to) = if up { (lo, hi) } else { (hi, lo) };
         let by = if up { step } else { self.b().ew(ScalarFn::Neg, &[step]) };
         let one = self.b().index(1);
@@ -452,18 +452,18 @@ impl Elab<'_> {
         self.assertion(&Val::Rt(valid), &text);
         let up = self.b().ew(ScalarFn::Gt, &[step, zero]);
         let down = self.b().ew(ScalarFn::Lt, &[step, zero]);
-        let turns = self.choose(
+        let iterations = self.choose(
             up,
-            |this| Val::Rt(this.turns(lo, hi, step, true)),
+            |this| Val::Rt(this.iterations(lo, hi, step, true)),
             |this| {
                 this.choose(
                     down,
-                    |this| Val::Rt(this.turns(lo, hi, step, false)),
+                    |this| Val::Rt(this.iterations(lo, hi, step, false)),
                     |this| Val::Rt(this.b().index(0)),
                 )
             },
         );
-        match turns {
+        match iterations {
             Val::Rt(v) => v,
             _ => zero,
         }

@@ -783,15 +783,15 @@ impl Elab<'_> {
                 Last::Carried(v) => Val::Rt(v),
                 Last::Scaled(first, step) => {
                     let one = this.b().index(1);
-                    let turn = this.b().ew(ScalarFn::Sub, &[after.hi, one]);
-                    Val::Rt(this.scaled(turn, first, step, &after.name))
+                    let iteration = this.b().ew(ScalarFn::Sub, &[after.hi, one]);
+                    Val::Rt(this.scaled(iteration, first, step, &after.name))
                 }
                 Last::Position(step) => {
                     let one = this.b().index(1);
                     let span = this.b().ew(ScalarFn::Sub, &[after.hi, after.lo]);
                     let span = this.b().ew(ScalarFn::Sub, &[span, one]);
-                    let turns = this.b().ew(ScalarFn::FloorDiv, &[span, step]);
-                    let far = this.b().ew(ScalarFn::Mul, &[turns, step]);
+                    let iterations = this.b().ew(ScalarFn::FloorDiv, &[span, step]);
+                    let far = this.b().ew(ScalarFn::Mul, &[iterations, step]);
                     Val::Rt(this.b().ew(ScalarFn::Add, &[after.lo, far]))
                 }
             },
@@ -812,8 +812,8 @@ impl Elab<'_> {
     }
 
     /// The position of an iteration.
-    fn scaled(&mut self, turn: Value, first: Value, step: Value, name: &str) -> Value {
-        let far = self.b().ew(ScalarFn::Mul, &[turn, step]);
+    fn scaled(&mut self, iteration: Value, first: Value, step: Value, name: &str) -> Value {
+        let far = self.b().ew(ScalarFn::Mul, &[iteration, step]);
         let value = self.b().ew(ScalarFn::Add, &[first, far]);
         self.func.set_name(value, name);
         value

@@ -116,8 +116,8 @@ impl<'a> World<'a> {
         }
         // One row for each position; positions may be visited from the end.
         let mut rows: Vec<Vec<Array>> = vec![Vec::new(); trip];
-        for turn in 0..trip {
-            let i = if reverse { trip - 1 - turn } else { turn };
+        for iteration in 0..trip {
+            let i = if reverse { trip - 1 - iteration } else { iteration };
             let mut args = vec![Array::new(
                 Vec::new(),
                 DType::I64.into(),

@@ -1,9 +1,9 @@
 //! An agent: a replica of a role, or the block outside of roles. It runs op by op, so that it can
 //! stop at any of them and go on later; its place is a stack of blocks.
 
-use super::buffer::{MemRef, SlotRef};
+use super::buffer::{MemRef, StageRef};
 use super::clock::Clock;
-use super::ring::Seat;
+use super::pipeline::Seat;
 use crate::fault::{Outcome, broken};
 use crate::machine::Machine;
 use crate::value::{Data, Tile};
@@ -17,15 +17,15 @@ use tessera_support::Entity;
 /// A value that is no number.
 #[derive(Clone, Debug)]
 pub(super) enum Handle {
-    Ring(usize),
-    Slot(SlotRef),
+    Pipeline(usize),
+    Stage(StageRef),
     Memory(MemRef),
     /// An accumulator's place, and the newest group that adds to it.
     Pending {
         cell: usize,
         newest: Option<usize>,
     },
-    Turn(usize),
+    OrderBarrier(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -78,8 +78,8 @@ pub(super) struct Agent<'p> {
     pub clock: Clock,
     /// How far its threads are.
     pub now: u64,
-    /// The slots it has, to fill or to read.
-    pub holds: BTreeSet<SlotRef>,
+    /// The stages it has, to fill or to read.
+    pub holds: BTreeSet<StageRef>,
     /// The round of a meeting that it waits for.
     pub meeting: Option<u64>,
 }
@@ -169,15 +169,15 @@ impl<'p> Agent<'p> {
         }
     }
 
-    pub fn ring(&self, v: Value, loc: &Loc) -> Outcome<usize> {
+    pub fn pipeline(&self, v: Value, loc: &Loc) -> Outcome<usize> {
         match self.handles[v.index()] {
-            Some(Handle::Ring(ring)) => Ok(ring),
-            _ => Err(broken("an operand that is no ring", loc)),
+            Some(Handle::Pipeline(pipeline)) => Ok(pipeline),
+            _ => Err(broken("an operand that is no pipeline", loc)),
         }
     }
 
-    /// Whether the innermost loop is in its first turn.
-    pub fn in_first_turn(&self) -> bool {
+    /// Whether the innermost loop is in its first iteration.
+    pub fn in_first_iteration(&self) -> bool {
         let first = self.frames.iter().rev().find_map(|f| match f.kind {
             Kind::Body | Kind::Branch { .. } => None,
             Kind::For { first, .. }

@@ -20,21 +20,21 @@ pub(super) struct MemRef {
     pub bounds: Vec<(i64, i64)>,
     /// The buffer's axes in the order of the view.
     pub axes: Vec<usize>,
-    /// The ring, counter and hand it came through.
-    pub slot: Option<SlotRef>,
+    /// The pipeline, counter and hand it came through.
+    pub stage: Option<StageRef>,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SlotRef {
-    pub ring: usize,
+pub(super) struct StageRef {
+    pub pipeline: usize,
     pub i: i64,
     pub filling: bool,
 }
 
 impl MemRef {
-    pub fn whole(buffer: usize, dims: &[i64], slot: Option<SlotRef>) -> Self {
+    pub fn whole(buffer: usize, dims: &[i64], stage: Option<StageRef>) -> Self {
         let bounds = dims.iter().map(|&d| (0, d)).collect();
-        Self { buffer, bounds, axes: (0..dims.len()).collect(), slot }
+        Self { buffer, bounds, axes: (0..dims.len()).collect(), stage }
     }
 
     /// A block of it; `None` where that reaches beyond.

@@ -1,5 +1,5 @@
 //! Vector clocks: what an agent knows to have happened. Each agent's threads, each of its engines
-//! and each ring's copies count by themselves.
+//! and each pipeline's copies count by themselves.
 
 /// One number for each component; what is not there is zero.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,9 +27,9 @@ impl Components {
         2 * self.agents + agent
     }
 
-    /// The copies into a ring: all up to a counter.
-    pub fn fills(self, ring: usize) -> usize {
-        3 * self.agents + ring
+    /// The copies into a pipeline: all up to a counter.
+    pub fn fills(self, pipeline: usize) -> usize {
+        3 * self.agents + pipeline
     }
 }
 

@@ -33,7 +33,7 @@ impl<'p> Agent<'p> {
             StagedOp::Tile(TileOp::While) => {
                 let carried: Outcome<Vec<_>> =
                     op.group("init").iter().map(|&v| self.get(v, &op.loc)).collect();
-                self.turn_while(world, id, carried?, true);
+                self.iteration_while(world, id, carried?, true);
                 Ok(Progress::Ran)
             }
             StagedOp::Tile(TileOp::If) => {
@@ -99,7 +99,7 @@ impl<'p> Agent<'p> {
             Kind::Body => {}
             Kind::Branch { op } => self.leave(world, op, values),
             Kind::For { op, at, hi, step, .. } => {
-                self.turn_for(world, op, (at.saturating_add(step), hi, step), values, false);
+                self.iteration_for(world, op, (at.saturating_add(step), hi, step), values, false);
             }
             Kind::WhileCond { op, carried, first } => {
                 let goes_on = match values.first() {
@@ -114,9 +114,9 @@ impl<'p> Agent<'p> {
                     self.leave(world, op, carried);
                 }
             }
-            Kind::WhileBody { op, .. } => self.turn_while(world, op, values, false),
+            Kind::WhileBody { op, .. } => self.iteration_while(world, op, values, false),
             Kind::Tiles { op, list, next, .. } => {
-                self.turn_tiles(world, op, list, next, values, false)
+                self.iteration_tiles(world, op, list, next, values, false)
             }
         }
         Ok(())
@@ -131,11 +131,11 @@ impl<'p> Agent<'p> {
         }
         let carried: Outcome<Vec<_>> =
             op.group("init").iter().map(|&v| self.get(v, &op.loc)).collect();
-        self.turn_for(world, id, (range[0], range[1], range[2]), carried?, true);
+        self.iteration_for(world, id, (range[0], range[1], range[2]), carried?, true);
         Ok(())
     }
 
-    fn turn_for(
+    fn iteration_for(
         &mut self,
         world: &World<'p>,
         op: OpId,
@@ -154,7 +154,7 @@ impl<'p> Agent<'p> {
         self.enter(body, Kind::For { op, at, hi, step, first });
     }
 
-    fn turn_while(&mut self, world: &World<'p>, op: OpId, carried: Vec<Val>, first: bool) {
+    fn iteration_while(&mut self, world: &World<'p>, op: OpId, carried: Vec<Val>, first: bool) {
         let cond = world.prepared.func.ops[op].regions[0];
         self.give(&world.prepared.func.blocks[cond].args, carried.clone());
         self.enter(cond, Kind::WhileCond { op, carried, first });
@@ -177,11 +177,11 @@ impl<'p> Agent<'p> {
             .collect();
         let carried: Outcome<Vec<_>> =
             op.group("init").iter().map(|&v| self.get(v, &op.loc)).collect();
-        self.turn_tiles(world, id, list, 0, carried?, true);
+        self.iteration_tiles(world, id, list, 0, carried?, true);
         Ok(())
     }
 
-    fn turn_tiles(
+    fn iteration_tiles(
         &mut self,
         world: &World<'p>,
         op: OpId,

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use tessera_diag::{Code, Loc};
 use tessera_numerics::{Rounding, Scalar};
 
-/// A copy of global memory over a field of a ring's slot.
+/// A copy of global memory over a field of a pipeline's stage.
 #[derive(Debug)]
 pub(super) struct Fill {
-    pub ring: usize,
+    pub pipeline: usize,
     pub i: i64,
     pub to: MemRef,
-    /// The slot of the environment that holds the view.
+    /// The stage of the environment that holds the view.
     pub view: usize,
     pub at: Vec<i64>,
     pub extent: Vec<i64>,

@@ -3,7 +3,7 @@
 //! runs until it has to wait; engines do their work as early or as late as the waits allow. Results
 //! are those of the Tile IR the function came from.
 //!
-//! Blocks of a cluster that fill each other's rings run together; all others one after another.
+//! Blocks of a cluster that fill each other's pipelines run together; all others one after another.
 //!
 //! Vector clocks say what each agent knows to be done. A read of what may not be there yet, a write
 //! over what may still be read, a missing fence or barrier, and agents that all wait for each other
@@ -16,8 +16,8 @@ mod cluster;
 mod control;
 mod engine;
 mod ops;
+mod pipeline;
 mod prepare;
-mod ring;
 mod run;
 mod world;
 

@@ -1,6 +1,6 @@
 //! A function made ready: its Tile IR ops as the interpreter's own, and who does what.
 
-use super::ring::Seat;
+use super::pipeline::Seat;
 use super::world::Sides;
 use crate::fault::{Outcome, broken, fault};
 use crate::prepare::{action_of, parameters};
@@ -19,7 +19,7 @@ pub(super) struct Prepared<'f> {
     pub insts: BTreeMap<OpId, Inst>,
     /// In the order of their ops; agent numbers count their replicas, from 1 on.
     pub roles: Vec<(OpId, RoleInfo)>,
-    pub rings: BTreeMap<Value, Sides>,
+    pub pipelines: BTreeMap<Value, Sides>,
 }
 
 pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
@@ -73,8 +73,8 @@ pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
             _ => {}
         }
     }
-    let rings = sides(func, &roles);
-    Ok(Prepared { func, program, insts, roles, rings })
+    let pipelines = sides(func, &roles);
+    Ok(Prepared { func, program, insts, roles, pipelines })
 }
 
 /// The seats of a role: one for each replica, or one where they take tiles in turn.
@@ -83,7 +83,7 @@ pub(super) fn seats(role: usize, info: Option<&RoleInfo>) -> Vec<Seat> {
     (0..count).map(|replica| Seat { role, replica }).collect()
 }
 
-/// Who fills each ring and who reads it, by the ops there are. Role 0 is the block itself.
+/// Who fills each pipeline and who reads it, by the ops there are. Role 0 is the block itself.
 fn sides(func: &StagedFunc, roles: &[(OpId, RoleInfo)]) -> BTreeMap<Value, Sides> {
     let mut out: BTreeMap<Value, Sides> = BTreeMap::new();
     for id in func.walk() {

@@ -4,8 +4,8 @@ use super::agent::{Agent, Progress};
 use super::clock::{Clock, Components};
 use super::cluster::{self, Cluster};
 use super::engine::{Engines, Queue};
+use super::pipeline::Seat;
 use super::prepare::{Prepared, seats};
-use super::ring::Seat;
 use super::world::{Chance, World};
 use super::{StagedOptions, Timing};
 use crate::fault::{Outcome, broken, fault};
@@ -88,8 +88,8 @@ fn one_cluster(
             prepared,
             global,
             buffers: Vec::new(),
-            rings: Vec::new(),
-            turns: Vec::new(),
+            pipelines: Vec::new(),
+            order_barriers: Vec::new(),
             meetings: BTreeMap::new(),
             engines: Engines::default(),
             components: Components { agents },
@@ -101,7 +101,7 @@ fn one_cluster(
         };
         world.engines.queues.resize_with(agents, Queue::default);
         let (mut own, _) = machine(prepared, args, at)?;
-        scalars.into_iter().for_each(|(slot, value)| own.set(slot, value));
+        scalars.into_iter().for_each(|(stage, value)| own.set(stage, value));
         worlds.push(world);
         mains.push(Agent::new(0, Seat { role: 0, replica: 0 }, own, prepared.func.body));
     }
@@ -179,8 +179,8 @@ fn fork<'p>(
 }
 
 /// Steps that an agent takes before another may.
-const TURN: usize = 1 << 20;
-const RANDOM_TURN: usize = 8;
+const QUANTUM: usize = 1 << 20;
+const RANDOM_QUANTUM: usize = 8;
 
 /// Runs agents, each in the block of its rank, until all are done.
 fn schedule<'p>(agents: &mut [(usize, Agent<'p>)], worlds: &mut [World<'p>]) -> Outcome<()> {
@@ -191,7 +191,7 @@ fn schedule<'p>(agents: &mut [(usize, Agent<'p>)], worlds: &mut [World<'p>]) -> 
         let ready: Vec<usize> =
             running.iter().copied().filter(|a| !waiting.contains_key(a)).collect();
         let first = &mut worlds[0];
-        let (pick, turn) = match (first.timing, ready.as_slice()) {
+        let (pick, quantum) = match (first.timing, ready.as_slice()) {
             (_, []) => {
                 let all: Vec<_> = waiting
                     .iter()
@@ -199,16 +199,16 @@ fn schedule<'p>(agents: &mut [(usize, Agent<'p>)], worlds: &mut [World<'p>]) -> 
                     .collect();
                 return Err(stuck(&all));
             }
-            (Timing::Early, [first, ..]) => (*first, TURN),
-            (Timing::Late, [.., last]) => (*last, TURN),
+            (Timing::Early, [first, ..]) => (*first, QUANTUM),
+            (Timing::Late, [.., last]) => (*last, QUANTUM),
             (Timing::Random(_), some) => {
                 let pick = some[first.chance.below(some.len())];
-                (pick, 1 + first.chance.below(RANDOM_TURN))
+                (pick, 1 + first.chance.below(RANDOM_QUANTUM))
             }
         };
         let (rank, agent) = &mut agents[pick];
         let rank = *rank;
-        for _ in 0..turn {
+        for _ in 0..quantum {
             match agent.step(&mut worlds[rank])? {
                 Progress::Ran => {
                     waiting.clear();

@@ -1,11 +1,11 @@
-//! What the agents of one block share: memory, rings, engines, and chance.
+//! What the agents of one block share: memory, pipelines, engines, and chance.
 
-use super::buffer::{Access, Buffer, MemRef, SlotRef};
+use super::buffer::{Access, Buffer, MemRef, StageRef};
 use super::clock::{Clock, Components};
 use super::cluster::Cluster;
 use super::engine::Engines;
+use super::pipeline::{Meeting, OrderBarrier, Pipeline, Seat};
 use super::prepare::Prepared;
-use super::ring::{Meeting, Ring, Seat, Turn};
 use super::{Timing, agent::Agent};
 use crate::fault::{Outcome, broken, fault};
 use crate::machine::Machine;
@@ -21,8 +21,8 @@ pub(super) struct World<'p> {
     /// Holds the views.
     pub global: Machine<'p>,
     pub buffers: Vec<Buffer>,
-    pub rings: Vec<Ring>,
-    pub turns: Vec<Turn>,
+    pub pipelines: Vec<Pipeline>,
+    pub order_barriers: Vec<OrderBarrier>,
     pub meetings: BTreeMap<OpId, Meeting>,
     pub engines: Engines,
     pub components: Components,
@@ -59,19 +59,19 @@ impl World<'_> {
         self.buffers.len() - 1
     }
 
-    /// A ring as its op makes it, with all slots free.
-    pub fn create_ring(&mut self, v: Value) -> usize {
+    /// A pipeline as its op makes it, with all stages free.
+    pub fn create_pipeline(&mut self, v: Value) -> usize {
         let func = self.prepared.func;
-        let Type::Ring { slots, fields } = func.ty(v) else { return 0 };
+        let Type::Pipeline { stages, fields } = func.ty(v) else { return 0 };
         let mut buffers = Vec::new();
-        for _ in 0..*slots {
+        for _ in 0..*stages {
             buffers.push(fields.iter().map(|f| self.alloc(&f.as_smem())).collect());
         }
-        let sides = self.prepared.rings.get(&v).cloned().unwrap_or_default();
-        self.rings.push(Ring {
+        let sides = self.prepared.pipelines.get(&v).cloned().unwrap_or_default();
+        self.pipelines.push(Pipeline {
             value: v,
             name: func.name_of(v).map_or_else(|| v.to_string(), |n| format!("%{n}")),
-            slots: i64::from(*slots),
+            stages: i64::from(*stages),
             buffers,
             fields: fields.iter().map(|f| f.name.clone()).collect(),
             producers: sides.producers,
@@ -81,7 +81,7 @@ impl World<'_> {
             next_fill: BTreeMap::new(),
             next_read: BTreeMap::new(),
         });
-        self.rings.len() - 1
+        self.pipelines.len() - 1
     }
 
     /// Threads of an agent touch memory, all together.
@@ -122,20 +122,20 @@ impl World<'_> {
         self.buffers[mem.buffer].touch(mem, &access)
     }
 
-    /// A slot is written by who acquired it and read by who waited for it, as long as they have it.
+    /// A stage is written by who acquired it and read by who waited for it, as long as they have it.
     fn in_hand(&self, agent: &Agent<'_>, mem: &MemRef, writes: bool, loc: &Loc) -> Outcome<()> {
-        let Some(slot) = mem.slot else { return Ok(()) };
-        if slot.filling == writes && agent.holds.contains(&slot) {
+        let Some(stage) = mem.stage else { return Ok(()) };
+        if stage.filling == writes && agent.holds.contains(&stage) {
             return Ok(());
         }
-        let SlotRef { ring, i, .. } = slot;
+        let StageRef { pipeline, i, .. } = stage;
         let (what, when) = if writes {
             ("written", "between `acquire` and `publish`")
         } else {
             ("read", "between `wait` and `release`")
         };
-        let name = &self.rings[ring].name;
-        let why = format!("expected counter {i} of ring {name} to be {what} {when} only");
+        let name = &self.pipelines[pipeline].name;
+        let why = format!("expected counter {i} of pipeline {name} to be {what} {when} only");
         Err(fault(Code::E_RACE, why, loc))
     }
 
@@ -162,22 +162,22 @@ impl World<'_> {
 
     /// What is left when the block ends, that should not be.
     pub fn finish(&mut self) -> Outcome<()> {
-        for ring in &self.rings {
-            for (i, life) in &ring.lives {
-                let name = &ring.name;
+        for pipeline in &self.pipelines {
+            for (i, life) in &pipeline.lives {
+                let name = &pipeline.name;
                 for (begun, ended, what, must) in [
                     (&life.acquired, &life.published, "acquired", "published"),
                     (&life.waited, &life.released, "waited for", "released"),
                 ] {
                     if let Some((_, loc)) = begun.iter().find(|(s, _)| !ended.contains(s)) {
                         let why = format!(
-                            "expected counter {i} of ring {name}, which is {what}, to be {must}"
+                            "expected counter {i} of pipeline {name}, which is {what}, to be {must}"
                         );
                         return Err(fault(Code::E_UNWAITED, why, loc));
                     }
                 }
-                let read = ring.consumers.iter().any(|s| life.waited.contains_key(s));
-                if let Some(loc) = life.copy.as_ref().filter(|_| !read && *i >= ring.drained) {
+                let read = pipeline.consumers.iter().any(|s| life.waited.contains_key(s));
+                if let Some(loc) = life.copy.as_ref().filter(|_| !read && *i >= pipeline.drained) {
                     let why = "expected this copy to be waited for, got the end of the block";
                     return Err(fault(Code::E_UNWAITED, why, loc));
                 }
@@ -230,12 +230,12 @@ impl World<'_> {
         clock
     }
 
-    pub fn ring_mut(&mut self, ring: usize, loc: &Loc) -> Outcome<&mut Ring> {
-        self.rings.get_mut(ring).ok_or_else(|| broken("a ring that was not made", loc))
+    pub fn pipeline_mut(&mut self, pipeline: usize, loc: &Loc) -> Outcome<&mut Pipeline> {
+        self.pipelines.get_mut(pipeline).ok_or_else(|| broken("a pipeline that was not made", loc))
     }
 }
 
-/// The seats of both sides of a ring.
+/// The seats of both sides of a pipeline.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sides {
     pub producers: BTreeSet<Seat>,

@@ -1,7 +1,7 @@
 //! Scores that are known to be small: the reference is a number.
 //!
 //! Where every score lies between two numbers, because it comes from a function with such ends (`tanh`,
-//! `sigmoid`, `clamp` and their like) by known numbers, one reference serves all rows for all turns. No
+//! `sigmoid`, `clamp` and their like) by known numbers, one reference serves all rows for all iterations. No
 //! maximum is taken, nothing is scaled and nothing can outgrow. A score of -inf, which masks put there,
 //! weighs nothing against any reference.
 

@@ -266,7 +266,7 @@ impl Look<'_> {
             let op = &func.ops[id];
             let carried = |v: Value| self.args.iter().position(|&a| a == v);
             let Some(i) = op.operands.iter().find_map(|&v| carried(v)) else {
-                return Err("something that no turn before left is scaled".into());
+                return Err("something that no iteration before left is scaled".into());
             };
             if self.uses.get(self.args[i]) != [id] || l.contains(&i) || scaled.contains(&i) {
                 return Err("what is scaled is also used as it was".into());

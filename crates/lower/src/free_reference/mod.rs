@@ -7,7 +7,7 @@
 //! ```
 //!
 //! take the maximum only where they must. What a softmax gives does not depend on what is subtracted
-//! from the scores, so a turn keeps the reference `m` that it finds, and weighs by it at once:
+//! from the scores, so an iteration keeps the reference `m` that it finds, and weighs by it at once:
 //!
 //! ```text
 //! p = e(s - m)  l' = l + parts of p  bad = not (parts of p <= 2^64)
@@ -124,7 +124,7 @@ pub fn free_reference(func: &TileFunc) -> (Option<TileFunc>, Vec<(Loc, String)>)
 
 type Rw<'f> = Rewriter<'f, Tile>;
 
-/// A loop, and the reference of all its turns where that is a number.
+/// A loop, and the reference of all its iterations where that is a number.
 struct Free {
     online: Online,
     known: Option<f64>,
@@ -175,8 +175,8 @@ fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Free>, free: &Free, into: B
     for &id in &old.blocks[online.body].ops {
         if old.ops[id].results.first() == Some(&online.p) {
             match free.known {
-                Some(reference) => bounded_turn(rw, online, reference, to),
-                None => turn(rw, online, to),
+                Some(reference) => bounded_iteration(rw, online, reference, to),
+                None => iteration(rw, online, to),
             }
         } else if !online.gone.contains(&id) && !online.only_top.contains(&id) {
             emit(rw, loops, id, to);
@@ -243,8 +243,8 @@ fn in_parts(build: &mut Builder<'_, Tile>, p: Value) -> Value {
     build.reduce(apart, ReduceOp::Sum, 1)
 }
 
-/// The weights of one turn against a number, and its sums; what is summed is not scaled.
-fn bounded_turn(rw: &mut Rw<'_>, online: &Online, reference: f64, to: BlockId) {
+/// The weights of one iteration against a number, and its sums; what is summed is not scaled.
+fn bounded_iteration(rw: &mut Rw<'_>, online: &Online, reference: f64, to: BlockId) {
     let old = rw.old;
     let args = &old.blocks[online.body].args[1..];
     let next = &old.ops[old.terminator(online.body).expect("loops end in a yield")].operands;
@@ -288,8 +288,8 @@ fn bounded_turn(rw: &mut Rw<'_>, online: &Online, reference: f64, to: BlockId) {
     }
 }
 
-/// The weights of one turn, its sums, and what is scaled.
-fn turn(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
+/// The weights of one iteration, its sums, and what is scaled.
+fn iteration(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
     let old = rw.old;
     let args = &old.blocks[online.body].args[1..];
     let next = &old.ops[old.terminator(online.body).expect("loops end in a yield")].operands;

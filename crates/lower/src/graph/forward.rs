@@ -153,7 +153,7 @@ fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Fo
     let (s, t) = (from.buffer, to.buffer);
     let buffer = &plan.buffers[s];
     let local = buffer.origin == Origin::Scratch && s != t && is_dense(from) && is_dense(to);
-    let whole = from.offset == 0 && from.turns.is_empty() && from.dims == to.dims;
+    let whole = from.offset == 0 && from.iterations.is_empty() && from.dims == to.dims;
     let bytes = from.dims.iter().product::<i64>().max(0) as usize * from.dtype.bytes();
     if !local || !whole || bytes != buffer.bytes || from.dtype != to.dtype {
         return None;
@@ -219,7 +219,8 @@ fn in_place(plan: &Plan, step: &Step, s: BufferId, to: &Array) -> Option<Vec<(us
     let mut out = Vec::new();
     for (r, read) in args.iter().enumerate().filter(|(_, a)| a.buffer == to.buffer) {
         let alike = read.offset == to.offset + write.offset
-            && (&read.dims, &read.strides, &read.turns) == (&write.dims, &write.strides, &to.turns)
+            && (&read.dims, &read.strides, &read.iterations)
+                == (&write.dims, &write.strides, &to.iterations)
             && read.dtype == write.dtype;
         let params = func.params();
         if read.writes || !alike || !is_paired(func, *params.get(r)?, *params.get(w)?) {
@@ -271,7 +272,7 @@ fn apply(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>, place: usiz
             if a.buffer == s {
                 a.buffer = t;
                 a.offset += to.offset;
-                a.turns.splice(0..0, to.turns.iter().copied());
+                a.iterations.splice(0..0, to.iterations.iter().copied());
             }
         });
     }

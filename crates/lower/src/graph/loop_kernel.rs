@@ -466,17 +466,17 @@ impl Emitter<'_, '_> {
         let region = op.regions[0];
         let args = self.func.blocks[region].args.clone();
         self.region(to, |e| {
-            let turn = e.b.func.add_arg(to, Type::INDEX, Some("i"));
+            let iteration = e.b.func.add_arg(to, Type::INDEX, Some("i"));
             for (&i, ty) in places.iter().zip(types) {
                 let tile = e.b.func.add_arg(to, ty, None);
                 e.set(args[1 + i], tile);
             }
             e.put_in(&args[1..], &stays);
             let at = match reverse {
-                false => turn,
+                false => iteration,
                 true => {
                     let last = e.b.index(trip - 1);
-                    e.b.ew(ScalarFn::Sub, &[last, turn])
+                    e.b.ew(ScalarFn::Sub, &[last, iteration])
                 }
             };
             e.set(args[0], at);

@@ -56,8 +56,8 @@ pub struct Array {
     pub strides: Vec<i64>,
     pub dtype: DType,
     pub writes: bool,
-    /// Loops that move it: by how many bytes in each turn.
-    pub turns: Vec<(usize, i64)>,
+    /// Loops that move it: by how many bytes in each iteration.
+    pub iterations: Vec<(usize, i64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ pub enum Step {
         body: Vec<Step>,
         loc: Loc,
     },
-    /// `position` is the buffer of the turn's number.
+    /// `position` is the buffer of the iteration's number.
     Loop {
         id: usize,
         trip: i64,
@@ -246,7 +246,7 @@ impl Planner<'_> {
             strides,
             dtype: ty.dtype(),
             writes: true,
-            turns: Vec::new(),
+            iterations: Vec::new(),
         }
     }
 
@@ -255,7 +255,7 @@ impl Planner<'_> {
     fn own_memory(&mut self, v: Value, array: Array) -> BufferId {
         let taken = self.plan.results.iter().any(|(b, _)| *b == array.buffer);
         let own = self.plan.buffers[array.buffer].origin == Origin::Scratch;
-        if own && !taken && array.turns.is_empty() {
+        if own && !taken && array.iterations.is_empty() {
             return array.buffer;
         }
         let buffer = self.buffer(v, Origin::Scratch);
@@ -330,7 +330,7 @@ impl Planner<'_> {
             return Err(internal("a value without memory", loc));
         };
         Ok(Array {
-            turns: found.turns.clone(),
+            iterations: found.iterations.clone(),
             offset: found.offset,
             ..self.whole(found.buffer, v)
         })
@@ -350,7 +350,7 @@ impl Planner<'_> {
         Ok(Array {
             offset: root.offset + part.offset * bytes,
             strides: part.strides.iter().map(|s| s * bytes).collect(),
-            turns: root.turns,
+            iterations: root.iterations,
             writes: false,
             ..whole
         })
@@ -417,7 +417,7 @@ impl Planner<'_> {
             strides: one.strides.iter().map(|s| s * bytes).collect(),
             dtype: one.dtype,
             writes: one.writes,
-            turns: found.turns.clone(),
+            iterations: found.iterations.clone(),
         })
     }
 
@@ -559,7 +559,7 @@ impl Planner<'_> {
         Ok(out)
     }
 
-    /// Puts yielded values where the next turn finds them. One that is another's old value is moved
+    /// Puts yielded values where the next iteration finds them. One that is another's old value is moved
     /// aside first.
     fn hand_on(&mut self, yields: &[(Value, Array)], to: &[Array], steps: &mut Vec<Step>) {
         let shared: BTreeSet<BufferId> = to.iter().map(|a| a.buffer).collect();
@@ -645,11 +645,11 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The part of a stack that a turn of a loop has.
+    /// The part of a stack that an iteration of a loop has.
     fn turned(&self, stack: &Array, step: Value, number: usize) -> Array {
         let mut out = Array { offset: stack.offset, ..self.whole(stack.buffer, step) };
-        out.turns = stack.turns.clone();
-        out.turns.push((number, stack.strides.first().copied().unwrap_or(0)));
+        out.iterations = stack.iterations.clone();
+        out.iterations.push((number, stack.strides.first().copied().unwrap_or(0)));
         out
     }
 }

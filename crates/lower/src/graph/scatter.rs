@@ -347,7 +347,7 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
             });
         }
     }
-    let (turn, region) = if form.spread {
+    let (iteration, region) = if form.spread {
         let by = b.index(grid);
         grid *= rows;
         (b.ew(ScalarFn::FloorDiv, &[pid, by]), entry)
@@ -363,14 +363,14 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
     let mut at = Vec::new();
     for axis in 0..batch {
         let by = b.index(lead[axis + 1..].iter().product());
-        let place = b.ew(ScalarFn::FloorDiv, &[turn, by]);
+        let place = b.ew(ScalarFn::FloorDiv, &[iteration, by]);
         let by = b.index(lead[axis]);
         at.push(b.ew(ScalarFn::Mod, &[place, by]));
     }
     let mut inside: Option<Value> = None;
     for k in 0..axes {
         let column = b.index(k as i64);
-        let place = b.load(params[0], &[turn, column], &[0, 0]);
+        let place = b.load(params[0], &[iteration, column], &[0, 0]);
         let mut place = b.cast(place, DType::I64);
         let extent = args[2].dims[batch + k];
         let (zero, end) = (b.index(0), b.index(extent));
@@ -392,7 +392,7 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
         }
         at.push(place);
     }
-    let mut own = vec![turn];
+    let mut own = vec![iteration];
     own.extend(&starts);
     at.extend(&starts);
     let extents = |n: usize| -> Vec<i64> {

@@ -292,7 +292,7 @@ fn spread(out: &mut Shape, blocks: &[(Axis, i64)], first: usize) {
 
 /// Exchanges rows and columns where results lie side by side along rows: the same product of the
 /// operands turned around.
-fn turn(body: &mut Body, order: &[Axis]) {
+fn iteration(body: &mut Body, order: &[Axis]) {
     let Some(write) = body.writes.first() else { return };
     let Some(product) = &mut body.product else { return };
     let last = |list: &[Axis]| order.iter().copied().rfind(|a| list.contains(a));
@@ -307,7 +307,7 @@ fn turn(body: &mut Body, order: &[Axis]) {
 
 /// Tiles of a product. How it is cut does not change what it is; the target blocks it anew.
 fn matrix(body: &mut Body, fit: Fit, out: &mut Shape) -> Result<(), String> {
-    turn(body, &out.order);
+    iteration(body, &out.order);
     let Some(product) = body.product.clone() else { return Ok(()) };
     // The innermost in the kernel's order; one that is not there has one position.
     let last = |list: &[Axis], order: &[Axis]| order.iter().copied().rfind(|a| list.contains(a));

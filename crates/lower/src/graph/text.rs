@@ -22,7 +22,7 @@ impl Plan {
             backend,
             func: Func::new(&*self.name),
             memory: Vec::new(),
-            turns: BTreeMap::new(),
+            iterations: BTreeMap::new(),
         };
         writer.buffers();
         let body = writer.func.body;
@@ -42,7 +42,7 @@ struct Writer<'p> {
     /// Of each buffer.
     memory: Vec<Value>,
     /// The indices of the loops around.
-    turns: BTreeMap<usize, Value>,
+    iterations: BTreeMap<usize, Value>,
 }
 
 /// Memory of the type of a value.
@@ -108,11 +108,14 @@ impl Writer<'_> {
         let ty = self.func.ty(buffer).clone();
         let Type::View { privilege, .. } = ty else { return buffer };
         let part = Type::View { dims, elem, privilege };
-        if plain && a.offset == 0 && a.turns.is_empty() && part == ty {
+        if plain && a.offset == 0 && a.iterations.is_empty() && part == ty {
             return buffer;
         }
-        let moved: Vec<(Value, i64)> =
-            a.turns.iter().filter_map(|(id, by)| Some((*self.turns.get(id)?, *by))).collect();
+        let moved: Vec<(Value, i64)> = a
+            .iterations
+            .iter()
+            .filter_map(|(id, by)| Some((*self.iterations.get(id)?, *by)))
+            .collect();
         let at: Vec<Value> = moved.iter().map(|(v, _)| *v).collect();
         let mut spec = OpSpec::new(SchedOp::View, &[buffer]).group("at", &at).result(part);
         if a.offset != 0 {
@@ -122,7 +125,7 @@ impl Writer<'_> {
             spec = spec.attr("strides", Attr::ints(a.strides.clone()));
         }
         if !moved.is_empty() {
-            spec = spec.attr("turns", Attr::ints(moved.iter().map(|(_, by)| *by)));
+            spec = spec.attr("iteration_bytes", Attr::ints(moved.iter().map(|(_, by)| *by)));
         }
         self.made(block, spec, None)
     }
@@ -214,8 +217,8 @@ impl Writer<'_> {
                     }
                     let id = self.op(block, spec);
                     let region = self.func.ops[id].regions[0];
-                    let turn = self.func.add_arg(region, Type::INDEX, Some("turn"));
-                    self.turns.insert(*number, turn);
+                    let iteration = self.func.add_arg(region, Type::INDEX, Some("iteration"));
+                    self.iterations.insert(*number, iteration);
                     self.region(region, body, None);
                 }
             }

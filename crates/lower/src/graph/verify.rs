@@ -89,7 +89,7 @@ mod tests {
             strides: vec![4],
             dtype: DType::F32,
             writes: true,
-            turns: Vec::new(),
+            iterations: Vec::new(),
         }
     }
 

@@ -1,19 +1,19 @@
-//! `stage-ahead`: what a loop streams through registers is loaded a turn before it is used.
+//! `stage-ahead`: what a loop streams through registers is loaded an iteration before it is used.
 //!
 //! Before: a valid Staged function. After: in each `for` loop that [`takes`] names, the loop carries
-//! the tiles that its turn uses; those of the next turn are loaded after the last use of this turn's,
+//! the tiles that its turn uses; those of the next iteration are loaded after the last use of this iteration's,
 //! into registers that are free then, so that loads are under way all the time. A thread reads what
 //! it uses: there is no shared memory, and nobody waits for anyone.
 //!
-//! There is no turn after the last one. Its loads are held against the end of the loop, by moving
+//! There is no iteration after the last one. Its loads are held against the end of the loop, by moving
 //! them outside of their array: nothing is read then, and what comes is not used.
 //!
-//! Loops of products on the engine have rings for what is multiplied. What else each turn reads, a
-//! scale for each row or one for all, is little: [`beside_products`] loads that a turn early, so that
-//! it comes while the engine multiplies. Numbers that say where a turn reads are needed by several roles: each
-//! loads its own, and those who multiply do it a turn early ([`beside_copies`]).
+//! Loops of products on the engine have pipelines for what is multiplied. What else each iteration reads, a
+//! scale for each row or one for all, is little: [`beside_products`] loads that an iteration early, so that
+//! it comes while the engine multiplies. Numbers that say where an iteration reads are needed by several roles: each
+//! loads its own, and those who multiply do it an iteration early ([`beside_copies`]).
 
-use super::rings::{copied, depends, writes};
+use super::pipelines::{copied, depends, writes};
 use super::seeds;
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
@@ -31,7 +31,7 @@ const OUTSIDE: i64 = -(1 << 40);
 
 type Rw<'f> = Rewriter<'f, Staged>;
 
-/// The loads of a loop that are done a turn ahead, in registers.
+/// The loads of a loop that are done an iteration ahead, in registers.
 pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     let op = &func.ops[loop_op];
     let config = func.attrs.get("config").and_then(Attr::as_dict);
@@ -60,7 +60,7 @@ pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     if words <= MOST_WORDS { loads } else { Vec::new() }
 }
 
-/// Whether a load reads a large tile at a place that is known a turn ahead and changes.
+/// Whether a load reads a large tile at a place that is known an iteration ahead and changes.
 fn streams(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
     let op = &func.ops[id];
     let Some(ty) = op.results.first().map(|&v| func.ty(v)).filter(|ty| ty.is_tile()) else {
@@ -70,7 +70,7 @@ fn streams(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
     elements * ty.dtype().bytes() as u64 >= LEAST && moves_evenly(func, body, id)
 }
 
-/// Whether an op is a load at a place that is known a turn ahead and changes.
+/// Whether an op is a load at a place that is known an iteration ahead and changes.
 fn moves_evenly(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::Load) {
@@ -132,7 +132,7 @@ fn takes_numbers(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     ops.iter().copied().filter(number).take(FEW_WORDS as usize).collect()
 }
 
-/// Loads the numbers that loops of products read a turn early, where roles are cut already.
+/// Loads the numbers that loops of products read an iteration early, where roles are cut already.
 pub fn beside_copies(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, takes_numbers)
 }
@@ -170,7 +170,7 @@ fn decides(func: &StagedFunc, load: OpId) -> bool {
     false
 }
 
-/// Loads what loops of products read beside their operands a turn early.
+/// Loads what loops of products read beside their operands an iteration early.
 pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, takes_beside)
 }
@@ -290,7 +290,7 @@ fn last_use(func: &StagedFunc, body: BlockId, load: OpId) -> OpId {
     last
 }
 
-/// A load of the loop's body as the turn at `position` does it, if there is such a turn.
+/// A load of the loop's body as the iteration at `position` does it, if there is such an iteration.
 fn load_at(
     rw: &mut Rw<'_>,
     load: OpId,
@@ -312,9 +312,9 @@ fn load_at(
     let mut at: Vec<Value> =
         op.group("at").iter().map(|&v| copied(rw, v, body, &mut moved, block)).collect();
     let mut build = rw.builder(block, loc.clone());
-    let is_turn = build.ew(ScalarFn::Lt, &[position, end]);
+    let is_iteration = build.ew(ScalarFn::Lt, &[position, end]);
     let outside = build.index(OUTSIDE);
-    at[guarded] = build.select(is_turn, at[guarded], outside);
+    at[guarded] = build.select(is_iteration, at[guarded], outside);
     let src = rw.get(op.operands[0]);
     let checked = checked_axes(op, extent.len());
     let bounds = checked

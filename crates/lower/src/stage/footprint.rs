@@ -23,7 +23,7 @@ pub fn footprint(func: &StagedFunc, caps: &StageCaps) -> Footprint {
         let own = widest.role.and_then(|role| role_info(func, role).regs);
         let registers = own.map_or(even, small).min(caps.regs_per_thread);
         let tiles = u32::try_from(widest.registers).unwrap_or(u32::MAX);
-        // A role that only fills rings holds no tiles, and has few registers.
+        // A role that only fills pipelines holds no tiles, and has few registers.
         let room = |tiles: u32, registers: u32| i64::from(registers) - i64::from(tiles);
         let least = found.tiles == 0 || room(tiles, registers) < room(found.tiles, found.registers);
         if tiles > 0 && least {
@@ -59,7 +59,7 @@ pub fn pinned_warps(func: &TileFunc) -> Option<i64> {
 pub fn wider(of: &Footprint, caps: &StageCaps) -> impl Iterator<Item = u32> + use<> {
     let most = caps.regs_per_block / (caps.regs_per_thread + 1) / LANES;
     let first = if of.spilled() > 0 { (of.threads / LANES).next_power_of_two() } else { u32::MAX };
-    // A role that fills rings may be among the threads.
+    // A role that fills pipelines may be among the threads.
     std::iter::successors(Some(first), |n| n.checked_mul(2)).take_while(move |&n| n <= most)
 }
 

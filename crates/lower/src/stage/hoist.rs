@@ -1,15 +1,15 @@
-//! `stage-hoist`: what every turn of a loop loads alike is loaded once, before the loop.
+//! `stage-hoist`: what every iteration of a loop loads alike is loaded once, before the loop.
 //!
 //! Before: a valid Staged function. After: the same, where loads of tiles that do not depend on a
-//! loop's turn, from parameters that the function does not write, stand before the loop, as long as
+//! loop's iteration, from parameters that the function does not write, stand before the loop, as long as
 //! the tiles fit in registers beside what the loop itself holds. Narrow elements stay packed there
 //! until they are used. In a loop over groups, tiles for which there are no registers left go to
-//! shared memory, as far as two turns of what the loop streams still fit beside them.
+//! shared memory, as far as two iterations of what the loop streams still fit beside them.
 //!
-//! Loops of products on the engine have no registers to spare. Of what their turns load alike, a number
+//! Loops of products on the engine have no registers to spare. Of what their iterations load alike, a number
 //! for each row or one for all is little: [`beside_products`] loads that before them.
 //!
-//! The loop may have no turns. Then the load is done all the same, and nothing that was known inside
+//! The loop may have no iterations. Then the load is done all the same, and nothing that was known inside
 //! of the loop may be used: positions are held against the extents unless they are constants.
 
 use super::Staging;
@@ -24,7 +24,7 @@ use tessera_tile::attrs::checked_axes;
 
 /// Registers of a thread for everything that is no tile, and for elements under way.
 const BESIDE: u64 = 56;
-/// Shared memory that reductions and the ends of rings take, and what an allocation is aligned to.
+/// Shared memory that reductions and the ends of pipelines take, and what an allocation is aligned to.
 const OTHER_SHARED: u64 = 8 << 10;
 const ALIGN: u64 = 1 << 10;
 /// Registers of a thread that let two blocks of 256 threads run on a multiprocessor.
@@ -47,7 +47,7 @@ pub fn hoist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
 /// Registers of a thread that loads before a loop of products on the engine may take together.
 const FEW_WORDS: u64 = 8;
 
-/// Loads before loops of products what little all their turns read alike.
+/// Loads before loops of products what little all their iterations read alike.
 pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, |id| {
         let body = func.ops[id].regions[0];
@@ -168,7 +168,7 @@ fn before(
         let constant = old.def(v).is_some_and(|d| d.code == StagedOp::Tile(TileOp::Const));
         if checked || !constant { "checked" } else { "inside" }
     });
-    // What was said of turns is not said of a loop without any.
+    // What was said of iterations is not said of a loop without any.
     spec.attrs.remove("inbounds");
     spec.attrs.set("bounds", Attr::words(bounds));
     let result = op.result();
@@ -257,7 +257,7 @@ fn over_groups(func: &StagedFunc, id: OpId) -> bool {
     func.def(func.ops[id].operands[2]).is_some_and(|op| op.code == StagedOp::Workers)
 }
 
-/// Whether an op of a loop's body loads the same in every turn.
+/// Whether an op of a loop's body loads the same in every iteration.
 fn is_alike(func: &StagedFunc, id: OpId, body: BlockId) -> bool {
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::Load) {
@@ -281,7 +281,7 @@ pub fn is_only_read(func: &StagedFunc, view: Value) -> bool {
     func.params().contains(&view) && !func.walk().iter().any(writes)
 }
 
-/// Whether a scalar is the same in every turn, and can be computed before the loop.
+/// Whether a scalar is the same in every iteration, and can be computed before the loop.
 fn is_constant_in(func: &StagedFunc, v: Value, body: BlockId, fuel: u32) -> bool {
     let home = match func.values[v].def {
         ValueDef::Result(id, _) => func.ops[id].block,

@@ -3,7 +3,7 @@
 //! A load takes neighbours: along k where the operand lies so, along its lines where it does not. In
 //! the first case the lanes' lines follow each other, so that their loads find all banks in memory
 //! whose pieces change places from line to line; in the second each lane has runs of lines. The second
-//! is better for registers, and copies turn operands into it where that is worth it.
+//! is better for registers, and copies transpose operands into it where that is worth it.
 
 use super::Staging;
 use super::layouts::permutation;
@@ -80,8 +80,8 @@ fn fast_dim(func: &TileFunc, staging: &Staging<'_>, v: Value) -> (usize, bool) {
         let op = &func.ops[id];
         match op.code {
             TileOp::Transpose => {
-                let turn = permutation(op.attr("perm"));
-                perm = perm.iter().map(|&p| turn[p]).collect();
+                let iteration = permutation(op.attr("perm"));
+                perm = perm.iter().map(|&p| iteration[p]).collect();
                 v = op.operands[0];
             }
             TileOp::Load => {

@@ -12,7 +12,7 @@ mod layouts;
 mod open;
 mod passes;
 mod persist;
-mod rings;
+mod pipelines;
 mod scalars;
 mod seeds;
 mod threads;
@@ -22,7 +22,7 @@ pub use footprint::{footprint, pinned_warps, with_warps};
 pub use hoist::hoist;
 pub use open::open;
 pub use passes::{Off, Step};
-pub use rings::{chunk_bytes, neighbour_axis, rings};
+pub use pipelines::{chunk_bytes, neighbour_axis, pipelines};
 pub use scalars::{divisor, is_from_zero};
 pub use threads::Team;
 
@@ -94,25 +94,25 @@ impl Staging<'_> {
     }
 }
 
-/// The most slots that a ring may have.
-pub const MOST_SLOTS: u32 = 8;
+/// The most stages that a pipeline may have.
+pub const MOST_STAGES: u32 = 8;
 
-/// All of it. Each ring has at most `slots` slots; `notes` gets what the user may want to know. Where the user leaves open
+/// All of it. Each pipeline has at most `stages` stages; `notes` gets what the user may want to know. Where the user leaves open
 /// how many warps run a group, and tiles do not fit in the registers of as many as usual, there are more.
 pub fn stage(
     func: &TileFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     notes: &mut Diagnostics,
 ) -> Result<StagedFunc, Diagnostics> {
-    let staged = stage_once(func, staging, slots, notes)?;
+    let staged = stage_once(func, staging, stages, notes)?;
     if pinned_warps(func).is_some() {
         return Ok(staged);
     }
     let first = footprint(&staged, staging.caps);
     for warps in footprint::wider(&first, staging.caps) {
         let mut told = Diagnostics::new();
-        let again = stage_once(&with_warps(func, warps), staging, slots, &mut told);
+        let again = stage_once(&with_warps(func, warps), staging, stages, &mut told);
         let Ok(mut again) = again else { continue };
         let other = footprint(&again, staging.caps);
         if other.spilled() == 0 && other.engine == first.engine {
@@ -127,18 +127,18 @@ pub fn stage(
 fn stage_once(
     func: &TileFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     notes: &mut Diagnostics,
 ) -> Result<StagedFunc, Diagnostics> {
     let off = Off::of(func);
     if !staging.caps.engine.is_empty() {
         if !off.has(Step::Encode)
-            && let Some(staged) = engine::stage(func, staging, slots, notes)?
+            && let Some(staged) = engine::stage(func, staging, stages, notes)?
         {
             return Ok(staged);
         }
         let caps = StageCaps { engine: Vec::new(), ..staging.caps.clone() };
-        return stage_once(func, &Staging { caps: &caps, ..staging.clone() }, slots, notes);
+        return stage_once(func, &Staging { caps: &caps, ..staging.clone() }, stages, notes);
     }
     let always = tessera_tile::without_repairs(func);
     let func = always.as_ref().unwrap_or(func);
@@ -147,12 +147,13 @@ fn stage_once(
     let staged = open(func, staging, team, &layouts)?;
     tessera_ir::verify(&staged)?;
     let staged = match persist::persist(&staged, staging) {
-        Some(again) if slots > 1 && !off.has(Step::Persist) => again,
+        Some(again) if stages > 1 && !off.has(Step::Persist) => again,
         _ => staged,
     };
     let hoisted = if off.has(Step::Hoist) { None } else { hoist(&staged, staging) };
     let staged = hoisted.unwrap_or(staged);
-    let staged = if off.has(Step::Rings) { staged } else { rings(&staged, staging, slots, notes) };
+    let staged =
+        if off.has(Step::Pipelines) { staged } else { pipelines(&staged, staging, stages, notes) };
     let early = if off.has(Step::Ahead) { None } else { ahead::ahead(&staged) };
     let staged = early.unwrap_or(staged);
     tessera_ir::verify(&staged)?;

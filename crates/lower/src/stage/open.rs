@@ -481,7 +481,7 @@ impl<'a> Open<'a> {
                 let open = build.mma_open(sums);
                 let pending = build.mma_issue(a, b, open);
                 let done = build.mma_retire(pending, 0, false);
-                // The next turn of a loop writes the same memory.
+                // The next iteration of a loop writes the same memory.
                 build.sync(StagedOp::BlockBarrier);
                 done
             }

@@ -30,7 +30,7 @@ macro_rules! steps {
 steps! {
     /// Masks that hide nothing are dropped.
     Whole = "whole",
-    /// Turns of a loop in which masks hide nothing are a loop of their own.
+    /// Iterations of a loop in which masks hide nothing are a loop of their own.
     Split = "split",
     /// Arithmetic is shortened as far as the profile allows.
     Relax = "relax",
@@ -46,21 +46,21 @@ steps! {
     Epilogue = "epilogue",
     /// A finished result is stored, piece by piece, while the next is computed.
     Defer = "defer",
-    /// What products read comes in rings, by copies of boxes.
+    /// What products read comes in pipelines, by copies of boxes.
     Feeds = "feeds",
-    /// A product is under way while the next turn begins.
+    /// A product is under way while the next iteration begins.
     Rotate = "rotate",
     /// The second of two products is begun with the next first.
     Pair = "pair",
-    /// Loops of two products that follow each other are one sequence of turns.
+    /// Loops of two products that follow each other are one sequence of iterations.
     Chain = "chain",
-    /// Loops that hand registers to the engine run two turns a round.
+    /// Loops that hand registers to the engine run two iterations a round.
     Twice = "twice",
     /// Accumulators keep their registers from loop to loop.
     Stay = "stay",
     /// What few rows need is asked for by warps.
     Seldom = "seldom",
-    /// One role fills the rings, another works.
+    /// One role fills the pipelines, another works.
     Roles = "roles",
     /// Roles share registers unevenly.
     Pools = "pools",
@@ -74,11 +74,11 @@ steps! {
     Multicast = "multicast",
     /// Blocks take one group after another where a group reads much at once.
     Persist = "persist",
-    /// What all turns of a loop read alike is loaded before it.
+    /// What all iterations of a loop read alike is loaded before it.
     Hoist = "hoist",
     /// Copies of threads run ahead of a loop.
-    Rings = "rings",
-    /// Loads to registers run a turn ahead.
+    Pipelines = "pipelines",
+    /// Loads to registers run an iteration ahead.
     Ahead = "ahead",
     /// A loop of a function whose iterations are small is one kernel; without it iterations are launches.
     LoopKernel = "loop_kernel",

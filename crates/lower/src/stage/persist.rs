@@ -77,8 +77,8 @@ pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     Some(rw.new)
 }
 
-/// The groups of a worker in its phase: where they begin and where they end. With `t` turns of all
-/// workers for all groups, phase `i` ends at turn `t - (t >> (i + 2))`, and the last one at the end.
+/// The groups of a worker in its phase: where they begin and where they end. With `t` iterations of all
+/// workers for all groups, phase `i` ends at iteration `t - (t >> (i + 2))`, and the last one at the end.
 fn phase(
     build: &mut Builder<'_, Staged>,
     worker: Value,
@@ -93,14 +93,14 @@ fn phase(
     let [all, at_once] = [total, workers].map(|v| build.cast(v, DType::U32));
     let less = build.constant(Type::Scalar(DType::U32), Attr::Int(1));
     let more = build.ew(ScalarFn::Sub, &[at_once, less]);
-    let turns = build.ew(ScalarFn::Add, &[all, more]);
-    let turns = build.ew(ScalarFn::FloorDiv, &[turns, at_once]);
-    let turns = build.cast(turns, DType::I64);
-    // The group where the turns that `shift` leaves for later phases begin.
+    let iterations = build.ew(ScalarFn::Add, &[all, more]);
+    let iterations = build.ew(ScalarFn::FloorDiv, &[iterations, at_once]);
+    let iterations = build.cast(iterations, DType::I64);
+    // The group where the iterations that `shift` leaves for later phases begin.
     let before = |build: &mut Builder<'_, Staged>, shift: Value| {
         let by = build.ew(ScalarFn::Add, &[phase, shift]);
-        let left = build.ew(ScalarFn::Shr, &[turns, by]);
-        let done = build.ew(ScalarFn::Sub, &[turns, left]);
+        let left = build.ew(ScalarFn::Shr, &[iterations, by]);
+        let done = build.ew(ScalarFn::Sub, &[iterations, left]);
         build.ew(ScalarFn::Mul, &[done, workers])
     };
     let start = before(build, one);

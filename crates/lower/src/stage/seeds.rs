@@ -174,7 +174,7 @@ pub fn better_access(
     value: Value,
     own: &Layout,
 ) -> Option<Layout> {
-    // Blocks of a cluster do not exchange tiles. Beside the engine's rings there is no room to.
+    // Blocks of a cluster do not exchange tiles. Beside the engine's pipelines there is no room to.
     if team.blocks > 1 || !staging.caps.engine.is_empty() {
         return None;
     }

@@ -10,7 +10,7 @@ const SIN: [f32; 4] = [-0.16666667, 0.00833338, -0.00019853504, 0.0000028373859]
 /// cos r = 1 - t/2 + t² g(t); weighted error 2^-37.2 (tools/fit.py COS).
 const COS: [f32; 4] = [0.041666668, -0.0013888982, 0.000024822983, -0.00000028976956];
 
-/// 26 zero bits, then 2/π. Bit `o` of this stream has the weight 2^(1-o) of a quarter turn for an
+/// 26 zero bits, then 2/π. Bit `o` of this stream has the weight 2^(1-o) of a quarter iteration for an
 /// angle whose significand, read as an integer, is multiplied by 2^-24.
 const TWO_OVER_PI: [u64; 5] = [
     0x00000028be60db93,
@@ -23,14 +23,14 @@ const PI_OVER_4: f32 = f32::from_bits(0x3f490fdb);
 /// Below this, sin x and tan x are x.
 const SMALL: f32 = f32::from_bits((127 - 14) << 23);
 
-/// The angle less `quarter` quarter turns.
+/// The angle less `quarter` quarter iterations.
 struct Reduced<T: Real> {
     quarter: T::Int,
     r: Pair<T>,
 }
 
-/// The reduction for magnitudes from ½ up. Whole turns fall off the top of the product, because the
-/// window begins at the bits that weigh half a turn; two bits of quarters and 62 of fraction are
+/// The reduction for magnitudes from ½ up. Whole iterations fall off the top of the product, because the
+/// window begins at the bits that weigh half an iteration; two bits of quarters and 62 of fraction are
 /// left, and no f32 but 0 is nearer than 2^-29.9 to a whole number of quarters (0x6f79be45 is the
 /// nearest).
 #[inline(always)]
@@ -98,7 +98,7 @@ fn cos_part<T: Real>(r: Pair<T>) -> Pair<T> {
     Pair { hi: head.hi, lo: (t.hi * t.hi).fma(horner(t.hi, &COS), low) }
 }
 
-/// sin of the angle `quarter` quarter turns on from `r`.
+/// sin of the angle `quarter` quarter iterations on from `r`.
 #[inline(always)]
 fn sin_of<T: Real>(quarter: T::Int, r: Pair<T>) -> T {
     let odd = quarter.and(T::Int::c(1)).eq(T::Int::c(1));

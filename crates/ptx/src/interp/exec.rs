@@ -1,4 +1,4 @@
-//! One warp's turn: instructions for all lanes that stand together, until the warp has to wait.
+//! One warp's iteration: instructions for all lanes that stand together, until the warp has to wait.
 
 use super::alu;
 use super::cvt;
@@ -24,7 +24,7 @@ pub(super) enum Flow {
 
 impl Machine<'_> {
     /// Runs a warp until it waits, ends, or has used up its slice.
-    pub(super) fn turn(&mut self, w: &mut Warp, slice: u32) -> Res<()> {
+    pub(super) fn iteration(&mut self, w: &mut Warp, slice: u32) -> Res<()> {
         let program = self.program;
         let mut left = slice;
         w.held = 0;

@@ -7,7 +7,7 @@
 //! The approximations of the hardware (`.approx`) are not known bit by bit. Here they are computed in
 //! f64 and rounded once, which is inside every bound that NVIDIA states. The hardware's own are off
 //! by one or two units (`tanh` and `lg2` near 1 by hundreds), and its `sin` and `cos` mean nothing for
-//! arguments of many turns, where these are still right.
+//! arguments of many iterations, where these are still right.
 
 use super::soft::{self, Mode};
 use crate::inst::{Alu, Round, Ty};

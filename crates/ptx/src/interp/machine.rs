@@ -75,7 +75,7 @@ pub(super) struct Machine<'a> {
     random: u64,
 }
 
-/// Warp instructions that a warp may execute before others get a turn.
+/// Warp instructions that a warp may execute before others get an iteration.
 const SLICE: u32 = 4096;
 
 impl<'a> Machine<'a> {
@@ -132,7 +132,7 @@ impl<'a> Machine<'a> {
                 }
             };
             let Some(mut w) = self.warps[i].take() else { continue };
-            let ended = self.turn(&mut w, SLICE);
+            let ended = self.iteration(&mut w, SLICE);
             let left = match ended {
                 Ok(()) if w.done() => self.leave(&w),
                 Ok(()) => Ok(()),

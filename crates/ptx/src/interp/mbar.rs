@@ -138,7 +138,7 @@ impl Machine<'_> {
         }
         bar.missing -= n;
         super::races::join(&mut bar.clock, clock);
-        self.bar_turn(block, at)
+        self.bar_iteration(block, at)
     }
 
     /// Bytes are expected, or have come (below zero).
@@ -163,11 +163,11 @@ impl Machine<'_> {
     ) -> Res<()> {
         self.bar_bytes(block, at, -bytes)?;
         super::races::join(&mut self.bar_at(block, at)?.clock, clock);
-        self.bar_turn(block, at)
+        self.bar_iteration(block, at)
     }
 
     /// Ends the phase if nothing is missing.
-    fn bar_turn(&mut self, block: usize, at: usize) -> Res<()> {
+    fn bar_iteration(&mut self, block: usize, at: usize) -> Res<()> {
         let bar = self.bar_at(block, at)?;
         if bar.missing == 0 && bar.bytes == 0 {
             bar.phase += 1;

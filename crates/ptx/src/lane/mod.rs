@@ -160,7 +160,7 @@ impl<'a> Lanes<'a> {
             kernel: self.asm.kernel,
             files: self.files,
             sites: self.sites,
-            turns: false,
+            iterations: false,
             counts: false,
             prints: Vec::new(),
             stamps: Vec::new(),

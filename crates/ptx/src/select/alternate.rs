@@ -1,16 +1,16 @@
 //! Warpgroups of a role that begin their products in turn.
 //!
 //! A loop that computes on one product while another is under way keeps the matrix engine busy where its
-//! warpgroups are half a turn apart: one computes while the engine works for the other. Nothing keeps them
+//! warpgroups are half an iteration apart: one computes while the engine works for the other. Nothing keeps them
 //! so. Whenever both wait for the same copy they go on at the same moment; the engine then serves both at
 //! once, both compute at once while it has nothing to do, and they stay like that for the rest of the loop.
-//! So each begins its products when the one before it has begun its own, in a ring: one that is late goes on
-//! as it is, and two that are side by side are moved apart within a turn.
+//! So each begins its products when the one before it has begun its own, in a pipeline: one that is late goes on
+//! as it is, and two that are side by side are moved apart within an iteration.
 //!
-//! That costs a turn some two parts in a hundred, and is done where tiles are dealt out beforehand: all wait for
+//! That costs an iteration some two parts in a hundred, and is done where tiles are dealt out beforehand: all wait for
 //! the slowest. Where whoever is free takes the next, a slow tile costs no more than its own time.
 //!
-//! All warpgroups of a role take the same turns of the same loops, so that none waits for ever.
+//! All warpgroups of a role take the same iterations of the same loops, so that none waits for ever.
 
 use super::Select;
 use super::roles::BARRIERS;
@@ -31,14 +31,14 @@ const PAIR: u32 = 256;
 #[derive(Clone, Debug, Default)]
 pub struct Alternate {
     /// Of each role the first of its barriers, one for each warpgroup.
-    roles: BTreeMap<OpId, Ring>,
+    roles: BTreeMap<OpId, Pipeline>,
     /// Products before which a warpgroup waits for its turn, and those after which it gives it on.
-    takes: BTreeMap<OpId, Ring>,
-    gives: BTreeMap<OpId, Ring>,
+    takes: BTreeMap<OpId, Pipeline>,
+    gives: BTreeMap<OpId, Pipeline>,
 }
 
 #[derive(Copy, Clone, Debug)]
-struct Ring {
+struct Pipeline {
     barrier: u32,
     groups: u32,
 }
@@ -57,7 +57,7 @@ impl Select<'_> {
         if tiles.is_none_or(|id| order_of(func, id).is_ok_and(|order| order.dynamic)) {
             return;
         }
-        let ring = Ring { barrier: *next, groups };
+        let pipeline = Pipeline { barrier: *next, groups };
         let mut found = Vec::new();
         func.walk_block(func.ops[role].regions[0], &mut |id| {
             if func.ops[id].code == StagedOp::Tile(TileOp::For) {
@@ -68,10 +68,10 @@ impl Select<'_> {
             return;
         }
         for (first, last) in found {
-            self.alternate.takes.insert(first, ring);
-            self.alternate.gives.insert(last, ring);
+            self.alternate.takes.insert(first, pipeline);
+            self.alternate.gives.insert(last, pipeline);
         }
-        self.alternate.roles.insert(role, ring);
+        self.alternate.roles.insert(role, pipeline);
         *next += groups;
     }
 
@@ -95,20 +95,20 @@ impl Select<'_> {
 
     /// The last warpgroup hands the first its turn, where a role begins; see `end_alternating`.
     pub fn begin_alternating(&mut self, role: OpId) {
-        if let Some(&ring) = self.alternate.roles.get(&role) {
-            let (group, last) = (self.warpgroup(), Opnd::Int(i64::from(ring.groups) - 1));
+        if let Some(&pipeline) = self.alternate.roles.get(&role) {
+            let (group, last) = (self.warpgroup(), Opnd::Int(i64::from(pipeline.groups) - 1));
             let others = self.asm.setp(Cmp::Ne, Ty::U32, group, last);
-            let id = Opnd::Int(ring.barrier.into());
+            let id = Opnd::Int(pipeline.barrier.into());
             self.unless(others, Inst::BarArrive { id, count: PAIR });
         }
     }
 
-    /// The first takes the last turn, which nobody else does: no barrier is left half full.
+    /// The first takes the last iteration, which nobody else does: no barrier is left half full.
     pub fn end_alternating(&mut self, role: OpId) {
-        if let Some(&ring) = self.alternate.roles.get(&role) {
+        if let Some(&pipeline) = self.alternate.roles.get(&role) {
             let group = self.warpgroup();
             let others = self.asm.setp(Cmp::Ne, Ty::U32, group, Opnd::Int(0));
-            let id = Opnd::Int(ring.barrier.into());
+            let id = Opnd::Int(pipeline.barrier.into());
             self.unless(others, Inst::BarSync { id, count: Some(PAIR) });
         }
     }
@@ -121,25 +121,25 @@ impl Select<'_> {
         self.asm.place(past);
     }
 
-    pub fn maybe_wait_for_turn(&mut self, product: OpId) {
-        if let Some(&ring) = self.alternate.takes.get(&product) {
-            let id = self.turn_of(ring, 0);
+    pub fn maybe_wait_for_iteration(&mut self, product: OpId) {
+        if let Some(&pipeline) = self.alternate.takes.get(&product) {
+            let id = self.iteration_of(pipeline, 0);
             self.asm.emit(Inst::BarSync { id, count: Some(PAIR) });
         }
     }
 
     pub fn maybe_hand_on(&mut self, product: OpId) {
-        if let Some(&ring) = self.alternate.gives.get(&product) {
-            let id = self.turn_of(ring, 1);
+        if let Some(&pipeline) = self.alternate.gives.get(&product) {
+            let id = self.iteration_of(pipeline, 1);
             self.asm.emit(Inst::BarArrive { id, count: PAIR });
         }
     }
 
     /// The barrier of this warpgroup, or of one so many after it.
-    fn turn_of(&mut self, ring: Ring, after: i64) -> Opnd {
+    fn iteration_of(&mut self, pipeline: Pipeline, after: i64) -> Opnd {
         let group = self.warpgroup();
-        let first = Opnd::Int(ring.barrier.into());
-        let most = Opnd::Int(i64::from(ring.groups) - 1);
+        let first = Opnd::Int(pipeline.barrier.into());
+        let most = Opnd::Int(i64::from(pipeline.groups) - 1);
         let id = self.head(|me| {
             let next = me.asm.int(Alu::Add, Ty::U32, &[group.into(), Opnd::Int(after)]);
             let place = me.asm.int(Alu::And, Ty::B32, &[next.into(), most]);

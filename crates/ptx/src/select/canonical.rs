@@ -78,7 +78,8 @@ impl Select<'_> {
         let size = if class == Class::B64 { 8 } else { 4 };
         let one = form.groups() * chunks * 64 * size;
         let at_once = (self.scratch_room().min(self.larger_room()) / one).max(1) as usize;
-        let chain = Chain { form, chunks, each: form.turns_of_chunk(layout, axis), size, nothing };
+        let chain =
+            Chain { form, chunks, each: form.iterations_of_chunk(layout, axis), size, nothing };
         let mut out = Vec::new();
         for rows in rows.chunks(at_once) {
             out.extend(self.add_in_chain(id, op, dtype, &chain, rows)?);
@@ -135,7 +136,7 @@ impl Select<'_> {
         let lane_at = self.asm.int(Alu::MadLo, Ty::U32, &[lane.into(), n, at.into()]);
         let n = Opnd::Int(half);
         let own = self.asm.int(Alu::MadLo, Ty::U32, &[low.into(), n, lane_at.into()]);
-        let turn = self.asm.mov(Ty::B32, Opnd::Int(0));
+        let iteration = self.asm.mov(Ty::B32, Opnd::Int(0));
         let mut mine = self.asm.mov(Ty::B32, Opnd::Int(0));
         for (to, &bit) in form.chain.iter().enumerate() {
             let one = field(self, bit);
@@ -151,20 +152,20 @@ impl Select<'_> {
         self.move_all(&acc, &vec![nothing; rows.len()]);
         let [again, skip, first] = [self.asm.label(), self.asm.label(), self.asm.label()];
         self.asm.place(again);
-        let is_mine = self.asm.setp(Cmp::Eq, Ty::U32, mine, turn);
+        let is_mine = self.asm.setp(Cmp::Eq, Ty::U32, mine, iteration);
         // Of warps that hold the same elements one adds them.
         let is_mine = self.both(Some(is_mine), adds).unwrap_or(is_mine);
         self.asm.bra_if(is_mine, false, skip);
         // A chunk begins with nothing, in a place of its own.
         let (here, within) = if chunks > 1 {
             let by = Opnd::Int(each.trailing_zeros().into());
-            let chunk = self.asm.int(Alu::Shr, Ty::U32, &[turn.into(), by]);
+            let chunk = self.asm.int(Alu::Shr, Ty::U32, &[iteration.into(), by]);
             let n = Opnd::Int(chunk_bytes);
             let here = self.asm.int(Alu::MadLo, Ty::U32, &[chunk.into(), n, own.into()]);
             let mask = Opnd::Int(i64::from(each) - 1);
-            (here, self.asm.int(Alu::And, Ty::B32, &[turn.into(), mask]))
+            (here, self.asm.int(Alu::And, Ty::B32, &[iteration.into(), mask]))
         } else {
-            (own, turn)
+            (own, iteration)
         };
         let at_start = self.asm.setp(Cmp::Eq, Ty::U32, within, Opnd::Int(0));
         self.asm.bra_if(at_start, true, first);
@@ -179,10 +180,10 @@ impl Select<'_> {
         }
         self.asm.place(skip);
         self.barrier();
-        let next = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(1)]);
-        self.asm.mov_to(Ty::B32, turn, next);
-        let turns = Opnd::Int(1 << form.chain.len());
-        let more = self.asm.setp(Cmp::Lt, Ty::U32, turn, turns);
+        let next = self.asm.int(Alu::Add, Ty::U32, &[iteration.into(), Opnd::Int(1)]);
+        self.asm.mov_to(Ty::B32, iteration, next);
+        let iterations = Opnd::Int(1 << form.chain.len());
+        let more = self.asm.setp(Cmp::Lt, Ty::U32, iteration, iterations);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
         // Everybody reads the 64 partial results of its row.
         let mut out = Vec::new();
@@ -226,7 +227,7 @@ impl Select<'_> {
 struct Chain<'a> {
     form: &'a Canonical,
     chunks: u32,
-    /// Turns of a chunk.
+    /// Iterations of a chunk.
     each: u32,
     /// Bytes of a partial result.
     size: u32,
@@ -249,20 +250,20 @@ impl Canonical {
         1 << self.rows.len()
     }
 
-    /// Turns of the chain that a chunk takes.
-    fn turns_of_chunk(&self, layout: &Layout, axis: usize) -> u32 {
+    /// Iterations of the chain that a chunk takes.
+    fn iterations_of_chunk(&self, layout: &Layout, axis: usize) -> u32 {
         let first = self.chain.first().map_or(CHUNK, |&bit| layout.bases(In::Warp)[bit][axis]);
         CHUNK / first
     }
 
-    /// How many chunks there are; none where they are not whole turns of the chain, or too many.
+    /// How many chunks there are; none where they are not whole iterations of the chain, or too many.
     fn chunks(&self, layout: &Layout, axis: usize) -> Option<u32> {
-        // Also of those that are all padding: their turns come too.
+        // Also of those that are all padding: their iterations come too.
         let chunks = layout.box_extents()[axis].div_ceil(CHUNK);
         let whole = !self.register
             && layout.repeat()[axis] == 1
             && layout.bases(In::Reg).iter().all(|b| b[axis] < CHUNK)
-            && self.turns_of_chunk(layout, axis) > 0;
+            && self.iterations_of_chunk(layout, axis) > 0;
         (chunks <= 1 || whole && chunks <= MOST_CHUNKS).then_some(chunks.max(1))
     }
 

@@ -1,8 +1,8 @@
-//! Blocks of a cluster that take neighbouring tiles and fill each other's rings.
+//! Blocks of a cluster that take neighbouring tiles and fill each other's pipelines.
 //!
 //! A copy for several blocks is made in parts: each block copies its own, to all of them, at the same
 //! place in the memory of each. The barrier at the same place there counts the bytes, so that every
-//! block expects all parts and knows when they have come. Who is done with a slot says so to all blocks
+//! block expects all parts and knows when they have come. Who is done with a stage says so to all blocks
 //! that fill it: the lanes of one warp each speak to another block. The order of memory is that of an
 //! arrival in the own block; none is named, for that would cost a fence of the whole GPU, and all that is
 //! ordered are reads that are over.
@@ -84,7 +84,7 @@ impl Select<'_> {
         })
     }
 
-    /// All threads of the block meet, and those of its neighbours where they fill each other's rings. What is
+    /// All threads of the block meet, and those of its neighbours where they fill each other's pipelines. What is
     /// done `meanwhile` nobody else waits for.
     ///
     /// Barriers that were made are known to all by their own fence. Where nothing else was written, none is
@@ -115,7 +115,7 @@ impl Select<'_> {
             let op = &func.ops[o];
             let named = matches!(
                 op.code,
-                StagedOp::RingCreate | StagedOp::SmemAlloc | StagedOp::TurnCreate
+                StagedOp::PipelineCreate | StagedOp::SmemAlloc | StagedOp::OrderBarrierCreate
             );
             let number = op.results.iter().all(|&v| matches!(func.ty(v), Type::Scalar(_)));
             !named && (op.results.is_empty() || !number)
@@ -176,7 +176,7 @@ impl Select<'_> {
         Ok(Some(Part { share, first, bytes, blocks }))
     }
 
-    /// Those who speak for others arrive at the same barrier in all blocks that fill the slot.
+    /// Those who speak for others arrive at the same barrier in all blocks that fill the stage.
     pub fn arrive_in_cluster(
         &mut self,
         id: OpId,
@@ -190,12 +190,12 @@ impl Select<'_> {
                 "expected more than one thread in a role that reads what several blocks fill",
             );
         }
-        let ring = self.func.ops[id].operands[0];
+        let pipeline = self.func.ops[id].operands[0];
         if speaker == Speaker::Warp {
             self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) });
         }
         let Afar { number, delta } = self.afar(speaker);
-        let who = self.speaks_to_peer(ring, number);
+        let who = self.speaks_to_peer(pipeline, number);
         let p = self.both(Some(who), when);
         let Addr { base: Base::Reg(bar), offset } = addr else {
             return self.unsupported(id, "expected a barrier at an address");
@@ -236,11 +236,11 @@ impl Select<'_> {
         known
     }
 
-    /// Whether the block that a thread speaks to fills a ring here.
-    fn speaks_to_peer(&mut self, ring: Value, number: Reg) -> Reg {
+    /// Whether the block that a thread speaks to fills a pipeline here.
+    fn speaks_to_peer(&mut self, pipeline: Value, number: Reg) -> Reg {
         let (team, func) = (self.team, self.func);
         let blocks = team.blocks();
-        if team.peers(func, ring, 0).len() as u32 == blocks {
+        if team.peers(func, pipeline, 0).len() as u32 == blocks {
             return self.below(number, blocks);
         }
         // The sets of all ranks side by side would not fit: the own one is found bit by bit.
@@ -248,7 +248,7 @@ impl Select<'_> {
             .walk()
             .into_iter()
             .filter(|&o| func.ops[o].code == tessera_staged::StagedOp::Fill)
-            .filter(|&o| tessera_staged::ops::team::ring_of(func, o) == Some(ring))
+            .filter(|&o| tessera_staged::ops::team::pipeline_of(func, o) == Some(pipeline))
             .map(|o| team.of_fill(func, o).0)
             .collect();
         let rank = self.cta_rank();

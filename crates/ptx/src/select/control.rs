@@ -1,7 +1,7 @@
 //! Loops and branches. Conditions are the same in all threads of a group, so that every branch is
 //! taken by all of them.
 
-use super::twice::Turns;
+use super::twice::Iterations;
 use super::wgmma::{Add, Pending};
 use super::{Repr, Select};
 use crate::inst::*;
@@ -17,7 +17,7 @@ pub enum Carried {
     /// A tile of narrow elements as the words that it was loaded in.
     Words(Vec<Reg>),
     /// An accumulator stays in the registers it was opened in: the matrix engine may be adding to
-    /// them. `first` is false until the first turn has put numbers there, where none are before.
+    /// them. `first` is false until the first iteration has put numbers there, where none are before.
     Pending {
         regs: Vec<Reg>,
         first: Option<Reg>,
@@ -25,7 +25,7 @@ pub enum Carried {
 }
 
 impl Carried {
-    /// Registers that hold nothing before the first turn.
+    /// Registers that hold nothing before the first iteration.
     fn without_numbers(&self) -> &[Reg] {
         match self {
             Carried::Pending { regs, first: Some(_) } => regs,
@@ -89,7 +89,7 @@ impl Select<'_> {
         }
     }
 
-    /// What a loop leaves, after at least one turn.
+    /// What a loop leaves, after at least one iteration.
     fn bind_left(&mut self, v: Value, carried: &Carried) {
         match carried {
             Carried::Regs(regs) => self.bind(v, regs),
@@ -100,7 +100,7 @@ impl Select<'_> {
         }
     }
 
-    /// Puts what the next turn begins with in place.
+    /// Puts what the next iteration begins with in place.
     pub fn carry_on(&mut self, carried: &[Carried], next: &[Value]) {
         let (mut to, mut from) = (Vec::new(), Vec::new());
         for (carried, &v) in carried.iter().zip(next) {
@@ -157,7 +157,7 @@ impl Select<'_> {
     }
 
     /// Whether a loop carries a tile as the words that it was loaded in: to decode them where they are
-    /// loaded would wait for them a turn too early.
+    /// loaded would wait for them an iteration too early.
     fn carries_words(&self, init: Value, next: Value) -> bool {
         let loaded = self.func.def(next).is_some_and(|op| op.code == StagedOp::Tile(TileOp::Load));
         matches!(self.repr(init), Repr::Packed(_)) && (loaded || self.has_packed_uses(init))
@@ -233,7 +233,7 @@ impl Select<'_> {
         }
         let before = self.sync_state();
         self.enter_loop(&[body]);
-        self.begin_turns(&[body]);
+        self.begin_iterations(&[body]);
         if func.def(op.operands[2]).is_some_and(|d| d.code == StagedOp::Workers) {
             self.begin_group();
         }
@@ -241,22 +241,22 @@ impl Select<'_> {
         self.begin_rotation(id);
         let stamping = self.begin_stamp(id);
         self.asm.place(again);
-        self.stamp_turn(stamping.as_ref());
+        self.stamp_iteration(stamping.as_ref());
         let start = self.asm.kernel.body.len();
         self.block(body)?;
-        let turns = Turns { at: i, end: hi, step };
+        let iterations = Iterations { at: i, end: hi, step };
         let odd = match self.runs_twice(id, &carried, start, i) {
-            true => Some(self.second_turn(body, &carried, &turns, stamping.as_ref())?),
+            true => Some(self.second_iteration(body, &carried, &iterations, stamping.as_ref())?),
             false => None,
         };
         self.carry_on(&carried, &next);
-        self.end_turn();
-        let more = self.step_on(&turns);
+        self.end_iteration();
+        let more = self.step_on(&iterations);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
         odd.into_iter().for_each(|odd| self.leave_odd(odd));
         self.end_rotation();
         self.close_loop();
-        self.end_turns();
+        self.end_iterations();
         self.end_stamp(stamping);
         if !empty.is_empty() {
             // The ways meet with nothing under way: one of them writes accumulators itself.
@@ -269,7 +269,7 @@ impl Select<'_> {
         }
         self.asm.place(done);
         self.leave_loop();
-        // There may have been no turn at all.
+        // There may have been no iteration at all.
         self.join_sync_state(before);
         for ((&v, carried), &next) in op.results.iter().zip(&carried).zip(&next) {
             match carried {
@@ -295,22 +295,22 @@ impl Select<'_> {
         }
         let [again, done] = [self.asm.label(), self.asm.label()];
         self.enter_loop(&[cond, body]);
-        self.begin_turns(&[cond, body]);
+        self.begin_iterations(&[cond, body]);
         self.asm.place(again);
         self.block(cond)?;
         let go_on = self.scalar(self.yielded(cond)[0]);
-        // Here it is left, after any number of turns.
+        // Here it is left, after any number of iterations.
         let left = self.sync_state();
         self.asm.when(go_on, false, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
         self.block(body)?;
         let next = self.yielded(body);
         self.carry_on(&carried, &next);
-        self.end_turn();
+        self.end_iteration();
         self.asm.emit(Inst::Bra { to: again, uniform: true });
-        self.end_turns();
+        self.end_iterations();
         self.asm.place(done);
         self.leave_loop();
-        // What the latest turn did to memory may be all that was done since.
+        // What the latest iteration did to memory may be all that was done since.
         let turned = self.swap_sync_state(left);
         self.join_sync_state(turned);
         for (&v, carried) in op.results.iter().zip(&carried) {

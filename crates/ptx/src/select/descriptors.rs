@@ -46,10 +46,10 @@ impl Matrix {
             swizzled: shared.swizzle.is_some(),
         };
         // Only pairs of bytes can be turned around; k comes in whole steps.
-        let turns = !matrix.transposed || elem == 2;
+        let iterations = !matrix.transposed || elem == 2;
         let whole = elem <= 4 && shared.shape[1 - sums].is_multiple_of(STEP / elem);
         let fits = matrix.panel >> 4 < 1 << 14;
-        (pitch == span && turns && whole && fits && shared.shape[sums].is_multiple_of(ROWS))
+        (pitch == span && iterations && whole && fits && shared.shape[sums].is_multiple_of(ROWS))
             .then_some(matrix)
     }
 

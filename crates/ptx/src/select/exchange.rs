@@ -5,7 +5,7 @@
 //! everything that its threads stored before is in memory.
 //!
 //! Every place where results are exchanged has two buffers of its own, used in turn. A block sends
-//! for the turn after the next only when it has got everything for the next one, which others send
+//! for the iteration after the next only when it has got everything for the next one, which others send
 //! when all their threads have met, and so have read what came in this one. A block may end when it
 //! has got everything: nobody sends it more.
 
@@ -39,7 +39,7 @@ impl Select<'_> {
         let at = self.allocate(2 * size, BARRIER);
         let fixed = self.region(Region::Fixed);
         let tid = self.tid();
-        let turn = self.head(|me| {
+        let iteration = self.head(|me| {
             let first = me.asm.setp(Cmp::Eq, Ty::U32, tid, Opnd::Int(0));
             for half in 0..2 {
                 let addr = Addr::reg(fixed, i64::from(at + half * size));
@@ -50,12 +50,13 @@ impl Select<'_> {
         });
         self.exchanges = true;
 
-        let half = self.asm.int(Alu::And, Ty::B32, &[turn.into(), Opnd::Int(1)]);
+        let half = self.asm.int(Alu::And, Ty::B32, &[iteration.into(), Opnd::Int(1)]);
         let by = Opnd::Int(size.into());
         let buffer = self.asm.int(Alu::MadLo, Ty::U32, &[half.into(), by, fixed.into()]);
-        let parity = self.asm.int(Alu::Bfe, Ty::U32, &[turn.into(), Opnd::Int(1), Opnd::Int(1)]);
-        let next = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(1)]);
-        self.asm.mov_to(Ty::B32, turn, next);
+        let parity =
+            self.asm.int(Alu::Bfe, Ty::U32, &[iteration.into(), Opnd::Int(1), Opnd::Int(1)]);
+        let next = self.asm.int(Alu::Add, Ty::U32, &[iteration.into(), Opnd::Int(1)]);
+        self.asm.mov_to(Ty::B32, iteration, next);
         let barrier = Addr::reg(buffer, at.into());
 
         let bytes: u32 = out.iter().map(|r| word(*r).bits() / 8).sum();

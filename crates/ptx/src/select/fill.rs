@@ -1,4 +1,4 @@
-//! Fills: `cp.async` of a block of global memory to a field of a slot, by all threads.
+//! Fills: `cp.async` of a block of global memory to a field of a stage, by all threads.
 //!
 //! Each thread copies runs of neighbours, as wide as the alignment allows. What does not change in
 //! the loop around is computed before it. Runs outside of the array become zeros. Where the edge of
@@ -42,17 +42,17 @@ struct Filling {
     steps: BTreeMap<(usize, i64), Reg>,
 }
 
-/// Known before the loop, or to be computed in each turn.
+/// Known before the loop, or to be computed in each iteration.
 #[derive(Copy, Clone)]
 enum Bound {
     Known(Limit),
-    Turn { at: Reg, extent: Reg, n: u32, from_zero: bool },
+    Iteration { at: Reg, extent: Reg, n: u32, from_zero: bool },
 }
 
 #[derive(Copy, Clone)]
 enum Inside {
     Known(Reg),
-    Turn { at: Reg, extent: Reg },
+    Iteration { at: Reg, extent: Reg },
 }
 
 /// Which positions of a tile are inside.
@@ -64,8 +64,8 @@ struct Limit {
     start: Option<Reg>,
 }
 
-/// A fill in one turn.
-struct Turn {
+/// A fill in one iteration.
+struct Iteration {
     base: Reg,
     limits: Vec<Option<Limit>>,
     always: Option<Reg>,
@@ -82,7 +82,7 @@ impl Select<'_> {
         let op = &self.func.ops[id];
         let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
         let Some(field) = self.field_of(op.operands[0], name) else {
-            return self.unsupported(id, "expected a field of the slot");
+            return self.unsupported(id, "expected a field of the stage");
         };
         let src = op.operands[1];
         let mut f = match self.filling(id, field) {
@@ -102,7 +102,7 @@ impl Select<'_> {
         let axes: Vec<usize> = (0..view.rank).filter(|&a| extents[a] != 0).collect();
         let shape = field.layout.shape.clone();
         if axes.len() != shape.len() {
-            return Err("axes of one position in a ring are not supported here");
+            return Err("axes of one position in a pipeline are not supported here");
         }
         let at: Vec<Value> = op.group("at").to_vec();
         let bytes = view.dtype.bytes() as u32;
@@ -147,14 +147,14 @@ impl Select<'_> {
                     let p = self.before_loop(true, |me| me.asm.setp(Cmp::Lt, Ty::U64, r, extent));
                     always.push(Inside::Known(p));
                 }
-                None => always.push(Inside::Turn { at: r, extent }),
+                None => always.push(Inside::Iteration { at: r, extent }),
                 Some(dim) => {
                     let (n, from_zero) = (shape[dim], is_from_zero(func, v));
                     limits[dim] = Some(if outside {
                         let limit = self.before_loop(true, |me| me.limit(r, extent, n, from_zero));
                         Bound::Known(limit)
                     } else {
-                        Bound::Turn { at: r, extent, n, from_zero }
+                        Bound::Iteration { at: r, extent, n, from_zero }
                     });
                 }
             }
@@ -163,14 +163,16 @@ impl Select<'_> {
         Ok(Filling { view, layout, axes, fast, cells, field, base, moving, limits, always, steps })
     }
 
-    /// What changes from turn to turn.
-    fn turn(&mut self, f: &Filling) -> Turn {
+    /// What changes from iteration to iteration.
+    fn iteration(&mut self, f: &Filling) -> Iteration {
         let base =
             f.moving.iter().fold(f.base, |base, &(axis, r)| self.moved(&f.view, axis, r, base));
         let limits = f.limits.iter().map(|limit| {
             limit.map(|limit| match limit {
                 Bound::Known(limit) => limit,
-                Bound::Turn { at, extent, n, from_zero } => self.limit(at, extent, n, from_zero),
+                Bound::Iteration { at, extent, n, from_zero } => {
+                    self.limit(at, extent, n, from_zero)
+                }
             })
         });
         let limits = limits.collect();
@@ -178,18 +180,18 @@ impl Select<'_> {
         for inside in &f.always {
             let p = match *inside {
                 Inside::Known(p) => p,
-                Inside::Turn { at, extent } => self.asm.setp(Cmp::Lt, Ty::U64, at, extent),
+                Inside::Iteration { at, extent } => self.asm.setp(Cmp::Lt, Ty::U64, at, extent),
             };
             always = self.both(always, Some(p));
         }
-        Turn { base, limits, always, rows: Vec::new(), places: BTreeMap::new() }
+        Iteration { base, limits, always, rows: Vec::new(), places: BTreeMap::new() }
     }
 
     /// The stride of an axis; zero where the axis has one position: then any number may stand
     /// there, and positions outside would have addresses that are not aligned.
     fn copy_stride(&mut self, view: &View, axis: usize) -> Reg {
         let key = (view.param, axis);
-        if let Some(&r) = self.rings.strides.get(&key) {
+        if let Some(&r) = self.pipelines.strides.get(&key) {
             return r;
         }
         let (stride, extent) = (self.stride(view, axis), self.extent(view, axis));
@@ -197,7 +199,7 @@ impl Select<'_> {
             let p = me.asm.setp(Cmp::Gt, Ty::S64, extent, Opnd::Int(1));
             me.asm.selp(Ty::B64, p, stride, Opnd::Int(0))
         });
-        self.rings.strides.insert(key, r);
+        self.pipelines.strides.insert(key, r);
         r
     }
 
@@ -261,7 +263,7 @@ impl Select<'_> {
     }
 
     /// Whether the edge of the array ever cuts through a run of neighbours, the same for all threads
-    /// and turns: positions are multiples of runs. None where it never does.
+    /// and iterations: positions are multiples of runs. None where it never does.
     fn may_be_cut(&mut self, f: &Filling, src: Value) -> Option<Reg> {
         let dim = f.fast.filter(|_| f.cells > 1)?;
         f.limits[dim]?;
@@ -278,15 +280,15 @@ impl Select<'_> {
         }))
     }
 
-    /// Where this turn's block has runs that are cut, copies of what of each is inside. None reaches
+    /// Where this iteration's block has runs that are cut, copies of what of each is inside. None reaches
     /// beyond the end of the array, not even to leave it out. Returns whether it did.
     fn copy_cut(&mut self, f: &mut Filling, maybe: Reg) -> Reg {
         let cut = self.asm.reg(Class::Pred);
         self.asm.mov_to(Ty::Pred, cut, Opnd::Int(0));
         let past = self.asm.label();
         self.asm.when(maybe, false, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
-        let mut turn = self.turn(f);
-        if let Some(limit) = f.fast.and_then(|dim| turn.limits[dim]) {
+        let mut iteration = self.iteration(f);
+        if let Some(limit) = f.fast.and_then(|dim| iteration.limits[dim]) {
             let mask = Opnd::Int((f.cells - 1).into());
             let rest = self.asm.int(Alu::And, Ty::B32, &[limit.end.into(), mask]);
             let p = self.asm.setp(Cmp::Ne, Ty::U32, rest, Opnd::Int(0));
@@ -296,14 +298,15 @@ impl Select<'_> {
         for first in self.runs(f) {
             let guard = self.copies_run(f, first);
             let places = self.coords(&f.layout, first);
-            let (dst, src) = self.ends(f, &mut turn, &places, first);
-            let Some((place, limit)) = f.fast.and_then(|d| turn.limits[d].map(|l| (places[d], l)))
+            let (dst, src) = self.ends(f, &mut iteration, &places, first);
+            let Some((place, limit)) =
+                f.fast.and_then(|d| iteration.limits[d].map(|l| (places[d], l)))
             else {
                 continue;
             };
             let own = self.coord_value(place);
             let left = self.asm.int(Alu::Sub, Ty::S32, &[limit.end.into(), own.into()]);
-            let left = match self.inside(f, &turn, &places, true) {
+            let left = match self.inside(f, &iteration, &places, true) {
                 Some(p) => self.asm.selp(Ty::B32, p, left, Opnd::Int(0)),
                 None => left,
             };
@@ -315,7 +318,7 @@ impl Select<'_> {
 
     /// Copies the first `left` elements of a run, and makes the rest zeros. A run that the end cuts
     /// goes element by element through registers. What is stored so is seen as copies are: whoever
-    /// waits for the slot meets all threads.
+    /// waits for the stage meets all threads.
     fn copy_in_part(
         &mut self,
         f: &Filling,
@@ -362,14 +365,14 @@ impl Select<'_> {
             return self.copy_many(f, &runs);
         }
         let bytes = f.cells * f.view.dtype.bytes() as u32;
-        let mut turn = None;
+        let mut iteration = None;
         for first in runs {
             let guard = self.copies_run(f, first);
             self.hold(|me| {
-                let turn = turn.get_or_insert_with(|| me.turn(f));
+                let iteration = iteration.get_or_insert_with(|| me.iteration(f));
                 let places = me.coords(&f.layout, first);
-                let inside = me.inside(f, turn, &places, false);
-                let (dst, src) = me.ends(f, turn, &places, first);
+                let inside = me.inside(f, iteration, &places, false);
+                let (dst, src) = me.ends(f, iteration, &places, first);
                 let src_bytes = inside
                     .map(|p| me.asm.selp(Ty::B32, p, Opnd::Int(bytes.into()), Opnd::Int(0)).into());
                 let not = unless.map(|p| me.asm.int(Alu::Not, Ty::Pred, &[p.into()]));
@@ -383,20 +386,20 @@ impl Select<'_> {
     /// which is the same answer for all threads. Where it is not, all are copied at once.
     fn copy_many(&mut self, f: &mut Filling, runs: &[u32]) {
         let bytes = f.cells * f.view.dtype.bytes() as u32;
-        let mut turn: Option<(Turn, Option<Reg>)> = None;
+        let mut iteration: Option<(Iteration, Option<Reg>)> = None;
         let guards: Vec<_> = runs.iter().map(|&first| self.copies_run(f, first)).collect();
         for (&first, &guard) in runs.iter().zip(&guards) {
             self.hold(|me| {
-                let (turn, whole) = turn.get_or_insert_with(|| {
-                    let turn = me.turn(f);
-                    let whole = me.is_whole(f, &turn);
+                let (iteration, whole) = iteration.get_or_insert_with(|| {
+                    let iteration = me.iteration(f);
+                    let whole = me.is_whole(f, &iteration);
                     if let Some(whole) = whole {
                         me.copy_checked(f, whole, runs, &guards);
                     }
-                    (turn, whole)
+                    (iteration, whole)
                 });
                 let places = me.coords(&f.layout, first);
-                let (dst, src) = me.ends(f, turn, &places, first);
+                let (dst, src) = me.ends(f, iteration, &places, first);
                 let guard = me.both(guard, *whole);
                 me.asm.maybe(guard, |asm| {
                     asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes: None });
@@ -410,12 +413,12 @@ impl Select<'_> {
         let bytes = f.cells * f.view.dtype.bytes() as u32;
         let past = self.asm.label();
         self.asm.when(whole, true, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
-        let mut turn = self.turn(f);
+        let mut iteration = self.iteration(f);
         for (&first, &guard) in runs.iter().zip(guards) {
             let places = self.coords(&f.layout, first);
-            let (dst, src) = self.ends(f, &mut turn, &places, first);
+            let (dst, src) = self.ends(f, &mut iteration, &places, first);
             let src_bytes = self
-                .inside(f, &turn, &places, false)
+                .inside(f, &iteration, &places, false)
                 .map(|p| self.asm.selp(Ty::B32, p, Opnd::Int(bytes.into()), Opnd::Int(0)).into());
             self.asm.maybe(guard, |asm| {
                 asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes });
@@ -424,10 +427,10 @@ impl Select<'_> {
         self.asm.place(past);
     }
 
-    /// Whether all of this turn's block is inside; none where that is known.
-    fn is_whole(&mut self, f: &Filling, turn: &Turn) -> Option<Reg> {
-        let mut all = turn.always;
-        for (dim, limit) in turn.limits.iter().enumerate() {
+    /// Whether all of this iteration's block is inside; none where that is known.
+    fn is_whole(&mut self, f: &Filling, iteration: &Iteration) -> Option<Reg> {
+        let mut all = iteration.always;
+        for (dim, limit) in iteration.limits.iter().enumerate() {
             let Some(limit) = limit else { continue };
             let n = Opnd::Int(f.field.layout.shape[dim].into());
             let ends = self.asm.setp(Cmp::Ge, Ty::U32, limit.end, n);
@@ -457,21 +460,27 @@ impl Select<'_> {
     fn ends(
         &mut self,
         f: &mut Filling,
-        turn: &mut Turn,
+        iteration: &mut Iteration,
         places: &[Coord],
         first: u32,
     ) -> (Addr, Addr) {
         let coords: Vec<_> = (0..f.axes.len()).map(|d| self.thread_coord(&f.layout, d)).collect();
         let offset = f.layout.reg_part(first);
-        let dst = self.place_address(&coords, &f.field, &offset, &mut turn.places);
-        (dst, self.source(f, turn, places))
+        let dst = self.place_address(&coords, &f.field, &offset, &mut iteration.places);
+        (dst, self.source(f, iteration, places))
     }
 
     /// Whether a place is inside along all dims that are checked; of a run that may be cut, whether
     /// it begins inside.
-    fn inside(&mut self, f: &Filling, turn: &Turn, places: &[Coord], cut: bool) -> Option<Reg> {
-        let mut all = turn.always;
-        for (dim, (place, limit)) in places.iter().zip(&turn.limits).enumerate() {
+    fn inside(
+        &mut self,
+        f: &Filling,
+        iteration: &Iteration,
+        places: &[Coord],
+        cut: bool,
+    ) -> Option<Reg> {
+        let mut all = iteration.always;
+        for (dim, (place, limit)) in places.iter().zip(&iteration.limits).enumerate() {
             let Some(limit) = limit else { continue };
             let offset = Opnd::Int(place.offset.into());
             let mut test = |cmp: Cmp, than: Reg| match place.thread {
@@ -491,7 +500,7 @@ impl Select<'_> {
     }
 
     /// Where a run is in global memory.
-    fn source(&mut self, f: &mut Filling, turn: &mut Turn, places: &[Coord]) -> Addr {
+    fn source(&mut self, f: &mut Filling, iteration: &mut Iteration, places: &[Coord]) -> Addr {
         let bytes = f.view.dtype.bytes() as i64;
         let mut constant = 0;
         let mut far = vec![0; places.len()];
@@ -502,11 +511,12 @@ impl Select<'_> {
                 far[dim] = place.offset;
             }
         }
-        if let Some((_, r)) = turn.rows.iter().find(|(known, _)| *known == far) {
+        if let Some((_, r)) = iteration.rows.iter().find(|(known, _)| *known == far) {
             return Addr::reg(*r, constant);
         }
         // From the row before, so that few addresses are alive at once.
-        let (from, base) = turn.rows.last().cloned().unwrap_or((vec![0; far.len()], turn.base));
+        let (from, base) =
+            iteration.rows.last().cloned().unwrap_or((vec![0; far.len()], iteration.base));
         let mut r = base;
         for dim in (0..far.len()).filter(|&d| far[d] != from[d]) {
             let rows = i64::from(far[dim]) - i64::from(from[dim]);
@@ -524,7 +534,7 @@ impl Select<'_> {
             };
             r = self.add64(r, step);
         }
-        turn.rows.push((far, r));
+        iteration.rows.push((far, r));
         Addr::reg(r, constant)
     }
 }

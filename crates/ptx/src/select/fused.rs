@@ -157,7 +157,7 @@ impl Select<'_> {
         Ok(work.sums)
     }
 
-    /// The same code again and again, `step` k at a time. Each turn loads the first lines of the next;
+    /// The same code again and again, `step` k at a time. Each iteration loads the first lines of the next;
     /// the last one those of the first, which nobody needs.
     fn in_turns(
         &mut self,
@@ -177,17 +177,17 @@ impl Select<'_> {
         let sums = carried(self, &work.sums);
         let held: Lines = work.held.iter().map(|line| carried(self, line)).collect();
         let group: Lines = work.group.iter().map(|line| carried(self, line)).collect();
-        let turn = self.asm.reg(Class::B32);
-        self.asm.mov_to(Ty::B32, turn, Opnd::Int(0));
+        let iteration = self.asm.reg(Class::B32);
+        self.asm.mov_to(Ty::B32, iteration, Opnd::Int(0));
         let again = self.asm.label();
         self.asm.place(again);
-        let after = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(step.into())]);
+        let after = self.asm.int(Alu::Add, Ty::U32, &[iteration.into(), Opnd::Int(step.into())]);
         let more = self.asm.setp(Cmp::Lt, Ty::U32, after, Opnd::Int(k.into()));
         let after = self.asm.selp(Ty::B32, more, after, Opnd::Int(0));
         work =
             Work { held: held.clone(), group: group.clone(), sums: sums.clone(), at: Vec::new() };
-        for first in [turn, after] {
-            let at = [&f.held, &f.comes].map(|side| self.at_turn(side, first));
+        for first in [iteration, after] {
+            let at = [&f.held, &f.comes].map(|side| self.at_iteration(side, first));
             work.at.push(at);
         }
         for k_at in (0..step).step_by(f.deep as usize) {
@@ -201,7 +201,7 @@ impl Select<'_> {
         self.move_all(&sums, &work.sums);
         self.move_all(&held.concat(), &work.held.concat());
         self.move_all(&group.concat(), &work.group.concat());
-        self.asm.mov_to(Ty::B32, turn, after);
+        self.asm.mov_to(Ty::B32, iteration, after);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
         Ok(sums)
     }

@@ -1,7 +1,7 @@
 //! tanh of tiles that threads hold much of, as they do beside products.
 //!
 //! Exponentials and inverses come from a unit that takes 16 elements in a clock, and what else there is to
-//! do for an element takes issue slots and ports of registers that products need too. So there are two
+//! do for an element takes issue stages and ports of registers that products need too. So there are two
 //! ways: where all numbers of a warp are small a short polynomial, and else one that any number can be
 //! given to. Both are as near as absolute terms ask for. A number that all results are multiplied by goes
 //! into the polynomials, and a power of two of that stands in both ways, so that the unit for exponentials

@@ -21,13 +21,13 @@ mod mbar;
 mod memory;
 mod ordered;
 mod part;
+mod pipeline;
 mod place;
 mod print;
 mod product;
 mod records;
 mod reduce;
 mod repair;
-mod ring;
 mod roles;
 mod rotate;
 mod scan;
@@ -91,8 +91,8 @@ pub enum Repr {
     Lazy(sync::Smem),
     View(View),
     Smem(sync::Smem),
-    Ring(ring::Ring),
-    Slot(ring::Slot),
+    Pipeline(pipeline::Pipeline),
+    Stage(pipeline::Stage),
 }
 
 /// A parameter in global memory.
@@ -137,7 +137,7 @@ pub struct Select<'a> {
     /// The op that is being selected, and the one that took the most shared memory.
     current: Option<OpId>,
     greatest: Option<Greatest>,
-    rings: ring::Rings,
+    pipelines: pipeline::Pipelines,
     mbars: mbar::Mbars,
     /// The threads that run what is being emitted.
     crew: roles::Crew,
@@ -158,7 +158,7 @@ pub struct Select<'a> {
     votes: BTreeMap<Value, (Reg, BlockId)>,
     /// What is seldom run.
     behind: Vec<Stmt>,
-    turns: ordered::Turns,
+    iterations: ordered::Iterations,
     /// How tiles are handed out, where whoever is free takes the next.
     records: Option<records::Records>,
     prints: Vec<Printing>,
@@ -189,7 +189,7 @@ pub struct Selected {
     pub sites: Vec<Site>,
     pub maps: Vec<MapRecipe>,
     /// Whether groups take turns.
-    pub turns: bool,
+    pub iterations: bool,
     /// Whether tiles come from a counter of the launch, which is 0 again at its end.
     pub counts: bool,
     pub prints: Vec<Printing>,
@@ -242,7 +242,7 @@ pub fn select(
         sync: sync::Sync::default(),
         current: None,
         greatest: None,
-        rings: ring::Rings::default(),
+        pipelines: pipeline::Pipelines::default(),
         mbars: mbar::Mbars::default(),
         crew: roles::Crew::default(),
         apart: apart::Apart::default(),
@@ -256,7 +256,7 @@ pub fn select(
         engine: wgmma::Engine::default(),
         votes: BTreeMap::new(),
         behind: Vec::new(),
-        turns: ordered::Turns::of(func, profile),
+        iterations: ordered::Iterations::of(func, profile),
         records: None,
         prints: Vec::new(),
         stamps: Vec::new(),
@@ -284,13 +284,13 @@ pub fn select(
         crate::coalesce::accumulators(&mut kernel);
     }
     kernel.dynamic_shared = me.sync.bytes();
-    let (turns, counts) = (me.turns.is_kept(), me.records.is_some());
+    let (iterations, counts) = (me.iterations.is_kept(), me.records.is_some());
     Ok(Selected {
         greatest: me.greatest,
         kernel,
         files: me.files,
         sites: me.sites,
-        turns,
+        iterations,
         counts,
         prints: me.prints,
         stamps: me.stamps,
@@ -416,15 +416,15 @@ impl<'a> Select<'a> {
                 if !self.may_hold(op) {
                     self.issue_copies(usize::MAX);
                 }
-                self.find_next_slots_before(op);
+                self.find_next_stages_before(op);
                 self.current = Some(op);
-                self.maybe_take_turn(op);
+                self.maybe_take_iteration(op);
                 self.op(op)?;
-                self.maybe_give_turn(op);
+                self.maybe_give_iteration(op);
             }
         }
         self.issue_copies(usize::MAX);
-        self.find_next_slots();
+        self.find_next_stages();
         Ok(())
     }
 
@@ -470,7 +470,7 @@ impl<'a> Select<'a> {
             StagedOp::MmaOpen => self.mma_open(id),
             StagedOp::MmaIssue => self.mma_issue(id),
             StagedOp::MmaRetire => self.mma_retire(id),
-            StagedOp::RingCreate => self.ring_create(id),
+            StagedOp::PipelineCreate => self.pipeline_create(id),
             StagedOp::Acquire => self.acquire(id),
             StagedOp::Fill => self.fill(id),
             StagedOp::Publish => self.publish(id),
@@ -481,9 +481,9 @@ impl<'a> Select<'a> {
             StagedOp::SmemView => self.smem_view(id),
             StagedOp::BulkStore | StagedOp::BulkReduce => self.bulk(id),
             StagedOp::BulkWait => self.bulk_wait(id),
-            StagedOp::TurnCreate => self.turn_create(id),
-            StagedOp::TurnTake => self.turn_take(id),
-            StagedOp::TurnGive => self.turn_give(id),
+            StagedOp::OrderBarrierCreate => self.order_barrier_create(id),
+            StagedOp::OrderWait => self.order_wait(id),
+            StagedOp::OrderArrive => self.order_arrive(id),
             StagedOp::RoleBarrier => self.role_barrier(id),
             // Blocks of a cluster do one group together, and meet as one.
             StagedOp::ClusterBarrier => {
@@ -593,7 +593,7 @@ impl<'a> Select<'a> {
         let block = self.block_id();
         let cluster = self.cluster;
         let extents: Vec<Reg> = (0..axes).map(|axis| self.word(frame::GRID + axis)).collect();
-        let bands = axes >= 2 && self.has_products() && !self.turns.is_kept();
+        let bands = axes >= 2 && self.has_products() && !self.iterations.is_kept();
         let all = self.head(|me| {
             let asm = &mut me.asm;
             let mut at = block;
@@ -676,7 +676,7 @@ impl<'a> Select<'a> {
             a: Opnd::Int(0),
             b: Some(Opnd::Int(site)),
         });
-        self.pass_turn();
+        self.pass_iteration();
         // A role goes on, for others wait for it.
         if self.crew.role.is_none() {
             self.asm.emit(Inst::Ret);

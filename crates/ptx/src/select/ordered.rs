@@ -16,9 +16,9 @@ use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame;
 use tessera_tile::TileOp;
 
-/// Which statements of the group stand between taking the turn and giving it away.
+/// Which statements of the group stand between taking the iteration and giving it away.
 #[derive(Default, Debug)]
-pub struct Turns {
+pub struct Iterations {
     /// Ops of the function's own block; none where the order does not show.
     span: Option<(OpId, OpId)>,
     number: Option<Reg>,
@@ -47,7 +47,7 @@ fn shows_order(func: &StagedFunc, id: OpId) -> bool {
     privilege.reduces() && Fold::new(memory, reduce.combine(), compute).shows_order(reduce)
 }
 
-impl Turns {
+impl Iterations {
     pub fn of(func: &StagedFunc, profile: Profile) -> Self {
         if profile == Profile::Default {
             return Self::default();
@@ -72,12 +72,12 @@ impl Turns {
 impl Select<'_> {
     /// Whether a fold happens while its group has the turn, so that nobody else folds meanwhile.
     pub fn in_turn(&self, id: OpId) -> bool {
-        self.turns.is_kept() && shows_order(self.func, id)
+        self.iterations.is_kept() && shows_order(self.func, id)
     }
 
     /// Draws the group's number, at the head of the kernel, and puts it in the place of the block's.
     pub fn draw_number(&mut self) -> Result<(), Diagnostics> {
-        if !self.turns.is_kept() {
+        if !self.iterations.is_kept() {
             return Ok(());
         }
         let func = self.func;
@@ -138,29 +138,29 @@ impl Select<'_> {
         });
         // The others read the number from the first block.
         self.remote_reads |= cluster > 1;
-        self.turns.number = Some(number);
+        self.iterations.number = Some(number);
         self.specials.insert(Special::CtaidX, block);
         Ok(())
     }
 
     /// Before an op of the function's own block.
-    pub fn maybe_take_turn(&mut self, id: OpId) {
-        if self.turns.span.is_some_and(|(first, _)| first == id) {
-            self.take_turn();
+    pub fn maybe_take_iteration(&mut self, id: OpId) {
+        if self.iterations.span.is_some_and(|(first, _)| first == id) {
+            self.take_iteration();
         }
     }
 
     /// After it.
-    pub fn maybe_give_turn(&mut self, id: OpId) {
-        if self.turns.span.is_some_and(|(_, last)| last == id) {
-            self.give_turn();
-            self.turns.held = Held::NoMore;
+    pub fn maybe_give_iteration(&mut self, id: OpId) {
+        if self.iterations.span.is_some_and(|(_, last)| last == id) {
+            self.give_iteration();
+            self.iterations.held = Held::NoMore;
         }
     }
 
     /// Waits until all groups before this one have folded. What they wrote is seen from here on.
-    fn take_turn(&mut self) {
-        let Some(number) = self.turns.number else { return };
+    fn take_iteration(&mut self) {
+        let Some(number) = self.iterations.number else { return };
         let context = self.word(frame::CONTEXT);
         let first = self.first_thread();
         let [again, mine] = [self.asm.label(), self.asm.label()];
@@ -171,7 +171,7 @@ impl Select<'_> {
             space: Space::Global,
             ty: Ty::B32,
             d: vec![now],
-            addr: Addr::reg(context, context::TURN),
+            addr: Addr::reg(context, context::ITERATION),
             cache: Cache::Usual,
             sem: Sem::Acquire,
             scope: Scope::Gpu,
@@ -180,11 +180,11 @@ impl Select<'_> {
         self.asm.bra_if(other, true, again);
         self.asm.place(mine);
         self.barrier();
-        self.turns.held = Held::Now;
+        self.iterations.held = Held::Now;
     }
 
-    fn give_turn(&mut self) {
-        let Some(number) = self.turns.number else { return };
+    fn give_iteration(&mut self) {
+        let Some(number) = self.iterations.number else { return };
         let context = self.word(frame::CONTEXT);
         self.barrier();
         let first = self.first_thread();
@@ -194,7 +194,7 @@ impl Select<'_> {
                 space: Space::Global,
                 ty: Ty::B32,
                 a: vec![next.into()],
-                addr: Addr::reg(context, context::TURN),
+                addr: Addr::reg(context, context::ITERATION),
                 cache: Cache::Usual,
                 sem: Sem::Release,
                 scope: Scope::Gpu,
@@ -203,18 +203,18 @@ impl Select<'_> {
     }
 
     /// A group that ends before its time lets the others go on.
-    pub fn pass_turn(&mut self) {
-        let held = self.turns.held;
-        if !self.turns.is_kept() || held == Held::NoMore {
+    pub fn pass_iteration(&mut self) {
+        let held = self.iterations.held;
+        if !self.iterations.is_kept() || held == Held::NoMore {
             return;
         }
         // Other paths than the one that ends here have met nobody.
         let before = self.sync_state();
         if held == Held::NotYet {
-            self.take_turn();
+            self.take_iteration();
         }
-        self.give_turn();
-        self.turns.held = held;
+        self.give_iteration();
+        self.iterations.held = held;
         self.swap_sync_state(before);
     }
 }

@@ -1,7 +1,7 @@
 //! Products of tiles by matrix instructions of a warp, on fragments in registers. Fragments that are
 //! still in shared memory are loaded step by step along k, each while the one before is multiplied.
 
-use super::ring::KnownPlaces;
+use super::pipeline::KnownPlaces;
 use super::sync::Smem;
 use super::{Repr, Select};
 use crate::caps::Feature;
@@ -91,7 +91,7 @@ impl Select<'_> {
         match dtype {
             DType::F64 => regs,
             // Copies of boxes have rounded it.
-            DType::Tf32 if self.has_roles() && self.is_from_ring(v) => regs,
+            DType::Tf32 if self.has_roles() && self.is_from_pipeline(v) => regs,
             // The hardware would drop the low bits; the dtype rounds.
             DType::Tf32 => regs
                 .into_iter()
@@ -118,8 +118,8 @@ impl Select<'_> {
         }
     }
 
-    /// Whether a tile is loaded from a slot of a ring.
-    fn is_from_ring(&self, v: Value) -> bool {
+    /// Whether a tile is loaded from a stage of a pipeline.
+    fn is_from_pipeline(&self, v: Value) -> bool {
         let func = self.func;
         let load = func.def(v).filter(|op| op.code == StagedOp::FragLoad);
         let mut from = load.and_then(|op| func.def(op.operands[0]));

@@ -6,9 +6,9 @@
 //! the launch ends, and the next launch on the same memory needs nobody to set it.
 //!
 //! A record in shared memory is the tile's coordinates, and whether there is a tile at all: who takes it
-//! divides nothing. Records are a ring with two barriers for each slot, as rings of tiles have them:
+//! divides nothing. Records are a pipeline with two barriers for each stage, as pipelines of tiles have them:
 //! `full` when the giver has written, `empty` when all others have read. The giver takes a tile when all
-//! of the one before is on its way, and so as late as a turn's copies allow.
+//! of the one before is on its way, and so as late as an iteration's copies allow.
 
 use super::sync::Region;
 use super::{Select, mbar::BYTES, mbar::Speaker};
@@ -22,7 +22,7 @@ use tessera_target::frame;
 use tessera_tile::TileOp;
 
 /// Records that are on their way; a power of two.
-const SLOTS: u32 = 4;
+const STAGES: u32 = 4;
 /// Bytes of a record: three coordinates and a word that is 0 after the last tile.
 const RECORD: u32 = 16;
 
@@ -66,7 +66,7 @@ fn has_loop(func: &StagedFunc, tiles: OpId) -> bool {
 }
 
 /// The role that hands out tiles: one thread that has a loop of its own in each, so that it is ahead of
-/// who works by a few turns and not by whole tiles; of several the last, of none the last of one thread.
+/// who works by a few iterations and not by whole tiles; of several the last, of none the last of one thread.
 fn giver(func: &StagedFunc, roles: &[(OpId, RoleInfo)]) -> Option<OpId> {
     let able = roles.iter().filter(|(_, info)| info.one_thread);
     let able: Vec<(OpId, OpId)> =
@@ -83,23 +83,23 @@ impl Select<'_> {
             roles.iter().filter_map(|(r, info)| Some((tiles_of(func, *r)?, info))).collect();
         let dynamic = |id: OpId| order_of(func, id).is_ok_and(|order| order.dynamic);
         // The blocks of a cluster, crews that take turns, and groups that do so go by numbers.
-        let alone = !self.turns.is_kept()
+        let alone = !self.iterations.is_kept()
             && self.asm.kernel.cluster == 1
             && taking.iter().all(|(_, r)| !r.by_tiles);
         if !alone || taking.is_empty() || !taking.iter().all(|(id, _)| dynamic(*id)) {
             return;
         }
         let Some(giver) = giver(func, roles) else { return };
-        let at = self.allocate_between(SLOTS * RECORD, RECORD);
-        let bars = self.allocate_between(2 * SLOTS * BYTES, BYTES);
+        let at = self.allocate_between(STAGES * RECORD, RECORD);
+        let bars = self.allocate_between(2 * STAGES * BYTES, BYTES);
         let readers: u32 = roles
             .iter()
             .filter(|(role, _)| *role != giver && tiles_of(func, *role).is_some())
             .map(|(_, r)| if r.one_thread { 1 } else { (r.warps * r.replicas) as u32 })
             .sum();
-        for slot in 0..SLOTS {
-            self.pending_barrier(bars + slot * BYTES, 1);
-            self.pending_barrier(bars + (SLOTS + slot) * BYTES, readers.max(1));
+        for stage in 0..STAGES {
+            self.pending_barrier(bars + stage * BYTES, 1);
+            self.pending_barrier(bars + (STAGES + stage) * BYTES, readers.max(1));
         }
         self.records = Some(Records { giver, at, bars });
     }
@@ -115,17 +115,17 @@ impl Select<'_> {
         Next { counter: self.asm.mov(Ty::B32, Opnd::Int(0)) }
     }
 
-    /// The record's address and the barriers' of the next slot, without their places; and the parity of
-    /// the phase that is `later` behind the slot's own.
+    /// The record's address and the barriers' of the next stage, without their places; and the parity of
+    /// the phase that is `later` behind the stage's own.
     fn record(&mut self, next: &Next, later: i64) -> (Reg, Reg, Reg) {
         let base = self.region(Region::Fixed);
         let asm = &mut self.asm;
         let n = next.counter;
-        let slot = asm.int(Alu::And, Ty::B32, &[n.into(), Opnd::Int(i64::from(SLOTS) - 1)]);
+        let stage = asm.int(Alu::And, Ty::B32, &[n.into(), Opnd::Int(i64::from(STAGES) - 1)]);
         let [record, bar] = [RECORD, BYTES].map(|bytes| {
-            asm.int(Alu::MadLo, Ty::U32, &[slot.into(), Opnd::Int(bytes.into()), base.into()])
+            asm.int(Alu::MadLo, Ty::U32, &[stage.into(), Opnd::Int(bytes.into()), base.into()])
         });
-        let round = Opnd::Int(SLOTS.trailing_zeros().into());
+        let round = Opnd::Int(STAGES.trailing_zeros().into());
         let mut round = asm.int(Alu::Shr, Ty::U32, &[n.into(), round]);
         if later > 0 {
             round = asm.int(Alu::Add, Ty::U32, &[round.into(), Opnd::Int(later)]);
@@ -140,7 +140,7 @@ impl Select<'_> {
     pub fn give_record(&mut self, next: &Next, at: &[Reg], more: Reg) {
         let Some(records) = self.records else { return };
         let (record, bar, parity) = self.record(next, 1);
-        let [full, empty] = [0, SLOTS].map(|n| Addr::reg(bar, (records.bars + n * BYTES).into()));
+        let [full, empty] = [0, STAGES].map(|n| Addr::reg(bar, (records.bars + n * BYTES).into()));
         self.phase(empty, parity);
         let asm = &mut self.asm;
         let more = asm.selp(Ty::B32, more, Opnd::Int(1), Opnd::Int(0));
@@ -179,7 +179,7 @@ impl Select<'_> {
     pub fn take_record(&mut self, next: &Next, axes: usize) -> (Vec<Reg>, Reg) {
         let Some(records) = self.records else { unreachable!("there are records") };
         let (record, bar, parity) = self.record(next, 0);
-        let [full, empty] = [0, SLOTS].map(|n| Addr::reg(bar, (records.bars + n * BYTES).into()));
+        let [full, empty] = [0, STAGES].map(|n| Addr::reg(bar, (records.bars + n * BYTES).into()));
         self.phase(full, parity);
         let addr = Addr::reg(record, records.at.into());
         let mut words = self.asm.ld(Space::Shared, Ty::B32, 4, addr, Cache::Usual);

@@ -99,8 +99,8 @@ impl Select<'_> {
             pairs: self.pairs.clone(),
             words: self.words.clone(),
             ids: self.ids.clone(),
-            strides: self.rings.strides.clone(),
-            places: self.rings.places.clone(),
+            strides: self.pipelines.strides.clone(),
+            places: self.pipelines.places.clone(),
             maps: self.map_addresses.clone(),
             mbars: self.mbars.own.clone(),
         }
@@ -115,8 +115,8 @@ impl Select<'_> {
         self.pairs = scope.pairs;
         self.words = scope.words;
         self.ids = scope.ids;
-        self.rings.strides = scope.strides;
-        self.rings.places = scope.places;
+        self.pipelines.strides = scope.strides;
+        self.pipelines.places = scope.places;
         self.map_addresses = scope.maps;
         self.mbars.own = scope.mbars;
     }
@@ -162,15 +162,15 @@ impl Select<'_> {
     /// tells them apart.
     fn are_together(&self, role: OpId, info: &RoleInfo) -> bool {
         let func = self.func;
-        let mut turns = false;
+        let mut iterations = false;
         func.walk_block(func.ops[role].regions[0], &mut |o| {
-            turns |= matches!(func.ops[o].code, StagedOp::TurnTake | StagedOp::TurnGive);
+            iterations |= matches!(func.ops[o].code, StagedOp::OrderWait | StagedOp::OrderArrive);
         });
         info.replicas > 1
             && info.warps as u32 == GROUP
             && !info.by_tiles
             && !info.one_thread
-            && !turns
+            && !iterations
     }
 
     /// Ends it, and gives it, head first.

@@ -1,11 +1,11 @@
-//! Loops that only multiply what a ring brings: the wait for the next turn's slot, and the loads of
-//! its first operands, are issued before the last step of this turn's product, which hides them.
+//! Loops that only multiply what a pipeline brings: the wait for the next iteration's stage, and the loads of
+//! its first operands, are issued before the last step of this iteration's product, which hides them.
 //!
-//! All of this turn's operands are in registers then, so that the meeting in that wait also says
-//! that the slot may be filled again. The last turn waits for a slot that was filled ahead and is not
+//! All of this iteration's operands are in registers then, so that the meeting in that wait also says
+//! that the stage may be filled again. The last iteration waits for a stage that was filled ahead and is not
 //! used.
 
-use super::ring::Slot;
+use super::pipeline::Stage;
 use super::sync::Smem;
 use super::{Repr, Select};
 use crate::inst::*;
@@ -24,64 +24,64 @@ pub struct Rotation {
 }
 
 impl Select<'_> {
-    /// Begins a loop that can be rotated: waits for its first slot and loads its first operands.
+    /// Begins a loop that can be rotated: waits for its first stage and loads its first operands.
     pub fn begin_rotation(&mut self, id: OpId) {
         let Some((wait, product)) = self.rotates(id) else { return };
         let groups = self.published_ahead(wait);
         self.asm.emit(Inst::CpWait { groups });
-        // In later turns nothing more is known than there was.
+        // In later iterations nothing more is known than there was.
         let state = self.sync_state();
         self.barrier();
         self.swap_sync_state(state);
-        let turn = self.scalar(self.func.ops[wait].operands[1]);
-        let turn = self.asm.cvt(Ty::U32, Ty::U64, None, turn);
-        let ring = self.ring(self.func.ops[wait].operands[0]);
-        let found = self.slot_registers(&ring, turn);
-        // Registers of their own, for every turn writes them.
-        let slot = found.map(|r| self.asm.mov(Ty::B32, r));
-        self.know_slot(slot);
-        let slot = Slot { ring, moving: slot[0] };
-        self.set(self.func.ops[wait].result(), Repr::Slot(slot));
-        let Some(operands) = self.ring_operands(product) else { return };
+        let iteration = self.scalar(self.func.ops[wait].operands[1]);
+        let iteration = self.asm.cvt(Ty::U32, Ty::U64, None, iteration);
+        let pipeline = self.pipeline(self.func.ops[wait].operands[0]);
+        let found = self.stage_registers(&pipeline, iteration);
+        // Registers of their own, for every iteration writes them.
+        let stage = found.map(|r| self.asm.mov(Ty::B32, r));
+        self.know_stage(stage);
+        let stage = Stage { pipeline, moving: stage[0] };
+        self.set(self.func.ops[wait].result(), Repr::Stage(stage));
+        let Some(operands) = self.pipeline_operands(product) else { return };
         let loaded = self.first_step(product, &operands);
         let first = loaded.map(|words| {
             let mut own = |r: &Reg| self.asm.mov(Ty::B32, *r);
             words.iter().map(|w| w.iter().map(&mut own).collect()).collect()
         });
-        self.rings.rotation = Some(Rotation { wait, product, first });
+        self.pipelines.rotation = Some(Rotation { wait, product, first });
     }
 
     pub fn end_rotation(&mut self) {
-        self.rings.rotation = None;
+        self.pipelines.rotation = None;
     }
 
     /// The rotation whose product an op is.
     pub fn rotation_of(&self, product: OpId) -> Option<Rotation> {
-        self.rings.rotation.clone().filter(|r| r.product == product)
+        self.pipelines.rotation.clone().filter(|r| r.product == product)
     }
 
-    /// Whether a wait was done in the turn before.
+    /// Whether a wait was done in the iteration before.
     pub fn is_rotated(&self, wait: OpId) -> bool {
-        self.rings.rotation.as_ref().is_some_and(|r| r.wait == wait)
+        self.pipelines.rotation.as_ref().is_some_and(|r| r.wait == wait)
     }
 
-    /// Waits for the next turn's slot, and loads its first operands.
+    /// Waits for the next iteration's stage, and loads its first operands.
     pub fn rotate(&mut self, rotation: &Rotation) -> [Vec<Vec<Reg>>; 2] {
         let wait = rotation.wait;
         self.issue_copies(usize::MAX);
         let groups = self.published_ahead(wait);
         self.asm.emit(Inst::CpWait { groups });
         self.barrier();
-        let turn = self.scalar(self.func.ops[wait].operands[1]);
-        let turn = self.asm.cvt(Ty::U32, Ty::U64, None, turn);
-        let turn = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(1)]);
-        let Repr::Slot(slot) = self.repr(self.func.ops[wait].result()).clone() else {
-            unreachable!("a rotated loop has its slot");
+        let iteration = self.scalar(self.func.ops[wait].operands[1]);
+        let iteration = self.asm.cvt(Ty::U32, Ty::U64, None, iteration);
+        let iteration = self.asm.int(Alu::Add, Ty::U32, &[iteration.into(), Opnd::Int(1)]);
+        let Repr::Stage(stage) = self.repr(self.func.ops[wait].result()).clone() else {
+            unreachable!("a rotated loop has its stage");
         };
-        let next = self.slot_registers(&slot.ring, turn);
-        let own = [slot.moving, self.slot_address(slot.moving)];
+        let next = self.stage_registers(&stage.pipeline, iteration);
+        let own = [stage.moving, self.stage_address(stage.moving)];
         self.move_all(&own, &next);
-        let operands = self.ring_operands(rotation.product);
+        let operands = self.pipeline_operands(rotation.product);
         let operands = operands.unwrap_or_else(|| unreachable!("they were there before the loop"));
         self.first_step(rotation.product, &operands)
     }
@@ -96,21 +96,21 @@ impl Select<'_> {
             .unwrap_or_else(|| unreachable!("the operands fit their sums"))
     }
 
-    /// Where the two operands of a product are, if both are in the slot that the loop waits for.
-    fn ring_operands(&self, product: OpId) -> Option<[Smem; 2]> {
+    /// Where the two operands of a product are, if both are in the stage that the loop waits for.
+    fn pipeline_operands(&self, product: OpId) -> Option<[Smem; 2]> {
         let op = &self.func.ops[product];
-        let [a, b] = [0, 1].map(|i| self.ring_memory(op.operands[i]));
+        let [a, b] = [0, 1].map(|i| self.pipeline_memory(op.operands[i]));
         Some([a?, b?])
     }
 
-    /// The memory that a tile is read from, from the slot on.
-    fn ring_memory(&self, v: Value) -> Option<Smem> {
+    /// The memory that a tile is read from, from the stage on.
+    fn pipeline_memory(&self, v: Value) -> Option<Smem> {
         let op = self.func.def(v)?;
         match op.code {
-            StagedOp::FragLoad => self.ring_memory(op.operands[0]),
+            StagedOp::FragLoad => self.pipeline_memory(op.operands[0]),
             StagedOp::SmemView => {
                 let Type::Smem { layout, .. } = self.func.ty(v) else { return None };
-                let m = self.ring_memory(op.operands[0])?;
+                let m = self.pipeline_memory(op.operands[0])?;
                 Some(Smem { layout: layout.clone(), ..m })
             }
             StagedOp::Field => self.field_of(op.operands[0], op.attr("name")?.as_word()?),
@@ -118,7 +118,7 @@ impl Select<'_> {
         }
     }
 
-    /// The wait and the product of a loop that can be rotated: one wait, all of whose slot is read by
+    /// The wait and the product of a loop that can be rotated: one wait, all of whose stage is read by
     /// one product by matrix loads, and nothing inside that is not straight.
     fn rotates(&self, id: OpId) -> Option<(OpId, OpId)> {
         let func = self.func;
@@ -139,7 +139,7 @@ impl Select<'_> {
         if place(publish) > place(product) || ops.iter().any(|&o| !func.ops[o].regions.is_empty()) {
             return None;
         }
-        // The counter goes up by one in every turn.
+        // The counter goes up by one in every iteration.
         let ValueDef::Arg(block, n) = func.values[func.ops[wait].operands[1]].def else {
             return None;
         };
@@ -150,7 +150,7 @@ impl Select<'_> {
         if block != body || !one_more {
             return None;
         }
-        // Everything that comes from the slot ends in the product.
+        // Everything that comes from the stage ends in the product.
         let mut open = vec![func.ops[wait].result()];
         let mut tiles = 0;
         while let Some(v) = open.pop() {

@@ -2,7 +2,7 @@
 //!
 //! Elements meet in slots of shared memory, by their address. In each turn the last of those that meet in a
 //! slot is written; those with its address are done with it, as they come before it, and the others, which
-//! only share the slot, try again. So a turn settles an address in every slot that is in use.
+//! only share the slot, try again. So an iteration settles an address in every slot that is in use.
 
 use super::Select;
 use crate::inst::*;
@@ -12,7 +12,7 @@ use tessera_ir::OpId;
 use tessera_layout::Layout;
 use tessera_numerics::DType;
 
-/// Slots there are at most; more elements take more turns.
+/// Slots there are at most; more elements take more iterations.
 const MOST: u32 = 2048;
 /// The number of the last element of a slot, plus one, and its address.
 const BYTES: u32 = 12;

@@ -1,5 +1,5 @@
 //! Code that says how long its loops take, where it is asked to: each visit to an innermost loop leaves
-//! the clocks at its begin and end and how many turns it had. One thread of a role speaks for it. Turns
+//! the clocks at its begin and end and how many iterations it had. One thread of a role speaks for it. Iterations
 //! are counted in a register, and memory is written after the last of them.
 
 use super::Select;
@@ -20,7 +20,7 @@ const RATE: u64 = 2048;
 pub struct Stamping {
     which: u32,
     begin: Reg,
-    turns: Reg,
+    iterations: Reg,
 }
 
 /// Whether there are loops inside of a block.
@@ -34,7 +34,7 @@ pub fn has_loops(func: &StagedFunc, body: BlockId) -> bool {
 }
 
 impl Select<'_> {
-    /// Reads the clock before the first turn of a loop.
+    /// Reads the clock before the first iteration of a loop.
     pub fn begin_stamp(&mut self, id: OpId) -> Option<Stamping> {
         let func = self.func;
         let body = func.ops[id].regions[0];
@@ -53,18 +53,18 @@ impl Select<'_> {
         let stamp = |replica| Stamp { role: role.clone(), replica, line, least };
         self.stamps.extend(own.map(stamp));
         let begin = self.asm.special(Special::Clock64);
-        let turns = self.asm.mov(Ty::B32, Opnd::Int(0));
-        Some(Stamping { which, begin, turns })
+        let iterations = self.asm.mov(Ty::B32, Opnd::Int(0));
+        Some(Stamping { which, begin, iterations })
     }
 
-    pub fn stamp_turn(&mut self, stamping: Option<&Stamping>) {
+    pub fn stamp_iteration(&mut self, stamping: Option<&Stamping>) {
         if let Some(s) = stamping {
-            let more = self.asm.int(Alu::Add, Ty::U32, &[s.turns.into(), Opnd::Int(1)]);
-            self.asm.mov_to(Ty::B32, s.turns, more);
+            let more = self.asm.int(Alu::Add, Ty::U32, &[s.iterations.into(), Opnd::Int(1)]);
+            self.asm.mov_to(Ty::B32, s.iterations, more);
         }
     }
 
-    /// Leaves the record after the last turn.
+    /// Leaves the record after the last iteration.
     pub fn end_stamp(&mut self, stamping: Option<Stamping>) {
         let Some(s) = stamping else { return };
         let end = self.asm.special(Special::Clock64);
@@ -97,7 +97,7 @@ impl Select<'_> {
                 which = asm.int(Alu::Add, Ty::U32, &[which.into(), number.into()]);
             }
             asm.when(fits, true, |asm| {
-                for (place, word) in [(0, size), (4, which), (8, block), (12, s.turns)] {
+                for (place, word) in [(0, size), (4, which), (8, block), (12, s.iterations)] {
                     let addr = Addr::reg(record, start + place);
                     asm.st(Space::Global, Ty::B32, &[word.into()], addr, Cache::Usual);
                 }
@@ -109,7 +109,7 @@ impl Select<'_> {
         });
     }
 
-    /// Clocks of the matrix units that the products of one turn take.
+    /// Clocks of the matrix units that the products of one iteration take.
     fn least_clocks(&self, body: BlockId) -> u64 {
         let func = self.func;
         let mut clocks = 0;

@@ -75,7 +75,7 @@ fn clashes(seen: &BTreeMap<usize, Vec<Access>>, param: usize, access: &Access, a
 pub struct State {
     /// Whether other threads may still read a scratch region.
     dirty: [bool; 4],
-    /// Whether a slot of a ring was released that other threads may still read.
+    /// Whether a stage of a pipeline was released that other threads may still read.
     released: bool,
     reads: BTreeMap<usize, Vec<Access>>,
     writes: BTreeMap<usize, Vec<Access>>,
@@ -235,7 +235,7 @@ impl Select<'_> {
     }
 
     /// A little memory for the whole kernel, where nothing lies between what is aligned if it fits there:
-    /// rings may have taken all the rest.
+    /// pipelines may have taken all the rest.
     pub fn allocate_between(&mut self, bytes: u32, align: u32) -> u32 {
         let fits = |&(from, end): &(u32, u32)| from.next_multiple_of(align) + bytes <= end;
         let Some(gap) = self.sync.gaps.iter().position(fits) else {
@@ -322,7 +322,7 @@ impl Select<'_> {
         self.sync.reused.get_or_insert((at, bytes & !(2 * ALIGN - 1)));
     }
 
-    /// Whether a slot was released since all threads last met.
+    /// Whether a stage was released since all threads last met.
     pub fn unmet_release(&self) -> bool {
         self.sync.state.released
     }
@@ -362,7 +362,7 @@ impl Select<'_> {
     }
 
     /// The threads of this block meet and see each other's writes to its shared memory. Nobody else
-    /// uses its scratch regions and rings.
+    /// uses its scratch regions and pipelines.
     pub fn block_meets(&mut self) {
         if self.cluster == 1 || self.crew.role.is_some() {
             return self.barrier();
@@ -394,7 +394,7 @@ impl Select<'_> {
         }
     }
 
-    /// At the start of a loop an earlier turn may have done anything that its body does.
+    /// At the start of a loop an earlier iteration may have done anything that its body does.
     pub fn enter_loop(&mut self, bodies: &[BlockId]) {
         self.depth += 1;
         self.sync.state.dirty = [true; 4];

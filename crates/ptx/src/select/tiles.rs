@@ -367,7 +367,7 @@ impl Select<'_> {
         }
         let before = self.sync_state();
         self.enter_loop(&[body]);
-        self.begin_turns(&[body]);
+        self.begin_iterations(&[body]);
         self.begin_group();
         self.open_loop(body);
         self.asm.place(again);
@@ -393,7 +393,7 @@ impl Select<'_> {
         self.block(body)?;
         let next = self.yielded(body);
         self.carry_on(&carried, &next);
-        self.end_turn();
+        self.end_iteration();
         match handed {
             Some(hand) => {
                 if hand == Hand::Gives {
@@ -414,7 +414,7 @@ impl Select<'_> {
             }
         }
         self.close_loop();
-        self.end_turns();
+        self.end_iterations();
         self.asm.place(done);
         self.leave_loop();
         // There may have been no tile at all.

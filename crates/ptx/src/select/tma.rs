@@ -1,4 +1,4 @@
-//! Copies by the engine that knows tensors: fills of slots, and bulk stores from shared memory.
+//! Copies by the engine that knows tensors: fills of stages, and bulk stores from shared memory.
 //!
 //! A block of an array is copied in boxes, as tensor maps describe them. A box is at most 256 elements
 //! along each axis and lies in shared memory without gaps, the array's neighbours side by side; where
@@ -148,7 +148,7 @@ impl Select<'_> {
     pub fn fill_bytes(&self, id: OpId) -> u32 {
         let op = &self.func.ops[id];
         let name = op.attr("field").and_then(Attr::as_word);
-        let Type::Slot { fields } = self.func.ty(op.operands[0]) else { return 0 };
+        let Type::Stage { fields } = self.func.ty(op.operands[0]) else { return 0 };
         let field = fields.iter().find(|f| Some(f.name.as_str()) == name);
         field.map_or(0, |f| f.layout.shape.iter().product::<u32>() * f.layout.elem_bytes)
     }
@@ -217,7 +217,7 @@ impl Select<'_> {
     }
 
     /// Asks for the maps that roles use, from a place on where nobody has begun to wait: they are on their
-    /// way while barriers are made and threads meet. Those that rings are filled by come first; one that
+    /// way while barriers are made and threads meet. Those that pipelines are filled by come first; one that
     /// results leave by would be waited for at the end, when nothing else is under way.
     pub fn fetch_maps_at(&mut self, place: usize) {
         let early = std::mem::take(&mut self.early_maps);
@@ -269,15 +269,15 @@ impl Select<'_> {
 
     pub fn tma_fill(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
-        let (slot, view) = (op.operands[0], self.view(op.operands[1]));
+        let (stage, view) = (op.operands[0], self.view(op.operands[1]));
         let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
-        let Some(m) = self.field_of(slot, name) else {
-            return self.unsupported(id, "expected a field of the slot");
+        let Some(m) = self.field_of(stage, name) else {
+            return self.unsupported(id, "expected a field of the stage");
         };
         let part = self.part_of_cluster(id, &m)?;
         let (found, map) = self.boxes(id, &view, &m, part.as_ref().map(|p| p.share))?;
-        let Some((bar, told)) = self.full_barrier(slot) else {
-            return self.unsupported(id, "expected a slot that this role acquired");
+        let Some((bar, told)) = self.full_barrier(stage) else {
+            return self.unsupported(id, "expected a stage that this role acquired");
         };
         let own = part.as_ref().and_then(|p| Some((*found.axis_of.get(&p.share.dim)?, p.first)));
         let coords = self.box_coords(id, &found, own);
@@ -443,7 +443,7 @@ impl Select<'_> {
         {
             let base = self.region(out.region);
             let address = self.asm.int(Alu::Add, Ty::U32, &[base.into(), moving.into()]);
-            self.know_slot([moving, address]);
+            self.know_stage([moving, address]);
             self.granules.insert(moving, granule);
             out.moving = Some(moving);
         }
@@ -453,7 +453,7 @@ impl Select<'_> {
 
     /// What the bytes that are added to an address are multiples of: of all bits below none is set.
     fn granule(&self, moving: Reg) -> u32 {
-        // Slots begin at multiples of more than any engine asks for.
+        // Stages begin at multiples of more than any engine asks for.
         self.granules.get(&moving).copied().unwrap_or(0)
     }
 }

@@ -1,9 +1,9 @@
-//! Loops that run two turns a round.
+//! Loops that run two iterations a round.
 //!
-//! A loop may hand registers to the matrix engine, which reads them until the turn ends, and make those of
-//! the next turn meanwhile: these are others, and with one turn a round all of them would be moved in every
-//! turn. With two the second goes on where the first has left them, and what it makes lies where the first
-//! began. Only a loop that ends after a first turn moves.
+//! A loop may hand registers to the matrix engine, which reads them until the iteration ends, and make those of
+//! the next iteration meanwhile: these are others, and with one iteration a round all of them would be moved in every
+//! iteration. With two the second goes on where the first has left them, and what it makes lies where the first
+//! began. Only a loop that ends after a first iteration moves.
 
 use super::control::Carried;
 use super::stamps::{Stamping, has_loops};
@@ -16,24 +16,24 @@ use tessera_ir::{BlockId, OpId, Value, ValueDef};
 use tessera_lower::stage::{Off, Step};
 use tessera_staged::StagedOp;
 
-/// Instructions that a turn computes for each register that would be moved, beside which that counts.
+/// Instructions that an iteration computes for each register that would be moved, beside which that counts.
 const SHORT: usize = 12;
 
 /// The registers of a loop's index, and its bounds.
-pub struct Turns {
+pub struct Iterations {
     pub at: Reg,
     pub end: Reg,
     pub step: Reg,
 }
 
-/// Where a loop is left after the first turn of a round, and what moves things into place there.
+/// Where a loop is left after the first iteration of a round, and what moves things into place there.
 pub struct Odd {
     label: Label,
     moves: Vec<Stmt>,
 }
 
 impl Select<'_> {
-    /// Whether the engine reads registers that a loop carries from turn to turn, and a turn is so short that
+    /// Whether the engine reads registers that a loop carries from iteration to iteration, and an iteration is so short that
     /// their moves count; the code of its first one begins at `start`.
     pub fn runs_twice(&self, id: OpId, carried: &[Carried], start: usize, index: Reg) -> bool {
         let func = self.func;
@@ -72,7 +72,7 @@ impl Select<'_> {
         moved > 0 && !pending && computed <= SHORT * moved
     }
 
-    /// Whether what a turn leaves can be what the next begins with, where it is: not the index, which counts on,
+    /// Whether what an iteration leaves can be what the next begins with, where it is: not the index, which counts on,
     /// and of tiles each has registers of its own, which are the loop's.
     fn stand_by_themselves(&self, next: &[Value], body: BlockId, index: Reg) -> bool {
         let mut tiles = BTreeSet::new();
@@ -104,20 +104,20 @@ impl Select<'_> {
         matches!(func.values[v].def, ValueDef::Result(id, _) if func.ops[id].block == body)
     }
 
-    /// The second turn of a round, after the first: it goes on with what that has left, where it is.
-    pub fn second_turn(
+    /// The second iteration of a round, after the first: it goes on with what that has left, where it is.
+    pub fn second_iteration(
         &mut self,
         body: BlockId,
         carried: &[Carried],
-        turns: &Turns,
+        iterations: &Iterations,
         stamping: Option<&Stamping>,
     ) -> Result<Odd, Diagnostics> {
         let next = self.yielded(body);
         let start = self.asm.kernel.body.len();
         self.carry_on(carried, &next);
         let moves = self.asm.kernel.body.split_off(start);
-        self.end_turn();
-        let more = self.step_on(turns);
+        self.end_iteration();
+        let more = self.step_on(iterations);
         let label = self.asm.label();
         self.asm.when(more, false, |asm| asm.emit(Inst::Bra { to: label, uniform: true }));
         let args = &self.func.blocks[body].args[1..];
@@ -130,24 +130,25 @@ impl Select<'_> {
             })
             .collect();
         args.iter().zip(left).for_each(|(&arg, repr)| self.set(arg, repr));
-        // What was asked in the first turn is asked anew.
+        // What was asked in the first iteration is asked anew.
         let mut blocks = BTreeSet::from([body]);
         let func = self.func;
         func.walk_block(body, &mut |id| blocks.extend(&func.ops[id].regions));
         self.votes.retain(|_, (_, at)| !blocks.contains(at));
-        self.stamp_turn(stamping);
+        self.stamp_iteration(stamping);
         self.block(body)?;
         Ok(Odd { label, moves })
     }
 
-    /// Counts a turn; whether there is another.
-    pub fn step_on(&mut self, turns: &Turns) -> Reg {
-        let stepped = self.asm.int(Alu::Add, Ty::S64, &[turns.at.into(), turns.step.into()]);
-        self.asm.mov_to(Ty::B64, turns.at, stepped);
-        self.asm.setp(Cmp::Lt, Ty::S64, turns.at, turns.end)
+    /// Counts an iteration; whether there is another.
+    pub fn step_on(&mut self, iterations: &Iterations) -> Reg {
+        let stepped =
+            self.asm.int(Alu::Add, Ty::S64, &[iterations.at.into(), iterations.step.into()]);
+        self.asm.mov_to(Ty::B64, iterations.at, stepped);
+        self.asm.setp(Cmp::Lt, Ty::S64, iterations.at, iterations.end)
     }
 
-    /// After the last round: what a loop does that is left after a first turn.
+    /// After the last round: what a loop does that is left after a first iteration.
     pub fn leave_odd(&mut self, odd: Odd) {
         let done = self.asm.label();
         self.asm.emit(Inst::Bra { to: done, uniform: true });

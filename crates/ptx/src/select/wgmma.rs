@@ -32,7 +32,7 @@ pub struct Pending {
 pub enum Add {
     No,
     Yes,
-    /// From the second turn of a loop on, which begins with a product.
+    /// From the second iteration of a loop on, which begins with a product.
     When(Reg),
 }
 
@@ -261,11 +261,11 @@ impl Select<'_> {
             return Ok(());
         };
         let p = if opened { self.pending(acc) } else { self.open(id, acc) };
-        self.maybe_wait_for_turn(id);
+        self.maybe_wait_for_iteration(id);
         let p = self.multiply(id, &plan, p);
         self.maybe_hand_on(id);
         self.set(result, Repr::Pending(p));
-        // Copies of later turns begin while the engine is at work.
+        // Copies of later iterations begin while the engine is at work.
         self.issue_copies(usize::MAX);
         Ok(())
     }

@@ -27,10 +27,10 @@ fn check_on(machine: Emulated, form: &Form, (m, n, k): (i64, i64, i64), lies: [L
     let values = |count: i64, seed: usize, dtype: DType| {
         integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 })
     };
-    let turn = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
+    let iteration = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
     let arrays = [
-        lies[0].array(turn(form.turned.0, [m, k]), form.a, &values(m * k, 1, form.a)),
-        lies[1].array(turn(form.turned.1, [k, n]), form.b, &values(k * n, 5, form.b)),
+        lies[0].array(iteration(form.turned.0, [m, k]), form.a, &values(m * k, 1, form.a)),
+        lies[1].array(iteration(form.turned.1, [k, n]), form.b, &values(k * n, 5, form.b)),
         lies[2].array([m, n], form.out, &values(m * n, 9, form.out)),
     ];
     let dims = vec![("m", m), ("n", n), ("k", k)];
@@ -87,9 +87,9 @@ fn every_dtype_of_the_engine() {
     }
 }
 
-/// Stores that are put off, those that are not, and loops without any turn.
+/// Stores that are put off, those that are not, and loops without any iteration.
 #[test]
-fn results_of_several_turns() {
+fn results_of_several_iterations() {
     for off in [None, Some("defer"), Some("rotate"), Some("apart"), Some("pools"), Some("raster")] {
         let form = Form {
             out: DType::BF16,
@@ -121,7 +121,7 @@ fn whatever_comes_first() {
 }
 
 /// Launches with a block for each group: alone and in clusters, also where a grid ends inside of one, along
-/// every axis, with sums of no turn, and whatever comes first.
+/// every axis, with sums of no iteration, and whatever comes first.
 #[test]
 fn one_group_for_each_block() {
     for cluster in [None, Some([2, 1]), Some([1, 2]), Some([2, 2])] {
@@ -199,8 +199,8 @@ fn warpgroups_take_turns() {
             for (rows, k) in [(5, 328), (2, 64), (1, 200), (3, 0)] {
                 let staged = check(&form, (rows * tile.0 - 8, 2 * tile.1, k), ROWS);
                 // Empty matrices cannot be told to the copy engine.
-                let turns = staged.contains("part = tiles") && staged.contains("turn_take");
-                assert_eq!(turns, k > 0, "{staged}");
+                let iterations = staged.contains("part = tiles") && staged.contains("order_wait");
+                assert_eq!(iterations, k > 0, "{staged}");
             }
         }
     }
@@ -236,7 +236,7 @@ fn clusters_that_no_chip_has_are_refused() {
 }
 
 /// Rows of a causal attention have loops of different lengths: their blocks run together, and none waits
-/// for another's turns.
+/// for another's iterations.
 #[test]
 fn loops_of_different_lengths_share_nothing() {
     let text = include_str!("../../../lower/tests/engine/attention.tir");

@@ -4,9 +4,9 @@ use super::form::{Case, array, frag, loads, smem, widest};
 use tessera_layout::Layout;
 use tessera_numerics::{DType, Profile};
 
-/// `k` is cut into turns, each copied ahead of its product. With `kept` one product is still under way
-/// while the next turn begins.
-pub fn ring(dtype: DType, tile: (u32, u32, u32), turns: i64, kept: bool) -> Case {
+/// `k` is cut into iterations, each copied ahead of its product. With `kept` one product is still under way
+/// while the next iteration begins.
+pub fn pipeline(dtype: DType, tile: (u32, u32, u32), iterations: i64, kept: bool) -> Case {
     let (m, n, bk) = tile;
     let warps = m / 16;
     let acc = tessera_tile::ops::mma::accumulator(dtype, dtype).unwrap();
@@ -14,16 +14,16 @@ pub fn ring(dtype: DType, tile: (u32, u32, u32), turns: i64, kept: bool) -> Case
     let sum = frag([m, n], acc, &Layout::mma_acc(&[m, n], [warps, 1]));
     let sa = smem([m, bk], dtype, &widest([m, bk], [1, 0], bytes));
     // Bytes must lie along k.
-    let turn = bytes == 1;
-    let (shape, dims) = if turn { ([n, bk], "n, k") } else { ([bk, n], "k, n") };
+    let iteration = bytes == 1;
+    let (shape, dims) = if iteration { ([n, bk], "n, k") } else { ([bk, n], "k, n") };
     let sb = smem(shape, dtype, &widest(shape, [1, 0], bytes));
     let field = |smem: &str| smem["smem<".len()..smem.len() - 1].replace(", #", " #");
     let fields = format!("a: {}, b: {}", field(&sa), field(&sb));
-    let (at, extent) = match turn {
+    let (at, extent) = match iteration {
         true => ("%i0, %at".to_string(), format!("[{n}, {bk}]")),
         false => ("%at, %i0".to_string(), format!("[{bk}, {n}]")),
     };
-    let (view, right) = match turn {
+    let (view, right) = match iteration {
         true => {
             let st = smem([bk, n], dtype, &widest([bk, n], [0, 1], bytes));
             let line = format!(
@@ -33,12 +33,12 @@ pub fn ring(dtype: DType, tile: (u32, u32, u32), turns: i64, kept: bool) -> Case
         }
         false => (String::new(), "%bm"),
     };
-    let fill = |counter: &str, slot: &str| {
+    let fill = |counter: &str, stage: &str| {
         format!(
             "    %at = staged.mul {counter}, %bk : i64
-    {slot} = staged.acquire %r, {counter} : slot<{fields}>
-    staged.fill {slot}, %a at(%i0, %at) {{field = a, extent = [{m}, {bk}]}}
-    staged.fill {slot}, %b at({at}) {{field = b, extent = {extent}}}
+    {stage} = staged.acquire %r, {counter} : stage<{fields}>
+    staged.fill {stage}, %a at(%i0, %at) {{field = a, extent = [{m}, {bk}]}}
+    staged.fill {stage}, %b at({at}) {{field = b, extent = {extent}}}
     staged.publish %r, {counter}
 "
         )
@@ -77,20 +77,20 @@ pub fn ring(dtype: DType, tile: (u32, u32, u32), turns: i64, kept: bool) -> Case
     };
     let (init, result) = if kept { ("%first", "%p") } else { ("%z", "%sum") };
     let text = format!(
-        "func @ring(%a: view<[m, k], {dtype}, read>, %b: view<[{dims}], {dtype}, read>, %c: view<[m, n], {acc}, write>) {{kind = group, grid = [1], threads = {}, smem = 232448, regs = 255}} {{
+        "func @pipeline(%a: view<[m, k], {dtype}, read>, %b: view<[{dims}], {dtype}, read>, %c: view<[m, n], {acc}, write>) {{kind = group, grid = [1], threads = {}, smem = 232448, regs = 255}} {{
   %i0 = staged.const {{value = 0}} : i64
   %one = staged.const {{value = 1}} : i64
   %ahead = staged.const {{value = {ahead}}} : i64
   %bk = staged.const {{value = {bk}}} : i64
-  %nk = staged.const {{value = {turns}}} : i64
-  %r = staged.ring_create : ring<3; {fields}>
+  %nk = staged.const {{value = {iterations}}} : i64
+  %r = staged.pipeline_create : pipeline<3; {fields}>
   staged.for %i0, %ahead, %one do (%i: i64) {{
 {}    staged.yield
   }}
   %z = staged.const {{value = {zero}}} : {sum}
 {open}  {result} = staged.for %i0, %nk, %one init({init}) : {carried} do (%j: i64, %q: {carried}) {{
     %n = staged.add %j, %ahead : i64
-{}    %s = staged.wait %r, %j : slot<{fields}>
+{}    %s = staged.wait %r, %j : stage<{fields}>
     %am = staged.field %s {{name = a}} : {sa}
     %bm = staged.field %s {{name = b}} : {sb}
 {view}{body}    staged.yield %u
@@ -103,8 +103,8 @@ pub fn ring(dtype: DType, tile: (u32, u32, u32), turns: i64, kept: bool) -> Case
         fill("%i", "%f"),
         fill("%n", "%w"),
     );
-    let (m, n, k) = (i64::from(m), i64::from(n), turns.max(1) * i64::from(bk));
-    let b = if turn { [n, k] } else { [k, n] };
+    let (m, n, k) = (i64::from(m), i64::from(n), iterations.max(1) * i64::from(bk));
+    let b = if iteration { [n, k] } else { [k, n] };
     Case {
         text,
         arrays: vec![array([m, k], dtype, 1), array(b, dtype, 5), array([m, n], acc, 9)],
@@ -166,9 +166,9 @@ pub fn chained(dtype: DType, m: u32, n: u32, p: u32, k: u32) -> Case {
     }
 }
 
-/// Two accumulators that change places in every turn, one of which gets a second product in some turns:
+/// Two accumulators that change places in every iteration, one of which gets a second product in some iterations:
 /// `c = x + y` of both.
-pub fn swapped(turns: i64) -> Case {
+pub fn swapped(iterations: i64) -> Case {
     let (m, n, k, dtype) = (64, 16, 16, DType::BF16);
     let sum = frag([m, n], DType::F32, &Layout::mma_acc(&[m, n], [4, 1]));
     let pending = format!("pending<{sum}>");
@@ -188,14 +188,14 @@ pub fn swapped(turns: i64) -> Case {
         "func @swapped(%a: view<[m, k], {dtype}, read>, %b: view<[k, n], {dtype}, read>, %c: view<[m, n], f32, write>) {{kind = group, grid = [1], threads = 128, smem = 232448, regs = 255}} {{
   %i = staged.const {{value = 0}} : i64
   %step = staged.const {{value = 1}} : i64
-  %turns = staged.const {{value = {turns}}} : i64
+  %iterations = staged.const {{value = {iterations}}} : i64
 {memory}  staged.fence_async
   staged.block_barrier
   %z = staged.const {{value = 0.0}} : {sum}
   %e = staged.const {{value = 1.0}} : {sum}
   %p0 = staged.mma_open %z : {pending}
   %q0 = staged.mma_open %e : {pending}
-  %x, %y = staged.for %i, %turns, %step init(%p0, %q0) : {pending}, {pending} do (%j: i64, %u: {pending}, %v: {pending}) {{
+  %x, %y = staged.for %i, %iterations, %step init(%p0, %q0) : {pending}, {pending} do (%j: i64, %u: {pending}, %v: {pending}) {{
     %w = staged.mma_issue %ma, %mb, %u : {pending}
     %first = staged.eq %j, %i : bool
     %t = staged.if %first : {pending} do {{

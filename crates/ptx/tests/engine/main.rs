@@ -111,23 +111,23 @@ fn sums_become_operands_without_leaving_their_threads() {
 #[test]
 fn loops_carry_their_sums_in_place() {
     for kept in [false, true] {
-        for turns in [0, 1, 2, 5] {
+        for iterations in [0, 1, 2, 5] {
             // What is kept is released after the loop, so there is something to release.
-            if kept && turns == 0 {
+            if kept && iterations == 0 {
                 continue;
             }
-            let case = loops::ring(DType::BF16, (128, 64, 64), turns, kept);
+            let case = loops::pipeline(DType::BF16, (128, 64, 64), iterations, kept);
             case.check(4);
         }
-        loops::ring(DType::Fp8E4M3, (64, 32, 128), 3, kept).check(4);
-        loops::ring(DType::I8, (64, 32, 64), 3, kept).check(2);
+        loops::pipeline(DType::Fp8E4M3, (64, 32, 128), 3, kept).check(4);
+        loops::pipeline(DType::I8, (64, 32, 64), 3, kept).check(2);
     }
 }
 
 #[test]
 fn accumulators_may_change_places() {
-    for turns in [0, 1, 2, 3] {
-        loops::swapped(turns).check(2);
+    for iterations in [0, 1, 2, 3] {
+        loops::swapped(iterations).check(2);
     }
 }
 
@@ -174,10 +174,10 @@ fn assemblers_neither_serialise_nor_spill() {
         assert_eq!(machine_calls(&sass), calls, "{}\n{sass}", case.text);
     };
     for kept in [false, true] {
-        look(loops::ring(DType::BF16, (128, 256, 64), 4, kept), 4);
+        look(loops::pipeline(DType::BF16, (128, 256, 64), 4, kept), 4);
     }
-    look(loops::ring(DType::I8, (128, 128, 128), 4, true), 4);
-    look(loops::ring(DType::Fp8E4M3, (128, 128, 128), 4, false), 4);
+    look(loops::pipeline(DType::I8, (128, 128, 128), 4, true), 4);
+    look(loops::pipeline(DType::Fp8E4M3, (128, 128, 128), 4, false), 4);
     look(loops::chained(DType::BF16, 128, 64, 64, 128), 8 + 4);
     for (a, b, acc) in rows() {
         let case = Single { a, b, acc, ..Single::new(64, 32, 64) };

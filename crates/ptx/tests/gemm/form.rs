@@ -177,8 +177,8 @@ impl Form {
                        r: i64,
                        c: i64,
                        dtype: DType,
-                       turn: bool| {
-            let (dims, at, extent) = match turn {
+                       iteration: bool| {
+            let (dims, at, extent) = match iteration {
                 false => (format!("{rows}, {cols}"), [rows, cols], [r, c]),
                 true => (format!("{cols}, {rows}"), [cols, rows], [c, r]),
             };
@@ -188,7 +188,7 @@ impl Form {
                 "    %t{name} = tile.load %{name} at({at}) {{extent = [{x}, {y}]}} : tile<{x}x{y}x{dtype}>\n"
             );
             let mut used = format!("%t{name}");
-            if turn {
+            if iteration {
                 load += &format!(
                     "    %u{name} = tile.transpose %t{name} {{perm = [1, 0]}} : tile<{r}x{c}x{dtype}>\n"
                 );
@@ -311,9 +311,10 @@ impl Case {
             true => integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 }),
             false => noise(count as usize, seed),
         };
-        let turn = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
+        let iteration =
+            |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
         let Form { a, b, out, turned, .. } = self.form;
-        let (da, db) = (turn(turned.0, [m, k]), turn(turned.1, [k, n]));
+        let (da, db) = (iteration(turned.0, [m, k]), iteration(turned.1, [k, n]));
         let arrays = [
             self.lies.0.array(da, a, &values(m * k, 1, a)),
             self.lies.1.array(db, b, &values(k * n, 5, b)),

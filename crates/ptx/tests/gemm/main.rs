@@ -8,7 +8,7 @@ use form::{Case, Form, Lies};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::interp::Copies;
 
-/// Sizes: whole tiles, ragged everywhere, one element, nothing to add, more turns than slots.
+/// Sizes: whole tiles, ragged everywhere, one element, nothing to add, more iterations than stages.
 const SIZES: [(i64, i64, i64); 6] =
     [(64, 64, 32), (100, 70, 50), (96, 40, 200), (1, 1, 1), (70, 70, 0), (33, 65, 7)];
 

@@ -104,7 +104,7 @@ fn refused(tools: &Tools, target: Target, version: Version, forms: &[&Form]) -> 
         let said = tools.assemble_text(&text, target, &[]).unwrap();
         let refused = said.refused.iter().map(|(line, _)| line - before - 1);
         out.extend(refused.filter_map(|i| places.get(i)));
-        // What ends it is left out in the next turn.
+        // What ends it is left out in the next iteration.
         if said.ended_at.is_none_or(|line| line > before + places.len()) {
             assert!(!said.refused.is_empty(), "{}", said.words);
             return out;

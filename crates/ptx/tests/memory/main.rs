@@ -1,4 +1,4 @@
-//! Kernels that memory limits: tiles that are transposed on their way, loops that load a turn ahead,
+//! Kernels that memory limits: tiles that are transposed on their way, loops that load an iteration ahead,
 //! copies that the end of an array cuts. Numbers are small and whole: every result is exact.
 
 #[path = "../gemm/form.rs"]
@@ -46,7 +46,7 @@ fn tiles_of_every_width_are_transposed() {
     for dtype in all {
         for ((a, b), (m, n)) in [((64, 64), (128, 64)), ((32, 64), (70, 130)), ((8, 16), (9, 40))] {
             let text = format!(
-                "func @turn(%x: view<[m, n], {dtype}, read>, %y: view<[n, m], {dtype}, write>) {{kind = group, grid = [cdiv(m, {a}), cdiv(n, {b})]}} {{
+                "func @iteration(%x: view<[m, n], {dtype}, read>, %y: view<[n, m], {dtype}, write>) {{kind = group, grid = [cdiv(m, {a}), cdiv(n, {b})]}} {{
   %a = tile.const {{value = {a}}} : i64
   %b = tile.const {{value = {b}}} : i64
   %i = tile.program_id {{axis = 0}} : i64
@@ -68,7 +68,7 @@ fn tiles_of_every_width_are_transposed() {
 
 /// A group adds up its own part of the array, which may end anywhere, or not begin.
 #[test]
-fn sums_of_parts_are_loaded_a_turn_ahead() {
+fn sums_of_parts_are_loaded_a_iteration_ahead() {
     for (dtype, tile) in [(DType::F32, 1024), (DType::BF16, 2048), (DType::I8, 4096)] {
         let acc = if dtype.is_float() { "f32" } else { "i32" };
         let zero = if dtype.is_float() { "0.0" } else { "0" };
@@ -100,7 +100,7 @@ fn sums_of_parts_are_loaded_a_turn_ahead() {
             let runs = Runs::new(text, vec![("n", n), ("g", groups)], [groups, 1, 1]);
             let of = if dtype.is_float() { DType::F32 } else { DType::I32 };
             let staged = runs.check(&[filled(&[n], dtype), filled(&[groups], of)]);
-            assert!(!staged.contains("ring_create"), "{staged}");
+            assert!(!staged.contains("pipeline_create"), "{staged}");
             assert!(staged.matches("staged.load").count() == 2, "{staged}");
         }
     }
@@ -122,7 +122,7 @@ fn copies_that_the_end_of_an_array_cuts() {
                 Runs::new(form.text(), vec![("m", m), ("n", n), ("k", k)], [2, (n + 15) / 16, 1]);
             let arrays = [spaced(m, k, dtype), spaced(k, n, dtype), filled(&[m, n], form.out)];
             let staged = runs.check(&arrays);
-            assert!(staged.contains("ring_create"), "{staged}");
+            assert!(staged.contains("pipeline_create"), "{staged}");
         }
     }
 }

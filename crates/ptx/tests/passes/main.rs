@@ -27,10 +27,10 @@ fn check(form: &Form, (m, n, k): (i64, i64, i64), lies: [Lies; 3]) -> String {
     let values = |count: i64, seed: usize, dtype: DType| {
         integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 })
     };
-    let turn = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
+    let iteration = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
     let arrays = [
-        lies[0].array(turn(form.turned.0, [m, k]), form.a, &values(m * k, 1, form.a)),
-        lies[1].array(turn(form.turned.1, [k, n]), form.b, &values(k * n, 5, form.b)),
+        lies[0].array(iteration(form.turned.0, [m, k]), form.a, &values(m * k, 1, form.a)),
+        lies[1].array(iteration(form.turned.1, [k, n]), form.b, &values(k * n, 5, form.b)),
         lies[2].array([m, n], form.out, &values(m * n, 9, form.out)),
     ];
     let dims = vec![("m", m), ("n", n), ("k", k)];
@@ -46,7 +46,7 @@ fn is_on_engine(staged: &str) -> bool {
 const ROWS: [Lies; 3] = [Lies::Rows(0); 3];
 
 #[test]
-fn products_of_all_turns() {
+fn products_of_all_iterations() {
     for turned in [(false, false), (false, true), (true, false), (true, true)] {
         let form = Form { turned, ..Form::new(DType::BF16, (64, 64, 64)) };
         let staged = check(&form, (128, 64, 192), ROWS);
@@ -71,7 +71,7 @@ fn dtypes_that_must_lie_along_k() {
 }
 
 #[test]
-fn edges_and_no_turns() {
+fn edges_and_no_iterations() {
     let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (64, 64, 32)) };
     for size in [(72, 80, 40), (8, 136, 24), (200, 8, 8)] {
         let staged = check(&form, size, ROWS);
@@ -257,10 +257,10 @@ fn clocks_of_roles() {
     check(&form, (300, 136, 136), ROWS);
     let found = stamps::end();
     assert_eq!(found.left_out, 0);
-    // Six tiles, of three turns each.
+    // Six tiles, of three iterations each.
     for role in ["work", "load"] {
         let own: Vec<_> = found.list.iter().filter(|s| s.role == role).collect();
-        assert_eq!(own.iter().map(|s| s.turns).sum::<u32>(), 18, "{found:?}");
+        assert_eq!(own.iter().map(|s| s.iterations).sum::<u32>(), 18, "{found:?}");
         assert!(own.iter().all(|s| s.end > s.begin), "{found:?}");
         // 128x128x64 products at 2048 in a clock.
         let least = if role == "work" { 512 } else { 0 };
@@ -316,7 +316,7 @@ fn attention_of_growing_scores() {
     grows(include_str!("../../../lower/tests/engine/attention.tir"), 200);
 }
 
-/// The same in two loops, of which the first has no turn in the first group, and the second goes on
+/// The same in two loops, of which the first has no iteration in the first group, and the second goes on
 /// with what the first has left.
 #[test]
 fn attention_of_growing_scores_in_two_loops() {
@@ -326,15 +326,15 @@ fn attention_of_growing_scores_in_two_loops() {
     }
 }
 
-/// A first loop of which the turns after the first are none, odd and even in number, as two of them are a
-/// round; and the same with one turn a round.
+/// A first loop of which the iterations after the first are none, odd and even in number, as two of them are a
+/// round; and the same with one iteration a round.
 #[test]
-fn attention_in_rounds_of_two_turns() {
+fn attention_in_rounds_of_two_iterations() {
     let text = include_str!("../../../lower/tests/engine/chained_free.tir");
     let short = "  %blocks = tile.floordiv %s, %bn : i64
   %mid = tile.mul %blocks, %bn : i64
   %out1, %mx1";
-    // Turns that mask their scores compute so much that moves do not count: those of the first loop need
+    // Iterations that mask their scores compute so much that moves do not count: those of the first loop need
     // none, and this form of it shows.
     let mask = "    %u_in = tile.lt %u_cb, %u_sb : tile<128x64xbool>";
     let seen = "    %u_left = tile.sub %s, %u_k0 : i64
@@ -354,13 +354,13 @@ fn attention_in_rounds_of_two_turns() {
     let off = text.replacen("{kind = group,", "{kind = group, config = {off = [twice, stay]},", 1);
     assert_ne!(off, text);
     grows(&off, 300);
-    let turns = |text: &str| {
+    let iterations = |text: &str| {
         let func = form::tile_func(&case(text));
         let classes = usual_classes(&Frame::new(&func).unwrap());
         let caps = PtxCaps::of(90, true).unwrap();
         judge::engine_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
     };
-    assert!(turns(&text) > turns(&off), "no loop has two turns a round");
+    assert!(iterations(&text) > iterations(&off), "no loop has two iterations a round");
 }
 
 fn grows(text: &str, s: i64) {
@@ -393,7 +393,7 @@ fn grows(text: &str, s: i64) {
 
 /// Weights of f16 have no room for a free reference, and a note says so.
 #[test]
-fn why_the_maximum_is_taken_in_every_turn() {
+fn why_the_maximum_is_taken_in_every_iteration() {
     let text = case(include_str!("../../../lower/tests/engine/attention.tir"));
     let notes = |text: &str| {
         let func = form::tile_func(text);
@@ -404,7 +404,7 @@ fn why_the_maximum_is_taken_in_every_turn() {
     let told = |text: &str| {
         notes(text)
             .iter()
-            .filter(|(_, note)| note.contains("takes its maximum in every turn"))
+            .filter(|(_, note)| note.contains("takes its maximum in every iteration"))
             .count()
     };
     assert_eq!(told(&text), 0);

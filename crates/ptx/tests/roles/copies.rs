@@ -1,4 +1,4 @@
-//! Kernels that move data through rings: every order of tiles, forms of shared memory, dtypes, and
+//! Kernels that move data through pipelines: every order of tiles, forms of shared memory, dtypes, and
 //! what roles do with tiles beside each other.
 
 use crate::harness::{Arg, check, code, disassemble, parse};
@@ -18,7 +18,7 @@ fn dims(shape: &[u32]) -> String {
     shape.iter().map(u32::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// A field of a ring, as its type is written.
+/// A field of a pipeline, as its type is written.
 fn memory(shape: &[u32], shared: &Shared, dtype: DType) -> String {
     format!("{}x{dtype} #{shared}", dims(shape))
 }
@@ -31,7 +31,7 @@ struct Copy {
     /// The block along the last axes; those before it have one position.
     block: Vec<u32>,
     shared: Shared,
-    slots: u32,
+    stages: u32,
     /// Attributes of `tiles`.
     order: &'static str,
     /// Store by the copy engine instead of by threads.
@@ -48,7 +48,7 @@ impl Copy {
             rank,
             block: block.to_vec(),
             shared: Shared::row_major(block, dtype.bytes() as u32),
-            slots: 3,
+            stages: 3,
             order: "order = static",
             bulk: false,
             warps: 4,
@@ -115,14 +115,15 @@ impl Copy {
             "func @copy(%a: view<[{view}], {dtype}, read>, %c: view<[{view}], {dtype}, write>) {{kind = group, threads = {threads}}} {{\n"
         );
         self.head(&mut out);
-        writeln!(out, "  %r = staged.ring_create : ring<{}; t: {field}>", self.slots).unwrap();
+        writeln!(out, "  %r = staged.pipeline_create : pipeline<{}; t: {field}>", self.stages)
+            .unwrap();
         out += "  staged.roles do {\n";
         let one = if self.bulk { ", one_thread = true" } else { "" };
         let work = pool(regs.map(|r| r.0));
         writeln!(out, "    staged.role {{name = work, warps = {}{work}{one}}} do {{", self.warps)
             .unwrap();
         self.tiles("w", &mut out);
-        writeln!(out, "        %s = staged.wait %r, %wi : slot<t: {field}>").unwrap();
+        writeln!(out, "        %s = staged.wait %r, %wi : stage<t: {field}>").unwrap();
         let smem = field.replacen(" #", ", #", 1);
         writeln!(out, "        %f = staged.field %s {{name = t}} : smem<{smem}>").unwrap();
         if self.bulk {
@@ -148,7 +149,7 @@ impl Copy {
         )
         .unwrap();
         self.tiles("l", &mut out);
-        writeln!(out, "        %ls = staged.acquire %r, %li : slot<t: {field}>").unwrap();
+        writeln!(out, "        %ls = staged.acquire %r, %li : stage<t: {field}>").unwrap();
         let place = self.place("l").replace("{extent", "{field = t, extent");
         writeln!(out, "        staged.fill %ls, %a {place}").unwrap();
         out += "        staged.publish %r, %li\n        staged.yield %lj\n      }\n";
@@ -201,9 +202,9 @@ fn tiles_come_in_every_order() {
 }
 
 #[test]
-fn slots_of_any_number() {
-    for slots in 1..8 {
-        let copy = Copy { slots, ..Copy::new(DType::I32, 2, &[8, 8]) };
+fn stages_of_any_number() {
+    for stages in 1..8 {
+        let copy = Copy { stages, ..Copy::new(DType::I32, 2, &[8, 8]) };
         copy.check(&[36, 32], &[1, 2]);
     }
 }
@@ -216,7 +217,7 @@ fn dtypes_and_forms_of_memory() {
             0 => Shared::row_major(block, bytes),
             span => Shared::swizzled(block, &[1, 0], bytes, span),
         };
-        Copy { shared, slots: 2, ..Copy::new(dtype, 2, block) }
+        Copy { shared, stages: 2, ..Copy::new(dtype, 2, block) }
     };
     let forms = [
         of(DType::BF16, &[16, 64], 128),
@@ -309,8 +310,8 @@ fn rows_with_room_between_them() {
     check(&copy.text(), &[strided(a), strided(c)], &[1, 4]);
 }
 
-/// Two roles of several warps read the same slots at the same time: one sums rows and scans columns,
-/// one turns tiles around, both through scratch memory. The last finds fault with tile `bad`.
+/// Two roles of several warps read the same stages at the same time: one sums rows and scans columns,
+/// one iterations tiles around, both through scratch memory. The last finds fault with tile `bad`.
 fn side_by_side(bad: i64) -> String {
     let tile = laid(&[32, 64], 4, 4, DType::F32);
     let layout = Layout::coalesced(&[32, 64], Some(1), 4, 4, 1, None);
@@ -321,7 +322,7 @@ fn side_by_side(bad: i64) -> String {
     let read = |p: &str| {
         format!(
             "        %{p}y = staged.mul %{p}p, %b : i64
-        %{p}s = staged.wait %r, %{p}i : slot<t: {field}>
+        %{p}s = staged.wait %r, %{p}i : stage<t: {field}>
         %{p}f = staged.field %{p}s {{name = t}} : smem<{smem}>
         %{p}t = staged.frag_load %{p}f : {tile}
         staged.release %r, %{p}i
@@ -339,12 +340,12 @@ fn side_by_side(bad: i64) -> String {
   %m = staged.dim {{name = m}} : i64
   %u = staged.add %m, %l : i64
   %g = staged.floordiv %u, %b : i64
-  %r = staged.ring_create : ring<2; t: {field}>
+  %r = staged.pipeline_create : pipeline<2; t: {field}>
   staged.roles do {{
     staged.role {{name = load, warps = 1, one_thread = true}} do {{
       %ln = staged.tiles grid(%g) init(%zero) : i64 do (%lp: i64, %li: i64) {{
         %ly = staged.mul %lp, %b : i64
-        %ls = staged.acquire %r, %li : slot<t: {field}>
+        %ls = staged.acquire %r, %li : stage<t: {field}>
         staged.fill %ls, %a at(%ly, %zero) {{field = t, extent = [32, 64]}}
         staged.publish %r, %li
         %lj = staged.add %li, %one : i64
@@ -363,7 +364,7 @@ fn side_by_side(bad: i64) -> String {
       }}
       staged.yield
     }}
-    staged.role {{name = turn, warps = 4}} do {{
+    staged.role {{name = iteration, warps = 4}} do {{
       %tn = staged.tiles grid(%g) init(%zero) : i64 do (%tp: i64, %ti: i64) {{
         %ok = staged.ne %tp, %bad : bool
         staged.assert %ok {{text = \"this tile is bad\"}}

@@ -10,8 +10,8 @@ use tessera_ptx::{Code, Inst, Opnd};
 struct Product {
     tile: [u32; 3],
     warps: u32,
-    slots: u32,
-    /// One group of products stays under way while the next slot is waited for.
+    stages: u32,
+    /// One group of products stays under way while the next stage is waited for.
     ahead: bool,
     raster: &'static str,
 }
@@ -62,7 +62,7 @@ impl Product {
   %un = staged.add %n, %ln : i64
   %gm = staged.floordiv %um, %bm : i64
   %gn = staged.floordiv %un, %bn : i64
-  %r = staged.ring_create : ring<{}; {fields}>
+  %r = staged.pipeline_create : pipeline<{}; {fields}>
   %out = staged.smem_alloc : smem<{bm}x{bn}xbf16, #{c}>
   staged.roles do {{
     staged.role {{name = work, warps = {}, regs = 240}} do {{
@@ -72,7 +72,7 @@ impl Product {
         %empty = staged.const {{value = 0.0}} : {tile}
         %open = staged.mma_open %empty : pending<{tile}>
         %p, %end = staged.for %zero, %k, %bk init(%open, %i) : pending<{tile}>, i64 do (%kk: i64, %q: pending<{tile}>, %j: i64) {{
-          %s = staged.wait %r, %j : slot<{fields}>
+          %s = staged.wait %r, %j : stage<{fields}>
           %fa = staged.field %s {{name = a}} : smem<{bm}x{bk}xbf16, #{a}>
           %fb = staged.field %s {{name = b}} : smem<{bk}x{bn}xbf16, #{b}>
           %t = staged.mma_issue %fa, %fb, %q : pending<{tile}>
@@ -98,7 +98,7 @@ impl Product {
         %lrow = staged.mul %q0, %bm : i64
         %lcol = staged.mul %q1, %bn : i64
         %lend = staged.for %zero, %k, %bk init(%h) : i64 do (%lk: i64, %g: i64) {{
-          %ls = staged.acquire %r, %g : slot<{fields}>
+          %ls = staged.acquire %r, %g : stage<{fields}>
           staged.fill %ls, %a at(%lrow, %lk) {{field = a, extent = [{bm}, {bk}]}}
           staged.fill %ls, %b at(%lk, %lcol) {{field = b, extent = [{bk}, {bn}]}}
           staged.publish %r, %g
@@ -117,7 +117,7 @@ impl Product {
 ",
             bm - 1,
             bn - 1,
-            self.slots,
+            self.stages,
             self.warps,
             raster = self.raster,
         )
@@ -138,7 +138,7 @@ impl Product {
 #[test]
 fn a_large_product() {
     for ahead in [false, true] {
-        let large = Product { tile: [128, 256, 64], warps: 8, slots: 3, ahead, raster: "m16" };
+        let large = Product { tile: [128, 256, 64], warps: 8, stages: 3, ahead, raster: "m16" };
         let code = large.check([200, 264, 136], &[1]);
         let sass = disassemble(&code);
         // Four steps along k, of m64n256k16.
@@ -153,10 +153,10 @@ fn a_large_product() {
 }
 
 #[test]
-fn tiles_wrap_around_the_ring() {
+fn tiles_wrap_around_the_pipeline() {
     for ahead in [false, true] {
         for (tile, warps) in [([64, 64, 64], 4), ([128, 64, 64], 8)] {
-            let product = Product { tile, warps, slots: 3, ahead, raster: "n2" };
+            let product = Product { tile, warps, stages: 3, ahead, raster: "n2" };
             product.check([200, 136, 328], &[1, 3, 20]);
         }
     }

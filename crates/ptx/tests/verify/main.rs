@@ -176,7 +176,7 @@ const CASES: &[Case] = &[
         asm.mov_to(Ty::Pred, p(0), p(1));
         asm.when(p(0), true, |asm| asm.mov_to(Ty::B32, r(0), fresh));
     }),
-    ("a value of a later turn", AMPERE, |asm| {
+    ("a value of a later iteration", AMPERE, |asm| {
         let (fresh, again) = (asm.reg(Class::B32), asm.label());
         asm.place(again);
         asm.mov_to(Ty::B32, r(0), fresh);

@@ -8,7 +8,7 @@ use tessera_layout::{In, Layout, Shared};
 pub(super) fn made_once(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     if func.blocks[func.ops[id].block].parent.is_some() {
         errors
-            .structure("expected shared memory, rings and turns to be made in the function's body");
+            .structure("expected shared memory, pipelines and order barriers to be made in the function's body");
     }
 }
 

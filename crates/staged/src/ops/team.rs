@@ -84,13 +84,15 @@ impl Team {
         (bits, 1 << bits.count_ones())
     }
 
-    /// The blocks of a cluster, by rank, that a block sends parts of a ring's slots to, itself included:
+    /// The blocks of a cluster, by rank, that a block sends parts of a pipeline's stages to, itself included:
     /// they are also those that send to it.
-    pub fn peers(&self, func: &Func<Staged>, ring: Value, rank: u32) -> Vec<u32> {
+    pub fn peers(&self, func: &Func<Staged>, pipeline: Value, rank: u32) -> Vec<u32> {
         let groups: Vec<u32> = func
             .walk()
             .into_iter()
-            .filter(|&id| func.ops[id].code == StagedOp::Fill && ring_of(func, id) == Some(ring))
+            .filter(|&id| {
+                func.ops[id].code == StagedOp::Fill && pipeline_of(func, id) == Some(pipeline)
+            })
             .map(|id| self.of_fill(func, id).0)
             .collect();
         let reaches = |to: &u32| *to == rank || groups.iter().any(|bits| (to ^ rank) & !bits == 0);
@@ -108,14 +110,14 @@ pub fn shared_axes(func: &Func<Staged>, fill: OpId) -> Vec<usize> {
 pub fn field_of(func: &Func<Staged>, fill: OpId) -> Option<&Shared> {
     let op = &func.ops[fill];
     let name = op.attr("field").and_then(Attr::as_word);
-    let Type::Slot { fields } = func.ty(op.operands[0]) else { return None };
+    let Type::Stage { fields } = func.ty(op.operands[0]) else { return None };
     fields.iter().find(|f| Some(f.name.as_str()) == name).map(|f| &*f.layout)
 }
 
-/// The ring that a `fill` is about.
-pub fn ring_of(func: &Func<Staged>, fill: OpId) -> Option<Value> {
-    let slot = func.def(func.ops[fill].operands[0])?;
-    (slot.code == StagedOp::Acquire).then(|| slot.operands[0])
+/// The pipeline that a `fill` is about.
+pub fn pipeline_of(func: &Func<Staged>, fill: OpId) -> Option<Value> {
+    let stage = func.def(func.ops[fill].operands[0])?;
+    (stage.code == StagedOp::Acquire).then(|| stage.operands[0])
 }
 
 /// The dim along which memory is divided into so many parts that lie one after another, each where an

@@ -1,4 +1,4 @@
-//! What an engine may still read is left alone: a slot is released, and memory written again, only
+//! What an engine may still read is left alone: a stage is released, and memory written again, only
 //! when a `mma_retire` or a `bulk_wait` covers everything that was begun on it; a pending tile is a
 //! tile only when its groups are done; and a role ends with its bulk stores done reading.
 
@@ -64,17 +64,17 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
                 let done = engines.bulks.saturating_sub(*keep);
                 engines.bulk.retain(|&bulk, _| bulk >= done);
             }
-            What::Release { ring, i } => {
+            What::Release { pipeline, i } => {
                 let borrowed = engines.reading().find(|(place, _)| {
-                    matches!(&place.base, Base::Field { ring: r, i: n, .. } if (r, n) == (ring, i))
+                    matches!(&place.base, Base::Field { pipeline: r, i: n, .. } if (r, n) == (pipeline, i))
                 });
                 if let Some((_, by)) = borrowed {
                     out.push((
                         event.op,
                         format!(
-                            "expected counter {i} of ring {} to be released when nothing reads it, got an \
+                            "expected counter {i} of pipeline {} to be released when nothing reads it, got an \
                              engine's work{} that no wait covers",
-                            run.name(*ring),
+                            run.name(*pipeline),
                             line(*by)
                         ),
                     ));

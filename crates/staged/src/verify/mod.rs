@@ -1,6 +1,6 @@
 //! The rules on a whole function, one a file. They know nothing of the passes that made it.
 //!
-//! Those on what may stand where read the function. Those on the order of events — counters, slots,
+//! Those on what may stand where read the function. Those on the order of events — counters, stages,
 //! what engines borrow, fences — read traces: each role's ops as they come when the function is run
 //! with its dimensions set to a few sizes, without any data (`trace/`). So what they report does
 //! happen, and at those sizes nothing is missed that one role can see alone; what only the
@@ -12,7 +12,7 @@ mod counters;
 mod pending;
 mod places;
 mod resources;
-mod slots;
+mod stages;
 mod team;
 mod trace;
 mod visible;
@@ -33,7 +33,7 @@ type Rule = fn(&Func<Staged>, &Run<'_>) -> Vec<Finding>;
 
 const RULES: &[(Rule, Code)] = &[
     (counters::check, Code::E_GRAPH_INVALID),
-    (slots::check, Code::E_UNINIT),
+    (stages::check, Code::E_UNINIT),
     (borrows::check, Code::E_UNWAITED),
     (visible::check, Code::E_RACE),
 ];

@@ -56,7 +56,10 @@ fn uses(func: &Func<Staged>, v: Value, block: BlockId) -> Result<usize, (OpId, S
                 total += inner[0];
             }
             _ if inner.iter().any(|&n| n > 0) => {
-                return Err((id, "got a use in every turn of a loop: carry it with `init`".into()));
+                return Err((
+                    id,
+                    "got a use in every iteration of a loop: carry it with `init`".into(),
+                ));
             }
             _ => {}
         }

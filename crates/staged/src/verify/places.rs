@@ -1,6 +1,6 @@
 //! Where tiles live: a tile belongs to the threads that hold it, so its layout is over as many warps
 //! as the role has, or the block; a role does not use tiles from outside; and one thread alone holds
-//! no tiles. Tiles go through shared memory by ops of its own. Every type's layout is of its own shape. Rings and turns are known by the op that made
+//! no tiles. Tiles go through shared memory by ops of its own. Every type's layout is of its own shape. Pipelines and iterations are known by the op that made
 //! them.
 
 use crate::layouts::extents;
@@ -26,7 +26,7 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
     for id in func.walk() {
         errors.at_op(func, id);
         let op = &func.ops[id];
-        let makes = matches!(op.code, StagedOp::RingCreate | StagedOp::TurnCreate);
+        let makes = matches!(op.code, StagedOp::PipelineCreate | StagedOp::OrderBarrierCreate);
         let role = match op.code {
             StagedOp::Role => Some(id),
             _ => role_of(func, id),
@@ -35,8 +35,8 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         let warps = info.as_ref().map_or(threads.unwrap_or(32) / 32, |r| r.warps);
         for &v in op.results.iter().chain(op.regions.iter().flat_map(|&r| &func.blocks[r].args)) {
             layout_of(func.ty(v), warps, info.as_ref(), errors);
-            if matches!(func.ty(v), Type::Ring { .. } | Type::Turn) && !makes {
-                errors.ty("expected rings and turns to be used as they were made, got one carried");
+            if matches!(func.ty(v), Type::Pipeline { .. } | Type::OrderBarrier) && !makes {
+                errors.ty("expected pipelines and order barriers to be used as they were made, got one carried");
             }
         }
         let on_shared = op.operands.iter().any(|&v| matches!(func.ty(v), Type::Smem { .. }));
@@ -71,10 +71,10 @@ fn layout_of(ty: &Type, warps: i64, role: Option<&RoleInfo>, errors: &mut OpErro
         }
         Type::Pending(tile) => layout_of(tile, warps, role, errors),
         Type::Smem { layout, .. } => shared(ty, layout, errors),
-        Type::Ring { fields, .. } | Type::Slot { fields } => {
+        Type::Pipeline { fields, .. } | Type::Stage { fields } => {
             fields.iter().for_each(|f| shared(&f.as_smem(), &f.layout, errors));
         }
-        Type::Scalar(_) | Type::View { .. } | Type::Turn => {}
+        Type::Scalar(_) | Type::View { .. } | Type::OrderBarrier => {}
         // The level admits none of these.
         Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. } => {}
     }
@@ -93,7 +93,7 @@ fn shared(ty: &Type, layout: &Shared, errors: &mut OpErrors) {
 /// Tiles, and what engines owe, stay with the threads that have them.
 fn outside(func: &Func<Staged>, v: Value, role: OpId, errors: &mut OpErrors) {
     let ty = func.ty(v);
-    if !matches!(ty, Type::Frag { .. } | Type::Pending(_) | Type::Slot { .. }) {
+    if !matches!(ty, Type::Frag { .. } | Type::Pending(_) | Type::Stage { .. }) {
         return;
     }
     let block = match func.values[v].def {

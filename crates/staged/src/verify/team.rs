@@ -4,7 +4,7 @@
 
 use crate::alike::{Alike, drained_by};
 use crate::ops::roles::role_of;
-use crate::ops::team::{Team, field_of, part_of, ring_of, shared_axes};
+use crate::ops::team::{Team, field_of, part_of, pipeline_of, shared_axes};
 use crate::ops::tiles::order_of;
 use crate::{Staged, StagedOp};
 use std::collections::BTreeSet;
@@ -55,9 +55,11 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         if field_of(func, id).is_none_or(|shared| part_of(shared, parts).is_none()) {
             errors.structure(format!("expected a field that {parts} blocks can fill in parts"));
         }
-        let Some(ring) = ring_of(func, id) else { continue };
-        if role_of(func, id).is_none() || !drained_by(func, ring, role_of(func, id)) {
-            errors.structure("expected a role that drains the ring around a fill with `multicast`");
+        let Some(pipeline) = pipeline_of(func, id) else { continue };
+        if role_of(func, id).is_none() || !drained_by(func, pipeline, role_of(func, id)) {
+            errors.structure(
+                "expected a role that drains the pipeline around a fill with `multicast`",
+            );
         }
         if !alike.is(id, op.group("at"), &axes) {
             errors.structure(
@@ -65,21 +67,21 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
                  depends on which of them it is",
             );
         }
-        match shared.iter_mut().find(|(r, _)| *r == ring) {
+        match shared.iter_mut().find(|(r, _)| *r == pipeline) {
             Some((_, known)) => known.extend(axes),
-            None => shared.push((ring, axes.into_iter().collect())),
+            None => shared.push((pipeline, axes.into_iter().collect())),
         }
     }
-    // Slots of such a ring go around at once in all blocks.
-    for (ring, axes) in shared {
+    // Stages of such a pipeline go around at once in all blocks.
+    for (pipeline, axes) in shared {
         let axes: Vec<usize> = axes.into_iter().collect();
         for &id in &all {
             let op = &func.ops[id];
             let takes = matches!(op.code, StagedOp::Acquire | StagedOp::Wait);
-            if takes && op.operands[0] == ring && !alike.is(id, &op.operands[1..2], &axes) {
+            if takes && op.operands[0] == pipeline && !alike.is(id, &op.operands[1..2], &axes) {
                 errors.at_op(func, id);
                 errors.structure(
-                    "expected all neighbours of a cluster to take equally many slots of a ring that \
+                    "expected all neighbours of a cluster to take equally many stages of a pipeline that \
                      they fill for each other",
                 );
             }

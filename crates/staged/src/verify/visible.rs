@@ -1,5 +1,5 @@
 //! What threads write to shared memory others see only from a barrier on, and engines only where a
-//! fence stands before that barrier. Handing over a slot (`publish`) is a barrier for its fields.
+//! fence stands before that barrier. Handing over a stage (`publish`) is a barrier for its fields.
 
 use super::Finding;
 use super::trace::{Actor, Base, Place, Run, Trace, What};
@@ -14,9 +14,9 @@ pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
     let mut engines: BTreeSet<(Value, String)> = BTreeSet::new();
     for event in run.traces.iter().flat_map(|t| &t.events) {
         if let What::Read { place, by: Actor::Mma(_) | Actor::Bulk(_) } = &event.what
-            && let Base::Field { ring, name, .. } = &place.base
+            && let Base::Field { pipeline, name, .. } = &place.base
         {
-            engines.insert((*ring, name.clone()));
+            engines.insert((*pipeline, name.clone()));
         }
     }
     for trace in &run.traces {
@@ -55,25 +55,25 @@ fn one(
                 // What everybody sees needs no more looking at.
                 touches.retain(|t| t.writes && !t.met_fenced);
             }
-            What::Publish { ring, i } => {
+            What::Publish { pipeline, i } => {
                 let of = |t: &&Touch<'_>| {
                     t.writes
                         && !t.fenced
-                        && matches!(&t.place.base, Base::Field { ring: r, i: n, name, .. }
-                            if (r, n) == (ring, i) && engines.contains(&(*r, name.clone())))
+                        && matches!(&t.place.base, Base::Field { pipeline: r, i: n, name, .. }
+                            if (r, n) == (pipeline, i) && engines.contains(&(*r, name.clone())))
                 };
                 if touches.iter().any(|t| of(&t)) {
-                    let name = run.name(*ring);
+                    let name = run.name(*pipeline);
                     out.push((
                         event.op,
                         format!(
-                            "expected `fence_async` between what threads wrote to counter {i} of ring \
+                            "expected `fence_async` between what threads wrote to counter {i} of pipeline \
                              {name} and its publication, for an engine reads it"
                         ),
                     ));
                 }
                 touches.retain(|t| {
-                    !matches!(&t.place.base, Base::Field { ring: r, i: n, .. } if (r, n) == (ring, i))
+                    !matches!(&t.place.base, Base::Field { pipeline: r, i: n, .. } if (r, n) == (pipeline, i))
                 });
             }
             What::Read { place, by: Actor::Threads } => {
@@ -87,7 +87,7 @@ fn one(
                     let why = "expected a barrier between what threads wrote here and this read";
                     out.push((event.op, why.into()));
                 }
-                // Slots change hands by `release` and `acquire`.
+                // Stages change hands by `release` and `acquire`.
                 if matches!(place.base, Base::Alloc(_)) {
                     touches.push(touch(place, event.op, false));
                 }

@@ -1,7 +1,7 @@
-//! What fits: slots of rings in shared memory, registers of roles; and in which bands groups are
+//! What fits: stages of pipelines in shared memory, registers of roles; and in which bands groups are
 //! walked so that those that run at once read much of the same.
 
-use super::super::{MOST_SLOTS, Staging};
+use super::super::{MOST_STAGES, Staging};
 use super::feeds::Plan;
 use super::{GROUP, LANES, Refusal, pingpong};
 use tessera_ir::{Attr, BlockId, OpId, Type, Value, ValueDef, verify};
@@ -9,7 +9,7 @@ use tessera_staged::{StagedFunc, StagedOp, shared_bytes};
 use tessera_tile::TileOp;
 use tessera_tile::ops::mma::is_promoted;
 
-/// Slots begin at multiples of this many bytes.
+/// Stages begin at multiples of this many bytes.
 pub const ALIGN: u32 = 1024;
 /// Bytes for barriers, and for what reductions between warps need.
 const LITTLE: u32 = 960;
@@ -17,8 +17,8 @@ const LITTLE: u32 = 960;
 const RATE: u64 = 2048;
 const WAY: u64 = 2048;
 
-/// The most slots of a ring: what the user asks for, and what the caller says.
-pub fn most_slots(func: &StagedFunc, slots: u32) -> u32 {
+/// The most stages of a pipeline: what the user asks for, and what the caller says.
+pub fn most_stages(func: &StagedFunc, stages: u32) -> u32 {
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let ahead = |id: &OpId| func.ops[*id].attr("prefetch").and_then(Attr::as_int);
     let wanted = func
@@ -29,28 +29,28 @@ pub fn most_slots(func: &StagedFunc, slots: u32) -> u32 {
         .map(|n| n.saturating_add(1))
         .or_else(|| config.and_then(|c| c.get("num_stages").and_then(Attr::as_int)))
         .filter(|&n| n > 0);
-    let wanted = wanted.map_or(MOST_SLOTS, |n| u32::try_from(n.max(1)).unwrap_or(MOST_SLOTS));
-    wanted.min(slots).max(1)
+    let wanted = wanted.map_or(MOST_STAGES, |n| u32::try_from(n.max(1)).unwrap_or(MOST_STAGES));
+    wanted.min(stages).max(1)
 }
 
-/// Slots of the rings in loops, with `other` bytes of shared memory taken already, where those that
+/// Stages of the pipelines in loops, with `other` bytes of shared memory taken already, where those that
 /// are filled once for a group have one.
 pub fn fit(staging: &Staging<'_>, plan: &Plan, other: u32, most: u32) -> u32 {
     fit_beside(staging, plan, other, most, 1)
 }
 
 fn fit_beside(staging: &Staging<'_>, plan: &Plan, other: u32, most: u32, once: u32) -> u32 {
-    let bytes = |turns: bool| {
-        let here = plan.own().filter(|(_, r)| r.turns == turns);
-        here.map(|(_, r)| r.slot_bytes()).sum::<u32>()
+    let bytes = |iterations: bool| {
+        let here = plan.own().filter(|(_, r)| r.iterations == iterations);
+        here.map(|(_, r)| r.stage_bytes()).sum::<u32>()
     };
     let taken = ALIGN + LITTLE + other.next_multiple_of(ALIGN) + once * bytes(false);
     let room = staging.caps.shared_bytes.saturating_sub(taken);
     (room / bytes(true).max(1)).min(most)
 }
 
-/// Slots that hide the way to memory: the one that is read, and so many that the products of their
-/// turns take as long. More are worth less than a tile that leaves by bulk stores, or than what the
+/// Stages that hide the way to memory: the one that is read, and so many that the products of their
+/// iterations take as long. More are worth less than a tile that leaves by bulk stores, or than what the
 /// next group begins with.
 pub fn enough(func: &StagedFunc, plan: &Plan) -> u32 {
     let clocks = |block: BlockId| {
@@ -62,9 +62,9 @@ pub fn enough(func: &StagedFunc, plan: &Plan) -> u32 {
         });
         clocks.max(1)
     };
-    let loops = plan.rings.iter().filter(|r| r.turns);
-    let slots = loops.map(|r| 1 + WAY.div_ceil(clocks(r.block)) as u32).max();
-    slots.map_or(3, |n| n.clamp(2, 3))
+    let loops = plan.pipelines.iter().filter(|r| r.iterations);
+    let stages = loops.map(|r| 1 + WAY.div_ceil(clocks(r.block)) as u32).max();
+    stages.map_or(3, |n| n.clamp(2, 3))
 }
 
 /// The clocks that the engine takes for a product, of all warpgroups together.
@@ -77,7 +77,7 @@ pub fn product_clocks(func: &StagedFunc, issue: OpId) -> u64 {
     all.unsigned_abs() * u64::from(left.dtype().bits()) / 16 / RATE
 }
 
-/// Shared memory that stays beside the rings of the plan.
+/// Shared memory that stays beside the pipelines of the plan.
 pub fn other_bytes(func: &StagedFunc, plan: &Plan) -> u32 {
     let gone: u32 = func
         .walk()
@@ -93,23 +93,23 @@ pub fn other_bytes(func: &StagedFunc, plan: &Plan) -> u32 {
     all.saturating_mul(if pingpong::is_asked(&func.attrs) { pingpong::REPLICAS } else { 1 })
 }
 
-pub fn give_slots(
+pub fn give_stages(
     func: &StagedFunc,
     staging: &Staging<'_>,
     plan: &mut Plan,
     most: u32,
 ) -> Result<(), Refusal> {
     let other = other_bytes(func, plan);
-    let slots = fit(staging, plan, other, most);
-    if slots < 2.min(most) {
-        return Err("two turns of the loop do not fit in shared memory".into());
+    let stages = fit(staging, plan, other, most);
+    if stages < 2.min(most) {
+        return Err("two iterations of the loop do not fit in shared memory".into());
     }
     // The next group's are filled early where that costs the loops nothing they need.
     let beside = fit_beside(staging, plan, other, most, 2);
-    let enough = slots.min(enough(func, plan));
-    let (slots, once) = if most > 1 && beside >= enough { (beside, 2) } else { (slots, 1) };
-    for ring in &mut plan.rings {
-        ring.slots = if ring.turns { slots } else { once };
+    let enough = stages.min(enough(func, plan));
+    let (stages, once) = if most > 1 && beside >= enough { (beside, 2) } else { (stages, 1) };
+    for pipeline in &mut plan.pipelines {
+        pipeline.stages = if pipeline.iterations { stages } else { once };
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Attrs, BlockId, OpId, Rewriter, Value};
 use tessera_numerics::ScalarFn;
-use tessera_staged::ops::team::{Team, field_of, part_of, ring_of};
+use tessera_staged::ops::team::{Team, field_of, part_of, pipeline_of};
 use tessera_staged::{Alike, Staged, StagedBuild, StagedFunc, StagedOp, drained_by};
 use tessera_tile::{TileFunc, TileOp};
 
@@ -256,8 +256,8 @@ pub fn share(mut func: StagedFunc) -> StagedFunc {
     for &id in all.iter().filter(|&&id| func.ops[id].code == StagedOp::Fill) {
         let op = &func.ops[id];
         let role = tessera_staged::ops::roles::role_of(&func, id);
-        let Some(ring) = ring_of(&func, id) else { continue };
-        if role.is_none() || !drained_by(&func, ring, role) {
+        let Some(pipeline) = pipeline_of(&func, id) else { continue };
+        if role.is_none() || !drained_by(&func, pipeline, role) {
             continue;
         }
         let mut axes: Vec<usize> = Vec::new();
@@ -267,13 +267,13 @@ pub fn share(mut func: StagedFunc) -> StagedFunc {
             let bits = team.bits(&with);
             let run = (bits >> bits.trailing_zeros()).wrapping_add(1).is_power_of_two();
             let parts = 1 << bits.count_ones();
-            let turns = all.iter().all(|&o| {
+            let iterations = all.iter().all(|&o| {
                 let takes = matches!(func.ops[o].code, StagedOp::Acquire | StagedOp::Wait)
-                    && func.ops[o].operands[0] == ring;
+                    && func.ops[o].operands[0] == pipeline;
                 !takes || alike.is(o, &func.ops[o].operands[1..2], &[axis])
             });
             let whole = field_of(&func, id).is_some_and(|field| part_of(field, parts).is_some());
-            if run && whole && turns && alike.is(id, op.group("at"), &[axis]) {
+            if run && whole && iterations && alike.is(id, op.group("at"), &[axis]) {
                 axes = with;
             }
         }

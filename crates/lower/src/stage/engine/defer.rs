@@ -2,7 +2,7 @@
 //!
 //! Before: a valid function with a persistent loop, whose body has one loop with a product and then
 //! stores a tile in pieces. After: the persistent loop hands the finished tile, and where it goes, to
-//! its next turn. There each turn of the inner loop, while its product is under way, stores one piece;
+//! its next iteration. There each iteration of the inner loop, while its product is under way, stores one piece;
 //! what a short loop leaves is stored after it, and the last tile after all. A count of the pieces that
 //! are done, carried by the inner loop, says which is next: before the first tile it begins as if all
 //! were.
@@ -24,7 +24,7 @@ struct Plan {
     behind: OpId,
     /// The ops of each piece in order.
     pieces: Vec<Vec<OpId>>,
-    /// What pieces take of the turn: the tile first, then positions.
+    /// What pieces take of the iteration: the tile first, then positions.
     taken: Vec<Value>,
 }
 
@@ -79,7 +79,7 @@ fn plan(func: &StagedFunc) -> Option<Plan> {
     if !one || !narrow || first < at {
         return None;
     }
-    // All other ops of the turn may come before the pieces, and none takes what they give.
+    // All other ops of the iteration may come before the pieces, and none takes what they give.
     let mut taken = vec![tile];
     for &id in &moved {
         let op = &func.ops[id];
@@ -87,11 +87,11 @@ fn plan(func: &StagedFunc) -> Option<Plan> {
             return None;
         }
         for &v in &op.operands {
-            let of_the_turn = match func.values[v].def {
+            let of_the_iteration = match func.values[v].def {
                 ValueDef::Result(by, _) => func.ops[by].block == block && !moved.contains(&by),
                 ValueDef::Arg(of, _) => of == block,
             };
-            if of_the_turn && !taken.contains(&v) {
+            if of_the_iteration && !taken.contains(&v) {
                 taken.push(v);
             }
         }
@@ -117,7 +117,7 @@ fn touches_memory(func: &StagedFunc, id: OpId) -> bool {
 
 type Rw<'f> = Rewriter<'f, Staged>;
 
-/// What a turn of the persistent loop has of the tile before: the tile and its positions.
+/// What an iteration of the persistent loop has of the tile before: the tile and its positions.
 struct Before {
     values: Vec<Value>,
     /// How many of its pieces are stored already.
@@ -183,7 +183,7 @@ fn tiles(rw: &mut Rw<'_>, plan: &Plan, into: BlockId) {
     rest(rw, plan, &last, into);
 }
 
-/// The inner loop, which stores a piece in each turn as long as there are any; and what it left.
+/// The inner loop, which stores a piece in each iteration as long as there are any; and what it left.
 fn inner(rw: &mut Rw<'_>, plan: &Plan, before: &Before, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[plan.inner];
@@ -231,7 +231,7 @@ fn rest(rw: &mut Rw<'_>, plan: &Plan, of: &Before, into: BlockId) {
 /// Each piece whose number compares so with how many are done, where any is left.
 fn guarded(rw: &mut Rw<'_>, plan: &Plan, of: &Before, into: BlockId, compare: ScalarFn) {
     let loc = rw.old.ops[plan.tiles].loc.clone();
-    // For pieces the names stand for the tile before; the turn has its own.
+    // For pieces the names stand for the tile before; the iteration has its own.
     let own: Vec<(Value, Value)> =
         plan.taken.iter().filter(|&&v| rw.is_mapped(v)).map(|&v| (v, rw.get(v))).collect();
     let mut build = rw.builder(into, loc.clone());

@@ -204,7 +204,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             }
             TileOp::Transpose => {
                 let (a, b) = (op.operands[0], op.result());
-                let perm = super::encode::turn_of(func, id);
+                let perm = super::encode::iteration_of(func, id);
                 let back: Vec<Link> = perm.iter().map(|&p| Axis(p)).collect();
                 let to = (0..perm.len())
                     .map(|i| perm.iter().position(|&p| p == i).map_or(Meets, Axis))
@@ -342,7 +342,7 @@ impl Divided {
             code => {
                 use tessera_ir::{Effects, Opcode};
                 let code_effects = Opcode::info(code).effects;
-                let ring = matches!(
+                let pipeline = matches!(
                     code,
                     StagedOp::Wait
                         | StagedOp::Release
@@ -352,7 +352,9 @@ impl Divided {
                         | StagedOp::BulkWait
                 );
                 let seen = match code_effects {
-                    Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => !ring,
+                    Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => {
+                        !pipeline
+                    }
                     Effects::Pure | Effects::Read | Effects::Control | Effects::Terminator => false,
                 };
                 if seen {

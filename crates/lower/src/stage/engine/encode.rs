@@ -193,7 +193,7 @@ fn writes(code: TileOp) -> bool {
     matches!(code, TileOp::Store | TileOp::Scatter | TileOp::Accumulate | TileOp::Atomic)
 }
 
-/// The load that a tile is, but for turns, and the load's dims in the tile's order.
+/// The load that a tile is, but for iterations, and the load's dims in the tile's order.
 fn source(func: &TileFunc, v: Value) -> Option<(OpId, Vec<usize>)> {
     let mut perm: Vec<usize> = (0..func.ty(v).rank()).collect();
     let mut v = v;
@@ -205,8 +205,8 @@ fn source(func: &TileFunc, v: Value) -> Option<(OpId, Vec<usize>)> {
                 return Some((id, perm));
             }
             TileOp::Transpose => {
-                let turn = turn_of(func, id);
-                perm = perm.iter().map(|&p| turn[p]).collect();
+                let iteration = iteration_of(func, id);
+                perm = perm.iter().map(|&p| iteration[p]).collect();
                 v = op.operands[0];
             }
             // Copies round on the way.
@@ -223,7 +223,7 @@ pub fn is_rounding<L: Level>(func: &Func<L>, id: OpId) -> bool {
 }
 
 /// The operand's dims in the order of the result of a transposition.
-pub fn turn_of<L: Level>(func: &Func<L>, id: OpId) -> Vec<usize> {
+pub fn iteration_of<L: Level>(func: &Func<L>, id: OpId) -> Vec<usize> {
     let perm = func.ops[id].attr("perm").and_then(Attr::as_ints).unwrap_or_default();
     perm.iter().map(|&p| p as usize).collect()
 }
@@ -291,7 +291,7 @@ impl Open<'_> {
         let open = build.mma_open(sums);
         let pending = build.mma_issue(a, b, open);
         let done = build.mma_retire(pending, 0, false);
-        // The next turn of a loop writes the same memory.
+        // The next iteration of a loop writes the same memory.
         build.sync(StagedOp::BlockBarrier);
         if let (Some(class), Some(issue)) = (op.attr("class"), self.out.def_id(pending)) {
             self.out.ops[issue].attrs.set("class", class.clone());

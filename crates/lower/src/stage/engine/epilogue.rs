@@ -12,9 +12,9 @@
 //! Warpgroups that are no power of two (`divide`) copy their rows each on its own: tiles leave so only by
 //! boxes, from memory in which the rows of each are one block.
 //!
-//! In pieces, a tile goes through memory of one or two of them, which leaves rings more of it; that is
-//! for `defer`, which puts time between one piece and the next, for blocks with one group where a ring
-//! has more slots so, and for tiles that are added to memory and do not fit as a whole.
+//! In pieces, a tile goes through memory of one or two of them, which leaves pipelines more of it; that is
+//! for `defer`, which puts time between one piece and the next, for blocks with one group where a pipeline
+//! has more stages so, and for tiles that are added to memory and do not fit as a whole.
 
 use super::super::Staging;
 use super::super::seeds::{extents, useful};
@@ -72,7 +72,7 @@ impl Cut {
     }
 }
 
-/// Numbers of pieces, the best first: as many turns of the next loop have something to do beside it.
+/// Numbers of pieces, the best first: as many iterations of the next loop have something to do beside it.
 const PIECES: [u32; 5] = [4, 3, 2, 6, 8];
 /// Bytes of a row of a piece that memory takes without two threads in each other's way.
 const ROW: u32 = 128;
@@ -87,7 +87,7 @@ pub fn epilogue(
 ) -> Result<StagedFunc, Refusal> {
     let plan = feeds::plan(func, staging)?;
     let mut other = budget::other_bytes(func, &plan);
-    let slots = budget::fit(staging, &plan, other, most).min(budget::enough(func, &plan));
+    let stages = budget::fit(staging, &plan, other, most).min(budget::enough(func, &plan));
     let mut staged: BTreeMap<OpId, Way<Type>> = BTreeMap::new();
     for id in func.walk() {
         let Some(way) = memory_for(func, staging, team, id) else { continue };
@@ -101,7 +101,7 @@ pub fn epilogue(
                 let better = |pieces: &Way<Type>| {
                     let (pieces, whole) = (fit(pieces), fit(&whole));
                     let alone = tiles::is_alone(&func.attrs);
-                    let room = adds && whole < slots && pieces >= slots;
+                    let room = adds && whole < stages && pieces >= stages;
                     in_pieces || alone && pieces > whole || room
                 };
                 pieces.filter(better).unwrap_or(whole)
@@ -112,9 +112,9 @@ pub fn epilogue(
             continue;
         }
         let with = with(&way);
-        // What only some groups store is not worth a slot.
+        // What only some groups store is not worth a stage.
         let rarely = path(func, func.ops[id].block).iter().any(|(p, _)| is_branch(func, *p));
-        let least = if rarely { budget::fit(staging, &plan, other, most) } else { slots };
+        let least = if rarely { budget::fit(staging, &plan, other, most) } else { stages };
         if budget::fit(staging, &plan, with, most) >= least {
             other = with;
             staged.insert(id, way);

@@ -1,10 +1,10 @@
-//! What products read is filled into rings.
+//! What products read is filled into pipelines.
 //!
 //! Before: a valid function in which threads load tiles and write them to shared memory for the
-//! engine. After: those tiles are fields of rings. Where a tile was loaded its ring's next slot is
+//! engine. After: those tiles are fields of pipelines. Where a tile was loaded its pipeline's next stage is
 //! acquired, filled and published; before the first op that reads the fields it is waited for, and
-//! after the last it is released. Loads that the same op needs first share a ring. Ops that take the
-//! tile itself read it from the slot. Counters go with the control flow.
+//! after the last it is released. Loads that the same op needs first share a pipeline. Ops that take the
+//! tile itself read it from the stage. Counters go with the control flow.
 
 mod plan;
 
@@ -12,7 +12,7 @@ pub use plan::{Plan, plan};
 
 use super::super::{Off, Staging, Step};
 use super::{Refusal, budget, flow, tiles};
-use plan::Ring;
+use plan::Pipeline;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_numerics::ScalarFn;
@@ -21,17 +21,17 @@ use tessera_tile::TileOp;
 
 pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<StagedFunc, Refusal> {
     let mut plan = plan(func, staging)?;
-    budget::give_slots(func, staging, &mut plan, most)?;
+    budget::give_stages(func, staging, &mut plan, most)?;
     let mut rw = Rewriter::new(func);
     let (body, loc) = (rw.new.body, func.loc.clone());
     let mut build = rw.builder(body, loc);
     let own: BTreeMap<usize, Value> =
-        plan.own().map(|(i, ring)| (i, build.ring_create(ring.ty()))).collect();
+        plan.own().map(|(i, pipeline)| (i, build.pipeline_create(pipeline.ty()))).collect();
     let first: BTreeMap<usize, Value> = plan.own().map(|(i, _)| (i, build.index(0))).collect();
-    // Those without memory of their own are known by the ring that has it.
-    let rings = plan.rings.iter().map(|r| own[&r.of]).collect();
-    let counters = plan.rings.iter().map(|r| first[&r.of]).collect();
-    let mut state = State { plan: &plan, rings, counters };
+    // Those without memory of their own are known by the pipeline that has it.
+    let pipelines = plan.pipelines.iter().map(|r| own[&r.of]).collect();
+    let counters = plan.pipelines.iter().map(|r| first[&r.of]).collect();
+    let mut state = State { plan: &plan, pipelines, counters };
     state.block(&mut rw, func.body, body);
     let mut new = rw.new;
     // Groups that all run at once are in no order.
@@ -43,8 +43,8 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
 
 struct State<'p> {
     plan: &'p Plan,
-    /// Of each ring of the plan itself, and the counter that comes next.
-    rings: Vec<Value>,
+    /// Of each pipeline of the plan itself, and the counter that comes next.
+    pipelines: Vec<Value>,
     counters: Vec<Value>,
 }
 
@@ -54,41 +54,41 @@ impl State<'_> {
     fn block(&mut self, rw: &mut Rw<'_>, from: BlockId, into: BlockId) {
         let old = rw.old;
         let plan = self.plan;
-        let here: Vec<(usize, &Ring)> =
-            plan.rings.iter().filter(|r| r.block == from).map(|r| (r.of, r)).collect();
+        let here: Vec<(usize, &Pipeline)> =
+            plan.pipelines.iter().filter(|r| r.block == from).map(|r| (r.of, r)).collect();
         for (place, &id) in old.blocks[from].ops.iter().enumerate() {
-            for &(at, ring) in here.iter().filter(|(_, r)| r.first == place) {
-                self.read(rw, at, ring, into);
+            for &(at, pipeline) in here.iter().filter(|(_, r)| r.first == place) {
+                self.read(rw, at, pipeline, into);
             }
             if plan.is_load(id) {
-                for &(at, ring) in here.iter().filter(|(_, r)| r.filled == place) {
-                    self.fill(rw, at, ring, into);
+                for &(at, pipeline) in here.iter().filter(|(_, r)| r.filled == place) {
+                    self.fill(rw, at, pipeline, into);
                 }
             } else if !plan.gone.contains(&id) {
                 self.op(rw, id, into);
             }
-            for &(at, ring) in here.iter().filter(|(_, r)| r.last == place) {
-                let loc = old.ops[ring.fields[0].load].loc.clone();
+            for &(at, pipeline) in here.iter().filter(|(_, r)| r.last == place) {
+                let loc = old.ops[pipeline.fields[0].load].loc.clone();
                 let mut build = rw.builder(into, loc);
-                build.release(self.rings[at], self.counters[at], false);
+                build.release(self.pipelines[at], self.counters[at], false);
                 let one = build.index(1);
                 self.counters[at] = build.ew(ScalarFn::Add, &[self.counters[at], one]);
             }
         }
     }
 
-    fn fill(&mut self, rw: &mut Rw<'_>, at: usize, ring: &Ring, into: BlockId) {
+    fn fill(&mut self, rw: &mut Rw<'_>, at: usize, pipeline: &Pipeline, into: BlockId) {
         let old = rw.old;
-        let loc = old.ops[ring.fields[0].load].loc.clone();
-        let (whole, i) = (self.rings[at], self.counters[at]);
-        let slot = rw.builder(into, loc.clone()).acquire(whole, i);
-        for field in &ring.fields {
+        let loc = old.ops[pipeline.fields[0].load].loc.clone();
+        let (whole, i) = (self.pipelines[at], self.counters[at]);
+        let stage = rw.builder(into, loc.clone()).acquire(whole, i);
+        for field in &pipeline.fields {
             let load = &old.ops[field.load];
             let positions: Vec<Value> = load.group("at").iter().map(|&v| rw.get(v)).collect();
             let src = rw.get(load.operands[0]);
             let extent = load.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
             let mut build = rw.builder(into, load.loc.clone());
-            let id = build.fill(slot, &field.ty.name, src, &positions, &extent);
+            let id = build.fill(stage, &field.ty.name, src, &positions, &extent);
             if let Some(bounds) = load.attr("bounds") {
                 rw.new.ops[id].attrs.set("bounds", bounds.clone());
             }
@@ -96,13 +96,13 @@ impl State<'_> {
         rw.builder(into, loc).publish(whole, i);
     }
 
-    fn read(&mut self, rw: &mut Rw<'_>, at: usize, ring: &Ring, into: BlockId) {
+    fn read(&mut self, rw: &mut Rw<'_>, at: usize, pipeline: &Pipeline, into: BlockId) {
         let old = rw.old;
-        let loc = old.ops[ring.fields[0].load].loc.clone();
-        let slot = rw.builder(into, loc).wait(self.rings[at], self.counters[at]);
-        for field in &ring.fields {
+        let loc = old.ops[pipeline.fields[0].load].loc.clone();
+        let stage = rw.builder(into, loc).wait(self.pipelines[at], self.counters[at]);
+        for field in &pipeline.fields {
             let load = &old.ops[field.load];
-            let whole = rw.builder(into, load.loc.clone()).field(slot, &field.ty.name);
+            let whole = rw.builder(into, load.loc.clone()).field(stage, &field.ty.name);
             let mut views = BTreeMap::new();
             for (mem, perm) in &field.memory {
                 let view = *views.entry(perm).or_insert_with(|| match perm.is_sorted() {
@@ -122,7 +122,7 @@ impl State<'_> {
 
     fn op(&mut self, rw: &mut Rw<'_>, id: OpId, into: BlockId) {
         let old = rw.old;
-        let inside = self.plan.rings.iter().filter(|r| flow::contains(old, id, r.block));
+        let inside = self.plan.pipelines.iter().filter(|r| flow::contains(old, id, r.block));
         let inside: Vec<usize> =
             inside.map(|r| r.of).collect::<BTreeSet<_>>().into_iter().collect();
         if inside.is_empty() {
@@ -155,7 +155,7 @@ impl State<'_> {
             rw.copy_args(from, to);
             if !branches {
                 for &r in &inside {
-                    self.counters[r] = rw.new.add_arg(to, Type::INDEX, Some("turn"));
+                    self.counters[r] = rw.new.add_arg(to, Type::INDEX, Some("iteration"));
                 }
             }
             self.block(rw, from, to);

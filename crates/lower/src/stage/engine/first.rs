@@ -1,4 +1,4 @@
-//! Repairs that the first turn of a loop always makes, or never.
+//! Repairs that the first iteration of a loop always makes, or never.
 //!
 //! A loop may begin with numbers that no weight fits: everything less -inf, or less something as low, is
 //! +inf, or NaN. Then the condition of a repair holds wherever there is a weight at all, and what it would
@@ -16,7 +16,7 @@ const DEPTH: u32 = 24;
 /// Above all that weights come from, unless they come from as much below.
 const HIGH: f64 = 1e38;
 
-/// Copies an op of the first turn: a repair that is always made as what its region does.
+/// Copies an op of the first iteration: a repair that is always made as what its region does.
 pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[id];

@@ -1,20 +1,20 @@
 //! Products on the matrix engine: a persistent kernel of roles. Some are one thread, which copies boxes
-//! of memory into a ring; the other multiplies them where they lie and does all the rest.
+//! of memory into a pipeline; the other multiplies them where they lie and does all the rest.
 //!
 //! Before: a group kernel of Tile IR with a loop of products. After: the same in Staged IR, by steps
 //! of which each gives a valid function:
 //! 0. `swap`: the sides of products change places where the engine takes them only so;
 //! 1. `encode` (a part of `open`): products read shared memory that the threads write; what a loop
-//!    reads beside them is loaded before it (`stage/hoist`) or a turn early (`stage/ahead`);
+//!    reads beside them is loaded before it (`stage/hoist`) or an iteration early (`stage/ahead`);
 //! 2. `tiles`: the body becomes a loop over the groups of the launch;
 //! 3. `epilogue`: large tiles leave through shared memory, by bulk stores;
-//! 4. `feeds`: what products read is filled into rings instead; `order`: which groups a block takes;
-//! 5. `rotate`: a product is still under way while the next turn begins;
+//! 4. `feeds`: what products read is filled into pipelines instead; `order`: which groups a block takes;
+//! 5. `rotate`: a product is still under way while the next iteration begins;
 //! 6. `pair`: of two products that follow from each other, the second is begun with the next first,
 //!    also where that is the first of another loop;
 //! 7. `clusters`: blocks of a cluster take neighbouring groups, where that is asked for;
 //! 8. `defer`: a finished tile leaves while the next is computed;
-//! 9. `roles`: the function is cut along the rings; `divide`: three warpgroups share the rows, where there
+//! 9. `roles`: the function is cut along the pipelines; `divide`: three warpgroups share the rows, where there
 //!    are three times 64; `pingpong`: where that is asked for, warpgroups take whole tiles in turn;
 //! 10. `clusters` again: what neighbours both read is copied once for all of them.
 //!
@@ -66,7 +66,7 @@ pub fn sums(staging: &Staging<'_>, team: Team, shape: &[u32; 2]) -> Option<Layou
 pub fn stage(
     func: &TileFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     notes: &mut Diagnostics,
 ) -> Result<Option<StagedFunc>, Diagnostics> {
     if !has_loop_of_products(func) {
@@ -82,7 +82,7 @@ pub fn stage(
             // Loops that follow each other are left for one and the same reason.
             let mut whys = BTreeSet::new();
             for (loc, why) in told.into_iter().filter(|(_, why)| whys.insert(why.clone())) {
-                let why = format!("a running softmax takes its maximum in every turn: {why}");
+                let why = format!("a running softmax takes its maximum in every iteration: {why}");
                 notes.push(Diagnostic::new(Code::N_NOT_PIPELINED, why).at(loc));
             }
             crate::relax::relax(freed.as_ref().unwrap_or(func))
@@ -100,7 +100,7 @@ pub fn stage(
     let together;
     let mut func = func;
     if pingpong::is_asked(&func.attrs) {
-        match in_turns(func, staging, slots, cluster) {
+        match in_turns(func, staging, stages, cluster) {
             Ok((staged, why)) => {
                 why.into_iter().for_each(|why| note(alone, why));
                 return Ok(Some(staged));
@@ -110,7 +110,7 @@ pub fn stage(
         together = pingpong::without(func);
         func = &together;
     }
-    let why = match attempt(func, staging, slots, cluster) {
+    let why = match attempt(func, staging, stages, cluster) {
         Ok((staged, why)) => match verify(&staged) {
             Ok(()) => {
                 why.into_iter().for_each(|why| note(alone, why));
@@ -141,7 +141,7 @@ type Built = (StagedFunc, Option<Refusal>);
 fn in_turns(
     func: &TileFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     cluster: Option<[u32; 3]>,
 ) -> Result<Built, Refusal> {
     let off = Off::of(func);
@@ -151,7 +151,7 @@ fn in_turns(
     if tiles::is_alone(&func.attrs) {
         return Err("each block has one group".into());
     }
-    let built = built(func, staging, slots, cluster, false)?;
+    let built = built(func, staging, stages, cluster, false)?;
     let built = built.expect("only stores that are put off may be missing");
     let told = |e: Diagnostics| e.iter().next().map_or_else(String::new, |e| e.message.clone());
     verify(&built.0).map_err(told)?;
@@ -162,19 +162,19 @@ fn in_turns(
 fn attempt(
     func: &TileFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     cluster: Option<[u32; 3]>,
 ) -> Result<Built, Refusal> {
     // Where each block has one group there is no next one that a store could be put off to.
     let next = !tiles::is_alone(&func.attrs);
     if next
         && !Off::of(func).has(Step::Defer)
-        && let Ok(Some(built)) = built(func, staging, slots, cluster, true)
+        && let Ok(Some(built)) = built(func, staging, stages, cluster, true)
         && budget::has_room(&built.0)
     {
         return Ok(built);
     }
-    let plain = built(func, staging, slots, cluster, false)?;
+    let plain = built(func, staging, stages, cluster, false)?;
     Ok(plain.expect("only stores that are put off may be missing"))
 }
 
@@ -182,7 +182,7 @@ fn attempt(
 fn built(
     func: &TileFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     cluster: Option<[u32; 3]>,
     defer: bool,
 ) -> Result<Option<Built>, Refusal> {
@@ -206,14 +206,14 @@ fn built(
     if runs(Step::Tiles) {
         now = sound(tiles::tiles(&now));
     }
-    let most = budget::most_slots(&now, slots);
+    let most = budget::most_stages(&now, stages);
     if runs(Step::Epilogue) {
         now = sound(epilogue::epilogue(&now, staging, team, most, parts, defer)?);
     }
     let cluster = cluster.filter(|shape| shape.iter().any(|&n| n > 1));
-    // Without rings there is nothing to cut along, and all threads load.
+    // Without pipelines there is nothing to cut along, and all threads load.
     if !runs(Step::Feeds) {
-        let alone = cluster.map(|_| "there are no rings without `feeds`".into());
+        let alone = cluster.map(|_| "there are no pipelines without `feeds`".into());
         return Ok((!defer).then_some((now, alone)));
     }
     now = sound(feeds::feeds(&now, staging, most)?);
@@ -244,11 +244,11 @@ fn built(
     }
     if runs(Step::Roles) {
         now = match pingpong::is_asked(&func.attrs) {
-            true => pingpong::turns(&roles::roles(
+            true => pingpong::order_barriers(&roles::roles(
                 &now,
                 staging,
                 team,
-                Share::Turns(pingpong::REPLICAS),
+                Share::Iterations(pingpong::REPLICAS),
             )?)?,
             false if parts > 1 => {
                 divide::divide(&roles::roles(&now, staging, team, Share::Parts(parts))?, parts)?

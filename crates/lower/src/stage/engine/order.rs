@@ -79,7 +79,7 @@ pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
 }
 
 /// Groups along an axis that lengths grow or shrink along, of all places together, which read as much as
-/// the cache holds. The longest group of a place reads what all of its groups do: as many turns as there
+/// the cache holds. The longest group of a place reads what all of its groups do: as many iterations as there
 /// are groups along the axis, times those that one more group has more.
 fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u32) -> i64 {
     let loops = all.iter().filter(|&&id| func.ops[id].code == StagedOp::Tile(TileOp::For));
@@ -135,7 +135,7 @@ fn slope(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> f64 {
     }
 }
 
-/// How the turns of loops change along an axis.
+/// How the iterations of loops change along an axis.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Length {
     Same,

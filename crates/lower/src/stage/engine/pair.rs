@@ -1,24 +1,24 @@
-//! Two products of a turn, one turn apart.
+//! Two products of an iteration, one iteration apart.
 //!
 //! Before: a valid function. After: in a loop of two products, of which the second takes what is
-//! computed from the first and adds to a tile that the loop carries, the second product of a turn is
+//! computed from the first and adds to a tile that the loop carries, the second product of an iteration is
 //! begun together with the first of the next. So the engine has work while the threads go from one to
 //! the other: the first is waited for alone, and the second only where its sums are needed again.
 //!
 //! ```text
 //! for j { s = first(j)  p = f(s)  acc = g(acc, s)  acc = second(j, p, acc) }
-//! if any turn {
+//! if any iteration {
 //!   s = first(0)  p = f(s)  acc = g(acc, s)
 //!   for j from 1 { begin first(j)  begin second(j - 1, p, acc)
 //!                  s = first's  p = f(s)  acc = second's  acc = g(acc, s) }
 //!   acc = second(last, p, acc) }
 //! ```
 //!
-//! What a turn loads to registers beside its products is asked for before they are begun, as much as there is
+//! What an iteration loads to registers beside its products is asked for before they are begun, as much as there is
 //! room for.
 //!
-//! What the second product takes from memory is filled where it was, so a ring needs a second slot for
-//! what is read a turn later. Loops that follow each other are one sequence of turns (`chain`).
+//! What the second product takes from memory is filled where it was, so a pipeline needs a second stage for
+//! what is read an iteration later. Loops that follow each other are one sequence of iterations (`chain`).
 
 mod chain;
 
@@ -31,7 +31,7 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp, registers};
 use tessera_tile::TileOp;
 
-/// Slots of a ring that is read a turn later.
+/// Stages of a pipeline that is read an iteration later.
 const LEAST: u32 = 2;
 /// Registers of a thread for tiles that are loaded before the first product is begun: there is room
 /// for them beside the sums of both and the weights, until scores become weights.
@@ -69,11 +69,11 @@ struct Plan {
     first_done: OpId,
     second: OpId,
     second_done: OpId,
-    /// The first product and what it reads, up to its slots being given back.
+    /// The first product and what it reads, up to its stages being given back.
     front: Ops,
     /// The second, likewise, and how its left operand is brought into form.
     tail: Ops,
-    /// What fills the ring that the second reads.
+    /// What fills the pipeline that the second reads.
     feed: Ops,
     /// Everything else: what is loaded before the products are begun, what needs no sums of the second
     /// product, and what does.
@@ -82,9 +82,9 @@ struct Plan {
     before: Ops,
     middle: Ops,
     late: Ops,
-    /// Counters of the ring that the second reads, among the carried values.
+    /// Counters of the pipeline that the second reads, among the carried values.
     counters: BTreeSet<usize>,
-    /// What the tail takes from the rest of the turn.
+    /// What the tail takes from the rest of the iteration.
     cross: Vec<Value>,
 }
 
@@ -116,7 +116,7 @@ impl Look<'_> {
         }
     }
 
-    fn is_turn(&self, v: Value) -> bool {
+    fn is_iteration(&self, v: Value) -> bool {
         matches!(self.func.values[v].def, ValueDef::Arg(block, 0) if block == self.body)
     }
 
@@ -128,9 +128,9 @@ impl Look<'_> {
         ends.then_some(done)
     }
 
-    /// The ring that a product reads in this loop, if there is exactly one.
-    fn ring(&self, product: OpId) -> Option<Value> {
-        let mut rings = BTreeSet::new();
+    /// The pipeline that a product reads in this loop, if there is exactly one.
+    fn pipeline(&self, product: OpId) -> Option<Value> {
+        let mut pipelines = BTreeSet::new();
         for &v in &self.func.ops[product].operands[..2] {
             let mut v = v;
             while let Some(id) = self.inner(v) {
@@ -138,29 +138,29 @@ impl Look<'_> {
                 match op.code {
                     StagedOp::SmemView | StagedOp::Field => v = op.operands[0],
                     StagedOp::Wait => {
-                        rings.insert(op.operands[0]);
+                        pipelines.insert(op.operands[0]);
                         break;
                     }
                     _ => break,
                 }
             }
         }
-        let enough = |ring: &Value| matches!(self.func.ty(*ring), Type::Ring { slots, .. } if *slots >= LEAST);
-        let mut rings = rings.into_iter().filter(enough);
-        rings.next().filter(|_| rings.next().is_none())
+        let enough = |pipeline: &Value| matches!(self.func.ty(*pipeline), Type::Pipeline { stages, .. } if *stages >= LEAST);
+        let mut pipelines = pipelines.into_iter().filter(enough);
+        pipelines.next().filter(|_| pipelines.next().is_none())
     }
 
-    /// Ops of the body that handle a ring, of these kinds.
-    fn handling(&self, ring: Value, codes: &[StagedOp]) -> Ops {
+    /// Ops of the body that handle a pipeline, of these kinds.
+    fn handling(&self, pipeline: Value, codes: &[StagedOp]) -> Ops {
         let ops = self.func.blocks[self.body].ops.iter().copied();
         ops.filter(|&id| {
             let op = &self.func.ops[id];
-            codes.contains(&op.code) && op.operands[0] == ring
+            codes.contains(&op.code) && op.operands[0] == pipeline
         })
         .collect()
     }
 
-    /// The counters that ops on a ring take, and the ops that count on.
+    /// The counters that ops on a pipeline take, and the ops that count on.
     fn counters(&self, ops: &Ops) -> (BTreeSet<usize>, Ops) {
         let mut counters = BTreeSet::new();
         let mut adds = Ops::new();
@@ -240,7 +240,7 @@ impl Plan {
         if look.only_user(result) != Some(end) {
             return None;
         }
-        let (ours, theirs) = (look.ring(first)?, look.ring(second)?);
+        let (ours, theirs) = (look.pipeline(first)?, look.pipeline(second)?);
         if ours == theirs {
             return None;
         }
@@ -256,8 +256,8 @@ impl Plan {
 
         let left = func.ops[second].operands[0];
         let mut forms = Ops::new();
-        // A cast to fewer bits is done where the second product is waited for: what goes from turn to
-        // turn takes fewer registers, those that the engine has just read.
+        // A cast to fewer bits is done where the second product is waited for: what goes from iteration to
+        // iteration takes fewer registers, those that the engine has just read.
         let mut narrowed = None;
         let mut v = left;
         while let Some(id) = look.inner(v).filter(|_| look.only_user(v).is_some()) {
@@ -330,12 +330,12 @@ impl Plan {
         plan.holds(&look, &own).then_some(plan)
     }
 
-    /// The carried values but the sums, which are under way between turns.
+    /// The carried values but the sums, which are under way between iterations.
     fn carried(&self, func: &StagedFunc) -> Vec<usize> {
         (0..yielded(func, self.body).len()).filter(|&i| i != self.sums).collect()
     }
 
-    /// What goes from turn to turn: those, and what the tail takes.
+    /// What goes from iteration to iteration: those, and what the tail takes.
     fn state(&self, func: &StagedFunc) -> Vec<Value> {
         let args = &func.blocks[self.body].args;
         let carried = self.carried(func).into_iter().map(|i| args[i + 1]);
@@ -347,18 +347,21 @@ impl Plan {
         let func = look.func;
         let takes =
             |id: &OpId, given: &dyn Fn(Value) -> bool| look.takes(*id).into_iter().all(given);
-        let outside =
-            |v: Value| look.inner(v).is_none() && look.carried(v).is_none() && !look.is_turn(v);
+        let outside = |v: Value| {
+            look.inner(v).is_none() && look.carried(v).is_none() && !look.is_iteration(v)
+        };
         let part = |v: Value, ops: &Ops| look.inner(v).is_some_and(|def| ops.contains(&def));
         let counts =
             |v: Value, of: &BTreeSet<usize>| look.carried(v).is_some_and(|i| of.contains(&i));
         let front = self.front.iter().all(|id| {
-            takes(id, &|v| outside(v) || look.is_turn(v) || part(v, &self.front) || counts(v, own))
+            takes(id, &|v| {
+                outside(v) || look.is_iteration(v) || part(v, &self.front) || counts(v, own)
+            })
         });
         let feed = self.feed.iter().all(|id| {
             takes(id, &|v| {
                 outside(v)
-                    || look.is_turn(v)
+                    || look.is_iteration(v)
                     || part(v, &self.front)
                     || part(v, &self.feed)
                     || counts(v, &self.counters)
@@ -393,7 +396,7 @@ impl Plan {
     }
 }
 
-/// Copies into the slots that some ops acquire.
+/// Copies into the stages that some ops acquire.
 fn fills(look: &Look<'_>, ops: &Ops) -> Ops {
     let func = look.func;
     let acquired = ops.iter().filter(|&&id| func.ops[id].code == StagedOp::Acquire);
@@ -417,7 +420,7 @@ fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
     reached
 }
 
-/// The loads of a turn that do not wait for its first product, in their order as many as there is room for,
+/// The loads of an iteration that do not wait for its first product, in their order as many as there is room for,
 /// and what they need.
 fn early(look: &Look<'_>, ops: &Ops, [first, first_done]: [OpId; 2]) -> Ops {
     let func = look.func;
@@ -474,11 +477,11 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[any]).results(types);
     let branch = build.op(spec).expect("result types are given");
     let [some, none] = [0, 1].map(|i| rw.new.ops[branch].regions[i]);
-    let begin = first_turn(rw, plan, some, lo, &inits);
+    let begin = first_iteration(rw, plan, some, lo, &inits);
     let second = rw.builder(some, loc.clone()).ew(ScalarFn::Add, &[lo, step]);
-    let results = later_turns(rw, plan, id, some, [second, hi, step], &begin);
+    let results = later_iterations(rw, plan, id, some, [second, hi, step], &begin);
 
-    // The second product of the last turn.
+    // The second product of the last iteration.
     for (v, &r) in plan.state(old).into_iter().zip(&results) {
         rw.set(v, r);
     }
@@ -499,9 +502,9 @@ fn turned(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
     }
 }
 
-/// The first turn, up to its second product. What the next begins with: what the loop carries but its
+/// The first iteration, up to its second product. What the next begins with: what the loop carries but its
 /// sums, and what the tail takes.
-fn first_turn(
+fn first_iteration(
     rw: &mut Rw<'_>,
     plan: &Plan,
     into: BlockId,
@@ -533,8 +536,8 @@ fn first_turn(
     begin
 }
 
-/// The turns after the first, each with the second product of the one before. What they leave.
-fn later_turns(
+/// The iterations after the first, each with the second product of the one before. What they leave.
+fn later_iterations(
     rw: &mut Rw<'_>,
     plan: &Plan,
     id: OpId,
@@ -550,8 +553,8 @@ fn later_turns(
     let mut spec = OpSpec::new(op.code, &bounds).group("init", begin);
     spec = spec.results(types.clone());
     spec.attrs = op.attrs.clone();
-    let turns = rw.builder(into, loc.clone()).op(spec).expect("result types are given");
-    let to = rw.new.ops[turns].regions[0];
+    let iterations = rw.builder(into, loc.clone()).op(spec).expect("result types are given");
+    let to = rw.new.ops[iterations].regions[0];
     let at = rw.new.add_arg(to, Type::INDEX, old.name_of(args[0]));
     rw.set(args[0], at);
     let here: Vec<Value> = plan
@@ -564,12 +567,12 @@ fn later_turns(
     for (&i, &v) in carried.iter().zip(&here) {
         rw.set(args[i + 1], v);
     }
-    one_turn(rw, plan, to, &here[carried.len()..]);
+    one_iteration(rw, plan, to, &here[carried.len()..]);
     let next = yielded(old, plan.body);
     let mut end: Vec<Value> = carried.iter().map(|&i| rw.get(next[i])).collect();
     end.extend(plan.cross.iter().map(|&v| rw.get(v)));
     rw.builder(to, loc).yield_(&end);
-    rw.new.ops[turns].results.clone()
+    rw.new.ops[iterations].results.clone()
 }
 
 /// Copies the ops of the loop's body that are asked for, in their order.
@@ -582,8 +585,8 @@ fn copy(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, wanted: impl Fn(OpId) -> bool
     }
 }
 
-/// A turn with the second product of the one before.
-fn one_turn(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
+/// An iteration with the second product of the one before.
+fn one_iteration(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
     let old = rw.old;
     let args = &old.blocks[plan.body].args;
     let place = |id: OpId| old.blocks[plan.body].ops.iter().position(|&o| o == id);
@@ -593,7 +596,7 @@ fn one_turn(rw: &mut Rw<'_>, plan: &Plan, to: BlockId, cross: &[Value]) {
     copy(rw, plan, to, |id| {
         plan.front.contains(&id) && before(id, plan.first) && !plan.before.contains(&id)
     });
-    // What is filled now is read a turn later.
+    // What is filled now is read an iteration later.
     for &i in &plan.counters {
         let count = rw.get(args[i + 1]);
         let mut build = rw.builder(to, old.ops[plan.second].loc.clone());

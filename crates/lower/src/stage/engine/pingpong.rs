@@ -2,7 +2,7 @@
 //! multiplies.
 //!
 //! Before: a function that `roles` has cut, whose work role has several replicas that divide tiles; its
-//! counters are those of one that takes all tiles. After: each replica's counters leave out the turns of
+//! counters are those of one that takes all tiles. After: each replica's counters leave out the order_barriers of
 //! the others, which is possible where all tiles have equally many; and the replicas give each other the
 //! matrix engine in order, so that their tiles finish one after another and not all at once.
 
@@ -49,11 +49,11 @@ pub fn without(func: &TileFunc) -> TileFunc {
     func
 }
 
-/// How far a ring's counter goes in one tile.
+/// How far a pipeline's counter goes in one tile.
 enum Advance {
     Fixed(i64),
-    /// As often as this loop turns.
-    Turns(OpId),
+    /// As often as this loop order_barriers.
+    OrderBarriers(OpId),
 }
 
 struct Plan {
@@ -65,9 +65,9 @@ struct Plan {
     last: OpId,
 }
 
-pub fn turns(func: &StagedFunc) -> Result<StagedFunc, Refusal> {
+pub fn order_barriers(func: &StagedFunc) -> Result<StagedFunc, Refusal> {
     let plan = plan(func)?;
-    let mut state = State { plan: &plan, turn: None, replica: None, far: Vec::new() };
+    let mut state = State { plan: &plan, order_barrier: None, replica: None, far: Vec::new() };
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     for &id in &func.blocks[func.body].ops {
@@ -134,7 +134,7 @@ fn more(func: &StagedFunc, v: Value, from: Value) -> Option<i64> {
 }
 
 fn advance(func: &StagedFunc, tiles: OpId, arg: Value, end: Value) -> Result<Advance, Refusal> {
-    let other = || Refusal::from("a group hands the next more than the counters of rings");
+    let other = || Refusal::from("a group hands the next more than the counters of pipelines");
     if *func.ty(arg) != Type::INDEX {
         return Err(other());
     }
@@ -143,8 +143,9 @@ fn advance(func: &StagedFunc, tiles: OpId, arg: Value, end: Value) -> Result<Adv
     }
     let ValueDef::Result(id, i) = func.values[end].def else { return Err(other()) };
     let op = &func.ops[id];
-    let turns = op.code == StagedOp::Tile(TileOp::For) && op.group("init").get(i) == Some(&arg);
-    if !turns || op.block != func.ops[tiles].regions[0] {
+    let order_barriers =
+        op.code == StagedOp::Tile(TileOp::For) && op.group("init").get(i) == Some(&arg);
+    if !order_barriers || op.block != func.ops[tiles].regions[0] {
         return Err(other());
     }
     let inner = func.blocks[op.regions[0]].args[1 + i];
@@ -163,12 +164,12 @@ fn advance(func: &StagedFunc, tiles: OpId, arg: Value, end: Value) -> Result<Adv
     if !op.positional().iter().all(outside) {
         return Err("groups may have loops of different lengths".into());
     }
-    Ok(Advance::Turns(id))
+    Ok(Advance::OrderBarriers(id))
 }
 
 struct State<'p> {
     plan: &'p Plan,
-    turn: Option<Value>,
+    order_barrier: Option<Value>,
     replica: Option<Value>,
     /// How far each counter goes in one tile, as new values.
     far: Vec<Value>,
@@ -183,19 +184,19 @@ impl State<'_> {
         let op = &old.ops[id];
         let loc = op.loc.clone();
         if id == plan.roles {
-            let spec = OpSpec::new(StagedOp::TurnCreate, &[]);
-            self.turn = Some(rw.builder(into, loc.clone()).one(spec, Type::Turn));
+            let spec = OpSpec::new(StagedOp::OrderBarrierCreate, &[]);
+            self.order_barrier = Some(rw.builder(into, loc.clone()).one(spec, Type::OrderBarrier));
         }
         if id == plan.tiles {
             self.distances(rw, into);
         }
-        let hand = |rw: &mut Rw<'_>, code: StagedOp, turn: Option<Value>| {
-            if let Some(turn) = turn {
-                rw.builder(into, loc.clone()).effect(OpSpec::new(code, &[turn]));
+        let hand = |rw: &mut Rw<'_>, code: StagedOp, order_barrier: Option<Value>| {
+            if let Some(order_barrier) = order_barrier {
+                rw.builder(into, loc.clone()).effect(OpSpec::new(code, &[order_barrier]));
             }
         };
         if id == plan.first {
-            hand(rw, StagedOp::TurnTake, self.turn);
+            hand(rw, StagedOp::OrderWait, self.order_barrier);
         }
         let ends = op.is_terminator() && op.block == old.ops[plan.tiles].regions[0];
         if ends {
@@ -205,7 +206,7 @@ impl State<'_> {
         let mut inner = |rw: &mut Rw<'_>, o: OpId, b: BlockId| self.emit(rw, o, b);
         let new = rw.copy_op_with(id, into, &mut inner);
         if id == plan.last {
-            hand(rw, StagedOp::TurnGive, self.turn);
+            hand(rw, StagedOp::OrderArrive, self.order_barrier);
         }
         if id == plan.tiles {
             self.begin_at_own(rw, new, into);
@@ -221,15 +222,15 @@ impl State<'_> {
         for advance in &self.plan.advances {
             let far = match advance {
                 Advance::Fixed(n) => rw.builder(into, loc.clone()).index(*n),
-                Advance::Turns(id) => {
+                Advance::OrderBarriers(id) => {
                     let [lo, hi, step] = [0, 1, 2].map(|i| rw.get(old.ops[*id].operands[i]));
                     let mut build = rw.builder(into, loc.clone());
                     let [one, none] = [1, 0].map(|n| build.index(n));
                     let wide = build.ew(ScalarFn::Sub, &[hi, lo]);
                     let up = build.ew(ScalarFn::Sub, &[step, one]);
                     let wide = build.ew(ScalarFn::Add, &[wide, up]);
-                    let turns = build.ew(ScalarFn::FloorDiv, &[wide, step]);
-                    build.ew(ScalarFn::Maximum, &[turns, none])
+                    let order_barriers = build.ew(ScalarFn::FloorDiv, &[wide, step]);
+                    build.ew(ScalarFn::Maximum, &[order_barriers, none])
                 }
             };
             self.far.push(far);
@@ -252,7 +253,7 @@ impl State<'_> {
         op.operands[first..].copy_from_slice(&self.far[count..]);
     }
 
-    /// At the end of a tile: past the turns of the others.
+    /// At the end of a tile: past the order_barriers of the others.
     fn leave_out(&mut self, rw: &mut Rw<'_>, id: OpId, into: BlockId) {
         let old = rw.old;
         let loc = old.ops[id].loc.clone();

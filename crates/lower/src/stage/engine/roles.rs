@@ -1,13 +1,13 @@
-//! Roles: some fill the rings, one does the work.
+//! Roles: some fill the pipelines, one does the work.
 //!
-//! Before: a valid function with one loop over groups, whose rings are filled and read by the same
+//! Before: a valid function with one loop over groups, whose pipelines are filled and read by the same
 //! threads. After: each role has what its ops need of that loop, found backwards from them: a load
 //! role from `acquire`, `fill` and `publish`, the work role from everything else that has effects.
 //! So all follow the same control flow, and each carries the counters on its own. A load role is
 //! one thread: where it would need the elements of a tile the function cannot be cut.
 //!
-//! Each ring has a load role of its own as far as there are warps: one that waits for a slot of one
-//! ring does not keep another ring's free slots waiting, whatever the order in which they are read.
+//! Each pipeline has a load role of its own as far as there are warps: one that waits for a stage of one
+//! pipeline does not keep another pipeline's free stages waiting, whatever the order in which they are read.
 
 mod slice;
 
@@ -26,14 +26,14 @@ pub enum Share {
     /// So many teams, which `divide` makes of one: each has a part of the rows.
     Parts(u32),
     /// So many teams that take whole tiles, each with shared memory of its own; `pingpong` tells their counters apart.
-    Turns(u32),
+    Iterations(u32),
 }
 
 impl Share {
     fn teams(self) -> u32 {
         match self {
             Self::All => 1,
-            Self::Parts(n) | Self::Turns(n) => n,
+            Self::Parts(n) | Self::Iterations(n) => n,
         }
     }
 }
@@ -47,23 +47,24 @@ pub fn roles(
 ) -> Result<StagedFunc, Refusal> {
     let body = &func.blocks[func.body].ops;
     // What comes first is numbers and memory for both.
-    let first =
-        |id: &OpId| super::tiles::is_once(func, *id) || func.ops[*id].code == StagedOp::RingCreate;
+    let first = |id: &OpId| {
+        super::tiles::is_once(func, *id) || func.ops[*id].code == StagedOp::PipelineCreate
+    };
     let Some(cut) = body.iter().position(|id| !first(id)) else {
         return Err("there is nothing to do".into());
     };
     let (before, rest) = body.split_at(cut);
     let work = Slice::of(func, rest, |id| has_effects(func, id) && !fills(func, id));
-    let rings: Vec<Value> = before
+    let pipelines: Vec<Value> = before
         .iter()
-        .filter(|&&id| func.ops[id].code == StagedOp::RingCreate)
+        .filter(|&&id| func.ops[id].code == StagedOp::PipelineCreate)
         .map(|&id| func.ops[id].result())
         .collect();
-    let feeders = feeders(&rings);
+    let feeders = feeders(&pipelines);
     let mut loads = Vec::new();
     for own in &feeders {
         let slice = Slice::of(func, rest, |id| {
-            fills(func, id) && ring_of(func, id).is_none_or(|ring| own.contains(&ring))
+            fills(func, id) && pipeline_of(func, id).is_none_or(|pipeline| own.contains(&pipeline))
         });
         one_thread(func, &slice)?;
         loads.push(slice);
@@ -71,14 +72,14 @@ pub fn roles(
 
     let mut rw = Rewriter::new(func);
     let (top, loc) = (rw.new.body, func.loc.clone());
-    let in_turns = matches!(share, Share::Turns(_));
+    let in_turns = matches!(share, Share::Iterations(_));
     let own = |id: &OpId| in_turns && func.ops[*id].code == StagedOp::SmemAlloc;
     for &id in before.iter().filter(|id| !own(id)) {
         rw.copy_op(id, top);
     }
     let fields = |own: &Vec<Value>| -> usize {
-        let count = |ring: &Value| match func.ty(*ring) {
-            Type::Ring { fields, .. } => fields.len(),
+        let count = |pipeline: &Value| match func.ty(*pipeline) {
+            Type::Pipeline { fields, .. } => fields.len(),
             _ => 0,
         };
         own.iter().map(count).sum()
@@ -91,7 +92,7 @@ pub fn roles(
     let both = rw.builder(top, loc.clone()).effect(spec);
     let inside = rw.new.ops[both].regions[0];
     let block = role(&mut rw, inside, "work", team.warps, pools.map(|p| p.0), false);
-    if let Share::Turns(replicas) = share {
+    if let Share::Iterations(replicas) = share {
         let work = rw.new.blocks[block].parent.expect("a role has an op");
         let attrs = &mut rw.new.ops[work].attrs;
         attrs.set("replicas", Attr::Int(replicas.into()));
@@ -112,9 +113,9 @@ pub fn roles(
         for &id in rest {
             load.copy(&mut rw, id, block);
         }
-        for &ring in own {
-            let ring = rw.get(ring);
-            rw.builder(block, loc.clone()).drain(ring);
+        for &pipeline in own {
+            let pipeline = rw.get(pipeline);
+            rw.builder(block, loc.clone()).drain(pipeline);
         }
         rw.builder(block, loc.clone()).yield_(&[]);
     }
@@ -125,18 +126,18 @@ pub fn roles(
     Ok(rw.new)
 }
 
-/// The rings that each load role fills: one each, and the last all that are left.
-fn feeders(rings: &[Value]) -> Vec<Vec<Value>> {
+/// The pipelines that each load role fills: one each, and the last all that are left.
+fn feeders(pipelines: &[Value]) -> Vec<Vec<Value>> {
     let most = GROUP as usize;
-    let mut out: Vec<Vec<Value>> = rings.iter().take(most).map(|&r| vec![r]).collect();
+    let mut out: Vec<Vec<Value>> = pipelines.iter().take(most).map(|&r| vec![r]).collect();
     if let Some(last) = out.last_mut() {
-        last.extend(rings.iter().skip(most));
+        last.extend(pipelines.iter().skip(most));
     }
     out
 }
 
-/// The ring that an op which fills one is about.
-fn ring_of(func: &StagedFunc, id: OpId) -> Option<Value> {
+/// The pipeline that an op which fills one is about.
+fn pipeline_of(func: &StagedFunc, id: OpId) -> Option<Value> {
     let op = &func.ops[id];
     match op.code {
         StagedOp::Fill => func.def(op.operands[0]).map(|acquire| acquire.operands[0]),

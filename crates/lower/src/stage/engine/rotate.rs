@@ -1,12 +1,12 @@
-//! The engine is never idle between turns.
+//! The engine is never idle between iterations.
 //!
-//! Before: a valid function in which each turn of a loop waits for its product. After: in a loop whose
+//! Before: a valid function in which each iteration of a loop waits for its product. After: in a loop whose
 //! only product adds to a tile that the loop carries and nothing else looks at, the tile is carried
-//! pending. A turn begins its product, waits for that of the turn before and then gives back the slot
-//! which that one read; the last is waited for behind the loop. A loop may have no turns: then there
-//! is nothing to give back. Where several warpgroups multiply, and slots are few or the products of a turn
-//! long enough, these keep the engine busy for each other: a turn then waits for its own product and gives its
-//! slot back at once, so that the ring has one more on its way. Products
+//! pending. An iteration begins its product, waits for that of the iteration before and then gives back the stage
+//! which that one read; the last is waited for behind the loop. A loop may have no iterations: then there
+//! is nothing to give back. Where several warpgroups multiply, and stages are few or the products of an iteration
+//! long enough, these keep the engine busy for each other: an iteration then waits for its own product and gives its
+//! stage back at once, so that the pipeline has one more on its way. Products
 //! whose sums are added apart are done when they return, and are left as they are.
 
 use super::flow::{Users, users};
@@ -19,10 +19,10 @@ use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 use tessera_tile::ops::mma::is_promoted;
 
-/// Slots below which a slot that is given back a turn later would be missed: by one warpgroup, whose
+/// Stages below which a stage that is given back an iteration later would be missed: by one warpgroup, whose
 /// engine would be idle otherwise, and by several.
 const LEAST: [u32; 2] = [3, 4];
-/// Clocks of other warpgroups' products that cover the way of one from the end of its product to the next. With 256, turns that
+/// Clocks of other warpgroups' products that cover the way of one from the end of its product to the next. With 256, iterations that
 /// wait for their own product were 4 to 6% quicker; with 128, 5% slower; with 512 there was no difference, and longer ones are left
 /// as they are (docs/perf/untuned.md).
 const COVER: Range<u64> = 256..384;
@@ -55,7 +55,7 @@ struct Plan {
     retire: OpId,
     /// Releases of what the product reads, each with the carried value that is its counter.
     releases: Vec<(OpId, usize)>,
-    /// Each turn waits for its own product.
+    /// Each iteration waits for its own product.
     at_once: bool,
 }
 
@@ -105,35 +105,34 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId, groups: u64) -> Option<Plan>
     let others = budget::product_clocks(func, issue) * (groups - 1) / groups;
     let mut at_once = several && COVER.contains(&others);
     for mem in [a, b] {
-        let (ring, wait) = ring_of(func, mem)?;
+        let (pipeline, wait) = pipeline_of(func, mem)?;
         if func.ops[wait].block != body {
             continue;
         }
-        let release =
-            func.blocks[body].ops.iter().copied().find(|&o| {
-                func.ops[o].code == StagedOp::Release && func.ops[o].operands[0] == ring
-            })?;
-        let Type::Ring { slots, .. } = func.ty(ring) else { return None };
-        if *slots < LEAST[usize::from(several)] {
+        let release = func.blocks[body].ops.iter().copied().find(|&o| {
+            func.ops[o].code == StagedOp::Release && func.ops[o].operands[0] == pipeline
+        })?;
+        let Type::Pipeline { stages, .. } = func.ty(pipeline) else { return None };
+        if *stages < LEAST[usize::from(several)] {
             if !several {
                 return None;
             }
             at_once = true;
         }
-        let turn = carried(func.ops[release].operands[1])?;
-        if !releases.contains(&(release, turn)) {
-            releases.push((release, turn));
+        let iteration = carried(func.ops[release].operands[1])?;
+        if !releases.contains(&(release, iteration)) {
+            releases.push((release, iteration));
         }
     }
     Some(Plan { sums, open, retire, releases, at_once })
 }
 
-/// The ring whose slot some memory is of, and the op that waited for it.
-fn ring_of(func: &StagedFunc, mem: Value) -> Option<(Value, OpId)> {
+/// The pipeline whose stage some memory is of, and the op that waited for it.
+fn pipeline_of(func: &StagedFunc, mem: Value) -> Option<(Value, OpId)> {
     let id = func.def_id(mem)?;
     let op = &func.ops[id];
     match op.code {
-        StagedOp::SmemView | StagedOp::Field => ring_of(func, op.operands[0]),
+        StagedOp::SmemView | StagedOp::Field => pipeline_of(func, op.operands[0]),
         StagedOp::Wait => Some((op.operands[0], id)),
         _ => None,
     }
@@ -184,10 +183,10 @@ fn rotated(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
             };
             rw.set(inner_op.result(), kept);
         } else if !plan.at_once && plan.releases.iter().any(|r| r.0 == inner) {
-            let [ring, i] = [0, 1].map(|n| rw.get(inner_op.operands[n]));
+            let [pipeline, i] = [0, 1].map(|n| rw.get(inner_op.operands[n]));
             let mut build = rw.builder(to, inner_op.loc.clone());
             let before = one_less(&mut build, i);
-            build.release(ring, before, true);
+            build.release(pipeline, before, true);
         } else {
             rw.copy_op(inner, to);
         }
@@ -200,16 +199,16 @@ fn rotated(rw: &mut Rw<'_>, plan: &Plan, id: OpId, into: BlockId) {
         rw.set(v, value);
         rw.new.values[value].name = old.values[v].name.clone();
     }
-    for &(release, turn) in plan.releases.iter().filter(|_| !plan.at_once) {
-        let ring = rw.get(old.ops[release].operands[0]);
+    for &(release, iteration) in plan.releases.iter().filter(|_| !plan.at_once) {
+        let pipeline = rw.get(old.ops[release].operands[0]);
         let mut build = rw.builder(into, loc.clone());
-        let any = build.ew(ScalarFn::Lt, &[inits[turn], results[turn]]);
+        let any = build.ew(ScalarFn::Lt, &[inits[iteration], results[iteration]]);
         let spec = OpSpec::new(StagedOp::Tile(TileOp::If), &[any]).results(Vec::new());
         let branch = build.op(spec).expect("it has no results");
         let [then, otherwise] = [0, 1].map(|n| rw.new.ops[branch].regions[n]);
         let mut build = rw.builder(then, loc.clone());
-        let last = one_less(&mut build, results[turn]);
-        build.release(ring, last, false);
+        let last = one_less(&mut build, results[iteration]);
+        build.release(pipeline, last, false);
         build.yield_(&[]);
         rw.builder(otherwise, loc.clone()).yield_(&[]);
     }

@@ -57,7 +57,7 @@ fn broadcast(threads: u32, barrier: bool) -> Asm {
 }
 
 #[test]
-fn barriers_order_warps_whatever_their_turns() {
+fn barriers_order_warps_whatever_their_iterations() {
     for seed in 0..20 {
         let mut out = vec![0u32; 512];
         let mut memory = Memory::new();

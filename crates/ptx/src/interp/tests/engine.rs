@@ -36,8 +36,8 @@ pub(super) fn wait(asm: &mut Asm, bar: Addr, parity: impl Into<Opnd>) {
     asm.bra_if(p, false, again);
 }
 
-/// A ring of two stages: warp 0 lets copies of 128 bytes come, warp 1 adds 1 and stores them.
-fn ring(stages: i64, steps: i64, arrive: bool) -> Asm {
+/// A pipeline of two stages: warp 0 lets copies of 128 bytes come, warp 1 adds 1 and stores them.
+fn pipeline(stages: i64, steps: i64, arrive: bool) -> Asm {
     let mut asm = kernel(64, 2);
     let data = asm.shared("data", 128 * stages as u32, 128);
     let bars = asm.shared("bars", 16 * stages as u32, 8);
@@ -115,7 +115,7 @@ fn ring(stages: i64, steps: i64, arrive: bool) -> Asm {
 }
 
 #[test]
-fn a_ring_of_barriers_and_copies_runs_in_every_order() {
+fn a_pipeline_of_barriers_and_copies_runs_in_every_order() {
     let steps = 7;
     let input: Vec<u8> = (0..32 * steps as u32).flat_map(|i| (i * 3).to_le_bytes()).collect();
     let input = lines(&input);
@@ -123,7 +123,7 @@ fn a_ring_of_barriers_and_copies_runs_in_every_order() {
         let mut out = vec![0u32; 32 * steps];
         let mut memory = Memory::new();
         let words = [memory.share(&input), memory.lend(&mut out)];
-        launch(ring(2, steps as i64, true), 1, &words, &memory, &options)
+        launch(pipeline(2, steps as i64, true), 1, &words, &memory, &options)
             .unwrap_or_else(|f| panic!("{options:?} {f}"));
         drop(memory);
         assert!(out.iter().enumerate().all(|(i, x)| *x == i as u32 * 3 + 1), "{options:?}");
@@ -131,7 +131,7 @@ fn a_ring_of_barriers_and_copies_runs_in_every_order() {
     let mut out = vec![0u32; 32 * steps];
     let mut memory = Memory::new();
     let words = [memory.share(&input), memory.lend(&mut out)];
-    let f = fault(ring(2, steps as i64, false), &words, &memory, &Options::default());
+    let f = fault(pipeline(2, steps as i64, false), &words, &memory, &Options::default());
     assert_eq!(f.kind, FaultKind::Deadlock, "{f}");
     assert!(f.to_string().contains("waits for 1 of 1 arrivals and 0 bytes"), "{f}");
 }

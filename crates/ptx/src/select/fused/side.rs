@@ -2,8 +2,8 @@
 //! loaded from there.
 
 use super::super::Select;
+use super::super::pipeline::KnownPlaces;
 use super::super::place::Coord;
-use super::super::ring::KnownPlaces;
 use super::super::sync::Smem;
 use super::{DEEP, Lines};
 use crate::inst::*;
@@ -118,7 +118,7 @@ impl Select<'_> {
     }
 
     /// A chunk's beginning `k` further on than the memory's start.
-    pub fn at_turn(&mut self, side: &Side, k: Reg) -> At {
+    pub fn at_iteration(&mut self, side: &Side, k: Reg) -> At {
         let mut at = At::start(side);
         let times = |me: &mut Self, a: Reg, n: u32| {
             me.asm.int(Alu::MulLo, Ty::U32, &[a.into(), Opnd::Int(n.into())])
@@ -147,7 +147,7 @@ impl Select<'_> {
         if let Some(further) = further {
             let base = self.smem_address(&side.m);
             let own = self.asm.int(Alu::Add, Ty::U32, &[base.into(), further.into()]);
-            self.know_slot([own, own]);
+            self.know_stage([own, own]);
             at.m.moving = Some(own);
         }
         at
@@ -278,7 +278,7 @@ fn widest(m: &Smem, most: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// What turns add and exchange leads to where the elements are, of every line and k.
+    /// What iterations add and exchange leads to where the elements are, of every line and k.
     #[test]
     fn places_move_as_is_said() {
         let mut kinds = [0; 2];
@@ -317,9 +317,9 @@ mod tests {
                     kinds[kind] += 1;
                     assert_eq!(found, at(line, n), "{shared:?} at {line}, {n} along {k}");
                 }
-                // The forms that rings have along k.
-                let ring = k == fast && span.min(shape[k] * bytes) == 128.min(shape[k] * bytes);
-                assert!(!ring || moves != Moves::No, "{shared:?} along {k}");
+                // The forms that pipelines have along k.
+                let pipeline = k == fast && span.min(shape[k] * bytes) == 128.min(shape[k] * bytes);
+                assert!(!pipeline || moves != Moves::No, "{shared:?} along {k}");
             }
         }
         assert!(kinds.iter().all(|&n| n > 0));

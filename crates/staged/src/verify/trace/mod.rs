@@ -15,7 +15,7 @@ use tessera_ir::{Func, OpId, Value};
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Actor {
     Threads,
-    /// The copy engine, filling a slot.
+    /// The copy engine, filling a stage.
     Copy,
     /// The matrix engine, in the role's group of this number.
     Mma(usize),
@@ -26,23 +26,23 @@ pub(super) enum Actor {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum What {
     Acquire {
-        ring: Value,
+        pipeline: Value,
         i: i64,
     },
     Publish {
-        ring: Value,
+        pipeline: Value,
         i: i64,
     },
     Wait {
-        ring: Value,
+        pipeline: Value,
         i: i64,
     },
     Release {
-        ring: Value,
+        pipeline: Value,
         i: i64,
     },
     Drain {
-        ring: Value,
+        pipeline: Value,
     },
     Read {
         place: Place,
@@ -91,7 +91,7 @@ pub(super) struct Run<'f> {
 }
 
 impl Run<'_> {
-    /// What messages call a ring or memory.
+    /// What messages call a pipeline or memory.
     pub fn name(&self, v: Value) -> String {
         self.func.name_of(v).map_or_else(|| v.to_string(), |n| format!("%{n}"))
     }
@@ -103,7 +103,10 @@ pub(super) fn runs(func: &Func<Staged>) -> Vec<Run<'_>> {
     let roles: Vec<OpId> =
         func.walk().into_iter().filter(|&o| func.ops[o].code == StagedOp::Role).collect();
     let shares = func.walk().iter().any(|&o| {
-        matches!(func.ops[o].code, StagedOp::RingCreate | StagedOp::SmemAlloc | StagedOp::MmaOpen)
+        matches!(
+            func.ops[o].code,
+            StagedOp::PipelineCreate | StagedOp::SmemAlloc | StagedOp::MmaOpen
+        )
     });
     if !shares {
         return Vec::new();

@@ -11,8 +11,8 @@ use tessera_tile::TileOp;
 
 /// Ops that one trace may take: enough for any kernel at the sizes looked at.
 const MOST_STEPS: usize = 200_000;
-/// Turns of a loop whose bounds are not known, where it is taken at all.
-const UNKNOWN_TURNS: i64 = 2;
+/// Iterations of a loop whose bounds are not known, where it is taken at all.
+const UNKNOWN_ITERATIONS: i64 = 2;
 /// Tiles of a persistent loop.
 const MOST_TILES: i64 = 3;
 
@@ -21,9 +21,9 @@ const MOST_TILES: i64 = 3;
 enum Known {
     Nothing,
     Number(Scalar),
-    Ring(Value),
-    Slot {
-        ring: Value,
+    Pipeline(Value),
+    Stage {
+        pipeline: Value,
         i: i64,
         filling: bool,
     },
@@ -46,7 +46,7 @@ struct Walker<'f> {
     maybe: bool,
     asked: bool,
     steps: usize,
-    /// For each loop around, whether this is its first turn.
+    /// For each loop around, whether this is its first iteration.
     first: Vec<bool>,
     groups: usize,
     bulks: usize,
@@ -132,10 +132,10 @@ impl Walker<'_> {
         self.events.push(Event { op, what });
     }
 
-    /// A ring and a counter that are not known leave nothing to say about what follows.
-    fn turn(&self, op: &Op<Staged>) -> Result<(Value, i64), Stop> {
+    /// A pipeline and a counter that are not known leave nothing to say about what follows.
+    fn counter(&self, op: &Op<Staged>) -> Result<(Value, i64), Stop> {
         match (&self.known[op.operands[0]], self.number(op.operands[1])) {
-            (Known::Ring(ring), Some(i)) => Ok((*ring, i)),
+            (Known::Pipeline(pipeline), Some(i)) => Ok((*pipeline, i)),
             _ => Err(Stop),
         }
     }
@@ -155,9 +155,9 @@ impl Walker<'_> {
             StagedOp::Tile(code) => self.tile_op(id, code)?,
             StagedOp::ConvertLayout
             | StagedOp::FragPart
-            | StagedOp::TurnCreate
-            | StagedOp::TurnTake
-            | StagedOp::TurnGive
+            | StagedOp::OrderBarrierCreate
+            | StagedOp::OrderWait
+            | StagedOp::OrderArrive
             | StagedOp::Roles
             | StagedOp::Role => {}
             StagedOp::SmemAlloc => {
@@ -175,13 +175,13 @@ impl Walker<'_> {
             }
             StagedOp::FragLoad => self.touch(id, op.operands[0], Actor::Threads, false),
             StagedOp::FragStore => self.touch(id, op.operands[0], Actor::Threads, true),
-            StagedOp::RingCreate => self.known.set(op.result(), Known::Ring(op.result())),
+            StagedOp::PipelineCreate => self.known.set(op.result(), Known::Pipeline(op.result())),
             StagedOp::Acquire | StagedOp::Wait => {
-                let (ring, i) = self.turn(op)?;
+                let (pipeline, i) = self.counter(op)?;
                 let filling = op.code == StagedOp::Acquire;
-                self.known.set(op.result(), Known::Slot { ring, i, filling });
-                let wait = What::Wait { ring, i };
-                self.say(id, if filling { What::Acquire { ring, i } } else { wait });
+                self.known.set(op.result(), Known::Stage { pipeline, i, filling });
+                let wait = What::Wait { pipeline, i };
+                self.say(id, if filling { What::Acquire { pipeline, i } } else { wait });
             }
             StagedOp::Fill => {
                 let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
@@ -196,19 +196,21 @@ impl Walker<'_> {
                 }
             }
             StagedOp::Publish => {
-                let (ring, i) = self.turn(op)?;
-                self.say(id, What::Publish { ring, i });
+                let (pipeline, i) = self.counter(op)?;
+                self.say(id, What::Publish { pipeline, i });
             }
             StagedOp::Release => {
                 let skips = op.attr("unless_first").and_then(Attr::as_bool).unwrap_or(false);
                 if !(skips && self.first.last() == Some(&true)) {
-                    let (ring, i) = self.turn(op)?;
-                    self.say(id, What::Release { ring, i });
+                    let (pipeline, i) = self.counter(op)?;
+                    self.say(id, What::Release { pipeline, i });
                 }
             }
             StagedOp::Drain => {
-                let Known::Ring(ring) = self.known[op.operands[0]] else { return Err(Stop) };
-                self.say(id, What::Drain { ring });
+                let Known::Pipeline(pipeline) = self.known[op.operands[0]] else {
+                    return Err(Stop);
+                };
+                self.say(id, What::Drain { pipeline });
             }
             StagedOp::MmaOpen => self.known.set(op.result(), Known::Pending(None)),
             StagedOp::MmaIssue => {
@@ -240,7 +242,7 @@ impl Walker<'_> {
             }
             StagedOp::FenceAsync => self.say(id, What::Fence),
             StagedOp::Replica => self.set_number(op.result(), self.replica),
-            // One worker that does everything meets every turn of its loop.
+            // One worker that does everything meets every iteration of its loop.
             StagedOp::Worker => self.set_number(op.result(), 0),
             StagedOp::Workers => self.set_number(op.result(), 1),
             StagedOp::Tiles => self.tiles(id)?,
@@ -252,12 +254,12 @@ impl Walker<'_> {
         self.known.set(v, Known::Number(Scalar::I64(x)));
     }
 
-    fn field(&self, slot: Value, name: &str) -> Option<Place> {
-        let Known::Slot { ring, i, filling } = self.known[slot] else { return None };
-        let Type::Slot { fields } = self.func.ty(slot) else { return None };
+    fn field(&self, stage: Value, name: &str) -> Option<Place> {
+        let Known::Stage { pipeline, i, filling } = self.known[stage] else { return None };
+        let Type::Stage { fields } = self.func.ty(stage) else { return None };
         let rank = fields.iter().find(|f| f.name == name)?.shape.len();
         let name = name.to_string();
-        Some(Place::whole(Base::Field { ring, i, name, filling }, rank))
+        Some(Place::whole(Base::Field { pipeline, i, name, filling }, rank))
     }
 
     fn tile_op(&mut self, id: OpId, code: TileOp) -> Result<(), Stop> {
@@ -304,18 +306,19 @@ impl Walker<'_> {
         let op = &func.ops[id];
         let [lo, hi, step] = [0, 1, 2].map(|i| self.number(op.operands[i]));
         let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
-        let turns = match (lo, hi, step) {
+        let iterations = match (lo, hi, step) {
             (Some(lo), Some(hi), Some(step)) if step > 0 => {
                 hi.saturating_sub(lo).max(0).saturating_add(step - 1) / step
             }
-            _ => i64::from(self.ask()) * UNKNOWN_TURNS,
+            _ => i64::from(self.ask()) * UNKNOWN_ITERATIONS,
         };
-        for turn in 0..turns {
+        for iteration in 0..iterations {
             let args = &func.blocks[op.regions[0]].args;
-            let at = lo.zip(step).and_then(|(lo, step)| lo.checked_add(turn.checked_mul(step)?));
+            let at =
+                lo.zip(step).and_then(|(lo, step)| lo.checked_add(iteration.checked_mul(step)?));
             self.known.set(args[0], at.map_or(Known::Nothing, |x| Known::Number(Scalar::I64(x))));
             self.give(&args[1..], carried);
-            self.first.push(turn == 0);
+            self.first.push(iteration == 0);
             carried = self.block(op.regions[0])?;
             self.first.pop();
         }
@@ -327,12 +330,12 @@ impl Walker<'_> {
         let func = self.func;
         let op = &func.ops[id];
         let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
-        for turn in 0.. {
-            self.first.push(turn == 0);
+        for iteration in 0.. {
+            self.first.push(iteration == 0);
             self.give(&func.blocks[op.regions[0]].args, carried.clone());
             let goes_on = match self.block(op.regions[0])?.first() {
                 Some(Known::Number(Scalar::Bool(b))) => *b,
-                _ => self.ask() && turn < UNKNOWN_TURNS,
+                _ => self.ask() && iteration < UNKNOWN_ITERATIONS,
             };
             if goes_on {
                 self.give(&func.blocks[op.regions[1]].args, carried);
@@ -362,10 +365,10 @@ impl Walker<'_> {
         };
         let blocks = if order.once { total } else { (total + MOST_TILES - 1) / MOST_TILES };
         let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
-        let (mut number, mut turn, mut first) = (0, 0, true);
+        let (mut number, mut iteration, mut first) = (0, 0, true);
         while number < total {
             let mine = match &self.role {
-                Some(role) if role.by_tiles => turn % role.replicas.max(1) == self.replica,
+                Some(role) if role.by_tiles => iteration % role.replicas.max(1) == self.replica,
                 _ => true,
             };
             if mine {
@@ -383,7 +386,7 @@ impl Walker<'_> {
                 first = false;
             }
             number += blocks.max(1);
-            turn += 1;
+            iteration += 1;
         }
         self.give(&op.results, carried);
         Ok(())

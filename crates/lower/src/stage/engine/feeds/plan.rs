@@ -1,47 +1,47 @@
-//! Which loads become fields of which rings, and where those are filled and read.
+//! Which loads become fields of which pipelines, and where those are filled and read.
 
 use super::super::super::Staging;
 use super::super::super::seeds::extents;
-use super::super::encode::{boxed, is_rounding, turn_of};
+use super::super::encode::{boxed, is_rounding, iteration_of};
 use super::super::flow::{Users, place_in, users};
 use super::super::{Refusal, budget};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tessera_ir::{Attr, BlockId, Field as RingField, OpId, Type, Value};
+use tessera_ir::{Attr, BlockId, Field as PipelineField, OpId, Type, Value};
 use tessera_numerics::DType;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
 pub struct Field {
     pub load: OpId,
-    pub ty: RingField,
+    pub ty: PipelineField,
     /// Memory that the load was written to, and the load's dims in its order.
     pub memory: Vec<(Value, Vec<usize>)>,
     /// Whether other ops take the tile itself.
     pub is_read: bool,
 }
 
-pub struct Ring {
+pub struct Pipeline {
     pub fields: Vec<Field>,
     /// The block of the loads. In it: the last load, the first op that needs the fields and the last.
     pub block: BlockId,
     pub filled: usize,
     pub first: usize,
     pub last: usize,
-    pub slots: u32,
+    pub stages: u32,
     /// Whether the loads are in a loop of the group.
-    pub turns: bool,
-    /// The ring of the plan whose memory it has: itself, or one that is never in use at the same time.
+    pub iterations: bool,
+    /// The pipeline of the plan whose memory it has: itself, or one that is never in use at the same time.
     pub of: usize,
 }
 
-impl Ring {
+impl Pipeline {
     pub fn ty(&self) -> Type {
         let fields = self.fields.iter().map(|f| f.ty.clone()).collect();
-        Type::Ring { slots: self.slots, fields }
+        Type::Pipeline { stages: self.stages, fields }
     }
 
-    pub fn slot_bytes(&self) -> u32 {
+    pub fn stage_bytes(&self) -> u32 {
         let place =
             |at: u32, f: &Field| at.next_multiple_of(f.ty.layout.align()) + f.ty.layout.bytes();
         self.fields.iter().fold(0, place).next_multiple_of(budget::ALIGN)
@@ -50,20 +50,20 @@ impl Ring {
 
 #[derive(Default)]
 pub struct Plan {
-    pub rings: Vec<Ring>,
+    pub pipelines: Vec<Pipeline>,
     /// Ops that have nothing left to do.
     pub gone: BTreeSet<OpId>,
 }
 
 impl Plan {
-    /// Rings that have memory of their own, with their numbers.
-    pub fn own(&self) -> impl Iterator<Item = (usize, &Ring)> {
-        self.rings.iter().enumerate().filter(|(i, r)| r.of == *i)
+    /// Pipelines that have memory of their own, with their numbers.
+    pub fn own(&self) -> impl Iterator<Item = (usize, &Pipeline)> {
+        self.pipelines.iter().enumerate().filter(|(i, r)| r.of == *i)
     }
 
-    /// One loop after another takes the slots of the same ring, where they hold the same.
+    /// One loop after another takes the stages of the same pipeline, where they hold the same.
     fn share(&mut self, func: &StagedFunc) {
-        for i in 1..self.rings.len() {
+        for i in 1..self.pipelines.len() {
             let apart = |a: BlockId, b: BlockId| {
                 let within = |inner: BlockId, outer: BlockId| {
                     inner == outer
@@ -73,30 +73,31 @@ impl Plan {
                 };
                 !within(a, b) && !within(b, a)
             };
-            let ring = &self.rings[i];
-            let alike = |other: &Ring| {
+            let pipeline = &self.pipelines[i];
+            let alike = |other: &Pipeline| {
                 let holds = |f: &Field| (f.ty.shape.clone(), f.ty.dtype, f.ty.layout.clone());
-                other.turns == ring.turns
-                    && other.fields.len() == ring.fields.len()
-                    && other.fields.iter().zip(&ring.fields).all(|(a, b)| holds(a) == holds(b))
+                other.iterations == pipeline.iterations
+                    && other.fields.len() == pipeline.fields.len()
+                    && other.fields.iter().zip(&pipeline.fields).all(|(a, b)| holds(a) == holds(b))
             };
             let free = |of: usize| {
-                self.rings[..i].iter().all(|r| r.of != of || apart(r.block, ring.block))
+                self.pipelines[..i].iter().all(|r| r.of != of || apart(r.block, pipeline.block))
             };
-            let found = (0..i).find(|&j| self.rings[j].of == j && alike(&self.rings[j]) && free(j));
+            let found =
+                (0..i).find(|&j| self.pipelines[j].of == j && alike(&self.pipelines[j]) && free(j));
             if let Some(j) = found {
                 let names: Vec<String> =
-                    self.rings[j].fields.iter().map(|f| f.ty.name.clone()).collect();
-                for (field, name) in self.rings[i].fields.iter_mut().zip(names) {
+                    self.pipelines[j].fields.iter().map(|f| f.ty.name.clone()).collect();
+                for (field, name) in self.pipelines[i].fields.iter_mut().zip(names) {
                     field.ty.name = name;
                 }
-                self.rings[i].of = j;
+                self.pipelines[i].of = j;
             }
         }
     }
 
     pub fn is_load(&self, id: OpId) -> bool {
-        self.rings.iter().flat_map(|r| &r.fields).any(|f| f.load == id)
+        self.pipelines.iter().flat_map(|r| &r.fields).any(|f| f.load == id)
     }
 }
 
@@ -133,37 +134,37 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>) -> Result<Plan, Refusal> {
         field.ty.name = name(func, id, &mut taken);
         let block = op.block;
         let place = place_in(func, block, id).unwrap_or(0);
-        match plan.rings.iter_mut().find(|r| (r.block, r.first) == (block, first)) {
-            Some(ring) => {
-                ring.filled = ring.filled.max(place);
-                ring.last = ring.last.max(last);
-                ring.fields.push(field);
+        match plan.pipelines.iter_mut().find(|r| (r.block, r.first) == (block, first)) {
+            Some(pipeline) => {
+                pipeline.filled = pipeline.filled.max(place);
+                pipeline.last = pipeline.last.max(last);
+                pipeline.fields.push(field);
             }
             None => {
-                let turns = func
+                let iterations = func
                     .ancestors(block)
                     .iter()
                     .any(|&o| func.ops[o].code == StagedOp::Tile(TileOp::For));
                 let fields = vec![field];
-                let of = plan.rings.len();
-                plan.rings.push(Ring {
+                let of = plan.pipelines.len();
+                plan.pipelines.push(Pipeline {
                     of,
                     fields,
                     block,
                     filled: place,
                     first,
                     last,
-                    slots: 1,
-                    turns,
+                    stages: 1,
+                    iterations,
                 });
             }
         }
     }
-    if plan.rings.is_empty() {
+    if plan.pipelines.is_empty() {
         return Err("no product reads what is loaded for it".into());
     }
     let fed: BTreeSet<Value> = plan
-        .rings
+        .pipelines
         .iter()
         .flat_map(|r| &r.fields)
         .flat_map(|f| f.memory.iter().map(|m| m.0))
@@ -182,7 +183,7 @@ struct Taken {
     products: Vec<OpId>,
     /// Ops that take the tile itself.
     others: Vec<OpId>,
-    /// Writes, memory and turns that are not needed where the memory is a field.
+    /// Writes, memory and iterations that are not needed where the memory is a field.
     needless: Vec<OpId>,
 }
 
@@ -222,7 +223,8 @@ impl Taken {
                     }
                 }
                 StagedOp::Tile(TileOp::Transpose) => {
-                    let next: Vec<usize> = turn_of(func, user).iter().map(|&p| perm[p]).collect();
+                    let next: Vec<usize> =
+                        iteration_of(func, user).iter().map(|&p| perm[p]).collect();
                     if self.follow(func, users, op.result(), &next) {
                         needed = true;
                         self.others.push(user);
@@ -280,7 +282,7 @@ fn look(
     let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
     let ty = func.ty(op.result());
     let shared = boxed(class, &extent, &extents(ty), ty.dtype().bytes() as u32)?;
-    let ty = RingField {
+    let ty = PipelineField {
         name: String::new(),
         shape: ty.shape().to_vec(),
         dtype,

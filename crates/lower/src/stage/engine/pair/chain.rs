@@ -1,17 +1,17 @@
 //! Loops of two products that follow each other, with nothing between that waits for the first.
 //!
 //! The last second product of one loop is begun with the first product of the next one, as within a
-//! loop: the engine is not drained where one loop ends. Which loop has the first turn of all is known
+//! loop: the engine is not drained where one loop ends. Which loop has the first iteration of all is known
 //! only when the kernel runs, so that each may begin alone:
 //!
 //! ```text
 //! state = inits
 //! for each loop {
-//!   if any turn { if begun by a loop before { } else { its first turn }  its later turns } }
-//! if begun { the second product of the last turn }
+//!   if any iteration { if begun by a loop before { } else { its first iteration }  its later iterations } }
+//! if begun { the second product of the last iteration }
 //! ```
 
-use super::{Look, Plan, Rw, copy, first_turn, later_turns};
+use super::{Look, Plan, Rw, copy, first_iteration, later_iterations};
 use crate::stage::engine::flow::{Users, yielded};
 use crate::stage::hoist::is_only_read;
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,7 +145,7 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
         inits[plan.sums] = sums;
         let kept: Vec<usize> = (0..inits.len()).filter(|&i| i != plan.sums).collect();
         let mut state: Vec<Value> = kept.iter().map(|&i| inits[i]).collect();
-        // No loop before this one had a turn where it has its first of all.
+        // No loop before this one had an iteration where it has its first of all.
         for (init, &v) in inits.iter_mut().zip(op.group("init")) {
             *init = rw.get(origin(old, &chain.loops, v));
         }
@@ -162,7 +162,7 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
         let [some, none] = [0, 1].map(|i| rw.new.ops[branch].regions[i]);
         let (start, begin) = match begun {
             None => {
-                let begin = first_turn(rw, plan, some, lo, &inits);
+                let begin = first_iteration(rw, plan, some, lo, &inits);
                 (rw.builder(some, loc.clone()).ew(ScalarFn::Add, &[lo, step]), begin)
             }
             Some(begun) => {
@@ -174,7 +174,7 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
                 let mut values = vec![lo];
                 values.extend(&state);
                 rw.builder(before, loc.clone()).yield_(&values);
-                let begin = first_turn(rw, plan, alone, lo, &inits);
+                let begin = first_iteration(rw, plan, alone, lo, &inits);
                 let start = rw.builder(alone, loc.clone()).ew(ScalarFn::Add, &[lo, step]);
                 let mut values = vec![start];
                 values.extend(begin);
@@ -183,7 +183,7 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
                 (results[0], results[1..].to_vec())
             }
         };
-        let results = later_turns(rw, plan, id, some, [start, hi, step], &begin);
+        let results = later_iterations(rw, plan, id, some, [start, hi, step], &begin);
         rw.builder(some, loc.clone()).yield_(&results);
         rw.builder(none, loc.clone()).yield_(&state);
         let results = rw.new.ops[branch].results.clone();
@@ -201,7 +201,7 @@ pub fn chained(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, Plan>, chain: &Chain, int
     finish(rw, &plans[&last], last, into, (begun, sums), &cross);
 }
 
-/// What a value is where no loop of the chain had a turn.
+/// What a value is where no loop of the chain had an iteration.
 fn origin(func: &StagedFunc, loops: &[OpId], v: Value) -> Value {
     match func.values[v].def {
         ValueDef::Result(id, i) if loops.contains(&id) => {
@@ -211,7 +211,7 @@ fn origin(func: &StagedFunc, loops: &[OpId], v: Value) -> Value {
     }
 }
 
-/// The second product of the last turn, if there was any.
+/// The second product of the last iteration, if there was any.
 fn finish(
     rw: &mut Rw<'_>,
     plan: &Plan,

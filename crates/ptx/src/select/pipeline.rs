@@ -1,9 +1,9 @@
-//! Rings of slots in shared memory that copies run ahead in.
+//! Pipelines of stages in shared memory that copies run ahead in.
 //!
-//! A ring's slots lie one after another in fixed shared memory; counter `i` is slot `i mod n`. All
+//! A pipeline's stages lie one after another in fixed shared memory; counter `i` is stage `i mod n`. All
 //! threads fill and read: a fill is `cp.async` by every thread, a publication closes the thread's
 //! group of copies, and a wait lets so many of the newest groups go on as the function publishes
-//! ahead, then meets. That meeting also says that all threads have read the slot before, so that
+//! ahead, then meets. That meeting also says that all threads have read the stage before, so that
 //! `acquire` need not meet again; where there was none since the last release, it does.
 //!
 //! Copies are not issued where a fill stands, but held back and issued between the steps of the next
@@ -24,15 +24,15 @@ use tessera_numerics::{DType, ScalarFn};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// What slots start at a multiple of.
+/// What stages start at a multiple of.
 const ALIGN: u32 = 1024;
 /// And fields, where copy engines fill them.
 const ENGINE_ALIGN: u32 = 128;
 
 #[derive(Clone, Debug)]
-pub struct Ring {
-    pub slots: u32,
-    /// From one slot to the next, in bytes.
+pub struct Pipeline {
+    pub stages: u32,
+    /// From one stage to the next, in bytes.
     pub stride: u32,
     /// Where the first begins in fixed memory.
     offset: u32,
@@ -50,18 +50,18 @@ struct Field {
 }
 
 #[derive(Clone, Debug)]
-pub struct Slot {
-    pub ring: Arc<Ring>,
-    /// The slot's bytes from the ring's start.
+pub struct Stage {
+    pub pipeline: Arc<Pipeline>,
+    /// The stage's bytes from the pipeline's start.
     pub moving: Reg,
 }
 
-/// What rings and the loops around them need while code is emitted.
+/// What pipelines and the loops around them need while code is emitted.
 #[derive(Default)]
-pub struct Rings {
+pub struct Pipelines {
     /// Copies that were begun and not issued yet, each with the code that it needs.
     held: VecDeque<Vec<Stmt>>,
-    /// For the bytes of a slot its whole address.
+    /// For the bytes of a stage its whole address.
     addresses: BTreeMap<Reg, Reg>,
     /// Loops that are open: the body, where its code begins, and what goes before it.
     loops: Vec<(BlockId, usize, Vec<Stmt>)>,
@@ -80,10 +80,10 @@ pub type KnownPlaces = BTreeMap<Vec<Option<Reg>>, BTreeMap<u32, Reg>>;
 type PlaceKey = (Vec<Option<Reg>>, Shared, u32);
 
 impl Select<'_> {
-    pub fn ring_create(&mut self, id: OpId) -> Result<(), Diagnostics> {
+    pub fn pipeline_create(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let result = self.func.ops[id].result();
-        let Type::Ring { slots, fields } = self.func.ty(result) else {
-            return self.unsupported(id, "expected a ring");
+        let Type::Pipeline { stages, fields } = self.func.ty(result) else {
+            return self.unsupported(id, "expected a pipeline");
         };
         // Copy engines ask for more than threads do.
         let align = if self.has_roles() { ENGINE_ALIGN } else { 1 };
@@ -97,52 +97,55 @@ impl Select<'_> {
             })
             .collect();
         let stride = stride.next_multiple_of(ALIGN);
-        let offset = self.allocate(slots * stride, ALIGN);
-        let bars = if self.has_roles() { self.ring_barriers(result, *slots)? } else { 0 };
-        self.set(result, Repr::Ring(Ring { slots: *slots, stride, offset, bars, fields }));
+        let offset = self.allocate(stages * stride, ALIGN);
+        let bars = if self.has_roles() { self.pipeline_barriers(result, *stages)? } else { 0 };
+        self.set(
+            result,
+            Repr::Pipeline(Pipeline { stages: *stages, stride, offset, bars, fields }),
+        );
         Ok(())
     }
 
-    pub fn ring(&self, v: Value) -> Arc<Ring> {
+    pub fn pipeline(&self, v: Value) -> Arc<Pipeline> {
         match self.repr(v) {
-            Repr::Ring(ring) => Arc::new(ring.clone()),
-            other => unreachable!("expected a ring, got {other:?}"),
+            Repr::Pipeline(pipeline) => Arc::new(pipeline.clone()),
+            other => unreachable!("expected a pipeline, got {other:?}"),
         }
     }
 
-    /// The slot of a counter. Counters are below 2^32: no loop has that many turns.
-    fn slot(&mut self, id: OpId) {
+    /// The stage of a counter. Counters are below 2^32: no loop has that many iterations.
+    fn stage(&mut self, id: OpId) {
         let op = &self.func.ops[id];
-        let ring = self.ring(op.operands[0]);
+        let pipeline = self.pipeline(op.operands[0]);
         let i = self.scalar(op.operands[1]);
         let i = self.asm.cvt(Ty::U32, Ty::U64, None, i);
-        let found = self.slot_registers(&ring, i);
-        self.know_slot(found);
+        let found = self.stage_registers(&pipeline, i);
+        self.know_stage(found);
         let result = self.func.ops[id].result();
-        self.set(result, Repr::Slot(Slot { ring, moving: found[0] }));
+        self.set(result, Repr::Stage(Stage { pipeline, moving: found[0] }));
     }
 
-    /// The bytes of a counter's slot from the ring's start, and its address.
-    pub fn slot_registers(&mut self, ring: &Ring, i: Reg) -> [Reg; 2] {
-        let n = ring.slots;
-        let slot = if n.is_power_of_two() {
+    /// The bytes of a counter's stage from the pipeline's start, and its address.
+    pub fn stage_registers(&mut self, pipeline: &Pipeline, i: Reg) -> [Reg; 2] {
+        let n = pipeline.stages;
+        let stage = if n.is_power_of_two() {
             self.asm.int(Alu::And, Ty::B32, &[i.into(), Opnd::Int((n - 1).into())])
         } else {
             self.asm.int(Alu::Rem, Ty::U32, &[i.into(), Opnd::Int(n.into())])
         };
-        let stride = Opnd::Int(ring.stride.into());
-        let moving = self.asm.int(Alu::MulLo, Ty::U32, &[slot.into(), stride]);
+        let stride = Opnd::Int(pipeline.stride.into());
+        let moving = self.asm.int(Alu::MulLo, Ty::U32, &[stage.into(), stride]);
         let base = self.region(Region::Fixed);
         let address = self.asm.int(Alu::Add, Ty::U32, &[base.into(), moving.into()]);
         [moving, address]
     }
 
-    pub fn know_slot(&mut self, [moving, address]: [Reg; 2]) {
-        self.rings.addresses.insert(moving, address);
+    pub fn know_stage(&mut self, [moving, address]: [Reg; 2]) {
+        self.pipelines.addresses.insert(moving, address);
     }
 
-    pub fn slot_address(&self, moving: Reg) -> Reg {
-        self.rings.addresses[&moving]
+    pub fn stage_address(&self, moving: Reg) -> Reg {
+        self.pipelines.addresses[&moving]
     }
 
     pub fn acquire(&mut self, id: OpId) -> Result<(), Diagnostics> {
@@ -153,7 +156,7 @@ impl Select<'_> {
             self.issue_copies(usize::MAX);
             self.block_meets();
         }
-        self.slot(id);
+        self.stage(id);
         Ok(())
     }
 
@@ -181,7 +184,7 @@ impl Select<'_> {
             self.asm.emit(Inst::FenceProxyAsync);
         }
         self.block_meets();
-        self.slot(id);
+        self.stage(id);
         Ok(())
     }
 
@@ -200,20 +203,20 @@ impl Select<'_> {
         self.issue_copies(usize::MAX);
         self.asm.emit(Inst::CpWait { groups: 0 });
         self.block_meets();
-        if self.rings.loops.is_empty() {
-            let ring = self.ring(self.func.ops[id].operands[0]);
-            self.reuse(ring.offset, ring.slots * ring.stride);
+        if self.pipelines.loops.is_empty() {
+            let pipeline = self.pipeline(self.func.ops[id].operands[0]);
+            self.reuse(pipeline.offset, pipeline.stages * pipeline.stride);
         }
         Ok(())
     }
 
-    pub fn field_of(&self, slot: Value, name: &str) -> Option<Smem> {
-        let Repr::Slot(slot) = self.repr(slot) else { return None };
-        let field = slot.ring.fields.iter().find(|f| f.name == name)?;
+    pub fn field_of(&self, stage: Value, name: &str) -> Option<Smem> {
+        let Repr::Stage(stage) = self.repr(stage) else { return None };
+        let field = stage.pipeline.fields.iter().find(|f| f.name == name)?;
         Some(Smem {
             region: Region::Fixed,
-            offset: slot.ring.offset + field.offset,
-            moving: Some(slot.moving),
+            offset: stage.pipeline.offset + field.offset,
+            moving: Some(stage.moving),
             layout: field.layout.clone(),
             dtype: field.dtype,
         })
@@ -227,7 +230,7 @@ impl Select<'_> {
                 self.set(op.result(), Repr::Smem(m));
                 Ok(())
             }
-            None => self.unsupported(id, "expected a field of the slot"),
+            None => self.unsupported(id, "expected a field of the stage"),
         }
     }
 
@@ -249,18 +252,18 @@ impl Select<'_> {
     }
 
     /// How many groups of copies are newer than the one that a `wait` is for, for certain: where
-    /// each turn of a loop publishes a counter that is a constant ahead of the one it waits for,
+    /// each iteration of a loop publishes a counter that is a constant ahead of the one it waits for,
     /// all counters between have been published before. Anywhere else none.
     pub fn published_ahead(&self, wait: OpId) -> u32 {
         let func = self.func;
         let op = &func.ops[wait];
-        let (ring, i) = (op.operands[0], op.operands[1]);
+        let (pipeline, i) = (op.operands[0], op.operands[1]);
         let ops = &func.blocks[op.block].ops;
         let mut passed = false;
         for &id in ops {
             passed |= id == wait;
             let publish = &func.ops[id];
-            if publish.code != StagedOp::Publish || publish.operands[0] != ring {
+            if publish.code != StagedOp::Publish || publish.operands[0] != pipeline {
                 continue;
             }
             let constant = |v: Value| func.def(v).and_then(|d| d.attr("value")?.as_int());
@@ -285,19 +288,19 @@ impl Select<'_> {
         let body = std::mem::take(&mut self.asm.kernel.body);
         write(self);
         let held = std::mem::replace(&mut self.asm.kernel.body, body);
-        self.rings.held.push_back(held);
+        self.pipelines.held.push_back(held);
     }
 
     /// Issues so many of the copies that were held back.
     pub fn issue_copies(&mut self, n: usize) {
-        let n = n.min(self.rings.held.len());
-        for stmts in self.rings.held.drain(..n) {
+        let n = n.min(self.pipelines.held.len());
+        for stmts in self.pipelines.held.drain(..n) {
             self.asm.kernel.body.extend(stmts);
         }
     }
 
     pub fn held_copies(&self) -> usize {
-        self.rings.held.len()
+        self.pipelines.held.len()
     }
 
     /// Whether copies may still be held back when an op comes.
@@ -308,7 +311,7 @@ impl Select<'_> {
             matches!(func.ops[*o].code, StagedOp::MmaIssue | StagedOp::Tile(TileOp::Mma))
         };
         // Where no product comes they have nothing to wait for.
-        if self.rings.held.is_empty() || !func.blocks[op.block].ops.iter().any(multiplies) {
+        if self.pipelines.held.is_empty() || !func.blocks[op.block].ops.iter().any(multiplies) {
             return false;
         }
         match op.code {
@@ -339,30 +342,30 @@ impl Select<'_> {
 
     pub fn open_loop(&mut self, body: BlockId) {
         let at = self.asm.kernel.body.len();
-        self.rings.loops.push((body, at, Vec::new()));
+        self.pipelines.loops.push((body, at, Vec::new()));
     }
 
     pub fn close_loop(&mut self) {
-        if let Some((_, at, stmts)) = self.rings.loops.pop() {
+        if let Some((_, at, stmts)) = self.pipelines.loops.pop() {
             self.asm.kernel.body.splice(at..at, stmts);
         }
     }
 
     /// Writes code before the innermost loop if `outside`, else here.
     pub fn before_loop<T>(&mut self, outside: bool, write: impl FnOnce(&mut Self) -> T) -> T {
-        let Some(place) = self.rings.loops.len().checked_sub(1).filter(|_| outside) else {
+        let Some(place) = self.pipelines.loops.len().checked_sub(1).filter(|_| outside) else {
             return write(self);
         };
-        let before = std::mem::take(&mut self.rings.loops[place].2);
+        let before = std::mem::take(&mut self.pipelines.loops[place].2);
         let body = std::mem::replace(&mut self.asm.kernel.body, before);
         let out = write(self);
-        self.rings.loops[place].2 = std::mem::replace(&mut self.asm.kernel.body, body);
+        self.pipelines.loops[place].2 = std::mem::replace(&mut self.asm.kernel.body, body);
         out
     }
 
     /// Whether a value is from outside of the innermost loop.
     pub fn is_outside(&self, v: Value) -> bool {
-        let Some(&(body, ..)) = self.rings.loops.last() else { return false };
+        let Some(&(body, ..)) = self.pipelines.loops.last() else { return false };
         let home = match self.func.values[v].def {
             ValueDef::Result(id, _) => self.func.ops[id].block,
             ValueDef::Arg(block, _) => block,
@@ -375,7 +378,7 @@ impl Select<'_> {
     /// The whole address of memory, without its constant offset.
     pub fn smem_address(&mut self, m: &Smem) -> Reg {
         match m.moving {
-            Some(moving) => match self.rings.addresses.get(&moving) {
+            Some(moving) => match self.pipelines.addresses.get(&moving) {
                 Some(&r) => r,
                 None => {
                     let base = self.region(m.region);
@@ -390,7 +393,7 @@ impl Select<'_> {
     /// swizzle: found once at the head of the kernel.
     pub fn thread_place(&mut self, coords: &[Option<Reg>], shared: &Shared, through: u32) -> Reg {
         let key = (coords.to_vec(), shared.clone(), through);
-        if let Some(&r) = self.rings.places.get(&key) {
+        if let Some(&r) = self.pipelines.places.get(&key) {
             return r;
         }
         if let Some(far) = self.swizzled_apart(shared, through) {
@@ -413,7 +416,7 @@ impl Select<'_> {
             }
             at
         });
-        self.rings.places.insert(key, r);
+        self.pipelines.places.insert(key, r);
         r
     }
 

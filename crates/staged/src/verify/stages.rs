@@ -1,4 +1,4 @@
-//! Slots of rings: a field is written once, between `acquire` and `publish`, by who acquired it,
+//! Stages of pipelines: a field is written once, between `acquire` and `publish`, by who acquired it,
 //! and read between `wait` and `release`, when it was filled at all.
 
 use super::Finding;
@@ -7,7 +7,7 @@ use crate::Staged;
 use std::collections::BTreeSet;
 use tessera_ir::{Func, Value};
 
-/// A ring, a counter and a field.
+/// A pipeline, a counter and a field.
 type Key = (Value, i64, String);
 
 pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
@@ -19,28 +19,29 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
         for event in &trace.events {
             match &event.what {
                 What::Write {
-                    place: Place { base: Base::Field { ring, i, name, .. }, .. },
+                    place: Place { base: Base::Field { pipeline, i, name, .. }, .. },
                     ..
                 } => {
-                    written.insert((*ring, *i, name.clone()));
+                    written.insert((*pipeline, *i, name.clone()));
                 }
-                What::Acquire { ring, .. } => {
-                    filled.insert(*ring);
+                What::Acquire { pipeline, .. } => {
+                    filled.insert(*pipeline);
                 }
                 _ => {}
             }
         }
     }
     for event in run.traces.iter().flat_map(|t| &t.events) {
-        if let What::Read { place: Place { base: Base::Field { ring, i, name, .. }, .. }, .. } =
-            &event.what
-            && filled.contains(ring)
-            && !written.contains(&(*ring, *i, name.clone()))
+        if let What::Read {
+            place: Place { base: Base::Field { pipeline, i, name, .. }, .. }, ..
+        } = &event.what
+            && filled.contains(pipeline)
+            && !written.contains(&(*pipeline, *i, name.clone()))
         {
-            let ring = run.name(*ring);
+            let pipeline = run.name(*pipeline);
             out.push((
                 event.op,
-                format!("expected field `{name}` of counter {i} of ring {ring} to be filled, got nothing"),
+                format!("expected field `{name}` of counter {i} of pipeline {pipeline} to be filled, got nothing"),
             ));
         }
     }
@@ -51,7 +52,7 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
 struct State {
     acquired: BTreeSet<(Value, i64)>,
     waited: BTreeSet<(Value, i64)>,
-    /// What was written since its slot was acquired.
+    /// What was written since its stage was acquired.
     writes: Vec<Place>,
 }
 
@@ -59,27 +60,27 @@ fn in_order(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
     let mut state = State::default();
     for event in &trace.events {
         match &event.what {
-            What::Acquire { ring, i } => {
-                state.acquired.insert((*ring, *i));
+            What::Acquire { pipeline, i } => {
+                state.acquired.insert((*pipeline, *i));
             }
-            What::Publish { ring, i } => {
-                state.acquired.remove(&(*ring, *i));
+            What::Publish { pipeline, i } => {
+                state.acquired.remove(&(*pipeline, *i));
             }
-            What::Wait { ring, i } => {
-                state.waited.insert((*ring, *i));
+            What::Wait { pipeline, i } => {
+                state.waited.insert((*pipeline, *i));
             }
-            What::Release { ring, i } => {
-                state.waited.remove(&(*ring, *i));
+            What::Release { pipeline, i } => {
+                state.waited.remove(&(*pipeline, *i));
             }
             What::Write { place, .. } => write(run, &mut state, event, place, out),
             What::Read { place, .. } => {
-                let Base::Field { ring, i, name, filling } = &place.base else { continue };
-                if *filling || !state.waited.contains(&(*ring, *i)) {
-                    let ring = run.name(*ring);
+                let Base::Field { pipeline, i, name, filling } = &place.base else { continue };
+                if *filling || !state.waited.contains(&(*pipeline, *i)) {
+                    let pipeline = run.name(*pipeline);
                     out.push((
                         event.op,
                         format!(
-                            "expected field `{name}` of counter {i} of ring {ring} to be read between \
+                            "expected field `{name}` of counter {i} of pipeline {pipeline} to be read between \
                              `wait` and `release`"
                         ),
                     ));
@@ -91,21 +92,21 @@ fn in_order(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
 }
 
 fn write(run: &Run<'_>, state: &mut State, event: &Event, place: &Place, out: &mut Vec<Finding>) {
-    let Base::Field { ring, i, name, filling } = &place.base else { return };
-    let slot = (*ring, *i);
-    let ring = run.name(*ring);
-    if !filling || !state.acquired.contains(&slot) {
+    let Base::Field { pipeline, i, name, filling } = &place.base else { return };
+    let stage = (*pipeline, *i);
+    let pipeline = run.name(*pipeline);
+    if !filling || !state.acquired.contains(&stage) {
         out.push((
             event.op,
             format!(
-                "expected field `{name}` of counter {i} of ring {ring} to be written between `acquire` \
+                "expected field `{name}` of counter {i} of pipeline {pipeline} to be written between `acquire` \
                  and `publish`"
             ),
         ));
     } else if state.writes.iter().any(|w| w.overlaps(place)) {
         out.push((
             event.op,
-            format!("expected field `{name}` of counter {i} of ring {ring} to be written once, got twice"),
+            format!("expected field `{name}` of counter {i} of pipeline {pipeline} to be written once, got twice"),
         ));
     }
     state.writes.push(place.clone());

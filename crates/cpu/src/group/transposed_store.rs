@@ -1,4 +1,4 @@
-//! A transposed tile into memory: squares are read along the axis that is last before the turn, as
+//! A transposed tile into memory: squares are read along the axis that is last before the transposition, as
 //! they lie, and turned in registers. Element by element every read would be a gather.
 
 use super::nest::Nest;
@@ -9,7 +9,7 @@ use tessera_tile::TileOp;
 
 impl<'a> Group<'a> {
     /// Whether a tile is a turned expression of whole squares.
-    pub fn is_turned(&self, v: Value, to: &Buffer) -> bool {
+    pub fn stores_transposed(&self, v: Value, to: &Buffer) -> bool {
         let Some(op) = self.func.def(v).filter(|op| op.code == TileOp::Transpose) else {
             return false;
         };
@@ -22,7 +22,7 @@ impl<'a> Group<'a> {
     }
 
     /// Writes it, inside of a nest over its shape.
-    pub fn turn(&mut self, n: &mut Nest, v: Value, to: &Buffer) {
+    pub fn store_transposed(&mut self, n: &mut Nest, v: Value, to: &Buffer) {
         let ir = self.ir;
         let (lanes, identity) = (self.lanes, n.identity());
         let step = i64::from(lanes);

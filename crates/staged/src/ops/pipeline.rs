@@ -1,4 +1,4 @@
-//! Rings. The order of their ops is a rule on the whole function; see `verify/`.
+//! Pipelines. The order of their ops is a rule on the whole function; see `verify/`.
 
 use super::bulk::block;
 use super::smem::made_once;
@@ -11,20 +11,20 @@ pub fn verify_create(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     made_once(func, id, errors);
     let ty = func.ty(func.ops[id].result());
     match ty {
-        Type::Ring { fields, .. } if !fields.is_empty() => {}
-        _ => errors.ty(format!("expected a ring with fields, got {ty}")),
+        Type::Pipeline { fields, .. } if !fields.is_empty() => {}
+        _ => errors.ty(format!("expected a pipeline with fields, got {ty}")),
     }
 }
 
-pub fn infer_slot(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
+pub fn infer_stage(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
     match c.operands.first() {
-        Some(Type::Ring { fields, .. }) => Ok(vec![Type::Slot { fields: fields.clone() }]),
-        _ => Err("expected a ring".into()),
+        Some(Type::Pipeline { fields, .. }) => Ok(vec![Type::Stage { fields: fields.clone() }]),
+        _ => Err("expected a pipeline".into()),
     }
 }
 
 fn named<'t>(ty: &'t Type, name: Option<&str>) -> Result<&'t Field, String> {
-    let Type::Slot { fields } = ty else { return Err(format!("expected a slot, got {ty}")) };
+    let Type::Stage { fields } = ty else { return Err(format!("expected a stage, got {ty}")) };
     fields.iter().find(|f| Some(f.name.as_str()) == name).ok_or_else(|| {
         let names: Vec<_> = fields.iter().map(|f| f.name.as_str()).collect();
         format!("expected a field of {}, got `{}`", names.join(" "), name.unwrap_or(""))
@@ -32,8 +32,8 @@ fn named<'t>(ty: &'t Type, name: Option<&str>) -> Result<&'t Field, String> {
 }
 
 pub fn infer_field(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
-    let slot = c.operands.first().ok_or("expected a slot")?;
-    Ok(vec![named(slot, c.attrs.get("name").and_then(Attr::as_word))?.as_smem()])
+    let stage = c.operands.first().ok_or("expected a stage")?;
+    Ok(vec![named(stage, c.attrs.get("name").and_then(Attr::as_word))?.as_smem()])
 }
 
 pub fn verify_field(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
@@ -66,7 +66,7 @@ pub fn verify_fill(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-/// The first turn of a loop is only known inside one.
+/// The first iteration of a loop is only known inside one.
 pub fn verify_release(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let in_loop = func.ancestors(op.block).iter().any(|&o| {

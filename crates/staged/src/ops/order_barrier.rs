@@ -1,18 +1,18 @@
-//! Turns: the replicas of a role one after another.
+//! OrderBarriers: the replicas of a role one after another.
 
 use super::smem::made_once;
 use crate::{Staged, StagedOp};
 use tessera_ir::{Func, InferContext, OpErrors, OpId, Type};
 
-pub fn infer_turn(_: &InferContext<'_>) -> Result<Vec<Type>, String> {
-    Ok(vec![Type::Turn])
+pub fn infer_order_barrier(_: &InferContext<'_>) -> Result<Vec<Type>, String> {
+    Ok(vec![Type::OrderBarrier])
 }
 
 pub fn verify_create(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     made_once(func, id, errors);
 }
 
-pub fn verify_turn(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+pub fn verify_order_barrier(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let role = func.ancestors(func.ops[id].block);
     if !role.iter().any(|&o| func.ops[o].code == StagedOp::Role) {
         errors.structure("expected a role around what its replicas take turns in");

@@ -1,11 +1,11 @@
-//! `stage-rings`: the operands of products are copied ahead of the loop turn that multiplies them.
+//! `stage-pipelines`: the operands of products are copied ahead of the loop iteration that multiplies them.
 //!
-//! Before: a valid Staged function without rings. After: in each `for` loop, the loads that only
-//! feed products are fields of one ring. The ring's first slots are filled before the loop; each
-//! turn waits for its own slot, begins to fill the slot that the turn before has read, and takes its
+//! Before: a valid Staged function without pipelines. After: in each `for` loop, the loads that only
+//! feed products are fields of one pipeline. The pipeline's first stages are filled before the loop; each
+//! iteration waits for its own stage, begins to fill the stage that the iteration before has read, and takes its
 //! operands from shared memory. What the function computes is the same, whatever the sizes.
 //!
-//! Turns ahead reach beyond the end of the loop. There positions may be anywhere, so those that
+//! Iterations ahead reach beyond the end of the loop. There positions may be anywhere, so those that
 //! depend on the loop are held against the extents; nothing outside is read, and what is filled then
 //! is not used. Nothing is filled from a parameter that the function writes.
 //!
@@ -24,24 +24,24 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// `slots` limits the slots of each ring: fewer than 2 leave every loop as it is.
-pub fn rings(
+/// `stages` limits the stages of each pipeline: fewer than 2 leave every loop as it is.
+pub fn pipelines(
     func: &StagedFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     notes: &mut Diagnostics,
 ) -> StagedFunc {
-    let plans = plan::plan(func, staging, slots, notes);
-    if plans.rings.is_empty() {
+    let plans = plan::plan(func, staging, stages, notes);
+    if plans.pipelines.is_empty() {
         return func.clone();
     }
     let mut rw = Rewriter::new(func);
     let (body, loc) = (rw.new.body, func.loc.clone());
     let mut state = State::default();
-    for plan in &plans.rings {
-        let ring = rw.builder(body, loc.clone()).ring_create(plan.ty());
+    for plan in &plans.pipelines {
+        let pipeline = rw.builder(body, loc.clone()).pipeline_create(plan.ty());
         let zero = rw.builder(body, loc.clone()).index(0);
-        state.rings.push(ring);
+        state.pipelines.push(pipeline);
         state.counters.push(zero);
     }
     for &id in &func.blocks[func.body].ops {
@@ -52,8 +52,8 @@ pub fn rings(
 
 #[derive(Default)]
 struct State {
-    /// Of each plan the ring, and the counter that comes next.
-    rings: Vec<Value>,
+    /// Of each plan the pipeline, and the counter that comes next.
+    pipelines: Vec<Value>,
     counters: Vec<Value>,
 }
 
@@ -63,8 +63,8 @@ fn emit(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, id: OpId, into: Block
     if plans.gone.contains(&id) {
         return;
     }
-    if let Some(ring) = plans.rings.iter().position(|p| p.loop_op == id) {
-        pipelined(rw, plans, state, ring, into);
+    if let Some(pipeline) = plans.pipelines.iter().position(|p| p.loop_op == id) {
+        pipelined(rw, plans, state, pipeline, into);
         return;
     }
     let inside = plans.inside(rw.old, id);
@@ -72,7 +72,7 @@ fn emit(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, id: OpId, into: Block
         rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, state, inner, block));
         return;
     }
-    // A loop around loops with rings carries their counters on.
+    // A loop around loops with pipelines carries their counters on.
     carrying(rw, state, &inside, id, into, &mut |rw, state, _, block| {
         let old = rw.old;
         for &inner in &old.blocks[old.ops[id].regions[0]].ops {
@@ -81,11 +81,11 @@ fn emit(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, id: OpId, into: Block
     });
 }
 
-/// Copies a `for` loop that also carries the counters of `rings`; `body` writes its ops.
+/// Copies a `for` loop that also carries the counters of `pipelines`; `body` writes its ops.
 fn carrying(
     rw: &mut Rw<'_>,
     state: &mut State,
-    rings: &[usize],
+    pipelines: &[usize],
     id: OpId,
     into: BlockId,
     body: &mut dyn FnMut(&mut Rw<'_>, &mut State, Value, BlockId),
@@ -93,31 +93,31 @@ fn carrying(
     let old = rw.old;
     let op = &old.ops[id];
     let mut inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
-    inits.extend(rings.iter().map(|&r| state.counters[r]));
+    inits.extend(pipelines.iter().map(|&r| state.counters[r]));
     let bounds = [0, 1, 2].map(|i| rw.get(op.operands[i]));
     let mut types: Vec<Type> = op.results.iter().map(|&v| old.ty(v).clone()).collect();
-    types.extend(rings.iter().map(|_| Type::INDEX));
+    types.extend(pipelines.iter().map(|_| Type::INDEX));
     let mut spec = OpSpec::new(op.code, &bounds).group("init", &inits).results(types);
     spec.attrs = op.attrs.clone();
     let new = rw.builder(into, op.loc.clone()).op(spec).expect("result types are given");
     let block = rw.new.ops[new].regions[0];
     rw.copy_args(op.regions[0], block);
     let position = rw.new.blocks[block].args[0];
-    for &r in rings {
-        state.counters[r] = rw.new.add_arg(block, Type::INDEX, Some("turn"));
+    for &r in pipelines {
+        state.counters[r] = rw.new.add_arg(block, Type::INDEX, Some("iteration"));
     }
     body(rw, state, position, block);
     if let Some(end) = rw.new.terminator(block) {
         let end = &mut rw.new.ops[end];
-        end.operands.extend(rings.iter().map(|&r| state.counters[r]));
-        end.group_lens[0] += rings.len();
+        end.operands.extend(pipelines.iter().map(|&r| state.counters[r]));
+        end.group_lens[0] += pipelines.len();
     }
     let results = rw.new.ops[new].results.clone();
     for (&v, &r) in op.results.iter().zip(&results) {
         rw.set(v, r);
         rw.new.values[r].name = old.values[v].name.clone();
     }
-    for (&r, &v) in rings.iter().zip(&results[op.results.len()..]) {
+    for (&r, &v) in pipelines.iter().zip(&results[op.results.len()..]) {
         state.counters[r] = v;
     }
 }
@@ -131,40 +131,40 @@ fn mul(rw: &mut Rw<'_>, block: BlockId, loc: &Loc, a: Value, b: Value) -> Value 
 }
 
 fn pipelined(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, at: usize, into: BlockId) {
-    let plan = &plans.rings[at];
+    let plan = &plans.pipelines[at];
     let old = rw.old;
     let op = &old.ops[plan.loop_op];
     let loc = op.loc.clone();
-    let ring = state.rings[at];
+    let pipeline = state.pipelines[at];
     let first = state.counters[at];
     let [lo, step] = [0, 2].map(|i| rw.get(op.operands[i]));
     let groups = old.def(op.operands[2]).is_some_and(|d| d.code == StagedOp::Workers);
     let end = groups.then(|| rw.get(op.operands[1]));
     let ends = Ends(end.map(|end| (end, rw.builder(into, loc.clone()).index(BEYOND))));
-    let ahead = rw.builder(into, loc.clone()).index(i64::from(plan.slots) - 1);
+    let ahead = rw.builder(into, loc.clone()).index(i64::from(plan.stages) - 1);
     let [zero, one] = [0, 1].map(|n| rw.builder(into, loc.clone()).index(n));
 
-    turns(rw, into, &loc, [zero, ahead, one], &mut |rw, turn, block| {
-        let i = add(rw, block, &loc, first, turn);
-        let moved = mul(rw, block, &loc, turn, step);
+    iterations(rw, into, &loc, [zero, ahead, one], &mut |rw, iteration, block| {
+        let i = add(rw, block, &loc, first, iteration);
+        let moved = mul(rw, block, &loc, iteration, step);
         let position = add(rw, block, &loc, lo, moved);
         let position = ends.at(rw, block, &loc, position);
-        fill(rw, plan, ring, i, position, true, block);
+        fill(rw, plan, pipeline, i, position, true, block);
     });
     let reach = mul(rw, into, &loc, ahead, step);
     let mut carried = vec![at];
     carried.extend(plans.inside(old, plan.loop_op));
     carrying(rw, state, &carried, plan.loop_op, into, &mut |rw, state, position, block| {
         let i = state.counters[at];
-        let slot = rw.builder(block, loc.clone()).wait(ring, i);
+        let stage = rw.builder(block, loc.clone()).wait(pipeline, i);
         let later = add(rw, block, &loc, i, ahead);
         let position = add(rw, block, &loc, position, reach);
         let position = ends.at(rw, block, &loc, position);
-        fill(rw, plan, ring, later, position, false, block);
-        read(rw, plan, slot, block);
+        fill(rw, plan, pipeline, later, position, false, block);
+        read(rw, plan, stage, block);
         for &inner in &old.blocks[op.regions[0]].ops {
             if old.ops[inner].is_terminator() {
-                rw.builder(block, loc.clone()).release(ring, i, false);
+                rw.builder(block, loc.clone()).release(pipeline, i, false);
                 state.counters[at] = add(rw, block, &loc, i, one);
                 rw.copy_op(inner, block);
             } else if !plan.replaces(rw, inner) {
@@ -173,15 +173,15 @@ fn pipelined(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, at: usize, into:
         }
     });
     if !plan.again {
-        rw.builder(into, loc).drain(ring);
+        rw.builder(into, loc).drain(pipeline);
         return;
     }
     // The loop comes again: what was filled ahead is given back, and the counters go on.
     let next = state.counters[at];
-    turns(rw, into, &loc, [zero, ahead, one], &mut |rw, turn, block| {
-        let i = add(rw, block, &loc, next, turn);
-        rw.builder(block, loc.clone()).wait(ring, i);
-        rw.builder(block, loc.clone()).release(ring, i, false);
+    iterations(rw, into, &loc, [zero, ahead, one], &mut |rw, iteration, block| {
+        let i = add(rw, block, &loc, next, iteration);
+        rw.builder(block, loc.clone()).wait(pipeline, i);
+        rw.builder(block, loc.clone()).release(pipeline, i, false);
     });
     state.counters[at] = add(rw, into, &loc, next, ahead);
 }
@@ -197,13 +197,13 @@ impl Ends {
     fn at(&self, rw: &mut Rw<'_>, block: BlockId, loc: &Loc, position: Value) -> Value {
         let Some((end, beyond)) = self.0 else { return position };
         let mut build = rw.builder(block, loc.clone());
-        let is_turn = build.ew(ScalarFn::Lt, &[position, end]);
-        build.select(is_turn, position, beyond)
+        let is_iteration = build.ew(ScalarFn::Lt, &[position, end]);
+        build.select(is_iteration, position, beyond)
     }
 }
 
 /// A loop that carries nothing.
-fn turns(
+fn iterations(
     rw: &mut Rw<'_>,
     into: BlockId,
     loc: &Loc,
@@ -213,17 +213,17 @@ fn turns(
     let spec = OpSpec::new(StagedOp::Tile(TileOp::For), &bounds);
     let new = rw.builder(into, loc.clone()).op(spec).expect("it has no results");
     let block = rw.new.ops[new].regions[0];
-    let turn = rw.new.add_arg(block, Type::INDEX, None);
-    body(rw, turn, block);
+    let iteration = rw.new.add_arg(block, Type::INDEX, None);
+    body(rw, iteration, block);
     rw.builder(block, loc.clone()).yield_(&[]);
 }
 
-/// Begins to fill the slot of counter `i` as the turn at `position` reads it. Before the loop
-/// nothing is known to be inside: the loop may have no turns.
+/// Begins to fill the stage of counter `i` as the iteration at `position` reads it. Before the loop
+/// nothing is known to be inside: the loop may have no iterations.
 fn fill(
     rw: &mut Rw<'_>,
     plan: &Plan,
-    ring: Value,
+    pipeline: Value,
     i: Value,
     position: Value,
     before: bool,
@@ -231,7 +231,7 @@ fn fill(
 ) {
     let old = rw.old;
     let body = old.ops[plan.loop_op].regions[0];
-    let slot = rw.builder(block, old.ops[plan.loop_op].loc.clone()).acquire(ring, i);
+    let stage = rw.builder(block, old.ops[plan.loop_op].loc.clone()).acquire(pipeline, i);
     let mut moved = BTreeMap::from([(old.blocks[body].args[0], position)]);
     for field in &plan.fields {
         let load = &old.ops[field.load];
@@ -243,10 +243,10 @@ fn fill(
         });
         let bounds = Attr::words(bounds);
         let mut builder = rw.builder(block, load.loc.clone());
-        let id = builder.fill(slot, &field.name, src, &at, &field.extent);
+        let id = builder.fill(stage, &field.name, src, &at, &field.extent);
         rw.new.ops[id].attrs.set("bounds", bounds);
     }
-    rw.builder(block, old.ops[plan.loop_op].loc.clone()).publish(ring, i);
+    rw.builder(block, old.ops[plan.loop_op].loc.clone()).publish(pipeline, i);
 }
 
 /// A scalar of the loop's body as it is for another position of the loop.
@@ -274,12 +274,12 @@ pub(super) fn copied(
     new
 }
 
-/// Gives what the loads' users take: fragments read from the slot, or its memory itself.
-fn read(rw: &mut Rw<'_>, plan: &Plan, slot: Value, block: BlockId) {
+/// Gives what the loads' users take: fragments read from the stage, or its memory itself.
+fn read(rw: &mut Rw<'_>, plan: &Plan, stage: Value, block: BlockId) {
     let old = rw.old;
     for field in &plan.fields {
         let loc = &old.ops[field.load].loc;
-        let whole = rw.builder(block, loc.clone()).field(slot, &field.name);
+        let whole = rw.builder(block, loc.clone()).field(stage, &field.name);
         let mut views: BTreeMap<Vec<i64>, Value> = BTreeMap::new();
         for used in &field.uses {
             let perm = used.perm();
@@ -323,7 +323,7 @@ fn turned(rw: &mut Rw<'_>, mem: Value, perm: &[i64], block: BlockId, loc: &Loc) 
 }
 
 impl Plan {
-    /// Whether an op of the loop's body is one whose result comes from the ring, or that is not
+    /// Whether an op of the loop's body is one whose result comes from the pipeline, or that is not
     /// needed with it.
     fn replaces(&self, rw: &Rw<'_>, id: OpId) -> bool {
         let op = &rw.old.ops[id];

@@ -1,11 +1,11 @@
-//! Rings and turns: who has which slot, and what is known when it changes hands.
+//! Pipelines and order_barriers: who has which stage, and what is known when it changes hands.
 
 use super::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Loc;
 use tessera_ir::Value;
 
-/// Who takes part in a ring: a seat is a role's replica, or a role whose replicas take tiles in turn.
+/// Who takes part in a pipeline: a seat is a role's replica, or a role whose replicas take tiles in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seat {
     pub role: usize,
@@ -27,12 +27,12 @@ pub(super) struct Life {
 }
 
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct Pipeline {
     /// What it is in the function.
     pub value: Value,
     pub name: String,
-    pub slots: i64,
-    /// The buffers of each slot's fields.
+    pub stages: i64,
+    /// The buffers of each stage's fields.
     pub buffers: Vec<Vec<usize>>,
     pub fields: Vec<String>,
     pub producers: BTreeSet<Seat>,
@@ -45,14 +45,14 @@ pub(super) struct Ring {
     pub next_read: BTreeMap<Seat, i64>,
 }
 
-impl Ring {
+impl Pipeline {
     pub fn life(&mut self, i: i64) -> &mut Life {
         self.lives.entry(i).or_default()
     }
 
-    /// Whether the slot of a counter may be filled: the one before it in the slot is free.
+    /// Whether the stage of a counter may be filled: the one before it in the stage is free.
     pub fn is_free(&self, i: i64) -> bool {
-        let before = i - self.slots;
+        let before = i - self.stages;
         before < 0
             || self.lives.get(&before).is_some_and(|l| l.released.len() == self.consumers.len())
     }
@@ -70,13 +70,13 @@ impl Ring {
 
     pub fn field(&self, i: i64, name: &str) -> Option<usize> {
         let at = self.fields.iter().position(|f| f == name)?;
-        self.buffers.get(i.rem_euclid(self.slots) as usize)?.get(at).copied()
+        self.buffers.get(i.rem_euclid(self.stages) as usize)?.get(at).copied()
     }
 }
 
-/// Which replica's turn it is.
+/// Which replica's order_barrier it is.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct OrderBarrier {
     pub at: i64,
     pub clock: Clock,
 }

@@ -1,4 +1,4 @@
-//! Which loads become fields of which rings, how they lie in shared memory, and how many slots fit.
+//! Which loads become fields of which pipelines, how they lie in shared memory, and how many stages fit.
 
 use super::super::lanes::is_worth_turning;
 use super::super::scalars::divisor;
@@ -6,7 +6,7 @@ use super::super::{Staging, ahead};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_ir::{Attr, BlockId, Field as RingField, OpId, Type, Value, ValueDef};
+use tessera_ir::{Attr, BlockId, Field as PipelineField, OpId, Type, Value, ValueDef};
 use tessera_layout::{Layout, Move, Shared, conversion, cost_of};
 use tessera_staged::ops::smem::holds_its_part;
 use tessera_staged::{StagedFunc, StagedOp};
@@ -42,13 +42,13 @@ pub struct Field {
     pub uses: Vec<Use>,
     /// Ops between the load and its users that are not needed any more.
     pub through: Vec<OpId>,
-    ty: RingField,
+    ty: PipelineField,
 }
 
 pub struct Plan {
     pub loop_op: OpId,
     pub fields: Vec<Field>,
-    pub slots: u32,
+    pub stages: u32,
     /// Whether the loop is in another one.
     pub again: bool,
 }
@@ -56,10 +56,10 @@ pub struct Plan {
 impl Plan {
     pub fn ty(&self) -> Type {
         let fields = self.fields.iter().map(|f| f.ty.clone()).collect();
-        Type::Ring { slots: self.slots, fields }
+        Type::Pipeline { stages: self.stages, fields }
     }
 
-    fn slot_bytes(&self) -> u32 {
+    fn stage_bytes(&self) -> u32 {
         self.fields
             .iter()
             .fold(0u32, |at, f| at.next_multiple_of(f.ty.layout.align()) + f.ty.layout.bytes())
@@ -68,22 +68,22 @@ impl Plan {
 
 #[derive(Default)]
 pub struct Plans {
-    pub rings: Vec<Plan>,
+    pub pipelines: Vec<Plan>,
     /// Ops that have nothing left to do.
     pub gone: BTreeSet<OpId>,
 }
 
 impl Plans {
-    /// The rings whose loops are inside an op.
+    /// The pipelines whose loops are inside an op.
     pub fn inside(&self, func: &StagedFunc, id: OpId) -> Vec<usize> {
         let within = |p: &Plan| func.ancestors(func.ops[p.loop_op].block).contains(&id);
-        (0..self.rings.len()).filter(|&i| within(&self.rings[i])).collect()
+        (0..self.pipelines.len()).filter(|&i| within(&self.pipelines[i])).collect()
     }
 }
 
-/// The most slots where nobody says how many.
-const SLOTS: u32 = 4;
-/// Slots that are worth giving up a second block on the same multiprocessor for are fewer.
+/// The most stages where nobody says how many.
+const STAGES: u32 = 4;
+/// Stages that are worth giving up a second block on the same multiprocessor for are fewer.
 const ENOUGH: u32 = 3;
 
 pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Diagnostics) -> Plans {
@@ -103,7 +103,7 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Dia
             let is_product = product.is_some();
             let Some((uses, through)) = product.or_else(|| streams(func, load)) else { continue };
             match field(func, staging, id, load) {
-                // What every turn reads alike is not worth a slot.
+                // What every iteration reads alike is not worth a stage.
                 Ok(make) if !is_product && !make.moving.contains(&true) => {}
                 Ok(mut make) => {
                     if is_read_along_lines(func, &users, &uses, make.shared.order[0]) {
@@ -119,19 +119,24 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Dia
         }
         if !fields.is_empty() {
             let again = !func.ancestors(func.ops[id].block).is_empty();
-            plans.rings.push(Plan { loop_op: id, fields, slots: 0, again });
+            plans.pipelines.push(Plan { loop_op: id, fields, stages: 0, again });
         }
     }
-    let count = plans.rings.len() as u32;
+    let count = plans.pipelines.len() as u32;
     let room = room(func, staging, &plans);
-    for plan in &mut plans.rings {
-        plan.slots = slots(func, plan, room / count.max(1)).min(most);
+    for plan in &mut plans.pipelines {
+        plan.stages = stages(func, plan, room / count.max(1)).min(most);
     }
-    plans.rings.retain(|plan| {
-        let fits = plan.slots >= 2;
+    plans.pipelines.retain(|plan| {
+        let fits = plan.stages >= 2;
         if !fits {
             let load = plan.fields[0].load;
-            not_pipelined(func, load, "two turns of the loop do not fit in shared memory", notes);
+            not_pipelined(
+                func,
+                load,
+                "two iterations of the loop do not fit in shared memory",
+                notes,
+            );
         }
         fits
     });
@@ -145,7 +150,7 @@ fn not_pipelined(func: &StagedFunc, load: OpId, why: &str, notes: &mut Diagnosti
     notes.push(
         Diagnostic::new(
             Code::N_NOT_PIPELINED,
-            format!("{name} is not copied ahead of the loop's turns: {why}"),
+            format!("{name} is not copied ahead of the loop's iterations: {why}"),
         )
         .at(op.loc.clone()),
     );
@@ -163,7 +168,7 @@ fn users(func: &StagedFunc) -> Users {
     users
 }
 
-/// A large tile that anything may take: its threads read it from the slot as they would from memory.
+/// A large tile that anything may take: its threads read it from the stage as they would from memory.
 fn streams(func: &StagedFunc, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
     let value = func.ops[load].result();
     let ty = func.ty(value);
@@ -174,7 +179,7 @@ fn streams(func: &StagedFunc, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
         .then(|| (vec![Use::Fragment { value, perm, casts: Vec::new() }], Vec::new()))
 }
 
-/// Bytes of a tile below which copying it ahead is not worth a slot.
+/// Bytes of a tile below which copying it ahead is not worth a stage.
 const LEAST_STREAMED: i64 = 4096;
 
 /// How products take a load, and what is between; none where anything else takes it too.
@@ -204,8 +209,8 @@ fn feeds(func: &StagedFunc, users: &Users, load: OpId) -> Option<(Vec<Use>, Vec<
                     uses.push(Use::Fragment { value, perm, casts });
                 }
                 StagedOp::Tile(TileOp::Transpose) => {
-                    let turn = user_op.attr("perm").and_then(Attr::as_ints)?;
-                    let next = turn.iter().map(|&p| perm[p as usize]).collect();
+                    let iteration = user_op.attr("perm").and_then(Attr::as_ints)?;
+                    let next = iteration.iter().map(|&p| perm[p as usize]).collect();
                     through.push(user);
                     open.push((user_op.result(), next, casts.clone()));
                 }
@@ -330,7 +335,7 @@ impl Make {
             n += 1;
             name = format!("{base}{n}");
         }
-        let ty = RingField {
+        let ty = PipelineField {
             name: name.clone(),
             shape: func.ty(v).shape().to_vec(),
             dtype: func.ty(v).dtype(),
@@ -341,7 +346,7 @@ impl Make {
     }
 }
 
-/// What a load would be as a field of the loop's ring, or why it cannot be one.
+/// What a load would be as a field of the loop's pipeline, or why it cannot be one.
 fn field(
     func: &StagedFunc,
     staging: &Staging<'_>,
@@ -379,7 +384,7 @@ fn field(
         match depends(func, v, body, position, 64) {
             Some(moves) => moving.push(moves),
             None => {
-                return Err("where it reads is not known a turn ahead".into());
+                return Err("where it reads is not known an iteration ahead".into());
             }
         }
     }
@@ -496,12 +501,12 @@ pub fn depends(
     Some(any)
 }
 
-/// Shared memory for rings: all but what other ops need.
+/// Shared memory for pipelines: all but what other ops need.
 fn room(func: &StagedFunc, staging: &Staging<'_>, plans: &Plans) -> u32 {
     let mut fixed = 0;
     let mut scratch = 0;
-    let of_rings: Vec<Value> = plans
-        .rings
+    let of_pipelines: Vec<Value> = plans
+        .pipelines
         .iter()
         .flat_map(|p| &p.fields)
         .flat_map(|f| &f.uses)
@@ -513,12 +518,12 @@ fn room(func: &StagedFunc, staging: &Staging<'_>, plans: &Plans) -> u32 {
     for id in func.walk() {
         let op = &func.ops[id];
         let Some(&result) = op.results.first() else { continue };
-        if of_rings.contains(&result) {
+        if of_pipelines.contains(&result) {
             continue;
         }
         match (op.code, func.ty(result)) {
             (StagedOp::SmemAlloc, Type::Smem { layout, .. }) => fixed += layout.bytes() + 1024,
-            // After the last loop the rings' own memory is free.
+            // After the last loop the pipelines' own memory is free.
             (StagedOp::ConvertLayout, ty) if inside_or_before(func, plans, id) => {
                 if let (Some(from), Some(to)) = (func.ty(op.operands[0]).layout(), ty.layout()) {
                     scratch = scratch.max(scratch_bytes(from, to, ty.dtype().bytes() as u32));
@@ -538,7 +543,7 @@ fn inside_or_before(func: &StagedFunc, plans: &Plans, id: OpId) -> bool {
         let all = func.ancestors(func.ops[id].block);
         place(all.last().copied().unwrap_or(id))
     };
-    let last = plans.rings.iter().filter_map(|p| outermost(p.loop_op)).max();
+    let last = plans.pipelines.iter().filter_map(|p| outermost(p.loop_op)).max();
     outermost(id) <= last
 }
 
@@ -555,9 +560,9 @@ fn scratch_bytes(from: &Layout, to: &Layout, elem_bytes: u32) -> u32 {
     }
 }
 
-/// How many slots a ring gets in so much shared memory.
-fn slots(func: &StagedFunc, plan: &Plan, room: u32) -> u32 {
-    let bytes = plan.slot_bytes().next_multiple_of(1024).max(1);
+/// How many stages a pipeline gets in so much shared memory.
+fn stages(func: &StagedFunc, plan: &Plan, room: u32) -> u32 {
+    let bytes = plan.stage_bytes().next_multiple_of(1024).max(1);
     let fit = room / bytes;
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let wanted = func.ops[plan.loop_op]
@@ -570,22 +575,24 @@ fn slots(func: &StagedFunc, plan: &Plan, room: u32) -> u32 {
     }
     let half = (room / 2).saturating_sub(1024) / bytes;
     let fit = if half >= ENOUGH { half } else { fit };
-    fit.min(SLOTS)
+    fit.min(STAGES)
 }
 
-/// Memory that rings took the place of, and the barriers around products that only read rings.
+/// Memory that pipelines took the place of, and the barriers around products that only read pipelines.
 fn gone(func: &StagedFunc, users: &Users, plans: &Plans) -> BTreeSet<OpId> {
     let mut gone = BTreeSet::new();
-    let mut in_ring = BTreeSet::new();
-    for used in plans.rings.iter().flat_map(|p| &p.fields).flat_map(|f| &f.uses) {
+    let mut in_pipeline = BTreeSet::new();
+    for used in plans.pipelines.iter().flat_map(|p| &p.fields).flat_map(|f| &f.uses) {
         if let Use::Memory { mem, .. } = used {
-            in_ring.insert(*mem);
+            in_pipeline.insert(*mem);
             gone.extend(func.def_id(*mem));
         }
     }
     for id in func.walk() {
         let op = &func.ops[id];
-        if op.code != StagedOp::MmaIssue || !op.operands[..2].iter().all(|v| in_ring.contains(v)) {
+        if op.code != StagedOp::MmaIssue
+            || !op.operands[..2].iter().all(|v| in_pipeline.contains(v))
+        {
             continue;
         }
         let ops = &func.blocks[op.block].ops;

@@ -1,4 +1,4 @@
-//! Runs `stage-rings` over every function under `tests/rings` and compares all of what comes out with
+//! Runs `stage-pipelines` over every function under `tests/pipelines` and compares all of what comes out with
 //! the text after the line `=>`. `TESSERA_BLESS=1` writes that text anew. The first line says how the
 //! arrays lie: `; align: 16` (bytes), with `; cols: a b` for those whose columns lie side by side, and
 //! `; without async` for a target that has no copies.
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Type, verify};
-use tessera_lower::stage::{MOST_SLOTS, StageCaps, Staging, rings};
+use tessera_lower::stage::{MOST_STAGES, StageCaps, Staging, pipelines};
 use tessera_numerics::Profile;
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
@@ -54,7 +54,7 @@ fn run(text: &str) -> String {
     let classes = classes(&func, text);
     let staging = Staging { caps: &caps, classes: &classes, profile: Profile::Default };
     let mut notes = Diagnostics::new();
-    let new = rings(&func, &staging, MOST_SLOTS, &mut notes);
+    let new = pipelines(&func, &staging, MOST_STAGES, &mut notes);
     verify(&new).unwrap_or_else(|e| panic!("after the pass:\n{new}\n{e}"));
     let mut out = new.to_string();
     for note in notes.iter() {
@@ -65,7 +65,7 @@ fn run(text: &str) -> String {
 
 #[test]
 fn cases_give_their_expected_text() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rings");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pipelines");
     let bless = std::env::var_os("TESSERA_BLESS").is_some();
     let mut paths: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
