@@ -1,8 +1,8 @@
 //! The module that is being added to, and what was already made of its functions: a function called
 //! from many places is transformed once for each way it is used.
 
+use crate::activity::Activity;
 use crate::emit::Emit;
-use crate::flow::Flow;
 use crate::forward::Forward;
 use crate::split::Halves;
 use crate::{Jvp, KernelSet, Vjp, is_float};
@@ -14,7 +14,7 @@ use tessera_ir::{Attr, OpSpec, Type, Value};
 
 /// A function that was made, and a mask of its results or of its source's parameters.
 type Found = (String, Vec<bool>);
-/// A function, the parameters asked for cotangents, and the results that have one.
+/// A function, the parameters requested cotangents, and the results that have one.
 type Used = (String, Vec<bool>, Vec<bool>);
 /// A function, the parameters with the axis, whether all results shall have it, and its extent.
 type Spread = (String, Vec<bool>, bool, String);
@@ -51,8 +51,8 @@ impl<'m> Context<'m> {
         }
     }
 
-    pub fn flow(&self, func: &GraphFunc, params: &[bool]) -> Flow {
-        Flow::active(self.module, func, params)
+    pub fn flow(&self, func: &GraphFunc, params: &[bool]) -> Activity {
+        Activity::active(self.module, func, params)
     }
 
     /// Takes out what nobody uses, and puts the function into the module under a name of its own.

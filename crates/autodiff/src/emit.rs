@@ -59,7 +59,7 @@ impl View<'_> {
     }
 
     pub fn reduce_op(&self) -> ReduceOp {
-        // The verifier has seen the word; scatters that set are asked before.
+        // The verifier has seen the word; scatters that set are requested before.
         ReduceOp::from_name(self.word("op")).unwrap_or(ReduceOp::Sum)
     }
 

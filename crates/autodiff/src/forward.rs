@@ -1,8 +1,8 @@
 //! Forward mode: every op is copied, and beside it stands what moves its results.
 
+use crate::activity::Activity;
 use crate::context::Context;
 use crate::emit::{Emit, View};
-use crate::flow::Flow;
 use crate::{is_float, rules};
 use tessera_diag::Diagnostic;
 use tessera_graph::walk::returned;
@@ -21,7 +21,7 @@ pub struct Forward {
 /// A function while tangents move through it.
 pub struct Tangents<'s> {
     pub source: &'s GraphFunc,
-    pub flow: Flow,
+    pub flow: Activity,
     pub em: Emit,
     pub copier: Copier<'s>,
     of: SideTable<Value, Option<Value>>,

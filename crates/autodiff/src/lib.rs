@@ -20,7 +20,7 @@
 //! its value. Several cotangents of one value are added in the carrier of its dtype and stored once.
 //!
 //! **Zeros are not computed:** a tangent or cotangent that is zero for every argument is left out
-//! while rules run, and only made where a signature asks for it.
+//! while rules run, and only made where a signature requests it.
 //!
 //! Nothing here evaluates; the interpreter judges every rule in the tests.
 //!
@@ -40,12 +40,12 @@
 //! assert_eq!(module.func(&grad).unwrap().params().len(), 1);
 //! ```
 
+mod activity;
 mod context;
-mod control;
 mod custom;
 mod emit;
-mod flow;
 mod forward;
+mod forward_control;
 mod joint;
 mod kernel;
 mod region;
@@ -56,7 +56,7 @@ mod split;
 mod vmap;
 
 pub use custom::{check_custom_jvp, check_custom_vjp};
-pub use kernel::{KernelDef, KernelSet, slope};
+pub use kernel::{KernelDef, KernelSet, value_and_grad};
 
 use context::Context;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -91,7 +91,7 @@ pub struct Vjp {
 pub struct Vmap {
     pub func: String,
     /// For each result whether it depends on a batched argument; one that does not is repeated along
-    /// its axis where `out_axes` asks for one.
+    /// its axis where `out_axes` requests one.
     pub batched: Vec<bool>,
 }
 

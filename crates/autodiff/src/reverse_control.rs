@@ -2,10 +2,10 @@
 //! the first half runs where the op stood and hands out what the second half needs, which runs where
 //! the op is answered.
 
+use crate::activity::{call_kind, callee_name, meaning, own_rule_args};
 use crate::context::Context;
-use crate::control::pick;
 use crate::emit::Emit;
-use crate::flow::{call_kind, callee_name, meaning, own_rule_args};
+use crate::forward_control::pick;
 use crate::joint::{Adjoint, Tape};
 use crate::scalar::Scalars;
 use crate::split::{Halves, Residual};
@@ -67,7 +67,12 @@ impl Context<'_> {
         a: &mut Adjoint<'_>,
         id: OpId,
         cts: &[Option<Value>],
-        (plan, halves, grads, stacks): (&crate::flow::Plan, &Halves, &[bool], &[Value]),
+        (plan, halves, grads, stacks): (
+            &crate::activity::RegionActivity,
+            &Halves,
+            &[bool],
+            &[Value],
+        ),
     ) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
         let body = &plan.bodies[0];
@@ -205,7 +210,7 @@ impl Context<'_> {
         a: &mut Adjoint<'_>,
         id: OpId,
         cts: &[Option<Value>],
-        plan: &crate::flow::Plan,
+        plan: &crate::activity::RegionActivity,
         branches: Branches,
     ) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
@@ -282,8 +287,8 @@ impl Context<'_> {
                 for &v in pick(&op.operands, &takes).iter() {
                     all.push(a.em.zeros(a.source.ty(v))?);
                 }
-                let asked = pick(&a.flow.asked(&op.operands), &takes);
-                let wrt = [vec![false; args.len()], asked].concat();
+                let requested = pick(&a.flow.requested(&op.operands), &takes);
+                let wrt = [vec![false; args.len()], requested].concat();
                 let mut cotangents = vec![false; n];
                 for &v in op.results.iter().filter(|&&v| crate::is_float(a.source.ty(v))) {
                     cotangents.push(a.flow.wanted[v]);
@@ -296,7 +301,7 @@ impl Context<'_> {
             }
             _ => {
                 let callee = self.callee(meaning(op), &a.em.loc)?;
-                let (wrt, cts) = (a.flow.asked(&op.operands), a.flow.asked(&op.results));
+                let (wrt, cts) = (a.flow.requested(&op.operands), a.flow.requested(&op.results));
                 let named = self.vjp_of(&callee, &wrt, &cts)?;
                 let out = self.call(&mut a.em, &named.forward, "jit", &args)?;
                 a.set_results(id, &out[..n]);
@@ -374,8 +379,8 @@ impl Context<'_> {
     ) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
         let callee = self.callee(callee_name(op, "callee"), &a.em.loc)?;
-        let (wrt, asked) = (a.flow.asked(&op.operands), a.flow.asked(&op.results));
-        let (name, grads) = self.again_of(&callee, &wrt, &asked)?;
+        let (wrt, requested) = (a.flow.requested(&op.operands), a.flow.requested(&op.results));
+        let (name, grads) = self.again_of(&callee, &wrt, &requested)?;
         let mut args = a.new_values(&op.operands);
         for (i, &v) in op.results.iter().enumerate() {
             if a.flow.wanted[v] {
@@ -393,13 +398,13 @@ impl Context<'_> {
         &mut self,
         callee: &tessera_graph::GraphFunc,
         wrt: &[bool],
-        asked: &[bool],
+        requested: &[bool],
     ) -> Result<(String, Vec<bool>), Diagnostic> {
-        let key = (callee.name.clone(), wrt.to_vec(), asked.to_vec());
+        let key = (callee.name.clone(), wrt.to_vec(), requested.to_vec());
         if let Some(made) = self.agains.get(&key) {
             return Ok(made.clone());
         }
-        let joint = self.joint(callee, wrt, asked)?;
+        let joint = self.joint(callee, wrt, requested)?;
         let mut em = Emit::new(&callee.name);
         em.loc = callee.loc.clone();
         let args = em.params_of(&joint.func);

@@ -57,8 +57,8 @@ pub struct Counts {
     pub work: Work,
     pub groups: u64,
     pub products: Vec<Product>,
-    /// Bytes that the cache of all processors is asked for, in whole pieces.
-    pub asked: u64,
+    /// Bytes that the cache of all processors is requested, in whole pieces.
+    pub requested: u64,
     /// The largest tile, in bytes.
     pub tile: u64,
 }
@@ -70,14 +70,14 @@ impl Counts {
     }
 
     /// The same where the rows of each parameter lie on multiples of so many bytes: what products read and leave is then
-    /// counted in the lines that copies touch, and where a row lies is told no other way.
+    /// counted in the lines that copies touch, and where a row lies is reported no other way.
     pub fn lying(func: &TileFunc, launch: &Launch<'_>, on: &[u64]) -> Result<Self, String> {
         let (mut counts, tally) = Self::counted(func, launch)?;
         if !counts.products.is_empty() {
             let one = |(&(place, bytes), &rows): (&(usize, u64), &u64)| {
                 rows as f64 * lines(bytes, on.get(place).copied().unwrap_or(LINE))
             };
-            counts.asked = (tally.rows.iter().map(one).sum::<f64>() * LINE as f64) as u64;
+            counts.requested = (tally.rows.iter().map(one).sum::<f64>() * LINE as f64) as u64;
         }
         Ok(counts)
     }
@@ -98,7 +98,7 @@ impl Counts {
             work,
             groups: launch.grid.iter().map(|&n| n.max(0) as u64).fold(1, u64::saturating_mul),
             products: tally.products.iter().map(product).collect(),
-            asked: tally.asked,
+            requested: tally.requested,
             tile: results.map(|r| bytes(func.ty(r))).max().unwrap_or(0),
         };
         Ok((counts, tally))
@@ -112,7 +112,7 @@ impl Counts {
 }
 
 /// The lines that a row of so many bytes touches, on average over the places where it may begin: multiples of `on`. Copies take
-/// rows in pieces of a line's length, each for itself, and ask for a whole line for a short one.
+/// rows in pieces of a line's length, each for itself, and request a whole line for a short one.
 fn lines(bytes: u64, on: u64) -> f64 {
     let piece = |bytes: u64| match on.is_multiple_of(LINE) {
         true => 1.0,

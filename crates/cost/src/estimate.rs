@@ -7,9 +7,9 @@ use crate::counts::{Counts, Product};
 use std::fmt;
 use tessera_target::speed::{LINE, Speed};
 
-/// What is asked of a launch beside its counts.
+/// What is requested of a launch beside its counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct Requested {
     /// Iterations of a loop whose operands are held at once, where that is pinned.
     pub stages: Option<u64>,
     /// Whether rows of arrays begin at lines of the cache: pieces that do not lie in two.
@@ -20,7 +20,7 @@ pub struct Asked {
     pub by_warps: bool,
 }
 
-impl Default for Asked {
+impl Default for Requested {
     fn default() -> Self {
         Self { stages: None, whole_lines: true, spilled: 0, by_warps: false }
     }
@@ -54,7 +54,7 @@ pub struct Estimate {
     pub arithmetic: f64,
     pub cache: f64,
     pub memory: f64,
-    pub around: f64,
+    pub epilogue_overhead: f64,
     /// How often each processor takes a group.
     pub rounds: u64,
     /// Registers of a thread that do not fit.
@@ -67,7 +67,7 @@ impl Estimate {
             (self.arithmetic, Limit::Arithmetic),
             (self.cache, Limit::Cache),
             (self.memory, Limit::Memory),
-            (self.around, Limit::Groups),
+            (self.epilogue_overhead, Limit::Groups),
         ];
         parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map_or(Limit::Groups, |(_, l)| l)
     }
@@ -84,28 +84,29 @@ const SPILLED: f64 = 32.0;
 /// The part of the processors that read as fast from memory as all of them.
 const ENOUGH: f64 = 0.4;
 
-pub fn estimate(counts: &Counts, asked: Asked, speed: &Speed) -> Estimate {
+pub fn estimate(counts: &Counts, requested: Requested, speed: &Speed) -> Estimate {
     let groups = counts.groups.max(1);
     let processors = speed.processors.max(1);
     let has_products = !counts.products.is_empty() && speed.matrix > 0.0;
     let rounds = groups.div_ceil(processors);
     // The last round takes as long as the others, however few groups are in it.
     let uneven = (rounds * processors) as f64 / groups as f64;
-    let products: f64 = counts.products.iter().map(|p| clocks(p, asked, speed)).sum();
+    let products: f64 = counts.products.iter().map(|p| clocks(p, requested, speed)).sum();
     let others = counts.other_flops() / (2.0 * speed.scalar.max(1.0));
-    let products = if asked.by_warps { BY_WARPS * products } else { products };
-    let slower = 1.0 + f64::from(asked.spilled) / SPILLED;
+    let products = if requested.by_warps { BY_WARPS * products } else { products };
+    let slower = 1.0 + f64::from(requested.spilled) / SPILLED;
     let arithmetic = (products + others) * slower * uneven / (processors as f64 * speed.clock);
-    let twice = if asked.whole_lines { 1.0 } else { 2.0 };
-    let cache = twice * counts.asked as f64 / LINE as f64 / speed.lines;
+    let twice = if requested.whole_lines { 1.0 } else { 2.0 };
+    let cache = twice * counts.requested as f64 / LINE as f64 / speed.l2_lines_per_s;
     let reading = (groups as f64 / (ENOUGH * processors as f64)).min(1.0);
     let memory = counts.work.bytes() as f64 / (speed.memory * reading);
     let sums = counts.products.iter().map(|p| p.rows * p.columns).max().unwrap_or(0);
     // The groups of a processor without products begin while others work; one with products has the processor alone.
-    let (around, begun) = if has_products {
-        (rounds as f64 * sums as f64 * speed.around / speed.matrix_rate(), 0.0)
+    let (epilogue_overhead, begun) = if has_products {
+        (rounds as f64 * sums as f64 * speed.epilogue_overhead / speed.matrix_rate(), 0.0)
     } else {
-        let begun = groups.div_ceil(processors * speed.at_once.max(1)) as f64 * speed.group;
+        let begun =
+            groups.div_ceil(processors * speed.max_resident_blocks.max(1)) as f64 * speed.group;
         (begun, begun)
     };
     let parts = [arithmetic, cache, memory, begun];
@@ -113,12 +114,20 @@ pub fn estimate(counts: &Counts, asked: Asked, speed: &Speed) -> Estimate {
     let overlapped = longest + REST * (parts.iter().sum::<f64>() - longest);
     let spilled = if counts.tile > speed.local_bytes { 2 * counts.tile } else { 0 };
     let spilled = (spilled * rounds * processors) as f64 / speed.memory;
-    let seconds = speed.launch + overlapped + (around - begun) + spilled;
-    Estimate { seconds, arithmetic, cache, memory, around, rounds, spilled: asked.spilled }
+    let seconds = speed.launch + overlapped + (epilogue_overhead - begun) + spilled;
+    Estimate {
+        seconds,
+        arithmetic,
+        cache,
+        memory,
+        epilogue_overhead,
+        rounds,
+        spilled: requested.spilled,
+    }
 }
 
 /// The clocks of one processor that makes a product all its times.
-fn clocks(product: &Product, asked: Asked, speed: &Speed) -> f64 {
+fn clocks(product: &Product, requested: Requested, speed: &Speed) -> f64 {
     let (rate, slower) = match product.weight {
         Some(weight) if speed.matrix > 0.0 => (speed.matrix, weight / product.efficiency()),
         // What the matrix units do not take goes the same way through shared memory.
@@ -127,11 +136,12 @@ fn clocks(product: &Product, asked: Asked, speed: &Speed) -> f64 {
     };
     let whole = product.multiply_adds() * slower / rate;
     let iteration = whole / product.times.max(1) as f64;
-    match asked.stages {
+    match requested.stages {
         // The operands of an iteration come, and are multiplied, before those of a later one can take their place: so long
         // each of the stages is taken.
         Some(stages) => {
-            product.times as f64 * iteration.max((speed.way + iteration) / stages.max(1) as f64)
+            product.times as f64
+                * iteration.max((speed.memory_latency + iteration) / stages.max(1) as f64)
         }
         None => whole,
     }
@@ -149,12 +159,12 @@ mod tests {
         scalar: 128.0,
         local_bytes: 1 << 18,
         shared_bytes: 227 << 10,
-        lines: 1.5e11,
+        l2_lines_per_s: 1.5e11,
         memory: 4.2e12,
-        way: 2048.0,
+        memory_latency: 2048.0,
         group: 1.5e-6,
-        at_once: 16,
-        around: 96.0,
+        max_resident_blocks: 16,
+        epilogue_overhead: 96.0,
         launch: 3.9e-6,
     };
 
@@ -175,13 +185,13 @@ mod tests {
             },
             groups,
             products: vec![Product { rows: b, columns: b, depth: 64, weight: Some(1.0), times }],
-            asked: read + 2 * padded * padded,
+            requested: read + 2 * padded * padded,
             tile: 4 * b * b,
         }
     }
 
     fn time(n: u64, b: u64) -> f64 {
-        estimate(&gemm(n, b), Asked::default(), &HOPPER).seconds
+        estimate(&gemm(n, b), Requested::default(), &HOPPER).seconds
     }
 
     #[test]
@@ -195,27 +205,29 @@ mod tests {
     #[test]
     fn tiles_that_are_held_nowhere_cost_memory() {
         let mut counts = gemm(8192, 256);
-        let before = estimate(&counts, Asked::default(), &HOPPER).seconds;
+        let before = estimate(&counts, Requested::default(), &HOPPER).seconds;
         counts.tile *= 2;
-        assert!(estimate(&counts, Asked::default(), &HOPPER).seconds > 1.01 * before);
+        assert!(estimate(&counts, Requested::default(), &HOPPER).seconds > 1.01 * before);
     }
 
     #[test]
     fn too_few_stages_wait_for_memory_and_rows_off_lines_ask_twice() {
         let counts = gemm(4096, 64);
-        let at =
-            |stages| estimate(&counts, Asked { stages, ..Asked::default() }, &HOPPER).arithmetic;
+        let at = |stages| {
+            estimate(&counts, Requested { stages, ..Requested::default() }, &HOPPER).arithmetic
+        };
         assert!(at(Some(1)) > at(Some(2)) && at(Some(2)) > at(Some(4)) && at(Some(40)) == at(None));
-        let off = estimate(&counts, Asked { whole_lines: false, ..Asked::default() }, &HOPPER);
-        assert_eq!(off.cache, 2.0 * estimate(&counts, Asked::default(), &HOPPER).cache);
+        let off =
+            estimate(&counts, Requested { whole_lines: false, ..Requested::default() }, &HOPPER);
+        assert_eq!(off.cache, 2.0 * estimate(&counts, Requested::default(), &HOPPER).cache);
         assert_eq!(off.limit(), Limit::Cache);
     }
 
     #[test]
     fn tiles_that_spill_and_products_of_warps_come_last() {
         let seconds = |b: u64, spilled: u32, by_warps: bool| {
-            let asked = Asked { spilled, by_warps, ..Asked::default() };
-            estimate(&gemm(4096, b), asked, &HOPPER).seconds
+            let requested = Requested { spilled, by_warps, ..Requested::default() };
+            estimate(&gemm(4096, b), requested, &HOPPER).seconds
         };
         // Smaller tiles that fit are better than larger ones that do not.
         assert!(seconds(64, 0, false) < seconds(128, 100, false));
@@ -232,10 +244,10 @@ mod tests {
                 work: Work::moved(n),
                 groups: n / tile,
                 products: Vec::new(),
-                asked: 2 * n,
+                requested: 2 * n,
                 tile,
             };
-            estimate(&counts, Asked::default(), &HOPPER)
+            estimate(&counts, Requested::default(), &HOPPER)
         };
         assert_eq!(copy(1 << 14).limit(), Limit::Memory);
         assert!(copy(1 << 14).seconds < copy(256).seconds);

@@ -27,14 +27,14 @@
 
 mod counts;
 mod estimate;
+pub mod matmul;
 mod ops;
-pub mod product;
 mod scalar;
 mod tally;
 mod walk;
 
 pub use counts::{Counts, Product, weight};
-pub use estimate::{Asked, Estimate, Limit, estimate};
+pub use estimate::{Estimate, Limit, Requested, estimate};
 
 use scalar::Sizes;
 use std::collections::BTreeMap;

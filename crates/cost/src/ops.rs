@@ -41,7 +41,7 @@ pub fn count(func: &TileFunc, op: &Op<Tile>, tally: &mut Tally) {
         | TileOp::If
         | TileOp::While
         // Rows seldom need it.
-        | TileOp::Repair
+        | TileOp::SlowPath
         | TileOp::Yield
         | TileOp::Return
         | TileOp::ProgramId
@@ -120,18 +120,18 @@ fn write(func: &TileFunc, op: &Op<Tile>, tile: &Type, tally: &mut Tally) {
     }
 }
 
-/// The least that memory is asked for.
+/// The least that memory is requested.
 const SECTOR: u64 = 32;
 
 /// The bytes of a tile where each row is taken in whole sectors. A number is a part of one that its neighbours share.
 fn moved(tile: &Type, place: usize, bytes: u64, tally: &mut Tally) {
     let shape = tile.static_shape().unwrap_or_default();
     let Some(&inner) = shape.last() else {
-        tally.asked += bytes;
+        tally.requested += bytes;
         return;
     };
     let inner = inner.max(1) as u64;
     let rows = elements(tile) / inner;
-    tally.asked += rows * (inner * bytes).next_multiple_of(SECTOR);
+    tally.requested += rows * (inner * bytes).next_multiple_of(SECTOR);
     *tally.rows.entry((place, inner * bytes)).or_default() += rows;
 }

@@ -41,7 +41,7 @@ pub fn threads() -> usize {
     }
 }
 
-/// Asked once: the system reads several files to tell.
+/// Requested once: the system reads several files to tell.
 fn cores() -> usize {
     static CORES: AtomicUsize = AtomicUsize::new(0);
     match CORES.load(Ordering::Relaxed) {
@@ -96,7 +96,7 @@ impl Backend for Cpu {
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         tessera_ir::verify(func)?;
         tessera_tile::has_elements(func)?;
-        let always = tessera_tile::without_repairs(func);
+        let always = tessera_tile::without_slow_paths(func);
         let func = always.as_ref().unwrap_or(func);
         supported(func)?;
         let frame = Frame::new(func)?;

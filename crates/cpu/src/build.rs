@@ -27,7 +27,7 @@ pub struct Variant {
     pub scratch_bytes: u64,
     /// 8-byte places that each lane of a group has in memory.
     pub slots: u64,
-    /// The kernel divides its work itself, into as many parts as it is told.
+    /// The kernel divides its work itself, into as many parts as it is reported.
     pub parts: bool,
     pub sites: Vec<Site>,
     pub prints: Vec<Printing>,

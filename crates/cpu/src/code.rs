@@ -24,7 +24,7 @@ pub enum Stop {
     LoopStep,
     /// Lanes that do not all come to a barrier or a group operation.
     Divergent(&'static str),
-    /// The host asks for it.
+    /// The host requests it.
     Interrupted,
 }
 
@@ -153,7 +153,7 @@ pub struct Context<'a> {
     /// The group that runs, when something is said about it.
     pub group: [i64; 3],
     pub lane: i64,
-    /// Rounds of loops until the host is asked again.
+    /// Rounds of loops until the host is requested again.
     pub countdown: i64,
     /// Whether no other thread changes what this launch does: see `alone.rs`.
     pub alone: i64,
@@ -212,7 +212,7 @@ pub fn alone(ir: &Ir, words: Val) -> Val {
     ir.icmp(IntCmp::LLVMIntNE, flag, ir.c64(0))
 }
 
-/// Whether the host wants the kernel to stop: asked once in many rounds of loops, of which these many are counted.
+/// Whether the host wants the kernel to stop: requested once in many rounds of loops, of which these many are counted.
 pub fn poll(ir: &Ir, words: Val, rounds: i64) -> Val {
     let context = context(ir, words);
     let place = ir.offset_const(context, COUNTDOWN_OFFSET);

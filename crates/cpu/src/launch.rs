@@ -87,7 +87,7 @@ fn fit(kernel: &Kernel, args: &LaunchArgs) -> Result<Option<Fit>, Diagnostics> {
     Ok(Some(Fit { variant, shape, words }))
 }
 
-/// The most groups between two questions to the host. A caller may ask for any number of groups, and one that
+/// The most groups between two questions to the host. A caller may request any number of groups, and one that
 /// has nothing to do still takes a moment.
 const MOST_AT_ONCE: u64 = 1 << 20;
 
@@ -104,7 +104,7 @@ fn run(
     let threads = if shape.bytes < WORTH_SHARING { 1 } else { about.threads().min(most) };
     *about.last.lock() = Some((variant.clone(), threads));
     // More parts than threads, so that one that is held up does not keep the others waiting.
-    // On one thread the host is asked between parts, each of which takes a moment.
+    // On one thread the host is requested between parts, each of which takes a moment.
     let parts = match threads as u64 {
         1 => 1 + shape.bytes as u64 / PART_BYTES,
         threads => 4 * threads,
@@ -124,7 +124,7 @@ fn run(
         failure: Mutex::new(None),
     };
     let total = if variant.parts { parts } else { shape.groups as u64 };
-    // Chunks small enough that the last ones end together, and that the host is asked in time.
+    // Chunks small enough that the last ones end together, and that the host is requested in time.
     let grain = (total / (threads as u64 * 16)).clamp(1, MOST_AT_ONCE);
     let finish = pool::run(
         Split { total, grain, threads },
@@ -211,8 +211,8 @@ impl Run<'_> {
         let poll = RefCell::new(Poll::start());
         // Only the thread of the launch may ask the host; the others hear of it.
         let stop = || {
-            let told = worker.stop.load(Ordering::Relaxed);
-            told || (worker.number == 0 && poll.borrow_mut().is_interrupted())
+            let reported = worker.stop.load(Ordering::Relaxed);
+            reported || (worker.number == 0 && poll.borrow_mut().is_interrupted())
         };
         let bytes = fixed + slots + 512;
         let done = with_room(bytes, |room| {
@@ -236,12 +236,12 @@ impl Run<'_> {
                 return ControlFlow::Continue(());
             }
             let site = self.variant.sites.get(site as usize - 1);
-            // One that stops because it was told to has nothing to say.
-            let told = worker.stop.load(Ordering::Relaxed);
-            if let Some(site) = site.filter(|s| !(told && s.is_interruption())) {
+            // One that stops because it was reported to has nothing to say.
+            let reported = worker.stop.load(Ordering::Relaxed);
+            if let Some(site) = site.filter(|s| !(reported && s.is_interruption())) {
                 let place = self.shared.place(context.group, context.lane);
                 let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
-                // What the host asks for goes before what kernels find.
+                // What the host requests goes before what kernels find.
                 if site.is_interruption() || failure.is_none() {
                     *failure = Some(site.diagnostic(&place));
                 }

@@ -321,7 +321,7 @@ impl Access<'_> {
     }
 
     /// As `store`, past the caches where whole vectors are whole cache lines; `on_lines` says that
-    /// they are known to be, otherwise each is asked. False where the lanes are no such vector, and
+    /// they are known to be, otherwise each is requested. False where the lanes are no such vector, and
     /// nothing was written.
     pub fn stream(&self, s: &Scalars<'_>, code: Val, on_lines: bool) -> bool {
         let ir = s.ir;

@@ -80,7 +80,7 @@ mod tests {
         for bytes in [1u64, 64, 4096, 3 << 20, 100] {
             with_room(bytes, |outer| {
                 assert_eq!(outer as usize % LINE, 0);
-                // SAFETY: as many bytes were asked for.
+                // SAFETY: as many bytes were requested.
                 unsafe { outer.write_bytes(7, bytes as usize) };
                 with_room(bytes, |inner| assert_ne!(inner, outer)).unwrap();
             })
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_told_and_leaves_a_room_that_works() {
+    fn too_much_is_reported_and_leaves_a_room_that_works() {
         assert!(with_room(1 << 60, |_| ()).is_none());
         assert!(with_room(u64::MAX, |_| ()).is_none());
         assert!(with_room(100, |start| start.is_null()) == Some(false));

@@ -38,7 +38,7 @@ pub fn key(
     for (name, class) in said {
         h.write_str(name);
         h.write_u64(u64::from(class.contiguous) << 32 | u64::from(class.align));
-        h.write_u64(class.boxes.into());
+        h.write_u64(class.tma_compatible.into());
     }
     h.write_u64(config.args.len() as u64);
     for (name, ty) in &config.args {

@@ -170,13 +170,13 @@ impl Knob {
         self.get().is_some() && !self.is_off()
     }
 
-    /// Set to say no: what is on by itself asks for this.
+    /// Set to say no: what is on by itself requests this.
     pub fn is_off(&self) -> bool {
         self.get().is_some_and(|v| matches!(v.as_str(), "0" | "false" | "off"))
     }
 }
 
-/// What every launch asks for. Looking names up one by one takes longer than all else that a repeated
+/// What every launch requests. Looking names up one by one takes longer than all else that a repeated
 /// launch compares, so that it is done once for each state of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfLaunches {
@@ -191,7 +191,7 @@ thread_local! {
     static SEEN: RefCell<Option<(usize, OfLaunches)>> = const { RefCell::new(None) };
 }
 
-/// Hands over the variables that launches ask for, as they are now.
+/// Hands over the variables that launches request, as they are now.
 pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
     let read = || OfLaunches {
         check: CHECK.is_set(),
@@ -332,7 +332,7 @@ fn isa(text: &str, host: tessera_cpu::Isa) -> Result<tessera_cpu::Isa, Diagnosti
     match Isa::from_name(text) {
         Some(isa) if isa <= host => Ok(isa),
         Some(isa) => {
-            let message = format!("{} asks for {isa}, and this processor has {host}", CPU.name);
+            let message = format!("{} requests {isa}, and this processor has {host}", CPU.name);
             Err(Diagnostic::new(Code::E_DRIVER, message).help(format!("set it to {host}")).into())
         }
         None => {
@@ -344,7 +344,7 @@ fn isa(text: &str, host: tessera_cpu::Isa) -> Result<tessera_cpu::Isa, Diagnosti
     }
 }
 
-/// How many threads may be asked for.
+/// How many threads may be requested.
 #[cfg(feature = "cpu")]
 pub const THREAD_RANGE: std::ops::RangeInclusive<usize> = 1..=1024;
 
@@ -377,7 +377,7 @@ mod tests {
     use tessera_diag::Code;
 
     #[test]
-    fn instructions_that_the_processor_lacks_are_told_from_misspelt_ones() {
+    fn instructions_that_the_processor_lacks_are_distinguished_from_misspelt_ones() {
         let code = |text, host| isa(text, host).map_err(|e| e.errors().next().map(|d| d.code));
         assert_eq!(code("avx2", Isa::Avx512), Ok(Isa::Avx2));
         assert_eq!(code("amx", Isa::Avx512), Err(Some(Code::E_DRIVER)));

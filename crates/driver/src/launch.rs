@@ -14,7 +14,7 @@ use crate::location::{Location, first_array, location};
 use crate::mode::{Form, GridFrom, Mode};
 use crate::nvidia;
 use crate::profile::Span;
-use crate::replay::{Basis, HOST, Note, Recipe, Replays, Way};
+use crate::replay::{Basis, HOST, Note, Recipe, Replays, Variant};
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -295,7 +295,7 @@ impl KernelHandle {
         call.made.iter().filter_map(place).collect()
     }
 
-    /// Runs a call by the lines of its source and tells what was asked for.
+    /// Runs a call by the lines of its source and tells what was requested.
     pub fn watch(&self, call: Prepared, wanted: &Watch, sink: Sink<'_>) -> Result<(), Diagnostics> {
         let ready = self.ready(call)?;
         self.run(ready, How::Watched, |spec, args| {
@@ -324,7 +324,7 @@ impl KernelHandle {
             tessera_interp::set_warp_size(knobs::interp_warp()?);
         }
         let here = (location == Location::Host) != spec.choice.is_cuda();
-        // The interpreter is asked for to look at what happens, and is slow enough not to feel the rest.
+        // The interpreter is requested to look at what happens, and is slow enough not to feel the rest.
         let repeatable = here && !checked && spec.choice.backend.name() != "interp";
         let note = replays.filter(|_| repeatable).and_then(|replays| {
             let note = Note::of(&self.params, &spec, &bound, &made)?;
@@ -378,7 +378,7 @@ impl KernelHandle {
         if let (Some(settled), Some((note, basis, replays))) = (settled, again) {
             let record =
                 Record { spec: spec.clone(), cache_hit: true, launch: Some(launch.clone()) };
-            replays.keep(Recipe::new(note, basis, Way::Queued(settled), Arc::new(record)));
+            replays.keep(Recipe::new(note, basis, Variant::Queued(settled), Arc::new(record)));
         }
         let record = Arc::new(Record { spec, cache_hit, launch: Some(launch) });
         if let Some(span) = span {
@@ -415,8 +415,8 @@ impl KernelHandle {
             let launch = Some(launch.clone());
             let record = Arc::new(Record { spec: spec.clone(), cache_hit: true, launch });
             let way = match spec.artifact.settle_here(&args) {
-                Some(settled) => Way::Settled(settled),
-                None => Way::Here(args, ForkLock::new(None)),
+                Some(settled) => Variant::Settled(settled),
+                None => Variant::Here(args, ForkLock::new(None)),
             };
             replays.keep(Recipe::new(note, basis, way, record));
         }
@@ -500,10 +500,10 @@ impl Placed {
         let choice: Choice = match ask.purpose {
             Purpose::Run if checked => {
                 choose()?;
-                backends.interpreter("TESSERA_CHECK asks for it")?
+                backends.interpreter("TESSERA_CHECK requests it")?
             }
             Purpose::Run => choose()?,
-            Purpose::Check | Purpose::Watch => backends.interpreter("the call asks for it")?,
+            Purpose::Check | Purpose::Watch => backends.interpreter("the call requests it")?,
         };
         let mut basis = Basis::default();
         if ask.purpose == Purpose::Run && !checked {

@@ -135,7 +135,7 @@ mod tests {
         for &profile in Profile::ALL {
             for form in [Form::Lowered, Form::Source, Form::Checked] {
                 for grid in grids {
-                    for off in [&[][..], &["epilogue"], &["epilogue", "roles"]] {
+                    for off in [&[][..], &["epilogue"], &["epilogue", "warp_specialization"]] {
                         let off = Off::named(off.iter().copied(), "off").unwrap();
                         let mode = Mode { profile, form, grid: GridFrom::caller(grid), off };
                         assert!(tags.insert(mode.tag()), "{mode:?}");

@@ -24,7 +24,7 @@ fn byte_range(b: &BufferArg) -> Option<(i128, i128)> {
     Some((low, high))
 }
 
-pub fn ranges_meet(a: &BufferArg, b: &BufferArg) -> bool {
+pub fn ranges_overlap(a: &BufferArg, b: &BufferArg) -> bool {
     match (byte_range(a), byte_range(b)) {
         (Some((a0, a1)), Some((b0, b1))) => a0 < b1 && b0 < a1,
         _ => false,
@@ -33,7 +33,7 @@ pub fn ranges_meet(a: &BufferArg, b: &BufferArg) -> bool {
 
 /// Whether the two views may share a byte.
 pub fn views_overlap(a: &BufferArg, b: &BufferArg) -> bool {
-    if !ranges_meet(a, b) {
+    if !ranges_overlap(a, b) {
         return false;
     }
     // A byte of `a` counts up from its first, a byte of `b` down from its last; every stride is

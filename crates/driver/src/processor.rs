@@ -23,7 +23,7 @@ mod with_backend {
     use tessera_cpu::Isa;
     use tessera_diag::{Code, Diagnostic, Diagnostics};
 
-    /// Whether the number of threads has been settled: the environment is asked for it once, and
+    /// Whether the number of threads has been settled: the environment is requested it once, and
     /// only where nobody has said it before.
     static SETTLED: AtomicBool = AtomicBool::new(false);
 

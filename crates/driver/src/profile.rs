@@ -133,7 +133,15 @@ impl Span {
             _ => record.spec.choice.backend.name(),
         };
         let (kind, memory) = ("kernel", None);
-        self.close(Told { name, kind, on, loc, work: None, memory, record: Some(record.clone()) });
+        self.close(Reported {
+            name,
+            kind,
+            on,
+            loc,
+            work: None,
+            memory,
+            record: Some(record.clone()),
+        });
     }
 
     /// A step of a compiled function is done.
@@ -145,12 +153,12 @@ impl Span {
         work: Option<Work>,
         memory: Option<u64>,
     ) {
-        self.close(Told { name, kind, on, loc, work, memory, record: None });
+        self.close(Reported { name, kind, on, loc, work, memory, record: None });
     }
 
-    fn close(self, told: Told<'_>) {
+    fn close(self, reported: Reported<'_>) {
         let seconds = self.start.elapsed().as_secs_f64();
-        let Told { name, kind, on, loc, work, memory, record } = told;
+        let Reported { name, kind, on, loc, work, memory, record } = reported;
         let after = match (self.queue, &self.before) {
             (Some(queue), Some(_)) => Mark::new(queue, true).ok(),
             _ => None,
@@ -177,7 +185,7 @@ impl Span {
     }
 }
 
-struct Told<'a> {
+struct Reported<'a> {
     name: &'a str,
     kind: &'static str,
     on: &'a str,

@@ -105,7 +105,7 @@ pub(crate) struct Recipe {
     scalars: Vec<Scalar>,
     reals: Vec<usize>,
     made: Vec<Made>,
-    way: Way,
+    way: Variant,
     record: Arc<Record>,
 }
 
@@ -120,7 +120,7 @@ pub struct Made {
 }
 
 /// How a launch is repeated.
-pub(crate) enum Way {
+pub(crate) enum Variant {
     /// Put on a stream.
     Queued(Arc<dyn Settled>),
     /// Run to its end.
@@ -213,7 +213,7 @@ impl KernelHandle {
     pub fn launch_again(&self, replay: &Replay, stream: u64) -> Result<(), Diagnostics> {
         let recipe = &*replay.recipe;
         match &recipe.way {
-            Way::Queued(settled) => {
+            Variant::Queued(settled) => {
                 let span = Span::open(Some(Queue { device: recipe.basis.device, stream }));
                 replay.launch(&**settled, stream)?;
                 if let Some(span) = span {
@@ -222,13 +222,13 @@ impl KernelHandle {
                 self.record(recipe.record.clone());
                 Ok(())
             }
-            Way::Settled(settled) => {
+            Variant::Settled(settled) => {
                 let (span, start) = (Span::open(None), Instant::now());
                 replay.launch(&**settled, 0)?;
                 self.ran_again(recipe, span, start.elapsed());
                 Ok(())
             }
-            Way::Here(args, spare) => self.run_again(replay, args, spare),
+            Variant::Here(args, spare) => self.run_again(replay, args, spare),
         }
     }
 
@@ -513,7 +513,7 @@ fn constant(value: &Capture) -> Option<Seen> {
 }
 
 impl Recipe {
-    pub fn new(note: Note, basis: Basis, way: Way, record: Arc<Record>) -> Self {
+    pub fn new(note: Note, basis: Basis, way: Variant, record: Arc<Record>) -> Self {
         let Note { wanted, least, scalars, reals, made } = note;
         Self { basis, wanted, least, scalars, reals, made, way, record }
     }

@@ -1,4 +1,4 @@
-//! What `.jit(...)` asks for: dims, tunables and constants by name, and how arrays lie.
+//! What `.jit(...)` requests: dims, tunables and constants by name, and how arrays lie.
 
 use crate::args::Arg;
 use crate::array_layout;

@@ -36,7 +36,7 @@ pub struct Specialised {
     pub stages: Vec<(String, Duration)>,
     /// Candidates that were tried before, each with the reason it was passed over.
     pub rejected: Vec<(String, String)>,
-    /// Stores that may write a parameter whole; asked for only where arrays are made for a call.
+    /// Stores that may write a parameter whole; requested only where arrays are made for a call.
     covers: OnceLock<Vec<Cover>>,
 }
 
@@ -102,7 +102,7 @@ pub fn lower(
     mode: Mode,
 ) -> Result<Lowered, Diagnostics> {
     if knobs::DEBUG_PANIC.is_on() {
-        panic!("TESSERA_DEBUG_PANIC asks for it");
+        panic!("TESSERA_DEBUG_PANIC requests it");
     }
     // Said to be wrong before anything is compiled for it.
     choice.caps()?;
@@ -164,7 +164,7 @@ impl Lowered {
     }
 }
 
-/// The function with the schedule that the configuration asks for, where it asks for any. Tile IR itself does not have it.
+/// The function with the schedule that the configuration requests, where it requests any. Tile IR itself does not have it.
 pub fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
     let said = schedule::attrs(config, off);
     if said.is_empty() {

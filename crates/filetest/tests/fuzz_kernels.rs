@@ -121,7 +121,7 @@ const EMULATED: u64 = 3;
 /// What became of a case.
 enum Outcome {
     Refused,
-    /// And what the PTX compiler said, where it was asked.
+    /// And what the PTX compiler said, where it was requested.
     Ran(Option<Result<(), String>>),
     Faulted,
 }

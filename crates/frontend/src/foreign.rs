@@ -3,7 +3,7 @@
 //! One table answers for unknown attributes of `ts` and `ts.tile`, for functions of modules such as
 //! `tl` and `np`, for bare names such as `__syncthreads`, for methods of tiles and arrays, and for
 //! keyword arguments. A name that the language has stands in none of the tables: a test says so, and
-//! that every function which a repair names exists.
+//! that every function which a fix names exists.
 
 /// How modules of other libraries are called in source, and whose they are.
 const MODULES: &[(&str, &str)] = &[
@@ -598,7 +598,7 @@ fn distance(a: &str, b: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn repairs() -> impl Iterator<Item = (String, &'static str)> {
+    fn fixes() -> impl Iterator<Item = (String, &'static str)> {
         let names = NAMES
             .iter()
             .chain(ELSEWHERE)
@@ -609,8 +609,8 @@ mod tests {
     }
 
     #[test]
-    fn every_function_that_a_repair_names_exists() {
-        for (names, write) in repairs() {
+    fn every_function_that_a_fix_names_exists() {
+        for (names, write) in fixes() {
             for piece in write.split("ts.").skip(1) {
                 let path: String = piece
                     .chars()

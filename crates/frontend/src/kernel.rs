@@ -41,7 +41,7 @@ impl Kernel {
         let mut kind = kind_of(&decl.source, &mut Vec::new());
         let mut run = elaborate(&decl, &parsed, kind, &config, Mode::Check)?;
         if run.diags.has_errors() && kind == KernelKind::Group && decl.source.waits() {
-            // A function that comes further down may ask for a lane id, and make it a lane kernel.
+            // A function that comes further down may request a lane id, and make it a lane kernel.
             let lane = elaborate(&decl, &parsed, KernelKind::Lane, &config, Mode::Check)?;
             if !lane.diags.has_errors() {
                 (run, kind) = (lane, KernelKind::Lane);
@@ -114,7 +114,7 @@ struct Run {
     diags: Diagnostics,
 }
 
-/// A kernel that asks for a lane id anywhere, also in a function it calls, is a lane kernel.
+/// A kernel that requests a lane id anywhere, also in a function it calls, is a lane kernel.
 fn kind_of(source: &Arc<FuncSource>, seen: &mut Vec<Arc<FuncSource>>) -> KernelKind {
     if seen.iter().any(|s| Arc::ptr_eq(s, source)) {
         return KernelKind::Group;
@@ -199,7 +199,7 @@ fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
 
 /// Runs the checks that are passes on a trial elaboration with sizes made up. Only what cannot depend
 /// on them is believed, and what is found with every value tried of parameters that have none yet;
-/// front-end errors of the trial are not: the check has told the real ones.
+/// front-end errors of the trial are not: the check has reported the real ones.
 fn trial_passes(
     decl: &KernelDecl,
     parsed: &Arc<Parsed>,
@@ -466,7 +466,7 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
                 e.env().insert(p.name.clone(), v);
                 places.push(place);
             }
-            // Its type is told by the argument: until then it means nothing.
+            // Its type is reported by the argument: until then it means nothing.
             None => {
                 e.env().insert(p.name.clone(), Val::Poison);
             }

@@ -1,5 +1,5 @@
 //! From Python source to Tile IR. The source is parsed here (with ruff's parser); what its free
-//! names stand for, and what its annotations say, is told by the caller, so that this crate knows
+//! names stand for, and what its annotations say, is reported by the caller, so that this crate knows
 //! no Python interpreter and its tests need none.
 //!
 //! A [`Kernel`] is made at decoration: parsed, its names and structure checked, and its body

@@ -136,7 +136,7 @@ pub enum ParamKind {
     Const(String),
     /// `epilogue: ts.Fn`: a `@ts.func` given at specialisation.
     Function,
-    /// No annotation: an array or a run-time scalar, told by the argument.
+    /// No annotation: an array or a run-time scalar, reported by the argument.
     Any,
 }
 

@@ -1,6 +1,6 @@
 //! Compile-time parameters that have no value at decoration (`BLOCK: int`, `act: str`). The check
 //! leaves them open, and open values agree with most of what is done to them; what it still finds
-//! wrong may be wrong for some values only. Such a finding is told at once if it is also found with
+//! wrong may be wrong for some values only. Such a finding is reported at once if it is also found with
 //! every value tried here, and else waits for the first call.
 
 use crate::names::free_paths;

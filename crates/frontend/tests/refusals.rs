@@ -101,7 +101,7 @@ fn refuses(body: &str, wanted: &[&str]) {
         assert!(got.contains(w), "expected {w:?} in:\n{got}");
     }
     for line in got.lines() {
-        assert!(line.contains(" | ") || is_excused(line), "no repair in:\n{line}\n{body}");
+        assert!(line.contains(" | ") || is_excused(line), "no fix in:\n{line}\n{body}");
     }
 }
 

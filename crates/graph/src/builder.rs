@@ -22,7 +22,7 @@
 //! assert!(func.to_string().contains("graph.loop init(%0) xs(%x) {trip = 4}"));
 //! ```
 
-use crate::ops::control::{agree, region_args, region_results, types};
+use crate::ops::control_ops::{agree, region_args, region_results, types};
 use crate::rule::{Refusal, Site, types_of};
 use crate::{Copier, Graph, GraphFunc, GraphOp};
 use std::sync::Arc;
@@ -238,7 +238,7 @@ impl GraphBuilder {
     /// What is wrong with the stacked operands of a loop.
     fn stacks(&self, id: OpId) -> Option<Refusal> {
         let op = &self.func.ops[id];
-        let trip = crate::ops::control::trip_of(op.attr("trip"));
+        let trip = crate::ops::control_ops::trip_of(op.attr("trip"));
         types(&self.func, op.group("xs")).into_iter().find_map(|ty| {
             let fits = ty.shape().first().is_some_and(|d| crate::dims::same(d, &trip));
             let got = crate::dims::show(ty.shape());

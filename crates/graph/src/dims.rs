@@ -12,7 +12,7 @@ use tessera_ir::{Attr, AttrKind, Attrs, Dim, DimExpr, DimOp, OpInfo, Shape, Type
 /// What stands for each symbol.
 pub type Symbols = BTreeMap<Arc<str>, DimExpr>;
 
-/// Sums of more products than this are not multiplied out: nested text could ask for 2^100 of them.
+/// Sums of more products than this are not multiplied out: nested text could request 2^100 of them.
 const MOST_PRODUCTS: usize = 256;
 
 /// Factors in order, and how often their product is taken.

@@ -3,7 +3,9 @@
 //! is wrong. Inference, the verifier and the builder all ask it.
 
 use crate::dims::show;
-use crate::ops::{control, dot, elementwise, index, kernel, random, reduce, shape, value, window};
+use crate::ops::{
+    control_ops, dot, elementwise, index, kernel, random, reduce, shape, value, window,
+};
 use crate::{Graph, GraphOp};
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::{Attr, Attrs, Dim, DimExpr, Func, InferContext, OpErrors, OpId, Type};
@@ -37,13 +39,13 @@ impl Refusal {
 /// The result types, or why there are none.
 pub type Ruled = Result<Vec<Type>, Refusal>;
 
-/// What a rule sees of an op. Rules are also asked before the structure is checked, so that nothing
+/// What a rule sees of an op. Rules are also requested before the structure is checked, so that nothing
 /// here may be taken for granted.
 pub struct Site<'a> {
     pub operands: &'a [Type],
     pub groups: &'a [(&'static str, Vec<Type>)],
     pub attrs: &'a Attrs,
-    /// As written; empty where inference is asked.
+    /// As written; empty where inference is requested.
     pub results: &'a [Type],
 }
 
@@ -290,5 +292,5 @@ pub fn verify(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
         }
         Ok(_) => {}
     }
-    control::verify(func, id, errors);
+    control_ops::verify(func, id, errors);
 }

@@ -113,7 +113,7 @@ define_ops! {
         example: "%r = graph.select %p, %x, %y : tensor<[4, 8], f32>",
     }
     /// Converts to the dtype of the result (LANGUAGE 9): to a smaller float it rounds to nearest even
-    /// unless told otherwise, saturating for fp8, fp6 and fp4; float to integer truncates and
+    /// unless reported otherwise, saturating for fp8, fp6 and fp4; float to integer truncates and
     /// saturates; integers wrap unless `saturate`. What the attributes leave open the result's policy
     /// says.
     Cast = 0x13 "cast" since "0.1" {

@@ -49,7 +49,7 @@ impl Machine<'_> {
             Action::If { then, otherwise } => {
                 return self.branch(inst, *then, *otherwise).map(|()| None);
             }
-            Action::Repair { body } => return self.repair(inst, *body).map(|()| None),
+            Action::SlowPath { body } => return self.slow_path(inst, *body).map(|()| None),
             Action::While { cond, body } => {
                 return self.conditional(inst, *cond, *body).map(|()| None);
             }

@@ -71,7 +71,7 @@ fn groups(m: &mut Machine<'_>, args: &LaunchArgs, scalars: &[(usize, Tile)]) -> 
     Ok(())
 }
 
-/// The values of the symbols that the program asks for: as given, else as the arrays show them.
+/// The values of the symbols that the program requests: as given, else as the arrays show them.
 pub(crate) fn dims(program: &Program, args: &LaunchArgs) -> Outcome<Vec<i64>> {
     let shown = |name: &String| {
         program.params.iter().zip(&args.params).find_map(|(param, arg)| match (&param.kind, arg) {

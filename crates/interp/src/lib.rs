@@ -42,7 +42,6 @@ mod access;
 mod atomic;
 mod backend;
 mod check;
-mod control;
 mod convert;
 mod copies;
 mod elementwise;
@@ -68,6 +67,7 @@ mod room;
 mod scan;
 mod shape;
 mod staged;
+mod tile_control;
 mod value;
 mod watch;
 

@@ -17,7 +17,7 @@ pub(crate) struct Machine<'p> {
     /// Views for the whole launch; buffers from their allocation on.
     memory: Vec<Option<Memory>>,
     pub consts: Vec<Tile>,
-    /// The values of the dimension symbols that the program asks for.
+    /// The values of the dimension symbols that the program requests.
     pub dims: Vec<i64>,
     /// Lanes of a group; 1 in a group kernel.
     pub width: usize,

@@ -155,7 +155,7 @@ impl Preparer<'_> {
                 then: self.block(op.regions[0], errors),
                 otherwise: self.block(op.regions[1], errors),
             },
-            TileOp::Repair => Action::Repair { body: self.block(op.regions[0], errors) },
+            TileOp::SlowPath => Action::SlowPath { body: self.block(op.regions[0], errors) },
             TileOp::While => Action::While {
                 cond: self.block(op.regions[0], errors),
                 body: self.block(op.regions[1], errors),

@@ -17,7 +17,7 @@ pub(crate) struct Program {
     pub slots: usize,
     /// How many ops there are: each has a number, its `site`.
     pub sites: usize,
-    /// The symbols that `dim` ops ask for, in the order of their numbers.
+    /// The symbols that `dim` ops request, in the order of their numbers.
     pub dims: Vec<String>,
     /// The constants and how many elements each has (one for each lane in a lane kernel).
     pub consts: Vec<(Scalar, usize)>,
@@ -84,7 +84,7 @@ pub(crate) enum Action {
         then: usize,
         otherwise: usize,
     },
-    Repair {
+    SlowPath {
         body: usize,
     },
     While {

@@ -1,10 +1,10 @@
 //! Whether there is memory for what an op makes. The host's allocator ends the process where there is none, so it is
-//! asked before, and only for what is large: small pieces are had wherever anything is.
+//! requested before, and only for what is large: small pieces are had wherever anything is.
 
 use crate::fault::{Outcome, fault};
 use tessera_diag::{Code, Loc};
 
-/// Less is not asked for.
+/// Less is not requested.
 const LARGE: usize = 1 << 20;
 
 /// Refuses an op that needs so many bytes at once where the process cannot have them.

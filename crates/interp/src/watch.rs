@@ -37,7 +37,7 @@ impl Lines {
     }
 }
 
-/// What is to be told.
+/// What is to be reported.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Watch {
     /// Every name that has a value, each time before one of these statements runs.
@@ -56,7 +56,7 @@ pub struct Observed {
     pub bytes: Vec<u8>,
 }
 
-/// A moment that was asked for.
+/// A moment that was requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
     pub file: String,
@@ -70,7 +70,7 @@ pub struct Moment {
 /// Takes each moment; `false` ends the launch as an interruption.
 pub type Sink<'s> = &'s mut (dyn FnMut(Moment) -> bool + 's);
 
-/// Runs a function once and tells what was asked for. The arrays are written as by any launch.
+/// Runs a function once and tells what was requested. The arrays are written as by any launch.
 pub fn watch(
     func: &TileFunc,
     args: &LaunchArgs,
@@ -113,7 +113,7 @@ struct Named {
     function: Option<Arc<str>>,
     dtype: DType,
     shape: Vec<i64>,
-    /// The statement that binds it is asked about.
+    /// The statement that binds it is requested about.
     wanted: bool,
     loc: Loc,
 }
@@ -130,9 +130,9 @@ pub(crate) struct Watcher<'w> {
     lanes: bool,
     scope: Scope,
     group: Option<[i64; 3]>,
-    /// Whether the latest op was of a statement that is asked about.
+    /// Whether the latest op was of a statement that is requested about.
     inside: bool,
-    /// What the statement that is asked about has bound and was not told yet.
+    /// What the statement that is requested about has bound and was not reported yet.
     assigned: Vec<(usize, Tile, Mask)>,
     sink: Sink<'w>,
 }
@@ -173,7 +173,7 @@ impl<'w> Watcher<'w> {
             if is_buffer {
                 buffers.push(value.index());
             }
-            let asked = match wanted {
+            let requested = match wanted {
                 Watch::Before(_) => false,
                 Watch::Assigned(lines, names) => {
                     direct && lines.hold(&loc) && names.iter().any(|n| n == name)
@@ -184,7 +184,7 @@ impl<'w> Watcher<'w> {
                 function: loc.function().cloned(),
                 dtype: data.ty.dtype(),
                 shape: data.ty.static_shape().unwrap_or_default(),
-                wanted: asked,
+                wanted: requested,
                 loc,
             }));
         }
@@ -226,7 +226,7 @@ impl<'w> Watcher<'w> {
 }
 
 impl Machine<'_> {
-    /// Tells the host where it asked to be told.
+    /// Tells the host where it requested to be reported.
     pub(crate) fn look(&mut self, inst: &Inst) -> Outcome<()> {
         self.tell_assigned()?;
         let Some(w) = &mut self.watch else { return Ok(()) };

@@ -327,7 +327,7 @@ impl<'s> Parser<'_, 's> {
     }
 
     /// Whether the names that stand here are results of the next op (`%a, %b = …`) and not operands
-    /// of the one that ended at `end`. Results begin a line, so that only a line break asks for a look.
+    /// of the one that ended at `end`. Results begin a line, so that only a line break requests a look.
     fn next_op_begins(&mut self, end: usize) -> bool {
         let mark = self.c.pos();
         if !self.c.between(end, mark).contains('\n') {

@@ -16,7 +16,7 @@ pub struct Blocked {
 }
 
 impl Layout {
-    /// The layout of a [`Blocked`]. Where it asks for more than the shape (rounded up to a power
+    /// The layout of a [`Blocked`]. Where it requests more than the shape (rounded up to a power
     /// of two) has, surplus elements of a thread are dropped and surplus lanes and warps hold
     /// copies. Ctas own contiguous blocks where the extent is a power of two; else they take
     /// turns, so that their shares are even.

@@ -49,7 +49,7 @@ fn divergent_barriers(func: &TileFunc) -> Diagnostics {
                     "expected `src` of a broadcast to be the same for all lanes, got one that differs between lanes",
                 )
                 .at(op.loc.clone())
-                .help("each lane may ask for another one with ts.tile.group.shuffle(x, src)"),
+                .help("each lane may request another one with ts.tile.group.shuffle(x, src)"),
             );
         }
         if op.code != TileOp::Barrier && !is_collective(op.code) {

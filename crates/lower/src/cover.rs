@@ -4,7 +4,7 @@
 //! A store covers its array where it runs in every group (or lane) and its positions along each axis
 //! leave no gap. A position is a sum of digits: a block's own extent, the numbers a loop runs through,
 //! a group's or lane's number, or what is left of such a number by `//` and `%`. What the digits
-//! count to is known at launch, so [`Cover::holds`] is asked then. Whatever is not of this form is not
+//! count to is known at launch, so [`Cover::holds`] is requested then. Whatever is not of this form is not
 //! known; nothing is guessed.
 
 use crate::facts::{extents, int_const, is_view, step};

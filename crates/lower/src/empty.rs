@@ -75,7 +75,7 @@ fn set(func: &mut TileFunc, id: OpId, value: Attr) {
 }
 
 /// Does an op that takes or gives a tile without elements otherwise; an error where its result has no
-/// meaning, if somebody asks for it.
+/// meaning, if somebody requests it.
 fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
     let op = func.ops[id].clone();
     if op.results.iter().any(|&r| is_empty(func, r)) {

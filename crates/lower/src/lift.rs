@@ -6,7 +6,7 @@
 //! in the same iteration of every loop that contains a write, is gone: its copies are loads, its
 //! reads are uses. A value written in both branches of an `if` is a result of the `if`. Barriers
 //! are gone unless some buffer is left. Hints (`swizzle`, `alignment`, `stage`) go with the buffer.
-//! A buffer that stays is told in `N_NOT_PIPELINED`; one that is read or written in part stays.
+//! A buffer that stays is reported in `N_NOT_PIPELINED`; one that is read or written in part stays.
 //! Must not: touch lane kernels, or move a read or write of global memory past another.
 
 use crate::facts::{extents, written};

@@ -364,7 +364,7 @@ fn effect_in_loop(
 }
 
 /// Accumulations into one block are one reduction; into different blocks of one parameter, or
-/// mixed with reads of it, their order would matter and is not told.
+/// mixed with reads of it, their order would matter and is not reported.
 fn add_reduction(
     func: &TileFunc,
     plan: &mut NormalisePlan,

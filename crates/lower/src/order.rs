@@ -25,11 +25,11 @@ pub(crate) fn order_at(func: &TileFunc, id: OpId) -> Vec<Order> {
     while let Some(parent) = func.blocks[block].parent {
         let op = &func.ops[parent];
         match op.code {
-            TileOp::If => around.push(told(func, op.operands[0], op.regions[0] == block)),
+            TileOp::If => around.push(reported(func, op.operands[0], op.regions[0] == block)),
             // The body runs where the condition has just held.
             TileOp::While if op.regions[1] == block => {
                 let held = yielded(func, op.regions[0]).first();
-                around.extend(held.map(|&held| told(func, held, true)));
+                around.extend(held.map(|&held| reported(func, held, true)));
             }
             _ => {}
         }
@@ -39,7 +39,7 @@ pub(crate) fn order_at(func: &TileFunc, id: OpId) -> Vec<Order> {
 }
 
 /// What a condition that came out as `truth` tells.
-pub(crate) fn told(func: &TileFunc, condition: Value, truth: bool) -> Vec<Order> {
+pub(crate) fn reported(func: &TileFunc, condition: Value, truth: bool) -> Vec<Order> {
     of(func, condition, truth, &mut { FUEL })
 }
 

@@ -1,6 +1,6 @@
 //! What real numbers allow and floats almost do: shorter forms for kernels of large products.
 //!
-//! Before: a group kernel after the tile pipeline, compiled for a profile that does not ask for every
+//! Before: a group kernel after the tile pipeline, compiled for a profile that does not request every
 //! operation as it is written. After: the same function with
 //! - no mask that hides nothing, and no product by one;
 //! - what a mask leaves of a tile times a number that is above zero as the number times what it leaves;
@@ -9,7 +9,7 @@
 //! - the maximum of a tile times a number that is not negative as the number times the maximum;
 //! - quotients by what a row or a column shares as products by its inverse;
 //! - products by one number and then by another as products by theirs;
-//! - numbers that replace whole rows, where something equals a number, as a repair of these rows;
+//! - numbers that replace whole rows, where something equals a number, as a slow_path of these rows;
 //! - `exp(x·c - r)` as `exp2` of one fused product, `c·log2 e` and `r·log2 e` being made once for all
 //!   or for a row. What the rounding of `r·log2 e` adds is one factor for all elements that share `r`.
 //!
@@ -30,17 +30,17 @@ type Rule = fn(&mut Rw<'_>, &Uses, OpId, BlockId) -> bool;
 
 /// The rules, each over the whole function before the next.
 const RULES: [(Step, Rule); 10] = [
-    (Step::Whole, unmasked),
-    (Step::Whole, neighbours),
+    (Step::MaskElimination, unmasked),
+    (Step::MaskElimination, neighbours),
     // What is masked once more too: a block of a window has two edges.
-    (Step::Relax, masked),
-    (Step::Relax, masked),
-    (Step::Relax, added),
-    (Step::Relax, maximum),
-    (Step::Relax, power),
-    (Step::Relax, quotient),
-    (Step::Relax, factors),
-    (Step::Seldom, seldom),
+    (Step::FastMath, masked),
+    (Step::FastMath, masked),
+    (Step::FastMath, added),
+    (Step::FastMath, maximum),
+    (Step::FastMath, power),
+    (Step::FastMath, quotient),
+    (Step::FastMath, factors),
+    (Step::WarpUniformBranch, seldom),
 ];
 
 /// How often each value is used.
@@ -356,13 +356,13 @@ fn seldom(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
     }
     let (bad, init) = (rw.get(rows), rw.get(usual));
     let ty = func.ty(op.result()).clone();
-    let spec = OpSpec::new(TileOp::Repair, &[bad]).group("init", &[init]).result(ty);
-    let repair = rw.builder(into, op.loc.clone()).op(spec).expect("the type is given");
-    let region = rw.new.ops[repair].regions[0];
+    let spec = OpSpec::new(TileOp::SlowPath, &[bad]).group("init", &[init]).result(ty);
+    let slow_path = rw.builder(into, op.loc.clone()).op(spec).expect("the type is given");
+    let region = rw.new.ops[slow_path].regions[0];
     rw.copy_op(id, region);
     let chosen = rw.get(op.result());
     rw.builder(region, op.loc.clone()).yield_(&[chosen]);
-    let result = rw.new.ops[repair].results[0];
+    let result = rw.new.ops[slow_path].results[0];
     rw.new.values[result].name = func.values[op.result()].name.clone();
     rw.set(op.result(), result);
     true

@@ -5,7 +5,7 @@
 //! outside are taken to be what they look like, at least 0. Conditions around the access count.
 
 use crate::facts::{int_const, yielded};
-use crate::order::{Order, order_at, sides, told};
+use crate::order::{Order, order_at, reported, sides};
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, OpId, Value, ValueDef};
 use tessera_numerics::ScalarFn;
@@ -151,7 +151,7 @@ impl Proof<'_> {
         ask: impl FnOnce(&mut Self) -> bool,
     ) -> bool {
         let before = self.known.len();
-        for order in told(self.func, condition, truth) {
+        for order in reported(self.func, condition, truth) {
             self.learn(order);
         }
         let answer = ask(self);

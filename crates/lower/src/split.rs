@@ -26,7 +26,7 @@ const DEPTH: u32 = 16;
 
 /// The function with such loops cut; none where there are none.
 pub fn split(func: &TileFunc) -> Option<TileFunc> {
-    let plans: Vec<Plan> = func.walk().into_iter().filter_map(|id| plan(func, id)).collect();
+    let plans: Vec<SplitPlan> = func.walk().into_iter().filter_map(|id| plan(func, id)).collect();
     if plans.is_empty() {
         return None;
     }
@@ -42,7 +42,7 @@ pub fn split(func: &TileFunc) -> Option<TileFunc> {
 }
 
 /// A loop that is cut.
-struct Plan {
+struct SplitPlan {
     id: OpId,
     first: i64,
     step: i64,
@@ -86,7 +86,7 @@ impl Positions {
     }
 }
 
-fn plan(func: &TileFunc, id: OpId) -> Option<Plan> {
+fn plan(func: &TileFunc, id: OpId) -> Option<SplitPlan> {
     let op = &func.ops[id];
     if op.code != TileOp::For {
         return None;
@@ -101,7 +101,7 @@ fn plan(func: &TileFunc, id: OpId) -> Option<Plan> {
     }
     let within: BTreeSet<OpId> = inside.iter().copied().collect();
     let iteration = Iteration { func, block: op.regions[0], within: &within };
-    let mut plan = Plan { id, first, step, masks: BTreeSet::new(), ends: Vec::new() };
+    let mut plan = SplitPlan { id, first, step, masks: BTreeSet::new(), ends: Vec::new() };
     for &mask in inside.iter().filter(|o| is(o, TileOp::Select)) {
         let condition = func.ops[mask].operands[0];
         let mut ends = Vec::new();
@@ -249,7 +249,7 @@ fn is_wider(to: DType, from: DType) -> bool {
 
 type Rw<'f> = Rewriter<'f, Tile>;
 
-fn emit(rw: &mut Rw<'_>, plans: &[Plan], id: OpId, into: BlockId) {
+fn emit(rw: &mut Rw<'_>, plans: &[SplitPlan], id: OpId, into: BlockId) {
     match plans.iter().find(|plan| plan.id == id) {
         Some(plan) => cut(rw, plan, into),
         None => {
@@ -259,7 +259,7 @@ fn emit(rw: &mut Rw<'_>, plans: &[Plan], id: OpId, into: BlockId) {
 }
 
 /// Both loops: the second goes on with what the first hands on.
-fn cut(rw: &mut Rw<'_>, plan: &Plan, into: BlockId) {
+fn cut(rw: &mut Rw<'_>, plan: &SplitPlan, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[plan.id];
     let middle = middle(rw, plan, into, op.loc.clone());
@@ -289,7 +289,7 @@ fn without(rw: &mut Rw<'_>, masks: &BTreeSet<OpId>, id: OpId, into: BlockId) {
 }
 
 /// The position of the first iteration in which a mask may hide something: behind the first as many steps as begin before all ends.
-fn middle(rw: &mut Rw<'_>, plan: &Plan, into: BlockId, loc: Loc) -> Value {
+fn middle(rw: &mut Rw<'_>, plan: &SplitPlan, into: BlockId, loc: Loc) -> Value {
     let mut end = rw.get(rw.old.ops[plan.id].operands[1]);
     for sum in &plan.ends {
         let values = |list: &[Value]| list.iter().map(|&v| rw.get(v)).collect::<Vec<_>>();

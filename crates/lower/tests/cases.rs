@@ -94,7 +94,7 @@ fn canonicalise_twice_changes_nothing() {
 }
 
 /// Every case goes through the whole pipeline: it comes out verified, or is refused for a reason
-/// that is the user's, told at a place and with a way out.
+/// that is the user's, reported at a place and with a way out.
 #[test]
 fn pipeline_gives_verified_functions_or_user_errors() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
@@ -108,8 +108,8 @@ fn pipeline_gives_verified_functions_or_user_errors() {
         let mut func = tessera_tile::parse(input).unwrap();
         if let Err(errors) = pipeline.run(&mut func, &mut PassContext::default()) {
             for e in errors.iter() {
-                let told = e.code != Code::E_UNKNOWN && e.loc.is_known() && e.help.is_some();
-                assert!(told && !e.message.contains("tile."), "{}: {e}", path.display());
+                let reported = e.code != Code::E_UNKNOWN && e.loc.is_known() && e.help.is_some();
+                assert!(reported && !e.message.contains("tile."), "{}: {e}", path.display());
             }
         }
     }

@@ -8,10 +8,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use tessera_interp::{HostArray, Interp};
 use tessera_ir::{Pass, PassContext, verify};
-use tessera_lower::{Canonicalise, free_reference};
+use tessera_lower::{Canonicalise, lazy_rescale};
 use tessera_numerics::{DType, Profile};
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
-use tessera_tile::{TileFunc, TileOp, without_repairs};
+use tessera_tile::{TileFunc, TileOp, without_slow_paths};
 
 const SPLIT: &str = "=>\n";
 const ROWS: usize = 16;
@@ -123,9 +123,9 @@ fn cases_give_their_expected_text_and_values() {
         let text = std::fs::read_to_string(&path).unwrap();
         let (input, expected) = text.split_once(SPLIT).unwrap_or((&text, ""));
         let func = tile_func(input);
-        let (new, told) = free_reference(&func);
+        let (new, reported) = lazy_rescale(&func);
         let mut got = new.as_ref().map_or(String::new(), ToString::to_string);
-        for (_, why) in &told {
+        for (_, why) in &reported {
             let _ = writeln!(got, "kept: {why}");
         }
         if bless {
@@ -137,7 +137,7 @@ fn cases_give_their_expected_text_and_values() {
             freed += 1;
             verify(&new).unwrap_or_else(|e| panic!("not valid:\n{new}\n{e}"));
             // It is repaired, or nothing can outgrow it and no maximum is taken at all.
-            let repaired = new.walk().iter().any(|&id| new.ops[id].code == TileOp::Repair);
+            let repaired = new.walk().iter().any(|&id| new.ops[id].code == TileOp::SlowPath);
             assert!(repaired || !new.to_string().contains("op = max"), "{new}");
             compare(&func, &new, &path.display().to_string());
         }
@@ -146,14 +146,14 @@ fn cases_give_their_expected_text_and_values() {
     assert!(freed >= 3, "only {freed} kernels were changed");
 }
 
-/// A repair gives the same whether it is run for all rows or only where the condition holds.
+/// A slow_path gives the same whether it is run for all rows or only where the condition holds.
 #[test]
-fn repairs_change_no_row_that_is_not_bad() {
+fn slow_paths_change_no_row_that_is_not_bad() {
     for path in cases() {
         let text = std::fs::read_to_string(&path).unwrap();
         let func = tile_func(text.split_once(SPLIT).map_or(&text, |t| t.0));
-        let (Some(new), _) = free_reference(&func) else { continue };
-        let Some(always) = without_repairs(&new) else { continue };
+        let (Some(new), _) = lazy_rescale(&func) else { continue };
+        let Some(always) = without_slow_paths(&new) else { continue };
         verify(&always).unwrap_or_else(|e| panic!("not valid:\n{always}\n{e}"));
         for (name, scores) in KINDS {
             let (a, b) = (run(&new, 80, scores, 1.0), run(&always, 80, scores, 1.0));

@@ -20,7 +20,7 @@ fn run(text: &str) -> String {
         max_cluster: 1,
         async_copy: true,
         matrix: Vec::new(),
-        engine: Vec::new(),
+        async_mma: Vec::new(),
         folds: Vec::new(),
         register_pools: false,
         multiprocessors: 132,

@@ -27,7 +27,7 @@ fn classes(func: &StagedFunc, text: &str) -> Vec<ArrayClass> {
             Type::View { dims, .. } => {
                 let first = func.name_of(v).is_some_and(|n| cols.contains(&n));
                 let axis = if first { 0 } else { dims.len() - 1 };
-                ArrayClass { contiguous: 1 << axis, align, boxes: align == 16 }
+                ArrayClass { contiguous: 1 << axis, align, tma_compatible: align == 16 }
             }
             _ => ArrayClass::default(),
         })
@@ -45,7 +45,7 @@ fn run(text: &str) -> String {
         max_cluster: 1,
         async_copy: header(text, "without async").is_none(),
         matrix: Vec::new(),
-        engine: Vec::new(),
+        async_mma: Vec::new(),
         folds: Vec::new(),
         register_pools: false,
         multiprocessors: 108,

@@ -90,7 +90,7 @@ impl ReduceOp {
                 F64(f64::INFINITY),
                 Bool(true),
             ],
-            // The float entries are never asked for: `accepts` has said no.
+            // The float entries are never requested: `accepts` has said no.
             ReduceOp::And => [I32(-1), I64(-1), U32(!0), U64(!0), F32(0.0), F64(0.0), Bool(true)],
             ReduceOp::Or | ReduceOp::Xor => {
                 [I32(0), I64(0), U32(0), U64(0), F32(0.0), F64(0.0), Bool(false)]

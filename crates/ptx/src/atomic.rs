@@ -1,5 +1,5 @@
 //! Changes of one element that nothing comes between: by one instruction where the chip has it and
-//! it rounds as asked, else by trying until nobody was faster.
+//! it rounds as requested, else by trying until nobody was faster.
 
 use crate::inst::*;
 use crate::scalar::{Scalars, Unsupported};

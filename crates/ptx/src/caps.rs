@@ -1,7 +1,7 @@
 //! What each target has, as data: features of the instruction set, rows of matrix products, sizes.
 //!
 //! `tests/judge` asks an assembler about every form of every instruction, claimed or not, for every
-//! target here. Sizes come from NVIDIA's tables of compute capabilities and are asked of the device
+//! target here. Sizes come from NVIDIA's tables of compute capabilities and are requested of the device
 //! at run time where it matters.
 
 use crate::inst::{MmaRow, Ty};
@@ -139,8 +139,8 @@ pub struct PtxCaps {
     pub target: Target,
     /// Products of a warp that the target has, the deepest last for each type.
     pub mma_rows: Vec<MmaRow>,
-    /// Bytes of shared memory that a launch may ask for, and those of a multiprocessor, of which
-    /// each block costs `shared_reserved` more than it asks for.
+    /// Bytes of shared memory that a launch may request, and those of a multiprocessor, of which
+    /// each block costs `shared_reserved` more than it requests.
     pub shared_per_block: u32,
     pub shared_per_sm: u32,
     pub shared_reserved: u32,
@@ -231,7 +231,7 @@ impl PtxCaps {
         &CAPS
     }
 
-    /// `exact` asks for what only this chip has, as `sm_90a` does.
+    /// `exact` requests what only this chip has, as `sm_90a` does.
     pub fn of(sm: u32, exact: bool) -> Option<&'static PtxCaps> {
         CAPS.iter().find(|c| c.target == Target { sm, exact })
     }

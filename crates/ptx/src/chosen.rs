@@ -4,17 +4,18 @@ use tessera_ir::{Attr, Attrs, Type};
 use tessera_staged::{StagedFunc, StagedOp};
 
 /// How roles that fill pipelines are called; where there are several, with their numbers.
-const LOADS: &str = "load";
+const PRODUCER: &str = "producer";
 
 pub fn of(func: &StagedFunc) -> Attrs {
     let (mut warps, mut stages, mut raster) = (0, 0, None);
     let all = func.walk();
-    let has_roles = all.iter().any(|&id| func.ops[id].code == StagedOp::Roles);
+    let has_roles = all.iter().any(|&id| func.ops[id].code == StagedOp::WarpSpecialize);
     for &id in &all {
         let op = &func.ops[id];
         let int = |name: &str| op.attr(name).and_then(Attr::as_int);
-        let loads = op.attr("name").and_then(Attr::as_word).is_some_and(|n| n.starts_with(LOADS));
-        if op.code == StagedOp::Role && !loads {
+        let produces =
+            op.attr("name").and_then(Attr::as_word).is_some_and(|n| n.starts_with(PRODUCER));
+        if op.code == StagedOp::WarpRole && !produces {
             warps += int("warps").unwrap_or(0) * int("replicas").unwrap_or(1);
         }
         if let Some(Type::Pipeline { stages: depth, .. }) = op.results.first().map(|&v| func.ty(v))

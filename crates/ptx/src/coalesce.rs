@@ -274,13 +274,13 @@ fn after(
 }
 
 /// Goes through a block from its end: `live` is what is read after it, and then what is read from its beginning
-/// on. Every write is told with what is live behind it, and where a move takes it from.
+/// on. Every write is reported with what is live behind it, and where a move takes it from.
 fn walk(
     kernel: &Kernel,
     block: &Block,
     all: &Candidates,
     live: &mut Bits,
-    told: &mut impl FnMut(&[usize], &Bits, Option<usize>),
+    reported: &mut impl FnMut(&[usize], &Bits, Option<usize>),
 ) {
     for stmt in kernel.body[block.from..block.to].iter().rev() {
         let Stmt::Inst { guard, inst } = stmt else { continue };
@@ -290,7 +290,7 @@ fn walk(
         let written = of(inst.writes());
         if !written.is_empty() {
             let from = moved(stmt).and_then(|[_, a]| all.number.get(&a).copied());
-            told(&written, live, from);
+            reported(&written, live, from);
             if guard.is_none() {
                 written.iter().for_each(|&d| live.clear(d));
             }

@@ -1,8 +1,8 @@
 //! What compilation gives.
 
 use crate::module::{Kernel, Module};
+use crate::reports::{self, Printing};
 use crate::stamps::{self, Stamp};
-use crate::told::{self, Printing};
 use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::Attrs;
 use tessera_support::{Hash128, StableHasher};
@@ -11,7 +11,7 @@ use tessera_target::LaunchArgs;
 pub use crate::maps::{MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, map_word, push_map};
 pub use tessera_target::arrays::{ArrayClass, Classes, WIDEST, classes_said, usual_classes};
 
-/// Memory beside the arguments that some code asks for: the word `frame::CONTEXT` is its address. It is
+/// Memory beside the arguments that some code requests: the word `frame::CONTEXT` is its address. It is
 /// zero before a launch.
 pub mod context {
     /// The number of the site that found fault.
@@ -21,7 +21,7 @@ pub mod context {
     pub const TICKET: i64 = 4;
     /// The number of the group whose turn it is.
     pub const ITERATION: i64 = 8;
-    /// How many bytes were printed, or tried to be. Records lie behind these words; see `told`.
+    /// How many bytes were printed, or tried to be. Records lie behind these words; see `reported`.
     pub const PRINTED: i64 = 12;
     pub const BYTES: u32 = 16;
     /// Bytes of records that are kept.
@@ -104,14 +104,14 @@ impl Code {
         if self.prints.is_empty() && self.stamps.is_empty() {
             return Ok(());
         }
-        let printed = told::printed(&read(context::BYTES)?);
+        let printed = reports::printed(&read(context::BYTES)?);
         let all = read(context::BYTES + printed.min(context::ROOM))?;
         let records = all.get(context::BYTES as usize..).unwrap_or_default();
         stamps::hand_over(&self.stamps, records, printed);
         if self.prints.is_empty() {
             return Ok(());
         }
-        for line in told::lines(name, grid, &self.prints, records, printed) {
+        for line in reports::lines(name, grid, &self.prints, records, printed) {
             tessera_target::tell(&line);
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Code {
             Shape::Persistent { per_multiprocessor, phased, team } => {
                 let groups = teams(args, team);
                 let cluster = u64::from(kernel.cluster);
-                // The guess counts only where no device was asked.
+                // The guess counts only where no device was requested.
                 let guess = u64::from(multiprocessors * per_multiprocessor) / cluster;
                 let at_once = if most == u64::MAX { guess } else { most };
                 // As few as take no more iterations than all would, so that none has an iteration to spare.

@@ -26,7 +26,7 @@ pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
         max_cluster: caps.max_cluster,
         async_copy: Feature::CpAsync.on().has(caps.target),
         matrix: matrix_rows(caps),
-        engine: engine_rows(caps),
+        async_mma: async_mma_rows(caps),
         folds: fold_rows(caps),
         register_pools: caps.has(Feature::SetMaxRegs),
         multiprocessors: MULTIPROCESSORS,
@@ -34,7 +34,7 @@ pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
     }
 }
 
-/// Of the chips that have the matrix engine.
+/// Of the chips that have the tensor cores.
 const MULTIPROCESSORS: u32 = 132;
 /// Of their 50 MB.
 const CACHE: u32 = 32 << 20;
@@ -45,8 +45,8 @@ fn fold_rows(caps: &PtxCaps) -> Vec<(ReduceOp, DType)> {
     if caps.has(Feature::Tma) { sums.to_vec() } else { Vec::new() }
 }
 
-/// The same for the matrix engine of warpgroups.
-fn engine_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
+/// The same for the tensor cores of warpgroups.
+fn async_mma_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
     let row = |&(a, b, acc): &(DType, DType, DType)| {
         let [ta, tb, tc] = [a, b, acc].map(product_type);
         let k = 256 / ta?.bits();
@@ -132,11 +132,11 @@ pub fn compile(
     tessera_ir::verify(func)?;
     tessera_tile::has_elements(func)?;
     let frame = Frame::new(func)?;
-    let mut told = Diagnostics::new();
+    let mut reported = Diagnostics::new();
     let mut footprint = None;
     let (selected, staged, shape) = match kind_of(func) {
         Some(KernelKind::Lane) => {
-            let always = tessera_tile::without_repairs(func);
+            let always = tessera_tile::without_slow_paths(func);
             let func = always.as_ref().unwrap_or(func);
             let (selected, shape) = crate::lane::select(func, &frame, classes, caps, profile)?;
             (selected, None, shape)
@@ -144,18 +144,18 @@ pub fn compile(
         _ => {
             let stage_caps = stage_caps(caps);
             let staging = Staging { caps: &stage_caps, classes, profile };
-            let select = |stages: u32, told: &mut Diagnostics| {
-                let staged = stage(func, &staging, stages, told)?;
+            let select = |stages: u32, reported: &mut Diagnostics| {
+                let staged = stage(func, &staging, stages, reported)?;
                 let selected = crate::select::select(&staged, &frame, classes, caps, profile)?;
                 Ok::<_, Diagnostics>((selected, staged))
             };
             let mut stages = MOST_STAGES;
-            let (mut selected, mut staged) = select(stages, &mut told)?;
+            let (mut selected, mut staged) = select(stages, &mut reported)?;
             // What ops need beside pipelines is known when they are selected: then fewer iterations ahead.
             while selected.kernel.dynamic_shared > caps.shared_per_block && stages > 1 {
                 stages = stages_of(&staged).min(stages) - 1;
-                told = Diagnostics::new();
-                (selected, staged) = select(stages, &mut told)?;
+                reported = Diagnostics::new();
+                (selected, staged) = select(stages, &mut reported)?;
             }
             let shape = shape_of(&staged, &selected.kernel, caps);
             let found = crate::footprint::of_staged(&staged, &stage_caps);
@@ -167,7 +167,7 @@ pub fn compile(
     if shared > caps.shared_per_block {
         return Err(too_much_shared(func, shared, caps.shared_per_block, selected.greatest).into());
     }
-    let mut code = finish(selected, &frame, caps, staged.as_ref(), shape, &told)?;
+    let mut code = finish(selected, &frame, caps, staged.as_ref(), shape, &reported)?;
     if let Some((warning, found)) = footprint {
         code.notes.push(("tile_registers", format!("{} of {}", found.tiles, found.registers)));
         code.warnings.extend(warning);
@@ -216,7 +216,7 @@ fn finish(
     caps: &PtxCaps,
     staged: Option<&StagedFunc>,
     shape: Shape,
-    told: &Diagnostics,
+    reported: &Diagnostics,
 ) -> Result<Code, Diagnostics> {
     let kernel = selected.kernel;
     let mut notes = vec![
@@ -227,13 +227,13 @@ fn finish(
     ];
     let maps = selected.maps;
     if !maps.is_empty() {
-        let mut told: Vec<_> = maps.iter().map(|map| (map.param, map.text(frame))).collect();
-        told.sort_unstable();
-        told.dedup();
-        let told: Vec<_> = told.into_iter().map(|(_, text)| text).collect();
-        notes.push(("copy_engine", told.join("; ")));
+        let mut reported: Vec<_> = maps.iter().map(|map| (map.param, map.text(frame))).collect();
+        reported.sort_unstable();
+        reported.dedup();
+        let reported: Vec<_> = reported.into_iter().map(|(_, text)| text).collect();
+        notes.push(("copy_engine", reported.join("; ")));
     }
-    notes.extend(told.iter().map(|note| ("note", format!("{}: {}", note.code, note.message))));
+    notes.extend(reported.iter().map(|note| ("note", format!("{}: {}", note.code, note.message))));
     let mut module = Module {
         version: crate::module::Version { major: 7, minor: 0 },
         target: caps.target,
@@ -241,7 +241,7 @@ fn finish(
         kernels: vec![kernel],
     };
     module.version = module.minimum_version();
-    // A module that is not valid is our mistake: it is told as one, before any assembler sees it.
+    // A module that is not valid is our mistake: it is reported as one, before any assembler sees it.
     crate::verify::verify(&module)?;
     crate::maps::check(&module.kernels[0], frame, &maps)?;
     let (prints, stamps) = (selected.prints, selected.stamps);

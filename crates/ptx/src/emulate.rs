@@ -202,15 +202,15 @@ impl Artifact for Kernel {
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
         let mut words = Vec::new();
         let mut classes: Classes = vec![ArrayClass::default(); self.frame.params.len()];
-        let mut crooked = None;
+        let mut error = None;
         self.frame.fill(&self.func, args, &mut words, |place, _, b| {
             let param = &self.frame.params[place];
             classes[place] = ArrayClass::of_param(&param.kind, b);
-            if crooked.is_none() {
-                crooked = misaligned(&param.name, b, self.func.loc.clone());
+            if error.is_none() {
+                error = misaligned(&param.name, b, self.func.loc.clone());
             }
         })?;
-        if let Some(error) = crooked {
+        if let Some(error) = error {
             return Err(error.into());
         }
         let other;

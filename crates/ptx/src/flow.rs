@@ -55,7 +55,7 @@ impl Registers {
 
 /// What is known at a place.
 #[derive(Clone, PartialEq, Default)]
-struct State {
+struct FlowState {
     defined: Registers,
     /// Registers that have a value where a predicate has a value: reg, predicate, its value.
     when: BTreeSet<(Reg, Reg, bool)>,
@@ -63,7 +63,7 @@ struct State {
     facts: BTreeMap<Reg, bool>,
 }
 
-impl State {
+impl FlowState {
     /// Whether `reg` has a value wherever `p` is `value`.
     fn has_when(&self, reg: Reg, p: Reg, value: bool) -> bool {
         self.defined.contains(&reg)
@@ -107,12 +107,12 @@ impl State {
     }
 
     /// What holds whichever of the two was before.
-    fn meet(&self, other: &State) -> State {
+    fn meet(&self, other: &FlowState) -> FlowState {
         let defined = self.defined.intersection(&other.defined);
         let facts = self.facts.iter().filter(|(p, v)| other.facts.get(p) == Some(v));
         let facts = facts.map(|(p, v)| (*p, *v)).collect();
         // Registers of one side alone have a value where predicates are as on that side.
-        let lacking = |a: &State, b: &State| -> Vec<(Reg, Reg, bool)> {
+        let lacking = |a: &FlowState, b: &FlowState| -> Vec<(Reg, Reg, bool)> {
             let apart = a.facts.iter().filter(|(p, v)| b.facts.get(p).is_some_and(|w| w != *v));
             let apart: Vec<(&Reg, &bool)> = apart.collect();
             let only = if apart.is_empty() { Vec::new() } else { a.defined.difference(&b.defined) };
@@ -124,7 +124,7 @@ impl State {
             !defined.contains(r) && self.has_when(*r, *p, *v) && other.has_when(*r, *p, *v)
         };
         let when = candidates.filter(both).collect();
-        State { defined, when, facts }
+        FlowState { defined, when, facts }
     }
 }
 
@@ -141,10 +141,10 @@ pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
         })
         .collect();
     let known = named_in_several(kernel, &blocks);
-    let mut states: Vec<Option<State>> = vec![None; blocks.len()];
+    let mut states: Vec<Option<FlowState>> = vec![None; blocks.len()];
     let mut runs_out = blocks.is_empty();
     if let Some(first) = states.first_mut() {
-        *first = Some(State::default());
+        *first = Some(FlowState::default());
     }
     let mut todo: BTreeSet<usize> = (0..1.min(blocks.len())).collect();
     while let Some(n) = todo.pop_first() {
@@ -220,9 +220,9 @@ pub(crate) fn blocks(kernel: &Kernel) -> Vec<Block> {
 fn run(
     kernel: &Kernel,
     block: &Block,
-    mut state: State,
+    mut state: FlowState,
     fault: &mut impl FnMut(usize, Reg),
-) -> (Option<State>, Option<(Label, State)>) {
+) -> (Option<FlowState>, Option<(Label, FlowState)>) {
     for (place, stmt) in kernel.body[block.from..block.to].iter().enumerate() {
         let Stmt::Inst { guard, inst } = stmt else { continue };
         let place = block.from + place;
@@ -252,7 +252,7 @@ fn run(
     (Some(state), None)
 }
 
-fn check_reads(state: &State, guard: Option<Guard>, inst: &Inst, fault: &mut impl FnMut(Reg)) {
+fn check_reads(state: &FlowState, guard: Option<Guard>, inst: &Inst, fault: &mut impl FnMut(Reg)) {
     for operand in inst.operands() {
         let Opnd::Reg(reg) = operand.what else { continue };
         // A warpgroup's product begins with `add` false: the code around sees to that.

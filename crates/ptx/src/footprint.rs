@@ -32,8 +32,8 @@ fn of_staging(func: &TileFunc, staging: &Staging<'_>) -> Option<Footprint> {
 
 pub fn of_staged(func: &StagedFunc, caps: &StageCaps) -> Footprint {
     let found = tessera_lower::stage::footprint(func, caps);
-    // Where there is no engine, products of warps are all there is.
-    Footprint { engine: found.engine.filter(|_| !caps.engine.is_empty()), ..found }
+    // Where there is no async_mma, products of warps are all there is.
+    Footprint { async_mma: found.async_mma.filter(|_| !caps.async_mma.is_empty()), ..found }
 }
 
 /// Warns of tiles that spill for the warps that the user pins.
@@ -49,7 +49,7 @@ pub fn warn(func: &TileFunc, staging: &Staging<'_>, found: &Footprint) -> Option
     );
     let fits = |&n: &u32| {
         let other = of_staging(&with_warps(func, n), staging);
-        other.is_some_and(|o| o.spilled() == 0 && o.engine >= found.engine)
+        other.is_some_and(|o| o.spilled() == 0 && o.async_mma >= found.async_mma)
     };
     let most = staging.caps.max_threads / 32;
     let more = (0..).map(|i| 1 << i).take_while(|&n| n <= most).filter(|&n| i64::from(n) > warps);

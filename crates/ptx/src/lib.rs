@@ -23,12 +23,12 @@ pub mod module;
 mod name;
 pub mod operands;
 pub mod print;
+pub mod reports;
 pub mod scalar;
 mod select;
 pub mod speed;
 mod spell;
 pub mod stamps;
-pub mod told;
 pub mod tools;
 pub mod verify;
 

@@ -1,4 +1,4 @@
-//! Tensor maps: what copy engines are told of an array. Code says which it takes; a launch makes them
+//! Tensor maps: what copy engines are reported of an array. Code says which it takes; a launch makes them
 //! from where its arrays lie, and puts them behind the argument words.
 
 use crate::module::Kernel;
@@ -15,7 +15,7 @@ pub const MAP_ALIGN: u32 = 64;
 const MAP_WORDS: usize = MAP_BYTES as usize / 8;
 
 /// What a tensor map is made from, beside the address, extents and strides of its array, which a
-/// launch brings. Code has one only for arrays whose class has `boxes`.
+/// launch brings. Code has one only for arrays whose class has `tma_compatible`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MapRecipe {
     /// Which of the kernel's parameters is the array.
@@ -258,7 +258,7 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
     }
 
     #[test]
-    fn a_recipe_is_told_in_the_order_of_the_array() {
+    fn a_recipe_is_reported_in_the_order_of_the_array() {
         let func = func();
         let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(recipe().text(&frame), "a: boxes of 1x128x64 bf16, swizzled within 128 bytes");
@@ -272,12 +272,12 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
         let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
         let mut kernel = Kernel::new("copy", 128);
         kernel.params.push(Param { name: "args".into(), bytes: 128, align: 8 });
-        let told = |kernel: &Kernel, map: MapRecipe| {
+        let reported = |kernel: &Kernel, map: MapRecipe| {
             check(kernel, &frame, &[map]).err().map_or(String::new(), |e| e.message)
         };
-        assert!(told(&kernel, recipe()).contains("1 maps among 1 parameters"));
+        assert!(reported(&kernel, recipe()).contains("1 maps among 1 parameters"));
         kernel.params.push(Param { name: "map0".into(), bytes: 128, align: 64 });
-        assert_eq!(told(&kernel, recipe()), "");
+        assert_eq!(reported(&kernel, recipe()), "");
         for (wrong, words) in [
             (MapRecipe { param: 0, ..recipe() }, "parameter 0 is no array"),
             (MapRecipe { param: 9, ..recipe() }, "parameter 9 is no array"),
@@ -293,9 +293,13 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
                 "for an array of bf16",
             ),
         ] {
-            assert!(told(&kernel, wrong.clone()).contains(words), "{}", told(&kernel, wrong));
+            assert!(
+                reported(&kernel, wrong.clone()).contains(words),
+                "{}",
+                reported(&kernel, wrong)
+            );
         }
         kernel.params[1].align = 8;
-        assert!(told(&kernel, recipe()).contains("at multiples of 8"));
+        assert!(reported(&kernel, recipe()).contains("at multiples of 8"));
     }
 }

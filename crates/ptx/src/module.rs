@@ -59,7 +59,7 @@ pub struct Kernel {
     /// Blocks that must fit on a multiprocessor at once; limits registers.
     pub min_blocks: Option<u32>,
     pub max_registers: Option<u32>,
-    /// Bytes of shared memory that the launch asks for beyond `shared`.
+    /// Bytes of shared memory that the launch requests beyond `shared`.
     pub dynamic_shared: u32,
     pub body: Vec<Stmt>,
 }
@@ -80,7 +80,7 @@ pub struct SharedVar {
 
 /// The name under which dynamic shared memory is declared.
 pub const DYNAMIC_SHARED: &str = "dynamic_shared";
-/// The alignment it is declared with: what the widest swizzle asks for.
+/// The alignment it is declared with: what the widest swizzle requests.
 pub const DYNAMIC_ALIGN: u32 = 1024;
 
 /// A condition under which a thread takes part in an instruction.

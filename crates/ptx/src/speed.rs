@@ -45,12 +45,12 @@ pub fn speed(caps: &PtxCaps, processors: Option<u32>) -> Speed {
         local_bytes: u64::from(caps.registers_per_sm) * 4,
         shared_bytes: caps.shared_per_block.into(),
         // 24 multiply-adds of one processor of Hopper; a cache grows with its chip.
-        lines: row.matrix * row.clock / 24.0 * part.min(1.0),
+        l2_lines_per_s: row.matrix * row.clock / 24.0 * part.min(1.0),
         memory: row.memory * part.min(1.0),
-        way: 2048.0,
+        memory_latency: 2048.0,
         group: 1.5e-6,
-        at_once: 16,
-        around: 96.0,
+        max_resident_blocks: 16,
+        epilogue_overhead: 96.0,
         launch: 3.9e-6,
     }
 }
@@ -66,7 +66,10 @@ mod tests {
             let (whole, half) = (speed(caps, None), speed(caps, Some(40)));
             assert!(whole.matrix > whole.scalar && whole.memory > 1e11, "{target}");
             assert_eq!(half.processors, 40);
-            assert!(half.memory < whole.memory && half.lines < whole.lines, "{target}");
+            assert!(
+                half.memory < whole.memory && half.l2_lines_per_s < whole.l2_lines_per_s,
+                "{target}"
+            );
         }
     }
 }

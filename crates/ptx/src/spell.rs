@@ -313,7 +313,7 @@ impl AtomOp {
         }
     }
 
-    /// The operation with the modifiers that its type asks for, and the type it names.
+    /// The operation with the modifiers that its type requests, and the type it names.
     pub(crate) fn with_type(self, ty: Ty) -> (String, Ty) {
         let half = matches!(ty, Ty::F16 | Ty::F16x2 | Ty::BF16 | Ty::BF16x2);
         let noftz = if half && self == AtomOp::Add { ".noftz" } else { "" };

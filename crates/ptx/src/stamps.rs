@@ -1,4 +1,4 @@
-//! Clocks of loops that a kernel leaves in memory, among what it prints (see `told`). A record is its
+//! Clocks of loops that a kernel leaves in memory, among what it prints (see `reported`). A record is its
 //! number of bytes, which loop of which role it is of, the number of its block and that of its iterations;
 //! then the clocks at its begin and its end. A launch hands them over on its own thread, to whoever
 //! collects them there.
@@ -112,18 +112,21 @@ mod tests {
         all.extend([0; 64]);
         let stamp = |role: &str, least| Stamp { role: role.into(), replica: 0, line: 9, least };
         begin();
-        hand_over(&[stamp("load", 0), stamp("work", 512)], &all, 56);
+        hand_over(&[stamp("producer", 0), stamp("consumer", 512)], &all, 56);
         let found = end();
         assert_eq!(found.left_out, 0);
         let [one] = &found.list[..] else { panic!("{found:?}") };
-        assert_eq!((one.role.as_str(), one.block, one.iterations, one.least), ("work", 7, 3, 512));
+        assert_eq!(
+            (one.role.as_str(), one.block, one.iterations, one.least),
+            ("consumer", 7, 3, 512)
+        );
         assert_eq!((one.begin, one.end), (100, 400 + (1 << 32)));
     }
 
     #[test]
     fn only_who_asks_gets_them() {
         let one = Stamped {
-            role: "work".into(),
+            role: "consumer".into(),
             replica: 0,
             line: 3,
             least: 64,

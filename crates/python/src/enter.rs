@@ -25,7 +25,7 @@ pub fn enter<T: Send>(
     }
 }
 
-/// As `enter`, for work that a call of a kernel asks for: an error names the caller's line too, which
+/// As `enter`, for work that a call of a kernel requests: an error names the caller's line too, which
 /// stands in another file or far from the kernel that it is about.
 pub fn enter_call<T: Send>(
     py: Python<'_>,
@@ -70,7 +70,7 @@ fn raised(py: Python<'_>, found: &Diagnostics) -> PyErr {
     exception(py, found)
 }
 
-/// Asked by a running launch now and then: whether a signal handler raised something.
+/// Requested by a running launch now and then: whether a signal handler raised something.
 pub fn interrupted() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
@@ -130,5 +130,5 @@ fn fields<'py>(py: Python<'py>, d: &Diagnostic) -> PyResult<Bound<'py, PyTuple>>
         None => (None, None, None),
     };
     let notes = PyTuple::new(py, &d.notes)?;
-    (d.code.name(), &d.message, file, line, column, notes, d.repair(), d.render()).into_pyobject(py)
+    (d.code.name(), &d.message, file, line, column, notes, d.fix(), d.render()).into_pyobject(py)
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
 use tessera_driver::gpu;
-use tessera_driver::{ProductPlan, ProductShape, Queue, product_plans as product_plans_of};
+use tessera_driver::{MatmulPlan, MatmulShape, Queue, matmul_plans as matmul_plans_of};
 
 /// What is missing for kernels to run on a device; `None` where nothing is.
 #[tessera_entry::entry]
@@ -126,7 +126,7 @@ impl Stream {
         enter(py, || gpu::synchronize(self.0.device(), Some(self.0.handle())))
     }
 
-    /// As other libraries ask for it: a version and the handle.
+    /// As other libraries request it: a version and the handle.
     fn __cuda_stream__(&self) -> (u32, u64) {
         (0, self.0.handle())
     }
@@ -166,7 +166,7 @@ impl Event {
 #[tessera_entry::entry]
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // A product, number by number.
-pub fn product_plans(
+pub fn matmul_plans(
     py: Python<'_>,
     batch: u64,
     m: u64,
@@ -178,8 +178,8 @@ pub fn product_plans(
     may_split: bool,
 ) -> PyResult<Vec<PlanRow>> {
     let shape = shape(batch, m, n, k, dtype, out_bytes, row_bytes);
-    let found = enter(py, || product_plans_of(&BACKENDS, &shape, may_split))?;
-    let row = |p: &ProductPlan| {
+    let found = enter(py, || matmul_plans_of(&BACKENDS, &shape, may_split))?;
+    let row = |p: &MatmulPlan| {
         let limit = p.limit.to_string();
         (p.rows, p.columns, p.split, p.once, p.stages, p.seconds, limit)
     };
@@ -214,8 +214,8 @@ fn shape(
     dtype: &Bound<'_, DType>,
     out_bytes: u64,
     row_bytes: u64,
-) -> ProductShape {
+) -> MatmulShape {
     let of = dtype.get().0.storage;
-    let (bytes, weight) = (of.bytes() as u64, tessera_driver::product_weight(of));
-    ProductShape { batch, m, n, k, bytes, out_bytes, weight, row_bytes }
+    let (bytes, weight) = (of.bytes() as u64, tessera_driver::matmul_weight(of));
+    MatmulShape { batch, m, n, k, bytes, out_bytes, weight, row_bytes }
 }

@@ -30,7 +30,7 @@ pub fn select_backend(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
 #[pyfunction]
 pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
     let caps = enter(py, || match backend {
-        // One that is named may be asked about without being there.
+        // One that is named may be requested about without being there.
         Some(_) => BACKENDS.to_compile(backend)?.caps(),
         None => BACKENDS.to_launch(None, Location::Host)?.caps(),
     })?;

@@ -1,5 +1,5 @@
 //! The store itself: memory in front, files behind. Nothing that goes wrong with a file ends a
-//! compilation; the user is told once.
+//! compilation; the user is reported once.
 
 use crate::entry::{self, Damage, FORMAT};
 use crate::files;
@@ -23,11 +23,11 @@ pub struct DiskStore {
     limit: u64,
     pub(crate) trust: Trust,
     /// Held for moments only, never while a file is read or written.
-    pub(crate) state: ForkLock<State>,
+    pub(crate) state: ForkLock<DiskState>,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct DiskState {
     pub memory: Memory,
     /// Set by a write that failed: from then on there is memory only.
     no_writes: bool,
@@ -36,11 +36,11 @@ pub(crate) struct State {
     /// The bytes on disk, as far as this process knows.
     pub used: Option<u64>,
     writes: u32,
-    told: BTreeSet<Trouble>,
+    reported: BTreeSet<Trouble>,
     warnings: Diagnostics,
 }
 
-/// What is told once each.
+/// What is reported once each.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Damaged,
@@ -95,13 +95,13 @@ impl DiskStore {
 
     fn warn(&self, trouble: Trouble, warning: Diagnostic) {
         let mut state = self.state.lock();
-        if state.told.insert(trouble) {
+        if state.reported.insert(trouble) {
             state.warnings.push(warning);
         }
     }
 
     /// Whether the files may be used. The directory is judged once there is one, and the key when something
-    /// was written with it; what speaks against them is told.
+    /// was written with it; what speaks against them is reported.
     pub fn is_trusted(&self) -> bool {
         if let Some(known) = self.state.lock().trusted {
             return known;
@@ -111,7 +111,7 @@ impl DiskStore {
         let judged = match (self.trust.judge(&self.dir, &inside), &self.trust) {
             (Ok(Some(Ok(()))), Trust::Own(keeper)) => keeper.key().map(drop),
             (Ok(Some(found)), _) => found,
-            // What cannot be looked at cannot be read or written either, and that is told then.
+            // What cannot be looked at cannot be read or written either, and that is reported then.
             (Ok(None) | Err(_), _) => return true,
         };
         self.state.lock().trusted = Some(judged.is_ok());

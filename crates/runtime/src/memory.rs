@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_support::Hash128;
 
-/// The most bytes it keeps: what was compiled of late and is asked for again. Kernels that are alive have their
+/// The most bytes it keeps: what was compiled of late and is requested again. Kernels that are alive have their
 /// code themselves, and of those that are gone the files have it.
 pub const LIMIT: usize = 1 << 20;
 

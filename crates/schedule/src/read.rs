@@ -33,7 +33,7 @@ pub fn pinned(text: &str, file: &str) -> Result<(String, Attrs), Diagnostics> {
     Ok((kernel.to_string(), out))
 }
 
-/// What the plan of a function asks for, as it was printed or changed.
+/// What the plan of a function requests, as it was printed or changed.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Kept {
     /// The values that are to have memory of their own, by name, and where each stands.
@@ -141,11 +141,14 @@ mod tests {
     #[test]
     fn what_was_chosen_is_put_over_what_was_given() {
         let text = plan(
-            "  sched.launch %x {kernel = @k, grid = [n], backend = ptx, config = {BM = 64, num_warps = 0}, chosen = {num_warps = 8, off = [rotate]}}\n",
+            "  sched.launch %x {kernel = @k, grid = [n], backend = ptx, config = {BM = 64, num_warps = 0}, chosen = {num_warps = 8, off = [mma_in_flight]}}\n",
         );
         let (kernel, found) = pinned(&text, "plan").unwrap();
         assert_eq!(kernel, "k");
-        assert_eq!(Attr::Dict(found).to_string(), "{BM = 64, num_warps = 8, off = [rotate]}");
+        assert_eq!(
+            Attr::Dict(found).to_string(),
+            "{BM = 64, num_warps = 8, off = [mma_in_flight]}"
+        );
     }
 
     #[test]
@@ -155,20 +158,20 @@ mod tests {
             "  %m = {}  sched.launch %m {{kernel = @k, grid = [n], backend = ptx}}\n",
             part.replace(" %x", "")
         ));
-        let told = kept(&nothing, "plan").unwrap_err();
-        assert!(told.iter().any(|e| e.message.contains("operand")), "{told}");
+        let reported = kept(&nothing, "plan").unwrap_err();
+        assert!(reported.iter().any(|e| e.message.contains("operand")), "{reported}");
         let mut many = format!("  %v0 = {part}");
         for i in 1..5_000 {
             many += &format!("  %v{i} = {}", part.replace("%x", &format!("%v{}", i - 1)));
         }
         many += "  sched.launch %v4999 {kernel = @k, grid = [8], backend = ptx}\n";
-        if let Err(told) = kept(&plan(&many).replace("[n], f32", "[8], f32"), "plan") {
-            panic!("{}", told.iter().next().map_or("", |e| &e.message));
+        if let Err(reported) = kept(&plan(&many).replace("[n], f32", "[8], f32"), "plan") {
+            panic!("{}", reported.iter().next().map_or("", |e| &e.message));
         }
     }
 
     #[test]
-    fn a_plan_of_one_launch_is_asked_for() {
+    fn a_plan_of_one_launch_is_requested() {
         let one = "  sched.launch %x {kernel = @k, grid = [n], backend = ptx}\n";
         assert!(pinned(&plan(one), "plan").is_ok());
         for wrong in [String::new(), one.repeat(2)] {

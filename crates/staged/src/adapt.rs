@@ -31,7 +31,7 @@ pub fn tile_alone(func: &Func<Staged>, id: OpId) -> Result<(Func<Tile>, OpId), S
         alone.attrs.set("kind", kind.clone());
     }
     let body = alone.body;
-    // `dim` asks for a dimension of a parameter.
+    // `dim` requests a dimension of a parameter.
     if code == TileOp::Dim {
         for &param in func.params() {
             alone.add_arg(body, func.ty(param).clone(), None);

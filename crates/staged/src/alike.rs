@@ -30,7 +30,7 @@ impl<'f> Alike<'f> {
             let op = &func.ops[around];
             match op.code {
                 StagedOp::Tiles => inside = true,
-                StagedOp::Role | StagedOp::Roles => {}
+                StagedOp::WarpRole | StagedOp::WarpSpecialize => {}
                 _ if inside => return false,
                 _ => self.iterations(around, &mut open),
             }
@@ -52,7 +52,7 @@ impl<'f> Alike<'f> {
                     let op = &func.ops[id];
                     match op.code {
                         StagedOp::Tile(
-                            TileOp::For | TileOp::While | TileOp::If | TileOp::Repair,
+                            TileOp::For | TileOp::While | TileOp::If | TileOp::SlowPath,
                         )
                         | StagedOp::Tiles => {
                             self.iterations(id, &mut open);

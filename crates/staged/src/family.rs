@@ -3,8 +3,8 @@
 //! and loops carry what Tile IR does not have.
 
 use crate::ops::family::{
-    infer_expand, infer_reduce, infer_transpose, verify_for, verify_if, verify_repair, verify_tile,
-    verify_while,
+    infer_expand, infer_reduce, infer_transpose, verify_for, verify_if, verify_slow_path,
+    verify_tile, verify_while,
 };
 use crate::{Staged, StagedOp};
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ fn row(op: TileOp) -> OpInfo<Staged> {
             TileOp::For => verify_for,
             TileOp::If => verify_if,
             TileOp::While => verify_while,
-            TileOp::Repair => verify_repair,
+            TileOp::SlowPath => verify_slow_path,
             _ => verify_tile,
         }),
     }
@@ -111,7 +111,7 @@ fn infer(op: TileOp) -> Option<InferFn> {
         TileOp::For
         | TileOp::If
         | TileOp::While
-        | TileOp::Repair
+        | TileOp::SlowPath
         | TileOp::Yield
         | TileOp::Return => None,
         TileOp::Store

@@ -64,7 +64,7 @@ pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut Op
         TileOp::For
         | TileOp::If
         | TileOp::While
-        | TileOp::Repair
+        | TileOp::SlowPath
         | TileOp::Yield
         | TileOp::Return => {}
         TileOp::ProgramId

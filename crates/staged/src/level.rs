@@ -1,4 +1,4 @@
-//! The level itself: its types and what a function is told.
+//! The level itself: its types and what a function is reported.
 
 use crate::StagedOp;
 use tessera_ir::{Attr, Func, Level, OpErrors, Type};

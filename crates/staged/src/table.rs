@@ -209,26 +209,26 @@ define_ops! {
         example: "staged.fence_async",
     }
     /// Runs its roles side by side; ends when all have. Its region holds `role` ops and a `yield`.
-    Roles = 0x270 "roles" since "0.2" {
+    WarpSpecialize = 0x270 "warp_specialize" since "0.2" {
         operands: [], groups: [], attrs: [], regions: [body],
         results: Some(0), effects: Control, infer: None, verify: Some(roles::verify_roles),
-        example: "staged.roles do {\n  staged.role {name = all, warps = 4} do {\n    staged.yield\n  }\n  staged.yield\n}",
+        example: "staged.warp_specialize do {\n  staged.warp_role {name = all, warps = 4} do {\n    staged.yield\n  }\n  staged.yield\n}",
     }
     /// What `replicas` times `warps` warps do. `part` says what the replicas divide: `rows` or `cols`
     /// of a tile, or whole `tiles`; without it they all do the same part that their number picks.
     /// `regs` are the registers of a thread; with `one_thread` a single thread runs the body.
-    Role = 0x271 "role" since "0.2" {
+    WarpRole = 0x271 "warp_role" since "0.2" {
         operands: [], groups: [],
         attrs: [name: Word required, warps: Int required, replicas: Int optional, part: Word optional, regs: Int optional, one_thread: Bool optional],
         regions: [body],
         results: Some(0), effects: Control, infer: None, verify: Some(roles::verify_role),
-        example: "staged.roles do {\n  staged.role {name = all, warps = 4} do {\n    staged.yield\n  }\n  staged.yield\n}",
+        example: "staged.warp_specialize do {\n  staged.warp_role {name = all, warps = 4} do {\n    staged.yield\n  }\n  staged.yield\n}",
     }
     /// The number of this replica in its role.
     Replica = 0x272 "replica" since "0.2" {
         operands: [], groups: [], attrs: [], regions: [],
         results: Some(1), effects: Pure, infer: Some(tessera_tile::ops::ids::infer_index), verify: Some(roles::verify_replica),
-        example: "staged.roles do {\n  staged.role {name = all, warps = 4} do {\n    %k = staged.replica : i64\n    staged.yield\n  }\n  staged.yield\n}",
+        example: "staged.warp_specialize do {\n  staged.warp_role {name = all, warps = 4} do {\n    %k = staged.replica : i64\n    staged.yield\n  }\n  staged.yield\n}",
     }
     /// The number of this block, or cluster of blocks, among those that run. Any number of them may:
     /// what a function computes must not depend on it. With `axis = 1` the number of its phase: as many

@@ -76,8 +76,8 @@ fn an_accumulation_holds_what_is_in_memory_too() {
 #[test]
 fn roles_are_counted_apart() {
     let func = func(
-        "  staged.roles do {
-    staged.role {name = math, warps = 1, regs = 240} do {
+        "  staged.warp_specialize do {
+    staged.warp_role {name = consumer, warps = 1, regs = 240} do {
       %a = LOAD
       %b = LOAD
       %c = staged.add %a, %b : HELD

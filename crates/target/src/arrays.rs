@@ -13,9 +13,9 @@ pub struct ArrayClass {
     pub contiguous: u32,
     /// The address and the strides of all other axes are multiples of this many bytes, at most 16.
     pub align: u32,
-    /// Copy engines can move boxes of it: neighbours lie side by side along one axis alone, the
+    /// Copy engines can move tma_compatible of it: neighbours lie side by side along one axis alone, the
     /// address and all other strides are multiples of 16 bytes, and the strides go forward.
-    pub boxes: bool,
+    pub tma_compatible: bool,
 }
 
 /// One for each parameter; scalars have the default.
@@ -29,13 +29,13 @@ pub const WIDEST: u32 = 16;
 
 /// The most axes that copy engines know.
 pub const BOX_RANK: usize = 5;
-/// Positions along an axis must fit their signed coordinates, and strides the engine's tables.
+/// Positions along an axis must fit their signed coordinates, and strides the tensor cores's tables.
 const BOX_EXTENT: i64 = 1 << 31;
 const BOX_STRIDE: i64 = 1 << 40;
 
-/// What boxes ask for beside alignment. No map can say that an array is empty, and what lies at the
+/// What tma_compatible request beside alignment. No map can say that an array is empty, and what lies at the
 /// first position of such a one may not be read.
-fn has_boxes(b: &BufferArg, contiguous: u32) -> bool {
+fn is_tma_compatible(b: &BufferArg, contiguous: u32) -> bool {
     let forward = |axis: usize| {
         contiguous >> axis & 1 == 1
             || b.dims[axis] <= 1
@@ -66,8 +66,9 @@ impl ArrayClass {
             }
         }
         let align = 1 << all.trailing_zeros();
-        let boxes = align == WIDEST && contiguous.count_ones() == 1 && has_boxes(b, contiguous);
-        Self { contiguous, align, boxes }
+        let tma_compatible =
+            align == WIDEST && contiguous.count_ones() == 1 && is_tma_compatible(b, contiguous);
+        Self { contiguous, align, tma_compatible }
     }
 
     /// That of an argument of a parameter. On an H200 a copy of a box into a row of 2 bytes was seen to write 16: arrays
@@ -75,9 +76,9 @@ impl ArrayClass {
     pub fn of_param(kind: &ParamKind, b: &BufferArg) -> Self {
         let mut class = Self::of(b);
         let is_read = matches!(kind, ParamKind::Array { privilege: Privilege::Read, .. });
-        if class.boxes && !is_read {
+        if class.tma_compatible && !is_read {
             let row = b.dims[class.contiguous.trailing_zeros() as usize] * b.dtype.bytes() as i64;
-            class.boxes = row % i64::from(WIDEST) == 0;
+            class.tma_compatible = row % i64::from(WIDEST) == 0;
         }
         class
     }
@@ -87,8 +88,8 @@ impl ArrayClass {
     /// forward.
     pub fn said(rank: usize, axis: Option<usize>, align: u32) -> Self {
         let contiguous = axis.map_or(0, |axis| 1 << axis);
-        let boxes = axis.is_some() && align == WIDEST && rank <= BOX_RANK;
-        Self { contiguous, align, boxes }
+        let tma_compatible = axis.is_some() && align == WIDEST && rank <= BOX_RANK;
+        Self { contiguous, align, tma_compatible }
     }
 
     pub fn is_contiguous(self, axis: usize) -> bool {
@@ -152,9 +153,13 @@ mod tests {
         };
         for (dims, whole) in [([1, 1], false), ([4, 7], false), ([4, 8], true)] {
             let b = buffer(1 << 20, &dims, &[16, 2]);
-            assert!(ArrayClass::of_param(&param(Privilege::Read), &b).boxes, "{dims:?}");
+            assert!(ArrayClass::of_param(&param(Privilege::Read), &b).tma_compatible, "{dims:?}");
             for privilege in [Privilege::Write, Privilege::ReadWrite, Privilege::ReduceSum] {
-                assert_eq!(ArrayClass::of_param(&param(privilege), &b).boxes, whole, "{dims:?}");
+                assert_eq!(
+                    ArrayClass::of_param(&param(privilege), &b).tma_compatible,
+                    whole,
+                    "{dims:?}"
+                );
             }
         }
     }
@@ -189,7 +194,7 @@ mod tests {
         ] {
             let found = class(1 << 20, &dims, &strides);
             assert_eq!(found, ArrayClass::said(dims.len(), Some(axis), 16), "{dims:?} {strides:?}");
-            assert!(found.boxes);
+            assert!(found.tma_compatible);
         }
     }
 
@@ -210,7 +215,10 @@ mod tests {
             (1 << 20, vec![2; 6], vec![512, 256, 128, 64, 32, 2]),
             (1 << 20, vec![], vec![]),
         ] {
-            assert!(!class(address, &dims, &strides).boxes, "{address:#x} {dims:?} {strides:?}");
+            assert!(
+                !class(address, &dims, &strides).tma_compatible,
+                "{address:#x} {dims:?} {strides:?}"
+            );
         }
     }
 }

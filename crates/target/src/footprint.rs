@@ -1,4 +1,4 @@
-//! What a block of a kernel takes of a processor, found before there is code for it: candidates are told apart by it.
+//! What a block of a kernel takes of a processor, found before there is code for it: candidates are distinguished by it.
 
 use tessera_diag::Loc;
 
@@ -12,8 +12,8 @@ pub struct Footprint {
     pub registers: u32,
     /// Where tiles take the most, in the user's source.
     pub widest: Loc,
-    /// Whether products run on an engine beside the threads; none where there are no products, or no engine.
-    pub engine: Option<bool>,
+    /// Whether products run on the tensor cores beside the threads; none where there are no products, or no async_mma.
+    pub async_mma: Option<bool>,
 }
 
 /// What code needs at least beside tiles: addresses, counters, masks. Among the kernels of docs/perf/untuned.md those with

@@ -1,5 +1,5 @@
 //! Stopping a launch from outside. The host's check may be dear (it takes Python's lock), so it is
-//! asked by the clock and not at every step.
+//! requested by the clock and not at every step.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const MESSAGE: &str = "the launch was interrupted";
 
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Names the function that says whether a running launch is to stop. It is asked about every 20 ms,
+/// Names the function that says whether a running launch is to stop. It is requested about every 20 ms,
 /// on the thread of the launch.
 pub fn set_interrupt_check(check: fn() -> bool) {
     *CHECK.write().unwrap_or_else(PoisonError::into_inner) = Some(check);
@@ -41,7 +41,7 @@ impl Poll {
         Self { check, next: Instant::now() + EVERY }
     }
 
-    /// Whether the launch is to stop; the host is asked when it is time.
+    /// Whether the launch is to stop; the host is requested when it is time.
     pub fn is_interrupted(&mut self) -> bool {
         if self.check.is_none() {
             return false;

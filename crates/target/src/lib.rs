@@ -52,7 +52,7 @@ pub struct Caps {
 #[derive(Clone)]
 pub struct CompileOptions {
     pub profile: Profile,
-    /// Asked before code is generated, and given what was; changes no result.
+    /// Requested before code is generated, and given what was; changes no result.
     pub store: Arc<dyn ObjectStore>,
     /// How the arrays will lie, where that is said. Targets whose code depends on it make that of
     /// other arrays when they come.

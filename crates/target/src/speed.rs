@@ -19,16 +19,16 @@ pub struct Speed {
     /// Bytes of a processor that copies run ahead into.
     pub shared_bytes: u64,
     /// Lines of [`LINE`] bytes that the shared cache answers in a second, for all processors together.
-    pub lines: f64,
+    pub l2_lines_per_s: f64,
     /// Bytes of memory in a second.
     pub memory: f64,
     /// Clocks of the way to memory and back: what reads ahead must cover.
-    pub way: f64,
+    pub memory_latency: f64,
     /// Seconds of a group before it does anything, and groups without products that a processor runs at once.
     pub group: f64,
-    pub at_once: u64,
+    pub max_resident_blocks: u64,
     /// What a tile of sums costs beside its products (its first reads, its way out), as multiply-adds of each sum.
-    pub around: f64,
+    pub epilogue_overhead: f64,
     /// Seconds of one more launch.
     pub launch: f64,
 }

@@ -20,7 +20,7 @@ pub const STACK: usize = 64 << 20;
 /// end the process.
 const ROOM: usize = 128 << 20;
 
-/// How often the host is asked whether to go on.
+/// How often the host is requested whether to go on.
 const LISTEN: Duration = Duration::from_millis(20);
 
 thread_local! {
@@ -132,7 +132,7 @@ pub fn deep<T: Send>(
     }
 }
 
-/// A thread of a crew that compiles for one that was made so, with the same stack.
+/// A thread of a team that compiles for one that was made so, with the same stack.
 pub fn helper() -> Builder {
     Builder::new().name("tessera compile".into()).stack_size(STACK)
 }

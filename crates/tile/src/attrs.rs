@@ -3,7 +3,7 @@
 use tessera_ir::{Attr, Level, Op};
 use tessera_numerics::{DType, Rounding, Scalar, cast, decode};
 
-/// The axis of the grid that an op asks for.
+/// The axis of the grid that an op requests.
 pub fn grid_axis<L: Level>(op: &Op<L>) -> usize {
     op.attr("axis").and_then(Attr::as_int).unwrap_or(0).clamp(0, 2) as usize
 }

@@ -34,7 +34,7 @@ pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
     }
 }
 
-/// What a function may be told. `grid` holds one dimension expression for each axis; `domain` the
+/// What a function may be reported. `grid` holds one dimension expression for each axis; `domain` the
 /// number of lanes of a lane kernel; `lanes` how many form a group; `tables` how many of the last
 /// parameters are constant tables, which the launch fills in; `flush` that f32 arithmetic may give zero for a
 /// subnormal result (LANGUAGE 13); `alias` parameters in pairs, one that is read and one that is written, that are

@@ -2,7 +2,7 @@
 
 use crate::Tile;
 use crate::ops::{
-    atomic, control, elementwise, group, host, ids, memory, mma, reduce, shape, value,
+    atomic, control_ops, elementwise, group, host, ids, memory, mma, reduce, shape, value,
 };
 use tessera_ir::define_ops;
 use tessera_numerics::ScalarFn;
@@ -28,7 +28,7 @@ define_ops! {
         groups: [init: Value [0, usize::MAX]],
         attrs: [prefetch: Int optional],
         regions: [body],
-        results: None, effects: Control, infer: None, verify: Some(control::verify_for),
+        results: None, effects: Control, infer: None, verify: Some(control_ops::verify_for),
         example: "%s = tile.for %lo, %hi, %step init(%x) : f32 do (%i: i64, %acc: f32) {\n  %n = tile.add %acc, %x : f32\n  tile.yield %n\n}",
     }
     /// Runs one of its two regions; both yield values of the result types. `select` marks a
@@ -36,7 +36,7 @@ define_ops! {
     If = 0x02 "if" since "0.1" {
         operands: [cond: Bool],
         groups: [], attrs: [select: Bool optional], regions: [then, otherwise],
-        results: None, effects: Control, infer: None, verify: Some(control::verify_if),
+        results: None, effects: Control, infer: None, verify: Some(control_ops::verify_if),
         example: "%r = tile.if %c : f32 do {\n  tile.yield %x\n} do {\n  tile.yield %y\n}",
     }
     /// Runs its body while its first region yields true. Both regions take the carried values.
@@ -44,7 +44,7 @@ define_ops! {
         operands: [],
         groups: [init: Value [0, usize::MAX]],
         attrs: [], regions: [cond, body],
-        results: None, effects: Control, infer: None, verify: Some(control::verify_while),
+        results: None, effects: Control, infer: None, verify: Some(control_ops::verify_while),
         example: "%r = tile.while init(%x) : f32 do (%a: f32) {\n  %k = tile.lt %a, %y : bool\n  tile.yield %k\n} do (%b: f32) {\n  %n = tile.add %b, %x : f32\n  tile.yield %n\n}",
     }
     /// Ends a region and hands its values to the op around it.
@@ -65,12 +65,12 @@ define_ops! {
     /// is false in all of a row it is that row of `init`. So it need not run where the condition is false:
     /// targets run it for those parts of the rows in which it holds anywhere. To take the condition as true
     /// for more rows is as right.
-    Repair = 0x06 "repair" since "0.2" {
+    SlowPath = 0x06 "slow_path" since "0.2" {
         operands: [bad: Tile],
         groups: [init: Value [1, usize::MAX]],
         attrs: [], regions: [body],
-        results: None, effects: Control, infer: None, verify: Some(control::verify_repair),
-        example: "%bad = tile.gt %t, %t : tile<8x2xbool>\n%r = tile.repair %bad init(%t) : tile<8x2xf32> do {\n  %h = tile.add %t, %t : tile<8x2xf32>\n  %f = tile.select %bad, %h, %t : tile<8x2xf32>\n  tile.yield %f\n}",
+        results: None, effects: Control, infer: None, verify: Some(control_ops::verify_slow_path),
+        example: "%bad = tile.gt %t, %t : tile<8x2xbool>\n%r = tile.slow_path %bad init(%t) : tile<8x2xf32> do {\n  %h = tile.add %t, %t : tile<8x2xf32>\n  %f = tile.select %bad, %h, %t : tile<8x2xf32>\n  tile.yield %f\n}",
     }
     /// The group's coordinate in the launch grid.
     ProgramId = 0x10 "program_id" since "0.1" {
@@ -142,7 +142,7 @@ define_ops! {
         example: "%r = tile.select %c, %x, %y : f32",
     }
     /// Converts to the dtype of the result (LANGUAGE 9): to a smaller float it rounds to nearest
-    /// even unless told otherwise, saturating for fp8, fp6 and fp4; float to integer truncates and
+    /// even unless reported otherwise, saturating for fp8, fp6 and fp4; float to integer truncates and
     /// saturates; integers wrap unless `saturate`.
     Cast = 0x23 "cast" since "0.1" {
         operands: [x: Value], groups: [], attrs: [round: Word optional, saturate: Bool optional], regions: [],
@@ -296,7 +296,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: None,
         example: "%r = tile.group_broadcast %x, %lo : f32",
     }
-    /// The value of the lane that each lane asks for; of a lane that does not exist, zero.
+    /// The value of the lane that each lane requests; of a lane that does not exist, zero.
     GroupShuffle = 0x63 "group_shuffle" since "0.1" {
         operands: [x: Scalar, src: Index], groups: [], attrs: [], regions: [],
         results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: None,

@@ -28,7 +28,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Of parts that are told apart by their lengths, for one purpose: the same parts for another purpose
+    /// Of parts that are distinguished by their lengths, for one purpose: the same parts for another purpose
     /// have another code.
     pub fn mac(&self, purpose: &str, parts: &[&[u8]]) -> Mac {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);

@@ -10,14 +10,14 @@ const REGISTER: u64 = 4;
 
 /// What the tunables say of how a group runs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub struct Requested {
     pub warps: Option<i64>,
     pub stages: Option<i64>,
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Threads that the candidate asks for.
+    /// Threads that the candidate requests.
     pub threads: Option<u64>,
     /// Shared memory: operands of products that a loop reads ahead, and buffers.
     pub shared_bytes: u64,
@@ -46,10 +46,10 @@ impl Limits {
     }
 }
 
-pub fn need(func: &TileFunc, asked: Asked, limits: &Limits) -> Need {
+pub fn need(func: &TileFunc, requested: Requested, limits: &Limits) -> Need {
     let positive = |n: i64| u64::try_from(n).ok().filter(|&n| n > 0);
-    let threads = asked.warps.and_then(positive).map(|w| w.saturating_mul(limits.warp.max(1)));
-    let stages = asked.stages.and_then(positive).unwrap_or(1);
+    let threads = requested.warps.and_then(positive).map(|w| w.saturating_mul(limits.warp.max(1)));
+    let stages = requested.stages.and_then(positive).unwrap_or(1);
     let (mut ahead, mut buffers) = (0u64, 0u64);
     for id in func.walk() {
         let op = &func.ops[id];
@@ -142,18 +142,18 @@ mod tests {
         tessera_tile::parse(PRODUCT).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    fn told(warps: i64, stages: i64, limits: &Limits) -> Option<String> {
-        let asked = Asked { warps: Some(warps), stages: Some(stages) };
-        refuse(&need(&product(), asked, limits), limits)
+    fn reported(warps: i64, stages: i64, limits: &Limits) -> Option<String> {
+        let requested = Requested { warps: Some(warps), stages: Some(stages) };
+        refuse(&need(&product(), requested, limits), limits)
     }
 
     #[test]
     fn each_resource_is_a_reason() {
-        assert_eq!(told(8, 2, &GPU), None);
-        assert_eq!(told(64, 1, &GPU).unwrap(), "2048 threads in a block, of at most 1024");
-        let shared = told(8, 3, &GPU).unwrap();
+        assert_eq!(reported(8, 2, &GPU), None);
+        assert_eq!(reported(64, 1, &GPU).unwrap(), "2048 threads in a block, of at most 1024");
+        let shared = reported(8, 3, &GPU).unwrap();
         assert_eq!(shared, "at least 294912 bytes of shared memory, of at most 232448");
-        let registers = told(2, 1, &GPU).unwrap();
+        let registers = reported(2, 1, &GPU).unwrap();
         assert!(
             registers.starts_with("at least 512 registers in each of 64 threads"),
             "{registers}"
@@ -162,6 +162,6 @@ mod tests {
 
     #[test]
     fn a_target_without_limits_takes_all() {
-        assert_eq!(told(64, 100, &Limits::default()), None);
+        assert_eq!(reported(64, 100, &Limits::default()), None);
     }
 }

@@ -80,8 +80,8 @@ impl Context<'_> {
     ) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
         let call = self.called(&a.em, op)?;
-        let asked = a.flow.asked(&op.operands);
-        let wrt = call.by_param(|arg| asked[arg] && call.privileges[arg] != Privilege::Write);
+        let requested = a.flow.requested(&op.operands);
+        let wrt = call.by_param(|arg| requested[arg] && call.privileges[arg] != Privilege::Write);
         let seeded = call.by_param(|arg| call.result_of(arg).is_some_and(|r| cts[r].is_some()));
         let base = format!("{}.vjp", call.name);
         let made = adjoint(&call.def.func, &wrt, &seeded, &base).map_err(|e| call.placed(e))?;
@@ -103,7 +103,7 @@ impl Context<'_> {
         for (arg, value) in outs {
             let (Arg::Seed { of, .. } | Arg::Grad { of, .. }) = arg else { continue };
             let old = op.operands[call.def.args[of]];
-            if asked[call.def.args[of]] && is_float(a.source.ty(old)) {
+            if requested[call.def.args[of]] && is_float(a.source.ty(old)) {
                 let ty = a.source.ty(old).clone();
                 let value = a.em.reshape(value, ty.shape())?;
                 let value = a.em.retype(value, &ty)?;

@@ -83,7 +83,7 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
         | TileOp::CopyCommit
         | TileOp::CopyWait => None,
         // Made by passes for a target, after kernels are differentiated.
-        TileOp::Repair => Some("repairs rows of what is differentiated".into()),
+        TileOp::SlowPath => Some("slow_paths rows of what is differentiated".into()),
         TileOp::Bitcast => Some(format!("has {} of what is differentiated", mnemonic())),
         TileOp::Reduce => match reduce() {
             Some(ReduceOp::Prod) => Some("multiplies the elements of a row together".into()),

@@ -60,7 +60,7 @@ pub struct Reverse<'a, 's> {
     pub registers: Vec<Value>,
     /// A loop that other kernels answer: its store, and where the cotangent of its sum goes.
     cut: Option<(OpId, OpId, Value)>,
-    /// Whether stores may leave their arrays, so that there are numbers nobody asked for.
+    /// Whether stores may leave their arrays, so that there are numbers nobody requested.
     pub ragged: bool,
 }
 
@@ -409,16 +409,16 @@ pub fn adjoint(
     Ok(made)
 }
 
-/// Parameters for the cotangents of what is read, where `asked` for.
+/// Parameters for the cotangents of what is read, where `requested` for.
 pub fn add_targets(
     r: &mut Reverse<'_, '_>,
     wrt: &[bool],
     args: &mut Vec<Arg>,
-    asked: &dyn Fn(usize) -> bool,
+    requested: &dyn Fn(usize) -> bool,
 ) {
     let source = r.study.func;
     for (place, &p) in source.params().iter().enumerate() {
-        if !wrt[place] || r.targets.contains_key(&p) || !asked(place) {
+        if !wrt[place] || r.targets.contains_key(&p) || !requested(place) {
             continue;
         }
         let label = format!("{}.grad", source.name_of(p).unwrap_or("x"));
@@ -448,8 +448,8 @@ pub fn add_targets(
 pub fn scalars(r: &mut Reverse<'_, '_>, wrt: &[bool], args: &[Arg]) -> Result<(), Diagnostic> {
     let source = r.study.func;
     for (place, &p) in source.params().iter().enumerate() {
-        let asked = args.contains(&Arg::Grad { of: place, scalar: true });
-        if !wrt[place] || !asked {
+        let requested = args.contains(&Arg::Grad { of: place, scalar: true });
+        if !wrt[place] || !requested {
             continue;
         }
         if let (Some(ct), Some(&Target::Memory(mem))) = (r.take(p)?, r.targets.get(&p)) {

@@ -14,7 +14,7 @@ pub type Key = Vec<(Linear, i64, i64)>;
 
 pub struct Study<'s> {
     pub func: &'s TileFunc,
-    /// Values, and buffers, that move with the parameters asked for.
+    /// Values, and buffers, that move with the parameters requested.
     pub active: SideTable<Value, bool>,
     /// Of each parameter in memory.
     pub loads: BTreeMap<Value, Vec<OpId>>,
@@ -28,7 +28,7 @@ pub struct Study<'s> {
 }
 
 /// Whether the results of an op move with its operands where both are floats; control flow and
-/// memory are asked elsewhere.
+/// memory are requested elsewhere.
 fn passes(code: TileOp) -> bool {
     match code {
         TileOp::Ew(f) => scalar::moves(f),
@@ -47,7 +47,7 @@ fn passes(code: TileOp) -> bool {
         | TileOp::GroupBroadcast
         | TileOp::GroupShuffle
         | TileOp::Atomic
-        | TileOp::Repair => true,
+        | TileOp::SlowPath => true,
         TileOp::ArgReduce | TileOp::Philox | TileOp::Const | TileOp::Iota => false,
         TileOp::ProgramId
         | TileOp::NumPrograms

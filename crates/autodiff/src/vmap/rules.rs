@@ -51,7 +51,7 @@ fn rule(b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
     let first = op.operands.first().copied();
     let rank = first.map_or(0, |x| b.source.ty(x).rank());
     let zero = DimExpr::Const(0);
-    // Most ops take all operands with the axis; the others are done by the time they are asked.
+    // Most ops take all operands with the axis; the others are done by the time they are requested.
     let spec: OpSpec<Graph> = match op.code {
         GraphOp::Ew(_) => same(b, &view)?,
         GraphOp::Select => {

@@ -2,7 +2,7 @@
 
 mod calls;
 mod common;
-mod control;
+mod control_flow;
 mod elementwise;
 mod kernel_cases;
 mod kernels;

@@ -5,7 +5,7 @@
 //! Nearly always there is one pass. When there are more, the sums of a block of rows wait in the
 //! workspace between them, as they are, so that the order of additions stays the same.
 
-use super::plan::{Budget, Shape};
+use super::contract_plan::{Budget, Shape};
 use super::{Contraction, Left, PART, pack, registers, tiles};
 use crate::isa::Isa;
 use crate::llvm::{IntCmp, Ir, Val};

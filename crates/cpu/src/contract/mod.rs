@@ -8,9 +8,9 @@
 //! unit add in an order of their own.
 
 mod blocks;
+mod contract_plan;
 mod pack;
 mod pack_tiles;
-mod plan;
 mod registers;
 mod small;
 mod sums;
@@ -21,7 +21,7 @@ mod transpose;
 
 use crate::isa::Isa;
 use crate::llvm::{Ir, Val};
-use plan::{Budget, Shape};
+use contract_plan::{Budget, Shape};
 
 pub use small::tile_product;
 pub use transpose::square;

@@ -1,14 +1,14 @@
 //! One block of sums in vector registers: `rows` x `vectors` of them, the depth innermost.
 
 use super::blocks::{Block, Frame, Pass};
-use super::plan::Shape;
+use super::contract_plan::Shape;
 use super::{Kind, sums};
 use crate::llvm::{IntCmp, Ir, Val};
 
 /// How often a step of the depth is repeated in the loop over it.
 const UNROLL: u32 = 2;
 
-/// Steps by which lines of the right operand are asked for ahead.
+/// Steps by which lines of the right operand are requested ahead.
 const AHEAD: i64 = 8;
 
 pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {

@@ -2,7 +2,7 @@
 //! inside other loops, whose operands are in the first caches already.
 
 use super::Kind;
-use super::plan::Shape;
+use super::contract_plan::Shape;
 use super::registers::multiply_add;
 use crate::isa::Isa;
 use crate::llvm::{Ir, Ty, Val};

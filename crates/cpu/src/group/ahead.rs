@@ -81,7 +81,7 @@ impl<'a> Group<'a> {
     fn next_group(&self, id: OpId) -> Option<Val> {
         let func = self.func;
         let ids = func.walk().into_iter().filter(|&o| func.ops[o].code == TileOp::ProgramId);
-        // Groups are walked along the last axis first, and axes that no one asks for are short.
+        // Groups are walked along the last axis first, and axes that no one requests are short.
         let axis = ids.filter_map(|o| func.ops[o].attr("axis").and_then(Attr::as_int)).max()?;
         let op = &func.ops[id];
         let mem = self.memory(op.operands[0]);

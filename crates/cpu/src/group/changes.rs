@@ -6,9 +6,9 @@
 //! lead to a spare element. By the time a place is read it was written long ago, and what the index
 //! tile is computed from has come from memory while the block before was changed.
 
+use super::group_plan::same_but_ones;
 use super::loops::chunks;
 use super::nest::{Nest, Node};
-use super::plan::same_but_ones;
 use super::sink::Sink;
 use super::{Group, Repr};
 use crate::atomic::Change;

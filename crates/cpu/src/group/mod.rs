@@ -5,10 +5,10 @@ mod ahead;
 mod best;
 mod blocked;
 mod changes;
-mod control;
+mod group_control;
+mod group_plan;
 mod loops;
 mod nest;
-mod plan;
 mod product;
 mod reduce;
 mod rows;
@@ -29,8 +29,8 @@ use crate::isa::Isa;
 use crate::llvm::{Ir, Val};
 use crate::memory::Mem;
 use crate::scalar::Scalars;
+use group_plan::{GroupPlan, is_expression};
 use nest::{Nest, shape_of};
-use plan::{Plan, is_expression};
 use sink::Sink;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, DimExpr, Op, OpId, Type, Value};
@@ -66,7 +66,7 @@ pub struct Group<'a> {
     pub profile: Profile,
     /// Lanes of a full vector.
     pub lanes: u32,
-    plan: Plan,
+    plan: GroupPlan,
     env: Vec<Repr>,
     /// Kept tiles whose op is behind us and that are not in memory yet.
     pending: BTreeSet<Value>,
@@ -105,7 +105,7 @@ pub fn emit(
         isa,
         profile,
         lanes: isa.lanes(),
-        plan: Plan::new(func),
+        plan: GroupPlan::new(func),
         env: vec![Repr::Expression; func.values.len()],
         pending: BTreeSet::new(),
         put_off: BTreeMap::new(),
@@ -371,7 +371,7 @@ impl<'a> Group<'a> {
                 self.compute_into(v, to.clone());
                 to
             }
-            Repr::Scalar(_) | Repr::Memory(_) => unreachable!("a tile is asked for"),
+            Repr::Scalar(_) | Repr::Memory(_) => unreachable!("a tile is requested"),
         }
     }
 

@@ -5,7 +5,7 @@
 //! of the tile's axes which axis of the nest it follows, or that it stays at 0. What does not depend
 //! on an inner loop is computed outside of it, once.
 
-use super::plan::same_but_ones;
+use super::group_plan::same_but_ones;
 use super::{Buffer, Group, Repr};
 use crate::llvm::{IntCmp, Val};
 use crate::memory::{Access, Mem, Pos, to_index};

@@ -1,6 +1,6 @@
 //! Products of tiles.
 
-use super::plan::is_expression;
+use super::group_plan::is_expression;
 use super::{Buffer, Group, Repr};
 use crate::contract::{Kind, tile_product};
 use tessera_ir::{BlockId, OpId, Value, ValueDef};

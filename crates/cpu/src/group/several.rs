@@ -6,9 +6,9 @@
 //! operations that do not wait for each other. Results are the same, since lanes know nothing of each
 //! other.
 
+use super::group_plan::same_but_ones;
 use super::loops::Chunk;
 use super::nest::{Nest, Node};
-use super::plan::same_but_ones;
 use super::{Group, Repr};
 use tessera_ir::OpId;
 use tessera_numerics::{DType, ScalarFn, expansion, quick_expansion};

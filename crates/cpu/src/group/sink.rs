@@ -1,7 +1,7 @@
 //! Nests that write: to arrays, to buffers, or a tile into scratch memory.
 
+use super::group_plan::same_elements;
 use super::nest::{Map, Nest, Node};
-use super::plan::same_elements;
 use super::{Buffer, Group, Repr};
 use crate::atomic::{Change, each_lane};
 use crate::fold::Fold;

@@ -5,7 +5,7 @@
 //! write to different memories, and none of them reads what another writes but for the same elements; between them stand only tiles that are
 //! expressions and numbers that come from no memory.
 
-use super::plan::{is_expression, is_pointwise, same_elements};
+use super::group_plan::{is_expression, is_pointwise, same_elements};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, OpId, Value};
 use tessera_tile::{TileFunc, TileOp};

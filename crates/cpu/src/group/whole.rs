@@ -9,8 +9,8 @@
 //! Before: a valid group function. After: either what [`find`] says holds, or nothing is said.
 
 use super::Group;
+use super::group_plan::{is_expression, same_but_ones};
 use super::nest::{Map, Node};
-use super::plan::{is_expression, same_but_ones};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, Dim, OpId, Value};
 use tessera_tile::{Atom, Linear, TileFunc, TileOp, linear_of};

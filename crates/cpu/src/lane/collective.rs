@@ -106,7 +106,7 @@ impl<'a> Lanes<'a> {
         self.set(op.result(), Repr::Uniform(ir.select(there, value, zero)));
     }
 
-    /// The value of the lane that each lane asks for.
+    /// The value of the lane that each lane requests.
     pub fn shuffle(&mut self, id: OpId) {
         let op = &self.func.ops[id];
         let (ir, x) = (self.ir, op.operands[0]);

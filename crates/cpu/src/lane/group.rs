@@ -3,7 +3,7 @@
 
 use super::span::Finish;
 use super::uniform::yields;
-use super::{Lanes, Repr, State};
+use super::{LaneState, Lanes, Repr};
 use crate::code::Site;
 use crate::llvm::{IntCmp, Val};
 use crate::memory::Mem;
@@ -56,12 +56,12 @@ impl<'a> Lanes<'a> {
             TileOp::If => self.group_branch(id),
             TileOp::For => self.group_counted(id),
             TileOp::While => self.group_conditional(id),
-            TileOp::Barrier => self.meet(id, "a barrier"),
+            TileOp::Barrier => self.synchronise(id, "a barrier"),
             TileOp::BufAlloc => self.allocate(id),
             TileOp::Print => self.print(id),
             TileOp::Atomic | TileOp::Accumulate => self.vectors(&[id], &[], None),
             _ => {
-                self.meet(id, "a group operation");
+                self.synchronise(id, "a group operation");
                 match op.code {
                     TileOp::GroupReduce => self.group_reduce(id),
                     TileOp::GroupScan => self.group_scan(id),
@@ -73,7 +73,7 @@ impl<'a> Lanes<'a> {
     }
 
     /// All lanes that exist must be here.
-    fn meet(&mut self, id: OpId, what: &'static str) {
+    fn synchronise(&mut self, id: OpId, what: &'static str) {
         if let Some(full) = self.state.full {
             let site = self.code.site(Site::divergent(self.func, id, what));
             self.fail(self.ir.not(full), site);
@@ -186,10 +186,10 @@ impl<'a> Lanes<'a> {
     }
 
     /// The state of those that a mask was just counted for.
-    fn within(&self, outer: State, slot: u64, off: Val) -> State {
+    fn within(&self, outer: LaneState, slot: u64, off: Val) -> LaneState {
         let ir = self.ir;
         let none = ir.not(self.some(off));
-        State { mask: Some(slot), full: Some(outer.full.map_or(none, |f| ir.and(f, none))) }
+        LaneState { mask: Some(slot), full: Some(outer.full.map_or(none, |f| ir.and(f, none))) }
     }
 
     fn group_branch(&mut self, id: OpId) {

@@ -1,4 +1,4 @@
-//! What is asked of one vector: quotients and remainders of positions. Most vectors have one quotient
+//! What is requested of one vector: quotients and remainders of positions. Most vectors have one quotient
 //! for all their lanes, so that a row and a column made of a lane's number are one row and columns
 //! side by side.
 
@@ -21,7 +21,7 @@ pub struct Local {
 }
 
 impl<'a> Lanes<'a> {
-    /// Emits what is asked of one vector, whose first lane is known; gives the condition, if there
+    /// Emits what is requested of one vector, whose first lane is known; gives the condition, if there
     /// is one.
     pub fn ask_vector(&self, r: &mut Range, items: &[OpId]) -> Option<Val> {
         if items.iter().any(|&id| self.divides(id)) {

@@ -196,14 +196,14 @@ impl<'a> Lanes<'a> {
         if range.lo != lo {
             plain = ir.and(plain, ir.icmp(IntCmp::LLVMIntSGE, at, range.lo));
         }
-        let asked = self.ask_vector(&mut range, items);
-        plain = asked.map_or(plain, |test| ir.and(plain, test));
+        let requested = self.ask_vector(&mut range, items);
+        plain = requested.map_or(plain, |test| ir.and(plain, test));
         let some = ir.here();
         ir.branch(plain, main, edge);
 
         ir.goto(main);
-        // Where nothing is asked of a vector by itself, whole ones follow one another.
-        let run = asked.is_none().then(|| ir.phi(ir.i64(), &[(at, some)]));
+        // Where nothing is requested of a vector by itself, whole ones follow one another.
+        let run = requested.is_none().then(|| ir.phi(ir.i64(), &[(at, some)]));
         self.at = run.unwrap_or(at);
         (self.mask, self.sure) = (None, true);
         let fresh = self.env.clone();

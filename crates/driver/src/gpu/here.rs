@@ -54,7 +54,7 @@ fn row(ordinal: u32) -> Result<DeviceRow, Diagnostics> {
     })
 }
 
-/// The device that an address belongs to; the first where that cannot be told.
+/// The device that an address belongs to; the first where that cannot be reported.
 pub fn device_of(address: u64) -> u32 {
     cuda::pointer_device(address).unwrap_or(0)
 }
@@ -190,13 +190,13 @@ pub(crate) fn with_context(
 }
 
 /// The same for launches that leave the memory zero (`Code::leaves_zero`): those of a stream share it.
-pub(crate) fn with_standing(
+pub(crate) fn with_workspace(
     queue: Queue,
     bytes: u64,
     launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
 ) -> Result<(), Diagnostics> {
-    let own = match bytes <= cuda::STANDING_BYTES {
-        true => device(queue.device)?.standing(stream(queue.stream))?,
+    let own = match bytes <= cuda::WORKSPACE_BYTES {
+        true => device(queue.device)?.workspace(stream(queue.stream))?,
         false => None,
     };
     match own {

@@ -322,7 +322,7 @@ const LOADERS: usize = 16;
 
 impl GraphProgram {
     /// Assembles and loads the code of all launches side by side, ahead of the first. What cannot be
-    /// loaded is told when it is launched.
+    /// loaded is reported when it is launched.
     fn load(&self, tasks: &[Task], bases: &[u64], queue: Queue) {
         let mut all = BTreeMap::new();
         launches(tasks, &mut all);

@@ -1,4 +1,4 @@
-//! The kernels of plans: each is compiled once in the process, whoever asks for it.
+//! The kernels of plans: each is compiled once in the process, whoever requests it.
 
 use crate::artifacts::Artifacts;
 use crate::backends::Choice;

@@ -143,7 +143,7 @@ fn ready(steps: &[Step]) -> Vec<Ready> {
     steps.iter().map(one).collect()
 }
 
-/// Told the place of a step and its time.
+/// Reported the place of a step and its time.
 type Clock<'a> = &'a mut dyn FnMut(usize, f64);
 
 fn label(step: &Step, kernels: &[TileFunc]) -> String {

@@ -37,7 +37,7 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
         copy.memory.used_on(queue.stream);
     }
     copied.iter().filter(|copy| copy.written).try_for_each(|copy| copy.bring_back(queue))?;
-    // What failed after the launch was put on the stream is told here, not at a later call.
+    // What failed after the launch was put on the stream is reported here, not at a later call.
     gpu::synchronize(queue.device, Some(queue.stream))
 }
 

@@ -135,7 +135,7 @@ fn elements(dtype: DType) -> MapDType {
     }
 }
 
-/// What the engine cannot be told of an array, with the array's name.
+/// What the engine cannot be reported of an array, with the array's name.
 fn refused(error: CudaError, name: &str, placed: &Placed) -> Diagnostic {
     let error = Diagnostic::from(error);
     let (dims, strides) = (placed.dims(), placed.strides());
@@ -231,8 +231,8 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
         let launch = |a: u64, device: u32| {
             let mut words = first.clone();
             words[frame.params[0].word] = a;
-            let told = maps.push_by(&mut words, device, &Loc::unknown(), encode);
-            told.unwrap_or_else(|e| panic!("{e}"));
+            let reported = maps.push_by(&mut words, device, &Loc::unknown(), encode);
+            reported.unwrap_or_else(|e| panic!("{e}"));
             let at = |map: usize| {
                 let at = map_word(first.len(), map);
                 words[at..at + 16].to_vec()
@@ -248,9 +248,9 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
 
     /// As words, floats would be added by their bits.
     #[test]
-    fn the_engine_is_told_what_it_adds() {
-        let told = [DType::F32, DType::BF16, DType::I32, DType::U32].map(elements);
-        assert_eq!(told, [MapDType::F32, MapDType::BF16, MapDType::I32, MapDType::U32]);
+    fn the_engine_is_reported_what_it_adds() {
+        let reported = [DType::F32, DType::BF16, DType::I32, DType::U32].map(elements);
+        assert_eq!(reported, [MapDType::F32, MapDType::BF16, MapDType::I32, MapDType::U32]);
         assert_eq!([DType::Tf32, DType::Fp8E4M3].map(elements), [MapDType::TF32, MapDType::U8]);
     }
 
@@ -258,8 +258,8 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
     fn an_array_that_the_engine_refuses_is_named() {
         let func = tessera_tile::parse(TEXT).unwrap_or_else(|e| panic!("{e}"));
         let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
-        let crooked = words(&frame, &func, 0x4000, 194);
-        let error = Maps::new(&code(), &frame, &crooked, &Loc::unknown()).err();
+        let misaligned = words(&frame, &func, 0x4000, 194);
+        let error = Maps::new(&code(), &frame, &misaligned, &Loc::unknown()).err();
         let error = error.unwrap_or_else(|| panic!("a stride of 194 bytes was taken"));
         assert_eq!(error.code, ErrorCode::E_LAUNCH_BAD_LAYOUT);
         assert!(error.message.starts_with("`a`: tensor map: expected the stride of axis 1"));

@@ -58,7 +58,7 @@ static OPEN: ForkLock<BTreeMap<Key, Arc<Nvidia>>> = ForkLock::new(BTreeMap::new(
 /// The backend for a device, to run on it; `arch` is what code is to be made for, where that is
 /// said.
 pub(crate) fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
-    // Also told in a forked child, where what was opened before is of no use.
+    // Also reported in a forked child, where what was opened before is of no use.
     if let Err(absent) = cuda::present() {
         let mut error = Diagnostic::from(cuda::CudaError::from(absent));
         error.message = format!("the backend `{PTX}` is not available: {}", error.message);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_architecture_has_is_told_without_a_device() {
+    fn what_an_architecture_has_is_reported_without_a_device() {
         let hopper = features("sm_90a");
         assert!(hopper.contains(&("wgmma", true)) && hopper.contains(&("tma", true)));
         assert!(features("sm_80").contains(&("tma", false)));

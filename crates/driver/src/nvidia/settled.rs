@@ -94,7 +94,7 @@ impl Settled for Launch {
             };
             match self.context {
                 0 => launch(0)?,
-                bytes => gpu::with_standing(queue, bytes, launch)?,
+                bytes => gpu::with_workspace(queue, bytes, launch)?,
             }
             gpu::launched(&self.function, &self.about, queue);
             Ok(())

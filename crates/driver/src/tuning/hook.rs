@@ -1,5 +1,5 @@
 //! Telling the host how far a search is. It may be dear to ask (it takes Python's lock), so it is
-//! told by the clock.
+//! reported by the clock.
 
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Names the function that is told about every 50 ms. Where it says no, the search ends as by an
+/// Names the function that is reported about every 50 ms. Where it says no, the search ends as by an
 /// interrupt.
 pub fn set_progress(hook: Hook) {
     *HOOK.write().unwrap_or_else(PoisonError::into_inner) = Some(hook);

@@ -11,7 +11,7 @@ use tessera_frontend::Capture;
 use tessera_support::{ForkLock, Hash128};
 use tessera_target::Footprint;
 use tessera_tile::TileFunc;
-use tessera_tune::{Chosen, Metric, Record, State, Store, choose, plot, report};
+use tessera_tune::{Chosen, Metric, Record, RecordState, Store, choose, plot, report};
 
 /// A kernel's tuning: how, and what it brought.
 #[derive(Default)]
@@ -148,7 +148,7 @@ pub fn store() -> Option<Store> {
 /// further.
 pub struct ReportRow {
     pub config: String,
-    pub state: State,
+    pub state: RecordState,
     pub seconds: Option<f64>,
     pub samples: Vec<f64>,
     pub predicted: Option<f64>,

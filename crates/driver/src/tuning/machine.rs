@@ -71,12 +71,12 @@ pub fn speed(choice: &Choice) -> Result<Speed, Diagnostics> {
         // The cache of a core that is nearest, or little more.
         local_bytes: 1 << 16,
         shared_bytes: 1 << 16,
-        lines: threads as f64 * CLOCK * 16.0 / LINE as f64,
+        l2_lines_per_s: threads as f64 * CLOCK * 16.0 / LINE as f64,
         memory: 4e10,
-        way: 200.0,
+        memory_latency: 200.0,
         group: 1e-8,
-        at_once: 1,
-        around: 0.0,
+        max_resident_blocks: 1,
+        epilogue_overhead: 0.0,
         launch: 5e-6,
     })
 }

@@ -1,5 +1,5 @@
 //! Autotuning of kernels: which candidate a call runs, by records of earlier measurements, and
-//! measuring where that is asked for. What is searched and kept is the business of `tessera-tune`;
+//! measuring where that is requested. What is searched and kept is the business of `tessera-tune`;
 //! here candidates are compiled and run.
 //!
 //! A call looks its kind up in what this process knows, then among the records on disk. Where there
@@ -37,7 +37,7 @@ use tessera_numerics::Profile;
 use tessera_target::arrays::Said;
 pub use tessera_tune::Metric;
 use tessera_tune::search::search;
-use tessera_tune::{Record, Row, State};
+use tessera_tune::{Record, RecordState, Row};
 
 pub use hook::{Moment as TuneMoment, Phase as TunePhase, set_progress};
 pub use known::{Report as TuningReport, ReportRow as TuningRow, Source as TuningSource};
@@ -56,7 +56,7 @@ pub struct TuneOptions {
     pub dir: Option<PathBuf>,
 }
 
-/// What `k.tune(...)` asks for.
+/// What `k.tune(...)` requests.
 #[derive(Clone, Debug, Default)]
 pub struct TuneAsk {
     pub budget: Option<Duration>,
@@ -124,8 +124,8 @@ impl KernelHandle {
     }
 
     fn measures_by_itself(&self, profile: Profile) -> bool {
-        let asked = self.tuning.options.budget.is_some() && !knobs::TUNE.is_off();
-        profile == Profile::Default && (asked || knobs::TUNE.is_on())
+        let requested = self.tuning.options.budget.is_some() && !knobs::TUNE.is_off();
+        profile == Profile::Default && (requested || knobs::TUNE.is_on())
     }
 
     /// Whether candidates may be chosen from: under `strict` the first is taken (LANGUAGE 14), and
@@ -306,15 +306,15 @@ impl KernelHandle {
         for (&place, outcome) in ready.iter().zip(found.outcomes) {
             let candidate = &mut all[place];
             let row = &mut candidate.row;
-            if !outcome.failed && outcome.samples.is_empty() && row.state == State::Measured {
+            if !outcome.failed && outcome.samples.is_empty() && row.state == RecordState::Measured {
                 // It was not reached again, and what it was measured at before still holds.
                 candidate.known = true;
                 continue;
             }
             row.state = match (outcome.failed, outcome.samples.is_empty()) {
-                (true, _) => State::Failed,
-                (false, true) => State::Skipped,
-                (false, false) => State::Measured,
+                (true, _) => RecordState::Failed,
+                (false, true) => RecordState::Skipped,
+                (false, false) => RecordState::Measured,
             };
             row.samples = outcome.samples;
             row.reason = outcome.reason;
@@ -413,7 +413,7 @@ pub(crate) fn check_key(params: &Params, tuning: &Tuning) -> Result<(), Diagnost
     errors.into_result().map(|_| ())
 }
 
-/// How many of the others are told of.
+/// How many of the others are reported of.
 const RUNNERS_UP: usize = 3;
 
 /// `BM=128 predicted at 12.0 us (arithmetic), by the cost model; then BM=64 at 13.1 us, …`.

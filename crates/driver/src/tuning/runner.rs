@@ -16,7 +16,7 @@ use std::time::Instant;
 use tessera_diag::{Code, Diagnostics};
 use tessera_target::{ArgValue, LaunchArgs, Poll, Queue, is_interrupt};
 use tessera_tune::search::{self, Failure, Progress};
-use tessera_tune::{Record, Row, State, Store};
+use tessera_tune::{Record, RecordState, Row, Store};
 
 pub struct Runner<'a> {
     kernel: &'a KernelHandle,
@@ -149,7 +149,7 @@ impl search::Runner for Runner<'_> {
     fn first(&mut self, candidate: usize) {
         if let Some((store, record)) = &mut self.journal {
             record.rows.clear();
-            record.set(Row::new(&self.entries[candidate].text, State::Started, "is running"));
+            record.set(Row::new(&self.entries[candidate].text, RecordState::Started, "is running"));
             // Where it cannot be written, a crash is merely met again.
             let _ = store.add(record.clone(), false);
         }

@@ -1,4 +1,4 @@
-//! Plans themselves: what is fused, what is said of it, what is asked for.
+//! Plans themselves: what is fused, what is said of it, what is requested.
 
 use super::check::{agree, arguments, compile, module};
 use tessera_diag::Diagnostics;

@@ -14,7 +14,7 @@ pub const ROWS: Rows = rows! {
     Lane "tile.group.reduce" "(x, op)" Call(reduce), "Combines the values of all lanes of the group; every lane gets the result.";
     Lane "tile.group.scan" "(x, op, exclusive=False)" Call(scan), "Combines the values of the lanes up to each lane; `exclusive` leaves out its own.";
     Lane "tile.group.broadcast" "(x, src)" Call(|e, a| take(e, a, TileOp::GroupBroadcast)), "The value of lane `src`, for every lane.";
-    Lane "tile.group.shuffle" "(x, src)" Call(|e, a| take(e, a, TileOp::GroupShuffle)), "The value of the lane that each lane asks for; zero where there is none.";
+    Lane "tile.group.shuffle" "(x, src)" Call(|e, a| take(e, a, TileOp::GroupShuffle)), "The value of the lane that each lane requests; zero where there is none.";
 };
 
 /// `g.size` and `g.rank`.

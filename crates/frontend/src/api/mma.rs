@@ -128,7 +128,7 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
     }
 }
 
-/// What `precision` asks for.
+/// What `precision` requests.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Mode {
     Usual,

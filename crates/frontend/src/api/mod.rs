@@ -147,6 +147,12 @@ pub fn find(name: &str) -> Option<&'static ApiRow> {
     BY_NAME.get_or_init(|| all().iter().map(|r| (r.name, r)).collect()).get(name).copied()
 }
 
+/// The function that had this name until 0.4.
+pub fn former(name: &str) -> Option<&'static ApiRow> {
+    const NAMES: &[(&str, &str)] = &[("tile.slope", "tile.value_and_grad")];
+    NAMES.iter().find(|(former, _)| *former == name).and_then(|(_, now)| find(now))
+}
+
 /// A parameter of a signature; `*name` is none.
 pub struct Parameter {
     pub name: &'static str,

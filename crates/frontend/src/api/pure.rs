@@ -16,7 +16,7 @@ use tessera_tile::TileOp;
 pub const ROWS: Rows = rows! {
     Any "tile.pure" "(*values, like=None, dtype=None)" Call(pure),
         "Calls a function that was given to the kernel, with the values after it. It may change nothing. What it gives has the shape and dtype of `like`; with `dtype=` it is of that dtype and broadcasts to the shape of `like`.";
-    Any "tile.slope" "(*values)" Call(slope),
+    Any "tile.value_and_grad" "(*values)" Call(value_and_grad),
         "Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone.";
 };
 
@@ -46,7 +46,7 @@ fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
     fitting(e, called, like, dtype)
 }
 
-fn slope(e: &mut Elab<'_>, args: &mut Args) -> Val {
+fn value_and_grad(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let mut given = std::mem::take(&mut args.rest);
     let call_site = e.loc.clone();
     let by = match given.get(1).map(|g| g.value.clone()) {
@@ -75,8 +75,15 @@ fn slope(e: &mut Elab<'_>, args: &mut Args) -> Val {
         open @ Val::Open(_) => return Val::Tuple(vec![open.clone(), open]),
         other => return other,
     };
-    match tessera_autodiff::slope(&mut e.func, e.block, first, (by, result), &name, &call_site) {
-        Ok(slope) => Val::Tuple(vec![Val::Rt(result), Val::Rt(slope)]),
+    match tessera_autodiff::value_and_grad(
+        &mut e.func,
+        e.block,
+        first,
+        (by, result),
+        &name,
+        &call_site,
+    ) {
+        Ok(grad) => Val::Tuple(vec![Val::Rt(result), Val::Rt(grad)]),
         Err(error) => e.report(error),
     }
 }
@@ -128,11 +135,11 @@ fn call(e: &mut Elab<'_>, given: Vec<Given>) -> Result<Called, Val> {
             Some(Diagnostic::new(Code::E_PRIVILEGE, message).at(op.loc.clone()).help(help))
         })
         .collect();
-    let told = !changes.is_empty();
+    let reported = !changes.is_empty();
     for error in changes {
         e.report(error);
     }
-    if told || result == Val::Poison {
+    if reported || result == Val::Poison {
         return Err(Val::Poison);
     }
     Ok(Called { name, result, first, definition })
@@ -240,7 +247,7 @@ fn effect(code: TileOp) -> Option<&'static str> {
         TileOp::For
         | TileOp::If
         | TileOp::While
-        | TileOp::Repair
+        | TileOp::SlowPath
         | TileOp::Yield
         | TileOp::Return
         | TileOp::Print

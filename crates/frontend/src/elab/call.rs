@@ -276,7 +276,7 @@ impl Elab<'_> {
                 self.report(error.help("cast one of them: ts.tile.cast(v, …)"))
             }
             (Some(value), Flag::Always) => value,
-            // Nobody may ask for it.
+            // Nobody may request it.
             (Some(value), Flag::Maybe(_)) => {
                 let what = self.describe(&value);
                 let none = format!("None, where `{}` ends without a `return`", source.name);

@@ -12,7 +12,7 @@ use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::TileBuild;
 
 impl Elab<'_> {
-    /// Whether an expression holds: of `and` and `or` only the truth is asked for, so that their
+    /// Whether an expression holds: of `and` and `or` only the truth is requested, so that their
     /// operands need no common type.
     pub fn condition(&mut self, expr: &Expr) -> Option<Truth> {
         let here = self.place(expr.range());

@@ -14,7 +14,7 @@ use tessera_numerics::{DType, FnClass, ScalarFn};
 use tessera_tile::{TileBuild, TileOp};
 
 /// The variable that holds what a helper returned: no name of Python's is a keyword. It is there only on
-/// paths that have returned, and nothing on others asks for it.
+/// paths that have returned, and nothing on others requests it.
 pub const RETURN: &str = "return";
 
 /// Whether control left by one way.
@@ -139,7 +139,7 @@ impl Elab<'_> {
     }
 
     /// The rest of a run of statements, where those before it did not leave. `exits` says how they
-    /// may have left: where they did, what the rest would have assigned is not asked for.
+    /// may have left: where they did, what the rest would have assigned is not requested.
     pub fn rest(&mut self, left: Value, exits: &Exits, rest: &[Stmt]) -> Exits {
         let gone = |flag: &Flag| *flag != Flag::Never;
         let dead =
@@ -251,7 +251,7 @@ impl Elab<'_> {
         out
     }
 
-    /// Names that only one side of an expression binds may be asked for where that side ran: their
+    /// Names that only one side of an expression binds may be requested where that side ran: their
     /// values go along.
     fn own_names(&mut self, join: &mut Join, env: &Env, other: &Env, side: usize) -> Env {
         let mut out = Env::new();
@@ -526,7 +526,7 @@ impl Elab<'_> {
         if self.mode == Mode::Check && self.has_open(a, b) {
             return Val::Poison;
         }
-        // Nobody may ask for it: two branches may use one name for two things.
+        // Nobody may request it: two branches may use one name for two things.
         let words = |this: &Self, v: &Val| match v {
             Val::Clash(both) => format!("{} or {}", both.0, both.1),
             v => this.describe(v),

@@ -1,6 +1,6 @@
 //! Elaboration: from the syntax tree of a kernel and one configuration to Tile IR. It goes on
 //! after an error with the likeliest meaning, or with a value that absorbs what touches it, so
-//! that all mistakes are told at once and none is told twice.
+//! that all mistakes are reported at once and none is reported twice.
 
 pub mod arith;
 pub mod call;
@@ -291,7 +291,7 @@ impl Elab<'_> {
         false
     }
 
-    /// Whether the kernel has more ops than it may have, which is told once.
+    /// Whether the kernel has more ops than it may have, which is reported once.
     pub fn is_too_large(&mut self) -> bool {
         let most = self.decl.most_ops;
         if !self.too_large && self.func.ops.len().max(self.inlined) > most {

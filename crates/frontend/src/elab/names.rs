@@ -12,7 +12,7 @@ use tessera_ir::DimExpr;
 const BUILTINS: [&str; 10] =
     ["range", "min", "max", "abs", "float", "int", "bool", "len", "round", "pow"];
 
-/// Repairs for what no table knows.
+/// Fixes for what no table knows.
 const ALL_FUNCTIONS: &str = "docs/functions.md lists the functions that kernels have";
 const FOREIGN_MODULE: &str =
     "kernels are written with the functions of ts.tile: docs/functions.md lists them";
@@ -261,6 +261,12 @@ impl Elab<'_> {
             return v;
         }
         if let Some(row) = api::find(&path) {
+            return Val::Api(row);
+        }
+        if let Some(row) = api::former(&path) {
+            let message = format!("`ts.{path}` is now `ts.{}`", row.name);
+            let help = format!("write `ts.{}`: the next release has no `ts.{path}`", row.name);
+            self.report(Diagnostic::new(Code::W_DEPRECATED, message).help(help));
             return Val::Api(row);
         }
         if below.is_empty()

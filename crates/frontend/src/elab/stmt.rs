@@ -297,7 +297,7 @@ impl Elab<'_> {
         let open = matches!(value, Val::Open(_));
         let fits = match self.meets_in(&mem, value) {
             Some(met) => met == sum || (met.is_int() && sum.is_int()),
-            // A literal that no type holds is told of where it is converted.
+            // A literal that no type holds is reported of where it is converted.
             None => matches!(weight, Weight::WeakInt(..)),
         };
         if !fits && !open {

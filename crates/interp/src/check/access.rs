@@ -1,6 +1,6 @@
 //! Which elements of memory an op touches, and how.
 
-use super::plan::{Guard, Place};
+use super::check_plan::{Guard, Place};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::program::{Action, Inst};
@@ -31,7 +31,7 @@ impl Touch {
     }
 }
 
-/// One access of an op to one memory; operands are told by their numbers.
+/// One access of an op to one memory; operands are reported by their numbers.
 #[derive(Debug)]
 pub(crate) struct Access<'i> {
     pub memory: usize,

@@ -1,13 +1,13 @@
 //! The watcher of one launch: what it looks at before and after each op.
 
 use super::access::{Access, Spot, Touch, Touched, accesses, contents, count, position, touched};
+use super::check_plan::CheckPlan;
 use super::findings::Findings;
 use super::group_shadow::GroupShadow;
 use super::lane_shadow::LaneShadow;
 use super::order::{Agent, Order};
 use super::order_shadow::OrderShadow;
 use super::origins::{Birth, Origins};
-use super::plan::Plan;
 use crate::lanes::Mask;
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -20,7 +20,7 @@ use tessera_diag::Loc;
 use tessera_tile::KernelKind;
 
 pub(crate) struct Checker {
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<CheckPlan>,
     pub findings: Findings,
     grid: [i64; 3],
     group: Option<[i64; 3]>,
@@ -65,7 +65,7 @@ pub(crate) struct Seen {
 }
 
 impl Checker {
-    pub fn new(plan: Arc<Plan>, limit: usize) -> Self {
+    pub fn new(plan: Arc<CheckPlan>, limit: usize) -> Self {
         let slots = plan.memory.len();
         Self {
             order: plan.orders.then(Order::default),

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_kept_once_and_no_more_than_asked_for() {
+    fn places_are_kept_once_and_no_more_than_requested() {
         let mut findings = Findings::new(1);
         let loc = Loc::unknown();
         for site in [3, 3, 4, 4] {

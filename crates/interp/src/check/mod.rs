@@ -17,6 +17,7 @@
 
 mod access;
 mod arith;
+mod check_plan;
 mod checker;
 mod findings;
 mod group_shadow;
@@ -25,21 +26,20 @@ mod numbers;
 mod order;
 mod order_shadow;
 mod origins;
-mod plan;
 mod races;
 
 pub(crate) use checker::Checker;
 
 use crate::backend::{Interp, Prepared};
-use crate::control::merge;
 use crate::fault::{Outcome, broken};
 use crate::lanes::Mask;
 use crate::launch::run;
 use crate::machine::Machine;
 use crate::program::{Action, Inst};
+use crate::tile_control::merge;
 use crate::value::Tile;
+use check_plan::CheckPlan;
 use checker::Made;
-use plan::Plan;
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, Kind, Loc};
 use tessera_support::Hash128;
@@ -117,14 +117,14 @@ impl Backend for CheckedInterp {
 /// A function made ready for checked launches.
 pub struct Checked {
     prepared: Prepared,
-    plan: Arc<Plan>,
+    plan: Arc<CheckPlan>,
     options: CheckOptions,
 }
 
 impl Checked {
     pub fn new(func: &TileFunc, options: &CheckOptions) -> Result<Self, Diagnostics> {
         let prepared = Prepared::new(func)?;
-        let plan = Arc::new(Plan::new(func, &prepared.program));
+        let plan = Arc::new(CheckPlan::new(func, &prepared.program));
         Ok(Self { prepared, plan, options: *options })
     }
 
@@ -133,7 +133,7 @@ impl Checked {
     }
 
     /// The same where arrays hold nothing yet: those of these parameters, each with the place that
-    /// declares it. What the launch does not write of them is told.
+    /// declares it. What the launch does not write of them is reported.
     pub fn check_with(
         &self,
         args: &LaunchArgs,

@@ -3,14 +3,14 @@
 //!
 //! Values are held in the carrier of their dtype, always exactly representable in it: an op computes
 //! in the carrier (or in the accumulator, for sums) and stores once, by the policy of its result.
-//! Before an op runs, its rule is asked again with the extents the arrays really have, so that what
+//! Before an op runs, its rule is requested again with the extents the arrays really have, so that what
 //! symbols left open is checked too.
 
 mod array;
-mod control;
 mod dot;
 mod eval;
 mod fold;
+mod graph_control;
 mod index;
 mod reduce;
 mod shape;

@@ -75,8 +75,8 @@ impl MemRef {
 /// Who accesses, and what that leaves for others to know.
 pub(super) struct Access<'a> {
     pub writes: bool,
-    /// An engine, which sees what threads wrote only through a fence.
-    pub engine: bool,
+    /// An is_async, which sees what threads wrote only through a fence.
+    pub is_async: bool,
     /// What others must know, to know that it is done.
     pub component: usize,
     pub value: u64,
@@ -92,10 +92,10 @@ struct Past {
     bounds: Vec<(i64, i64)>,
     axes: Vec<usize>,
     writes: bool,
-    engine: bool,
+    is_async: bool,
     component: usize,
     value: u64,
-    /// When the threads that wrote it let engines see it.
+    /// When the threads that wrote it let async_units see it.
     fenced: Option<u64>,
     layout: Option<Arc<Layout>>,
     loc: Loc,
@@ -140,9 +140,9 @@ impl Buffer {
         self.memory.store(&at.starts(), &at.extents(), None, &data);
     }
 
-    /// The threads that count in `component` let engines see what they wrote.
+    /// The threads that count in `component` let async_units see what they wrote.
     pub fn fence(&mut self, component: usize, at: u64) {
-        let theirs = |p: &&mut Past| p.writes && !p.engine && p.component == component;
+        let theirs = |p: &&mut Past| p.writes && !p.is_async && p.component == component;
         self.past.iter_mut().filter(theirs).for_each(|p| _ = p.fenced.get_or_insert(at));
     }
 
@@ -155,13 +155,13 @@ impl Buffer {
             if access.clock.at(past.component) < past.value && !same_threads(past, at, access) {
                 return Err(collision(past, access));
             }
-            let hidden = past.writes && !past.engine && access.engine && !access.writes;
+            let hidden = past.writes && !past.is_async && access.is_async && !access.writes;
             if hidden && past.fenced.is_none_or(|f| access.clock.at(past.component) < f) {
                 return Err(fault(
                     Code::E_RACE,
                     format!(
                         "expected `fence_async` and then a barrier between what threads wrote{} and \
-                         this engine's read",
+                         this is_async's read",
                         line(&past.loc)
                     ),
                     access.loc,
@@ -179,7 +179,7 @@ impl Buffer {
             bounds: at.bounds.clone(),
             axes: at.axes.clone(),
             writes: access.writes,
-            engine: access.engine,
+            is_async: access.is_async,
             component: access.component,
             value: access.value,
             fenced: None,
@@ -201,7 +201,7 @@ fn within(a: &[(i64, i64)], b: &[(i64, i64)]) -> bool {
 /// The same threads at the same elements, by the same layout, need not wait for each other.
 fn same_threads(past: &Past, at: &MemRef, access: &Access<'_>) -> bool {
     let same_block = past.bounds == at.bounds && past.axes == at.axes;
-    let threads = !past.engine && !access.engine && past.component == access.component;
+    let threads = !past.is_async && !access.is_async && past.component == access.component;
     threads && same_block && past.layout.is_some() && past.layout.as_ref() == access.layout
 }
 
@@ -211,7 +211,7 @@ pub(super) fn line(loc: &Loc) -> String {
 
 fn collision(past: &Past, access: &Access<'_>) -> Fault {
     let at = line(&past.loc);
-    let (code, why) = match (past.engine, past.writes, access.writes) {
+    let (code, why) = match (past.is_async, past.writes, access.writes) {
         (true, true, false) => (
             Code::E_UNWAITED,
             format!("expected a `wait` before this read: the copy begun{at} may not be done"),
@@ -223,7 +223,7 @@ fn collision(past: &Past, access: &Access<'_>) -> Fault {
         (true, false, _) => (
             Code::E_UNWAITED,
             format!(
-                "expected memory that nothing reads, got what an engine begun{at} may still read"
+                "expected memory that nothing reads, got what an asynchronous unit begun{at} may still read"
             ),
         ),
         (false, true, false) => {

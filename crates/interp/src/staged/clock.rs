@@ -1,4 +1,4 @@
-//! Vector clocks: what an agent knows to have happened. Each agent's threads, each of its engines
+//! Vector clocks: what an agent knows to have happened. Each agent's threads, each of its async_units
 //! and each pipeline's copies count by themselves.
 
 /// One number for each component; what is not there is zero.

@@ -1,8 +1,8 @@
 //! Blocks of a cluster that fill each other's pipelines: what they tell each other, and when they may.
 //!
-//! A copy for several blocks is there when each of them has begun its part; all must have asked for the
+//! A copy for several blocks is there when each of them has begun its part; all must have requested the
 //! same. A part that comes while the block still reads the stage is an error, and so is anything that
-//! is told to a block that has ended.
+//! is reported to a block that has ended.
 
 use super::agent::Agent;
 use super::buffer::StageRef;
@@ -162,7 +162,7 @@ impl World<'_> {
     }
 }
 
-/// Hands over what a block has told others.
+/// Hands over what a block has reported others.
 pub(super) fn deliver(worlds: &mut [World<'_>], from: usize) -> Outcome<()> {
     for (to, message) in std::mem::take(&mut worlds[from].cluster.outbox) {
         worlds[to as usize].receive(from as u32, message)?;

@@ -1,6 +1,6 @@
 //! The interpreter of Staged IR. Values are whole tiles, so where elements are does not matter to
 //! them; what matters is who may touch shared memory when. Each replica of a role is an agent that
-//! runs until it has to wait; engines do their work as early or as late as the waits allow. Results
+//! runs until it has to wait; async_units do their work as early or as late as the waits allow. Results
 //! are those of the Tile IR the function came from.
 //!
 //! Blocks of a cluster that fill each other's pipelines run together; all others one after another.
@@ -10,22 +10,22 @@
 //! are errors at the op, also where the values happen to be right.
 
 mod agent;
+mod async_units;
 mod buffer;
 mod clock;
 mod cluster;
-mod control;
-mod engine;
 mod ops;
 mod pipeline;
 mod prepare;
 mod run;
+mod staged_control;
 mod world;
 
 use tessera_diag::Diagnostics;
 use tessera_staged::StagedFunc;
 use tessera_target::LaunchArgs;
 
-/// When engines do what was begun, and who of the agents goes on.
+/// When async_units do what was begun, and who of the agents goes on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Timing {
     /// At once; the first agent that can.

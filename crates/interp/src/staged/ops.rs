@@ -1,10 +1,10 @@
 //! The ops of an agent that are no control flow. One that has to wait changes nothing and says so;
-//! it is asked again later.
+//! it is requested again later.
 
 use super::Timing;
 use super::agent::{Agent, Handle, Progress, Val};
+use super::async_units::{Bulk, Fill, Product, Source};
 use super::buffer::{MemRef, StageRef};
-use super::engine::{Bulk, Fill, Product, Source};
 use super::world::World;
 use crate::fault::{Outcome, broken, fault};
 use crate::program::Fold;
@@ -107,7 +107,7 @@ impl<'p> Agent<'p> {
             }
             StagedOp::Drain => return self.drain(world, op),
             StagedOp::MmaOpen => {
-                let cell = world.engines.cell(Some(self.tile(op.operands[0], loc)?));
+                let cell = world.async_units.cell(Some(self.tile(op.operands[0], loc)?));
                 self.set_handle(op.result(), Handle::Pending { cell, newest: None });
             }
             StagedOp::MmaIssue => self.issue(world, op)?,
@@ -117,7 +117,7 @@ impl<'p> Agent<'p> {
                 self.bulk(world, op, dst)?;
             }
             StagedOp::BulkWait => {
-                let queue = &mut world.engines.queues[self.number];
+                let queue = &mut world.async_units.queues[self.number];
                 let done = queue.bulks.len().saturating_sub(count(op, "keep"));
                 queue.bulks_awaited = queue.bulks_awaited.max(done);
                 if flag(op, "read") {
@@ -132,7 +132,7 @@ impl<'p> Agent<'p> {
                 self.set_handle(op.result(), Handle::OrderBarrier(world.order_barriers.len() - 1));
             }
             StagedOp::OrderWait | StagedOp::OrderArrive => return self.order_barrier(world, op),
-            StagedOp::RoleBarrier if flag(op, "all") => return self.meet(world, loc),
+            StagedOp::RoleBarrier if flag(op, "all") => return self.synchronise(world, loc),
             // Of one replica, or of the block, all threads are here.
             StagedOp::RoleBarrier | StagedOp::BlockBarrier | StagedOp::ClusterBarrier => {
                 self.clock.raise(world.components.threads(self.number), self.now);
@@ -153,7 +153,7 @@ impl<'p> Agent<'p> {
             StagedOp::Workers => {
                 self.set_index(op.result(), self.machine.grid.iter().product());
             }
-            StagedOp::Tiles | StagedOp::Roles | StagedOp::Role => {
+            StagedOp::Tiles | StagedOp::WarpSpecialize | StagedOp::WarpRole => {
                 return Err(broken("control flow out of place", loc));
             }
         }
@@ -217,11 +217,11 @@ impl<'p> Agent<'p> {
         let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
         let to = field(world, stage, name, &op.loc)?;
         let done = (world.components.fills(stage.pipeline), stage.i as u64 + 1);
-        world.by_engine(self, &to, true, done, &op.loc)?;
+        world.by_async_unit(self, &to, true, done, &op.loc)?;
         world.pipelines[stage.pipeline].life(stage.i).copy = Some(op.loc.clone());
         let at = self.indices(op.group("at"), &op.loc)?;
         world.multicast(id, stage, name, &at);
-        world.engines.fills.push(Fill {
+        world.async_units.fills.push(Fill {
             pipeline: stage.pipeline,
             i: stage.i,
             to,
@@ -333,26 +333,26 @@ impl<'p> Agent<'p> {
 
     fn issue(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<()> {
         let loc = &op.loc;
-        let group = world.engines.queues[self.number].products.len();
+        let group = world.async_units.queues[self.number].products.len();
         let done = (world.components.mma(self.number), group as u64 + 1);
         let a = match self.get(op.operands[0], loc)? {
             Val::Tile(tile) => Source::Tile(tile),
             Val::Handle(_) => {
                 let mem = self.memory(op.operands[0], loc)?;
-                world.by_engine(self, &mem, false, done, loc)?;
+                world.by_async_unit(self, &mem, false, done, loc)?;
                 Source::Memory(mem)
             }
         };
         let b = self.memory(op.operands[1], loc)?;
-        world.by_engine(self, &b, false, done, loc)?;
+        world.by_async_unit(self, &b, false, done, loc)?;
         let from = match self.get(op.operands[2], loc)? {
             Val::Handle(Handle::Pending { cell, .. }) => cell,
-            Val::Tile(tile) => world.engines.cell(Some(tile)),
+            Val::Tile(tile) => world.async_units.cell(Some(tile)),
             Val::Handle(_) => return Err(broken("an accumulator that is none", loc)),
         };
-        let to = world.engines.cell(None);
+        let to = world.async_units.cell(None);
         let product = Product { a, b, from, to, loc: loc.clone() };
-        world.engines.queues[self.number].products.push(product);
+        world.async_units.queues[self.number].products.push(product);
         self.set_handle(op.result(), Handle::Pending { cell: to, newest: Some(group) });
         if world.timing == Timing::Early {
             world.products(self.number, group + 1)?;
@@ -365,7 +365,7 @@ impl<'p> Agent<'p> {
         else {
             return Err(broken("an operand that is not pending", &op.loc));
         };
-        let queue = &mut world.engines.queues[self.number];
+        let queue = &mut world.async_units.queues[self.number];
         let done = queue.products.len().saturating_sub(count(op, "keep"));
         queue.products_awaited = queue.products_awaited.max(done);
         world.products(self.number, done)?;
@@ -379,7 +379,7 @@ impl<'p> Agent<'p> {
                 "expected a tile only of groups that are done, got one of those that are kept";
             return Err(fault(Code::E_UNWAITED, why, &op.loc));
         }
-        let Some(tile) = world.engines.cells[cell].take() else {
+        let Some(tile) = world.async_units.cells[cell].take() else {
             let why = "expected a pending tile to be used once, got a second use";
             return Err(fault(Code::E_GRAPH_INVALID, why, &op.loc));
         };
@@ -390,14 +390,14 @@ impl<'p> Agent<'p> {
     fn bulk(&mut self, world: &mut World<'p>, op: &Op<Staged>, dst: &Type) -> Outcome<()> {
         let loc = &op.loc;
         let from = self.memory(op.operands[0], loc)?;
-        let number = world.engines.queues[self.number].bulks.len();
+        let number = world.async_units.queues[self.number].bulks.len();
         let done = (world.components.bulk(self.number), number as u64 + 1);
-        world.by_engine(self, &from, false, done, loc)?;
+        world.by_async_unit(self, &from, false, done, loc)?;
         let fold = match op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name) {
             None => None,
             Some(r) => Some(fold_of(r, dst, loc)?),
         };
-        world.engines.queues[self.number].bulks.push(Bulk {
+        world.async_units.queues[self.number].bulks.push(Bulk {
             from,
             view: op.operands[1].index(),
             at: self.indices(op.group("at"), loc)?,
@@ -441,7 +441,7 @@ impl<'p> Agent<'p> {
     }
 
     /// All replicas of the role.
-    fn meet(&mut self, world: &mut World<'p>, loc: &Loc) -> Outcome<Progress> {
+    fn synchronise(&mut self, world: &mut World<'p>, loc: &Loc) -> Outcome<Progress> {
         let Some((role, info)) = self.role.clone() else {
             return Err(broken("a role's barrier outside of roles", loc));
         };

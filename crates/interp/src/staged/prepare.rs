@@ -43,13 +43,13 @@ pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
     for id in func.walk() {
         let op = &func.ops[id];
         match op.code {
-            StagedOp::Role => roles.push((id, role_info(func, id))),
+            StagedOp::WarpRole => roles.push((id, role_info(func, id))),
             // Blocks, loops and branches are the agents' own.
             StagedOp::Tile(
                 TileOp::For
                 | TileOp::If
                 | TileOp::While
-                | TileOp::Repair
+                | TileOp::SlowPath
                 | TileOp::Yield
                 | TileOp::Return,
             ) => {}

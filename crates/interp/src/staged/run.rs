@@ -1,9 +1,9 @@
 //! A launch: the blocks, or clusters of them, one after another, and in each the agents by turns.
 
 use super::agent::{Agent, Progress};
+use super::async_units::{AsyncUnits, Queue};
 use super::clock::{Clock, Components};
 use super::cluster::{self, Cluster};
-use super::engine::{Engines, Queue};
 use super::pipeline::Seat;
 use super::prepare::{Prepared, seats};
 use super::world::{Chance, World};
@@ -91,7 +91,7 @@ fn one_cluster(
             pipelines: Vec::new(),
             order_barriers: Vec::new(),
             meetings: BTreeMap::new(),
-            engines: Engines::default(),
+            async_units: AsyncUnits::default(),
             components: Components { agents },
             timing: options.timing,
             chance: Chance(seed.wrapping_add(rank.into())),
@@ -99,14 +99,14 @@ fn one_cluster(
             blocks,
             cluster: Cluster::new(team, rank),
         };
-        world.engines.queues.resize_with(agents, Queue::default);
+        world.async_units.queues.resize_with(agents, Queue::default);
         let (mut own, _) = machine(prepared, args, at)?;
         scalars.into_iter().for_each(|(stage, value)| own.set(stage, value));
         worlds.push(world);
         mains.push(Agent::new(0, Seat { role: 0, replica: 0 }, own, prepared.func.body));
     }
     loop {
-        let mut crew = Vec::new();
+        let mut team = Vec::new();
         for (rank, (main, world)) in mains.iter_mut().zip(&mut worlds).enumerate() {
             loop {
                 match main.step(world)? {
@@ -117,18 +117,18 @@ fn one_cluster(
                     }
                     Progress::Fork(op) => {
                         let agents = fork(main, world, op, args, at)?;
-                        crew.extend(agents.into_iter().map(|agent| (rank, agent)));
+                        team.extend(agents.into_iter().map(|agent| (rank, agent)));
                         main.advance();
                         break;
                     }
                 }
             }
         }
-        if crew.is_empty() {
+        if team.is_empty() {
             break;
         }
-        schedule(&mut crew, &mut worlds)?;
-        for (rank, agent) in &mut crew {
+        schedule(&mut team, &mut worlds)?;
+        for (rank, agent) in &mut team {
             let world = &mut worlds[*rank];
             world.finish_agent(agent.number)?;
             let out: Clock = world.outgoing(agent);

@@ -1,9 +1,9 @@
-//! What the agents of one block share: memory, pipelines, engines, and chance.
+//! What the agents of one block share: memory, pipelines, async_units, and chance.
 
+use super::async_units::AsyncUnits;
 use super::buffer::{Access, Buffer, MemRef, StageRef};
 use super::clock::{Clock, Components};
 use super::cluster::Cluster;
-use super::engine::Engines;
 use super::pipeline::{Meeting, OrderBarrier, Pipeline, Seat};
 use super::prepare::Prepared;
 use super::{Timing, agent::Agent};
@@ -24,7 +24,7 @@ pub(super) struct World<'p> {
     pub pipelines: Vec<Pipeline>,
     pub order_barriers: Vec<OrderBarrier>,
     pub meetings: BTreeMap<OpId, Meeting>,
-    pub engines: Engines,
+    pub async_units: AsyncUnits,
     pub components: Components,
     pub timing: Timing,
     pub chance: Chance,
@@ -97,7 +97,7 @@ impl World<'_> {
         agent.now += 1;
         let access = Access {
             writes,
-            engine: false,
+            is_async: false,
             component: self.components.threads(agent.number),
             value: agent.now,
             clock: &agent.clock,
@@ -107,8 +107,8 @@ impl World<'_> {
         self.buffers[mem.buffer].touch(mem, &access)
     }
 
-    /// An engine that an agent began reads or writes memory.
-    pub fn by_engine(
+    /// An is_async that an agent began reads or writes memory.
+    pub fn by_async_unit(
         &mut self,
         agent: &Agent<'_>,
         mem: &MemRef,
@@ -118,7 +118,7 @@ impl World<'_> {
     ) -> Outcome<()> {
         self.in_hand(agent, mem, writes, loc)?;
         let clock = &agent.clock;
-        let access = Access { writes, engine: true, component, value, clock, layout: None, loc };
+        let access = Access { writes, is_async: true, component, value, clock, layout: None, loc };
         self.buffers[mem.buffer].touch(mem, &access)
     }
 
@@ -188,7 +188,7 @@ impl World<'_> {
 
     /// What one agent leaves when its role ends.
     pub fn finish_agent(&mut self, agent: usize) -> Outcome<()> {
-        let queue = &self.engines.queues[agent];
+        let queue = &self.async_units.queues[agent];
         if let Some(p) = queue.products.get(queue.products_awaited) {
             let why = "expected a `mma_retire` that covers this product, got the end of the role";
             return Err(fault(Code::E_UNWAITED, why, &p.loc));
@@ -206,16 +206,16 @@ impl World<'_> {
         if !matches!(self.timing, Timing::Random(_)) || self.chance.below(4) != 0 {
             return Ok(());
         }
-        let agents = self.engines.queues.len();
+        let agents = self.async_units.queues.len();
         let agent = self.chance.below(agents);
-        let queue = &self.engines.queues[agent];
+        let queue = &self.async_units.queues[agent];
         let (products, bulks) = (queue.products_done, queue.bulks_done);
         match self.chance.below(3) {
             0 => self.products(agent, products + 1),
             1 => self.bulks(agent, bulks + 1),
             _ => {
-                let some = self.chance.below(self.engines.fills.len());
-                let Some(fill) = self.engines.fills.get(some) else { return Ok(()) };
+                let some = self.chance.below(self.async_units.fills.len());
+                let Some(fill) = self.async_units.fills.get(some) else { return Ok(()) };
                 let (buffer, i) = (fill.to.buffer, fill.i);
                 self.fills(|f| (f.to.buffer, f.i) == (buffer, i))
             }

@@ -167,8 +167,8 @@ fn a_buffer_is_read_where_it_was_written() {
          tile.store %x, %t at(%zero) {extent = [4]} loc(\"k.py\":5:1)",
     );
     let mut x = HostArray::new(&[4], DType::F32, &[9.0; 4]);
-    let repair = ("tile.load %b at(%one, %zero)", "tile.load %b at(%zero, %zero)");
-    let shown = broken(&text, "E_UNINIT 4", repair, || args(vec![x.as_arg()], [1; 3]));
+    let slow_path = ("tile.load %b at(%one, %zero)", "tile.load %b at(%zero, %zero)");
+    let shown = broken(&text, "E_UNINIT 4", slow_path, || args(vec![x.as_arg()], [1; 3]));
     assert!(shown.contains("element [1, 0] of `b` is read but was never written"), "{shown}");
     check(&text, &args(vec![x.as_arg()], [1; 3]));
     assert_eq!(x.values(), [0.0; 4], "taken as zero");
@@ -210,8 +210,9 @@ fn a_position_of_its_own_outside_is_found_but_no_edge_of_a_slice() {
     );
     let mut x = HostArray::zeros(&[2, 6], DType::F32);
     let mut y = HostArray::zeros(&[3, 6], DType::F32);
-    let repair = ("tile.load %x at(%p,", "tile.load %x at(%one,");
-    let shown = broken(&text, "E_OOB 3", repair, || args(vec![x.as_arg(), y.as_arg()], [3, 1, 1]));
+    let slow_path = ("tile.load %x at(%p,", "tile.load %x at(%one,");
+    let shown =
+        broken(&text, "E_OOB 3", slow_path, || args(vec![x.as_arg(), y.as_arg()], [3, 1, 1]));
     assert!(
         shown.contains("index 2 is outside of `x`, which has 2 elements along axis 0"),
         "{shown}"
@@ -319,7 +320,7 @@ fn the_checked_backend_fails_with_the_findings_and_writes_the_results() {
 }
 
 #[test]
-fn no_more_is_described_than_asked_for() {
+fn no_more_is_described_than_requested() {
     let stores: String = (1..=5)
         .map(|i| format!("tile.store %x, %v at(%zero) {{extent = [1]}} loc(\"k.py\":{i}:1)\n"))
         .collect();

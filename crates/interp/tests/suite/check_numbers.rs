@@ -37,11 +37,11 @@ fn i32_arithmetic_that_wraps_on_the_way_to_an_index_is_found_where_it_wraps() {
     let mut x = HostArray::zeros(&[4], DType::F32);
     let mut y = HostArray::zeros(&[1], DType::F32);
     let mut launch = || args(vec![x.as_arg(), y.as_arg(), int(65536)], [1; 3]);
-    let repair = (
+    let slow_path = (
         "%sq = tile.mul %ki, %ki : i32 loc(\"k.py\":3:9)\n         %wide = tile.cast %sq : i64",
         "%kw = tile.cast %ki : i64\n%wide = tile.mul %kw, %kw : i64",
     );
-    let shown = broken(&text, "E_OVERFLOW 3", repair, &mut launch);
+    let shown = broken(&text, "E_OVERFLOW 3", slow_path, &mut launch);
     assert!(
         shown.contains("65536 * 65536 does not fit i32, and the result is used as an index"),
         "{shown}"
@@ -294,9 +294,9 @@ fn conversion_to_a_smaller_dtype_overflows() {
     );
     let mut x = HostArray::new(&[2], DType::F32, &[1.0, 70000.0]);
     let mut y = HostArray::zeros(&[2], DType::F16);
-    let repair = ("%a : tile<2xf16>", "%a {saturate = true} : tile<2xf16>");
+    let slow_path = ("%a : tile<2xf16>", "%a {saturate = true} : tile<2xf16>");
     let shown =
-        broken(&text, "E_NAN_INF 3 < 3", repair, || args(vec![x.as_arg(), y.as_arg()], [1; 3]));
+        broken(&text, "E_NAN_INF 3 < 3", slow_path, || args(vec![x.as_arg(), y.as_arg()], [1; 3]));
     assert!(shown.contains("`cast` makes inf of 70000.0"), "{shown}");
 }
 

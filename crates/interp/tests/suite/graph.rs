@@ -402,7 +402,7 @@ fn products_are_summed_in_the_accumulator() {
 }
 
 #[test]
-fn convolutions_and_windows_move_as_told() {
+fn convolutions_and_windows_move_as_reported() {
     let x = counted(&[1, 1, 5], DType::F32);
     let w = f32s(&[1, 1, 2], &[1.0, 10.0]);
     let c = |attrs: &str, dims: &str| {

@@ -180,7 +180,7 @@ impl Canon<'_> {
     }
 }
 
-/// Takes out every op that no effect and no used result asks for.
+/// Takes out every op that no effect and no used result requests.
 pub(crate) fn remove_dead(func: &mut TileFunc) {
     let mut live: BTreeSet<OpId> = BTreeSet::new();
     let mut work: Vec<OpId> = func.walk().into_iter().filter(|&id| is_root(func, id)).collect();

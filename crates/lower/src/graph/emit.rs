@@ -3,8 +3,8 @@
 mod access;
 mod arrays;
 
-use super::fit::Fit;
 use super::index::Axis;
+use super::machine::Machine;
 use super::nodes::{Body, Node, NodeId, plain};
 use super::shape::{Shape, shape};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ struct Emitter<'b> {
     b: Builder<'b, Tile>,
     body: &'b Body,
     shape: &'b Shape,
-    fit: Fit,
+    machine: Machine,
     params: Vec<(ArrayUse, Value)>,
     held: BTreeMap<NodeId, Held>,
     /// Where the group's block begins along each axis.
@@ -43,9 +43,9 @@ struct Emitter<'b> {
     sums: Option<Held>,
 }
 
-pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel, String> {
+pub fn emit(mut body: Body, machine: Machine, ordered: bool, loc: &Loc) -> Result<Kernel, String> {
     body.ordered = ordered;
-    let shape = shape(&mut body, fit)?;
+    let shape = shape(&mut body, machine)?;
     let mut func = TileFunc::new("kernel");
     func.loc = loc.clone();
     func.attrs.set("kind", Attr::word("group"));
@@ -65,7 +65,7 @@ pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel
         b,
         body: &body,
         shape: &shape,
-        fit,
+        machine,
         params: listed,
         held: BTreeMap::new(),
         starts: BTreeMap::new(),
@@ -75,7 +75,7 @@ pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel
     if body.product.is_some() {
         emitter.product()?;
     }
-    if fit == Fit::Caches {
+    if machine == Machine::Cpu {
         // Everything is read before anything is written: results may go where operands were (`forward`).
         for write in &body.writes {
             emitter.node(write.node)?;
@@ -338,7 +338,7 @@ impl Emitter<'_> {
     /// `e^x`. Where it is zero for certain, as in what a mask leaves out, nothing is computed from
     /// `x`. Processors see to that by themselves.
     fn exp(&mut self, x: Value) -> Value {
-        if self.fit == Fit::Caches {
+        if self.machine == Machine::Cpu {
             return self.b.ew(ScalarFn::Exp, &[x]);
         }
         let ty = self.b.func.ty(x).clone();

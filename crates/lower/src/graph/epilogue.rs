@@ -2,9 +2,9 @@
 //! threads: what is computed from the sums needs room beside them.
 
 use super::class::is_light_fn;
-use super::fit::{Fit, Matrix};
 use super::group::{Grouping, Kind};
 use super::index::Axis;
+use super::machine::{Machine, Matrix};
 use super::nodes::{Body, Node, trace};
 use std::collections::BTreeSet;
 use tessera_graph::GraphFunc;
@@ -64,7 +64,7 @@ fn is_crowded(body: &Body) -> bool {
         batch: used.iter().map(|&a| body.space.extents[a]).product(),
         bytes: product.types[0].bytes() as i64,
     };
-    let (bm, bn, _) = Fit::Threads.matrix(&matrix);
+    let (bm, bn, _) = Machine::Gpu.matrix(&matrix);
     // Two groups of warps share a tile of 128 rows.
     let threads = if bm >= 128 { 256 } else { 128 };
     bm * bn / threads * (1 + beside as i64) > ROOM

@@ -3,9 +3,9 @@
 //! windows is a chain of elementwise ops on them, which becomes one kernel.
 
 use super::class::is_empty;
-use super::fit::Fit;
 use super::index::dims_of;
 use super::large;
+use super::machine::Machine;
 use super::nothing::nothing;
 use super::sort::sort;
 use super::vector;
@@ -18,7 +18,7 @@ use tessera_numerics::{DType, NumType, ReduceOp, Scalar, ScalarFn};
 /// Windows of more positions are left to the host.
 const MOST: i64 = 256;
 
-/// What an op is told, with the extents it has.
+/// What an op is reported, with the extents it has.
 pub struct Site<'a> {
     pub func: &'a mut GraphFunc,
     pub block: BlockId,
@@ -120,7 +120,7 @@ impl Site<'_> {
 /// Other ops that give the results of this one; `None` where it is to stay.
 pub fn expand(
     site: &mut Site<'_>,
-    fit: Fit,
+    machine: Machine,
     ordered: bool,
     code: GraphOp,
     operands: &[Value],
@@ -129,22 +129,22 @@ pub fn expand(
 ) -> Option<Result<Vec<Value>, String>> {
     let one = |made: Made| made.map(|v| vec![v]);
     // A device has no host that could take more.
-    let most = if fit == Fit::Threads { i64::MAX } else { MOST };
+    let most = if machine == Machine::Gpu { i64::MAX } else { MOST };
     let empty = operands.iter().any(|&v| is_empty(site.func, v))
         || types.iter().any(|t| t.static_shape().is_none_or(|s| s.contains(&0)));
     if empty {
-        return match fit {
-            Fit::Caches => None,
-            Fit::Threads => nothing(site, code, operands, attrs, types).map(one),
+        return match machine {
+            Machine::Cpu => None,
+            Machine::Gpu => nothing(site, code, operands, attrs, types).map(one),
         };
     }
-    if fit == Fit::Threads
-        && let Some(made) = for_threads(site, fit, code, operands, attrs, types)
+    if machine == Machine::Gpu
+        && let Some(made) = for_threads(site, machine, code, operands, attrs, types)
     {
         return Some(made);
     }
     match code {
-        GraphOp::Dot if fit == Fit::Caches && !ordered => {
+        GraphOp::Dot if machine == Machine::Cpu && !ordered => {
             vector::dot(site, operands, attrs, &types[0]).map(one)
         }
         GraphOp::Conv => {
@@ -177,7 +177,7 @@ pub fn expand(
 /// Ops that machines of many threads have no kernels for as they are.
 fn for_threads(
     site: &mut Site<'_>,
-    fit: Fit,
+    machine: Machine,
     code: GraphOp,
     operands: &[Value],
     attrs: &Attrs,
@@ -185,9 +185,9 @@ fn for_threads(
 ) -> Option<Result<Vec<Value>, String>> {
     let one = |made: Made| made.map(|v| vec![v]);
     match code {
-        GraphOp::Reduce => large::reduce(site, fit, operands[0], attrs, &types[0]).map(one),
-        GraphOp::Dot => large::dot(site, fit, operands, attrs, &types[0]).map(one),
-        GraphOp::Sort => Some(sort(site, fit, operands, attrs)),
+        GraphOp::Reduce => large::reduce(site, machine, operands[0], attrs, &types[0]).map(one),
+        GraphOp::Dot => large::dot(site, machine, operands, attrs, &types[0]).map(one),
+        GraphOp::Sort => Some(sort(site, machine, operands, attrs)),
         GraphOp::Philox if site.func.ty(operands[0]).rank() > 0 => {
             Some(one(words(site, operands, attrs)))
         }

@@ -2,7 +2,7 @@
 //! parameters have. Equal ops become one, and what nobody uses goes.
 
 use super::expand::{Site, expand};
-use super::fit::Fit;
+use super::machine::Machine;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::dims::{Symbols, bind, substitute, substitute_attrs, substitute_type};
@@ -17,7 +17,7 @@ pub fn flatten(
     module: &GraphModule,
     func: &str,
     args: &[Type],
-    fit: Fit,
+    machine: Machine,
     ordered: bool,
 ) -> Result<GraphFunc, Diagnostics> {
     let Some(source) = module.func(func) else {
@@ -32,7 +32,7 @@ pub fn flatten(
     dst.loc = source.loc.clone();
     let params: Vec<_> = source.params().iter().map(|&p| source.ty(p).clone()).collect();
     let symbols = bound(source, &params, args, &source.loc)?;
-    let mut copy = Copy { module, dst, fit, ordered, seen: Vec::new() };
+    let mut copy = Copy { module, dst, machine, ordered, seen: Vec::new() };
     let mut frame = Frame { source, map: SideTable::new(None), symbols };
     let body = copy.dst.body;
     for &param in source.params() {
@@ -63,7 +63,7 @@ pub fn flatten(
     super::join::join(&mut dst);
     walk::dce(&mut dst, &|_| true);
     super::components::take_apart(&mut dst);
-    super::invariant::hoist(&mut dst, fit);
+    super::invariant::hoist(&mut dst, machine);
     Ok(dst)
 }
 
@@ -102,7 +102,7 @@ type Key = (GraphOp, Vec<Value>, String);
 struct Copy<'m> {
     module: &'m GraphModule,
     dst: GraphFunc,
-    fit: Fit,
+    machine: Machine,
     /// Sums keep the order that the interpreter takes.
     ordered: bool,
     /// Pure ops that were copied, for each open block.
@@ -189,7 +189,7 @@ impl<'m> Copy<'m> {
         let to = if dense { self.dst.body } else { to };
         let mut site = Site { func: &mut self.dst, block: to, loc: &old.loc };
         if let Some(made) =
-            expand(&mut site, self.fit, self.ordered, code, &operands, &attrs, &types)
+            expand(&mut site, self.machine, self.ordered, code, &operands, &attrs, &types)
         {
             let values = made.map_err(|why| {
                 let error =

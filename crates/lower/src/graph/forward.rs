@@ -7,7 +7,7 @@
 //!
 //! Before: a plan whose copies are in order. After: the same results, with fewer copies and buffers.
 
-use super::plan::{Array, BufferId, Origin, Plan, Step};
+use super::planner::{Array, BufferId, Origin, Plan, Step};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, OpId, Value};
 use tessera_tile::{TileFunc, TileOp};

@@ -6,7 +6,7 @@
 //! or too small for a normal number.
 //!
 //! For profiles that let functions differ within their bounds. Before: a flat function. After: the
-//! same, with such products as quotients where nobody else asks for the sigmoid; those have no users
+//! same, with such products as quotients where nobody else requests the sigmoid; those have no users
 //! left.
 
 use tessera_graph::{GraphFunc, GraphOp, walk};

@@ -1,7 +1,7 @@
 //! Which values get memory, and which ops share a kernel.
 //!
-//! A block is walked from its end. Each use asks for a value at a map into the iteration space of the
-//! kernel that uses it. A value that one kernel alone asks for becomes a part of it; others get
+//! A block is walked from its end. Each use requests a value at a map into the iteration space of the
+//! kernel that uses it. A value that one kernel alone requests becomes a part of it; others get
 //! memory and a kernel, where possible that of one of those who ask, which then has several results.
 //! Ops that only rearrange pass requests on with another map.
 

@@ -7,26 +7,26 @@
 //! launch.
 
 use super::class::{Class, class, is_light};
-use super::fit::Fit;
 use super::index::dims_of;
 use super::loop_kernel::is_small;
+use super::machine::Machine;
 use std::collections::BTreeSet;
 use tessera_graph::{GraphFunc, GraphOp, walk};
 use tessera_ir::{BlockId, OpId, Value};
 
-pub fn hoist(func: &mut GraphFunc, fit: Fit) {
+pub fn hoist(func: &mut GraphFunc, machine: Machine) {
     let body = func.body;
-    block(func, fit, body);
+    block(func, machine, body);
 }
 
 /// Inner loops first: what leaves one may leave the next.
-fn block(func: &mut GraphFunc, fit: Fit, at: BlockId) {
+fn block(func: &mut GraphFunc, machine: Machine, at: BlockId) {
     for id in func.blocks[at].ops.clone() {
         for region in func.ops[id].regions.clone() {
-            block(func, fit, region);
+            block(func, machine, region);
         }
         let repeats = matches!(func.ops[id].code, GraphOp::Loop | GraphOp::While);
-        let one_kernel = fit == Fit::Caches && is_small(func, id);
+        let one_kernel = machine == Machine::Cpu && is_small(func, id);
         if !repeats || one_kernel {
             continue;
         }

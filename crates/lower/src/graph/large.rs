@@ -3,8 +3,8 @@
 //! result is too.
 
 use super::expand::Site;
-use super::fit::{Fit, Matrix};
 use super::index::dims_of;
+use super::machine::{Machine, Matrix};
 use tessera_graph::{GraphOp, elem, tensor};
 use tessera_ir::{Attr, Attrs, Dim, OpSpec, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp};
@@ -16,7 +16,13 @@ fn dims(list: &[i64]) -> Vec<Dim> {
 }
 
 /// A reduction in several kernels; `None` where one is enough.
-pub fn reduce(site: &mut Site<'_>, fit: Fit, x: Value, attrs: &Attrs, ty: &Type) -> Option<Made> {
+pub fn reduce(
+    site: &mut Site<'_>,
+    machine: Machine,
+    x: Value,
+    attrs: &Attrs,
+    ty: &Type,
+) -> Option<Made> {
     let op = attrs.get("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)?;
     let axes: Vec<usize> = attrs.get("axes")?.as_ints()?.iter().map(|&a| a as usize).collect();
     let from = elem(site.func.ty(x));
@@ -26,25 +32,25 @@ pub fn reduce(site: &mut Site<'_>, fit: Fit, x: Value, attrs: &Attrs, ty: &Type)
             from.storage.carrier()
         }
     };
-    if accum != accum.carrier() || most(site, fit, x, &axes).is_none() {
+    if accum != accum.carrier() || most(site, machine, x, &axes).is_none() {
         return None;
     }
     Some((|| {
         let wide = site.cast(x, NumType::plain(accum), None)?;
-        let sum = combined(site, fit, wide, op, &axes)?;
+        let sum = combined(site, machine, wide, op, &axes)?;
         let clamp = matches!(op, ReduceOp::Max | ReduceOp::Min) && ty.dtype().is_int();
         site.cast(sum, elem(ty), clamp.then_some(true))
     })())
 }
 
 /// How many elements a group may combine, where that is less than there are.
-fn most(site: &Site<'_>, fit: Fit, x: Value, axes: &[usize]) -> Option<i64> {
+fn most(site: &Site<'_>, machine: Machine, x: Value, axes: &[usize]) -> Option<i64> {
     let all = dims_of(site.func, x);
     let count: i64 = axes.iter().map(|&a| all[a]).product();
     let rows: i64 = all.iter().product::<i64>() / count.max(1);
     let innermost = all.iter().rposition(|&d| d != 1);
     let side_by_side = innermost.is_some_and(|a| axes.contains(&a));
-    Some(fit.combined(count, side_by_side, rows)).filter(|&most| most < count)
+    Some(machine.combined(count, side_by_side, rows)).filter(|&most| most < count)
 }
 
 /// The largest number of at most `most` that divides `n`.
@@ -53,9 +59,9 @@ fn divisor(n: i64, most: i64) -> i64 {
 }
 
 /// `x` is of the dtype that the result is kept in.
-fn combined(site: &mut Site<'_>, fit: Fit, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
+fn combined(site: &mut Site<'_>, machine: Machine, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
     let all = dims_of(site.func, x);
-    let Some(most) = most(site, fit, x, axes) else {
+    let Some(most) = most(site, machine, x, axes) else {
         return plain(site, x, op, axes);
     };
     // The longest axis is cut; the others are combined with its parts where that is not too much.
@@ -78,7 +84,7 @@ fn combined(site: &mut Site<'_>, fit: Fit, x: Value, op: ReduceOp, axes: &[usize
         };
         let (head, tail) = (slice(site, 0, even)?, slice(site, even, n)?);
         let (head, tail) =
-            (combined(site, fit, head, op, axes)?, combined(site, fit, tail, op, axes)?);
+            (combined(site, machine, head, op, axes)?, combined(site, machine, tail, op, axes)?);
         return site.ew(op.combine(), &[head, tail]);
     }
     let mut cut = all.clone();
@@ -86,9 +92,9 @@ fn combined(site: &mut Site<'_>, fit: Fit, x: Value, op: ReduceOp, axes: &[usize
     let parts = site.reshape(x, &cut)?;
     let moved = |&a: &usize| if a >= longest { a + 1 } else { a };
     let inner: Vec<usize> = axes.iter().map(moved).collect();
-    let sums = combined(site, fit, parts, op, &inner)?;
+    let sums = combined(site, machine, parts, op, &inner)?;
     let before = axes.iter().filter(|&&a| a < longest).count();
-    combined(site, fit, sums, op, &[longest - before])
+    combined(site, machine, sums, op, &[longest - before])
 }
 
 fn plain(site: &mut Site<'_>, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
@@ -101,7 +107,7 @@ fn plain(site: &mut Site<'_>, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
 /// A product whose depth is summed in chunks; `None` where one group does all of it.
 pub fn dot(
     site: &mut Site<'_>,
-    fit: Fit,
+    machine: Machine,
     operands: &[Value],
     attrs: &Attrs,
     ty: &Type,
@@ -109,7 +115,7 @@ pub fn dot(
     let ints = |name: &str| attrs.get(name).and_then(Attr::as_ints).unwrap_or_default();
     let (batch, contract) =
         ([ints("batch_a"), ints("batch_b")], [ints("contract_a"), ints("contract_b")]);
-    // One order of sums is asked for.
+    // One order of sums is requested.
     if attrs.get("class").and_then(Attr::as_word) == Some("seq") {
         return None;
     }
@@ -131,7 +137,7 @@ pub fn dot(
     let depth: i64 = contract[0].iter().map(|&i| sides[0][i as usize]).product();
     let pairs: i64 = batch[0].iter().map(|&i| sides[0][i as usize]).product();
     let free = |i: usize| sides[i].iter().product::<i64>() / (pairs * depth).max(1);
-    let split = fit.chunks(&Matrix {
+    let split = machine.chunks(&Matrix {
         rows: free(0),
         columns: free(1),
         depth,

@@ -6,7 +6,7 @@
 //! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
 //! - `loop_kernel`: a loop with small iterations as one kernel.
 //! - `plan`: steps and buffers; `forward`: copies that writers do without; `verify`: whether
-//!   it can be run; `text`: a plan to read, change and ask for.
+//!   it can be run; `text`: a plan to read, change and request.
 //! - `invariant`: what no iteration changes, before its loop.
 //! - `components`: arrays of few components taken apart.
 //! - `join`, `expand`, `gate`, `vector`: sums that are joins, windows that are parts, products that are quotients, products with
@@ -19,7 +19,6 @@ mod components;
 mod emit;
 mod epilogue;
 mod expand;
-mod fit;
 mod flatten;
 mod forward;
 mod gate;
@@ -29,9 +28,10 @@ mod invariant;
 mod join;
 mod large;
 mod loop_kernel;
+mod machine;
 mod nodes;
 mod nothing;
-mod plan;
+mod planner;
 mod scatter;
 mod shape;
 mod sizes;
@@ -42,8 +42,8 @@ mod vector;
 mod verify;
 mod words;
 
-pub use fit::Fit;
 pub use flatten::flatten;
-pub use plan::{
+pub use machine::Machine;
+pub use planner::{
     Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,
 };

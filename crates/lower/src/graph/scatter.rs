@@ -5,8 +5,8 @@
 
 use super::class::{accumulator, axes_of};
 use super::emit::{ArrayUse, Kernel};
-use super::fit::Fit;
 use super::index::dims_of;
+use super::machine::Machine;
 use tessera_graph::{Graph, GraphFunc, GraphOp};
 use tessera_ir::{Attr, Builder, Dim, DimExpr, Op, OpId, OpSpec, Privilege, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp, ScalarFn};
@@ -86,7 +86,7 @@ fn wrapped(func: &GraphFunc, id: OpId) -> Option<Value> {
 pub fn scatter(
     func: &GraphFunc,
     id: OpId,
-    fit: Fit,
+    machine: Machine,
     ordered: bool,
     memory: &dyn Fn(Value) -> Value,
 ) -> Kernel {
@@ -143,9 +143,9 @@ pub fn scatter(
         dtype: func.ty(indices).dtype(),
         writes: false,
     };
-    let folded = operator(func, id).and_then(privilege).filter(|_| fit == Fit::Threads);
+    let folded = operator(func, id).and_then(privilege).filter(|_| machine == Machine::Gpu);
     // Under `strict` no kernel adds floats by atomics, though one group would keep their order.
-    let numbers = fit == Fit::Caches
+    let numbers = machine == Machine::Cpu
         && !(ordered && dtype.is_float())
         && row.is_empty()
         && batch == 0
@@ -167,7 +167,7 @@ pub fn scatter(
         let ty = Type::View { dims: extents, elem: NumType::plain(one.dtype), privilege };
         params.push(tile.add_arg(body, ty, Some(name)));
     }
-    let width = fit.row_part();
+    let width = machine.row_part();
     let form = Form {
         params,
         args: &args,
@@ -187,7 +187,7 @@ pub fn scatter(
     Kernel { func: tile, args, grid: [grid, 1, 1] }
 }
 
-/// What the kernel is told: its parameters (places, updates, result) and the arrays behind them, the
+/// What the kernel is reported: its parameters (places, updates, result) and the arrays behind them, the
 /// extents that updates are counted along, and how rows lie.
 struct Form<'a> {
     params: Vec<Value>,

@@ -1,8 +1,8 @@
 //! How a kernel goes through its iteration space: which axes become one, which are tiles and which
 //! are groups of the grid.
 
-use super::fit::{Fit, Matrix, Side, threads};
 use super::index::Axis;
+use super::machine::{Machine, Matrix, Side, threads};
 use super::nodes::{Access, Body, Node};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,14 +39,14 @@ const WIDE: i64 = 256;
 const MANY: i64 = 16;
 const SEVERAL: i64 = 4;
 
-pub fn shape(body: &mut Body, fit: Fit) -> Result<Shape, String> {
+pub fn shape(body: &mut Body, machine: Machine) -> Result<Shape, String> {
     let mut out = Shape { grid: [1; 3], ..Shape::default() };
     let order = order(body);
     let order = collapse(body, order);
     out.order = order;
     match body.product.is_some() {
-        true => matrix(body, fit, &mut out)?,
-        false => nest(body, fit, &mut out),
+        true => matrix(body, machine, &mut out)?,
+        false => nest(body, machine, &mut out),
     }
     Ok(out)
 }
@@ -190,11 +190,11 @@ fn merge(body: &mut Body, a: Axis, b: Axis) {
     body.full.retain(|x| *x != a);
 }
 
-fn nest(body: &Body, fit: Fit, out: &mut Shape) {
+fn nest(body: &Body, machine: Machine, out: &mut Shape) {
     let extent = |a: Axis| body.space.extents[a];
-    let tiles = match fit {
-        Fit::Caches => in_caches(body, &out.order),
-        Fit::Threads => in_threads(body, &out.order),
+    let tiles = match machine {
+        Machine::Cpu => in_caches(body, &out.order),
+        Machine::Gpu => in_threads(body, &out.order),
     };
     out.tiled = out.order.iter().filter_map(|a| tiles.get(a).map(|&t| (*a, t))).collect();
     let blocks: Vec<(Axis, i64)> = out
@@ -306,7 +306,7 @@ fn iteration(body: &mut Body, order: &[Axis]) {
 }
 
 /// Tiles of a product. How it is cut does not change what it is; the target blocks it anew.
-fn matrix(body: &mut Body, fit: Fit, out: &mut Shape) -> Result<(), String> {
+fn matrix(body: &mut Body, machine: Machine, out: &mut Shape) -> Result<(), String> {
     iteration(body, &out.order);
     let Some(product) = body.product.clone() else { return Ok(()) };
     // The innermost in the kernel's order; one that is not there has one position.
@@ -328,7 +328,7 @@ fn matrix(body: &mut Body, fit: Fit, out: &mut Shape) -> Result<(), String> {
     let extent = |a: Axis| body.space.extents[a];
     let batch =
         out.order.iter().filter(|&&a| a != row && a != column).map(|&a| extent(a)).product();
-    let (bm, bn, bk) = fit.matrix(&Matrix {
+    let (bm, bn, bk) = machine.matrix(&Matrix {
         rows: extent(row),
         columns: extent(column),
         depth: extent(depth),

@@ -1,7 +1,7 @@
-//! A plan as Schedule IR: what has memory, which kernels run in which order on what; and what a plan asks for that
+//! A plan as Schedule IR: what has memory, which kernels run in which order on what; and what a plan requests that
 //! was printed, changed and handed back.
 
-use super::plan::{Array, Origin, Plan, PlanOptions, Step};
+use super::planner::{Array, Origin, Plan, PlanOptions, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -227,7 +227,7 @@ impl Writer<'_> {
 }
 
 impl PlanOptions {
-    /// The options that a plan's text, as printed or changed, asks for.
+    /// The options that a plan's text, as printed or changed, requests.
     pub fn from_text(text: &str) -> Result<PlanOptions, Diagnostics> {
         let help = "change `f.compiled(*args).plan` in what has memory (`sched.store` or `sched.fused`) alone";
         let given = kept(text, FILE).map_err(|found| found.or_help(help))?;

@@ -4,7 +4,7 @@
 //! A plan that fails is a fault of the planner's and reported as an internal error: without this, programs would compute with what happened to be
 //! in memory.
 
-use super::plan::{Array, BufferId, Origin, Plan, Step};
+use super::planner::{Array, BufferId, Origin, Plan, Step};
 use std::collections::BTreeSet;
 use tessera_ir::Privilege;
 
@@ -75,7 +75,7 @@ fn walk(steps: &[Step], written: &mut BTreeSet<BufferId>) -> Option<BufferId> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Buffer;
+    use super::super::planner::Buffer;
     use super::*;
     use tessera_diag::Loc;
     use tessera_ir::Type;

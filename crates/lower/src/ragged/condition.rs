@@ -1,6 +1,6 @@
 //! Bounds conditions: comparisons of a position along one axis with a scalar.
 
-use super::state::{Root, Spread};
+use super::ragged_state::{Root, Spread};
 use crate::sign::may_be_negative;
 use std::cell::Cell;
 use std::collections::BTreeMap;

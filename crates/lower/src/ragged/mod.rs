@@ -11,16 +11,16 @@
 //! bounds condition (`condition.rs`) ends the raggedness.
 
 mod condition;
-mod flow;
 mod held;
-mod state;
+mod ragged_flow;
+mod ragged_state;
 
 use crate::facts::{
     dim_expr, extents, int_const, kept_axes, positioned, python, quoted, user_name,
 };
-use flow::{Flow, flow};
 use held::Held;
-use state::{Axis, Root, Spread};
+use ragged_flow::{Flow, flow};
+use ragged_state::{Axis, Root, Spread};
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Changed, OpId, Pass, PassContext, Value};
@@ -39,11 +39,11 @@ impl Pass<Tile> for Ragged {
         }
         let flow = flow(func);
         let mut errors = Diagnostics::new();
-        // One slice that is not masked spoils everything computed from it: told once.
-        let mut told: BTreeSet<Root> = BTreeSet::new();
+        // One slice that is not masked spoils everything computed from it: reported once.
+        let mut reported: BTreeSet<Root> = BTreeSet::new();
         for id in func.walk() {
             if let Some((root, error)) = check(func, &flow, id)
-                && told.insert(root)
+                && reported.insert(root)
             {
                 errors.push(error);
             }
@@ -134,7 +134,7 @@ fn filler(operator: &str) -> Option<&'static str> {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // All of it is told to the user.
+#[allow(clippy::too_many_arguments)] // All of it is reported to the user.
 fn error(
     func: &TileFunc,
     id: OpId,

@@ -8,9 +8,9 @@
 //! There is no iteration after the last one. Its loads are held against the end of the loop, by moving
 //! them outside of their array: nothing is read then, and what comes is not used.
 //!
-//! Loops of products on the engine have pipelines for what is multiplied. What else each iteration reads, a
+//! Loops of products on the tensor cores have pipelines for what is multiplied. What else each iteration reads, a
 //! scale for each row or one for all, is little: [`beside_products`] loads that an iteration early, so that
-//! it comes while the engine multiplies. Numbers that say where an iteration reads are needed by several roles: each
+//! it comes while the tensor cores multiplies. Numbers that say where an iteration reads are needed by several roles: each
 //! loads its own, and those who multiply do it an iteration early ([`beside_copies`]).
 
 use super::pipelines::{copied, depends, writes};
@@ -35,9 +35,9 @@ type Rw<'f> = Rewriter<'f, Staged>;
 pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     let op = &func.ops[loop_op];
     let config = func.attrs.get("config").and_then(Attr::as_dict);
-    let asked =
+    let requested =
         op.attr("prefetch").is_some() || config.is_some_and(|c| c.get("num_stages").is_some());
-    if op.code != StagedOp::Tile(TileOp::For) || asked {
+    if op.code != StagedOp::Tile(TileOp::For) || requested {
         return Vec::new();
     }
     // Groups wait for each other's threads anyway, and want more than one of them under way.

@@ -18,7 +18,7 @@ pub fn footprint(func: &StagedFunc, caps: &StageCaps) -> Footprint {
     let even = caps.regs_per_block / threads.max(1) / UNIT * UNIT;
     let even = int("regs").map_or(even.min(caps.regs_per_thread), small);
     let mut found =
-        Footprint { threads, tiles: 0, registers: even, widest: func.loc.clone(), engine: None };
+        Footprint { threads, tiles: 0, registers: even, widest: func.loc.clone(), async_mma: None };
     for widest in pressure(func) {
         let own = widest.role.and_then(|role| role_info(func, role).regs);
         let registers = own.map_or(even, small).min(caps.regs_per_thread);
@@ -31,11 +31,11 @@ pub fn footprint(func: &StagedFunc, caps: &StageCaps) -> Footprint {
             found.widest = func.ops[widest.at].loc.clone();
         }
     }
-    found.engine = products(func);
+    found.async_mma = products(func);
     found
 }
 
-/// Whether all products run on the matrix engine; none where there are no products.
+/// Whether all products run on the tensor cores; none where there are no products.
 fn products(func: &StagedFunc) -> Option<bool> {
     let mut found = None;
     for id in func.walk() {
@@ -48,7 +48,7 @@ fn products(func: &StagedFunc) -> Option<bool> {
     found
 }
 
-/// The warps that the user asks for.
+/// The warps that the user requests.
 pub fn pinned_warps(func: &TileFunc) -> Option<i64> {
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     config.and_then(|c| c.get("num_warps").and_then(Attr::as_int)).filter(|&n| n > 0)

@@ -6,7 +6,7 @@
 //! until they are used. In a loop over groups, tiles for which there are no registers left go to
 //! shared memory, as far as two iterations of what the loop streams still fit beside them.
 //!
-//! Loops of products on the engine have no registers to spare. Of what their iterations load alike, a number
+//! Loops of products on the tensor cores have no registers to spare. Of what their iterations load alike, a number
 //! for each row or one for all is little: [`beside_products`] loads that before them.
 //!
 //! The loop may have no iterations. Then the load is done all the same, and nothing that was known inside
@@ -44,7 +44,7 @@ pub fn hoist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     rewritten(func, |id| chosen(func, staging, id))
 }
 
-/// Registers of a thread that loads before a loop of products on the engine may take together.
+/// Registers of a thread that loads before a loop of products on the tensor cores may take together.
 const FEW_WORDS: u64 = 8;
 
 /// Loads before loops of products what little all their iterations read alike.
@@ -339,7 +339,7 @@ fn held(func: &StagedFunc, body: BlockId, alike: &[OpId]) -> u64 {
         Some((*place.get(&id)?, end, registers(func.ty(v)))).filter(|_| tile)
     });
     let tiles: Vec<(usize, usize, u64)> = tiles.collect();
-    let meets = |&&id: &&OpId| {
+    let synchronises = |&&id: &&OpId| {
         matches!(
             func.ops[id].code,
             StagedOp::Tile(TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan)
@@ -350,6 +350,6 @@ fn held(func: &StagedFunc, body: BlockId, alike: &[OpId]) -> u64 {
         tiles.iter().filter(|(made, end, _)| *made < at && at < *end).map(|t| t.2).sum::<u64>()
     };
     let largest = tiles.iter().map(|t| t.2).max().unwrap_or(0);
-    let most = ops.iter().filter(meets).map(|id| across(place[id])).max();
+    let most = ops.iter().filter(synchronises).map(|id| across(place[id])).max();
     most.unwrap_or(2 * largest).max(largest)
 }

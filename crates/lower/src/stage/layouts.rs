@@ -55,7 +55,7 @@ pub fn assign(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Layouts {
                     join(arg, op.results[i]);
                 }
             }
-            TileOp::Repair => {
+            TileOp::SlowPath => {
                 for (i, &result) in op.results.iter().enumerate() {
                     join(result, op.group("init")[i]);
                     join(result, yields(op.regions[0])[i]);

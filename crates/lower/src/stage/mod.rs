@@ -4,7 +4,7 @@
 //! tile, data moved between threads only by ops that say so, and valid by the rules of `staged`.
 
 mod ahead;
-mod engine;
+mod async_mma;
 mod footprint;
 mod hoist;
 mod lanes;
@@ -56,9 +56,9 @@ pub struct StageCaps {
     pub async_copy: bool,
     /// Products of a warp.
     pub matrix: Vec<MatrixRow>,
-    /// Products of four warps on the engine that reads shared memory and runs beside the threads.
+    /// Products of four warps on the tensor cores that reads shared memory and runs beside the threads.
     /// Targets that have it also copy boxes.
-    pub engine: Vec<MatrixRow>,
+    pub async_mma: Vec<MatrixRow>,
     /// What such copies of boxes fold into memory, with the bits that threads would give.
     pub folds: Vec<(ReduceOp, DType)>,
     /// Warps of one block may take registers from others.
@@ -111,13 +111,13 @@ pub fn stage(
     }
     let first = footprint(&staged, staging.caps);
     for warps in footprint::wider(&first, staging.caps) {
-        let mut told = Diagnostics::new();
-        let again = stage_once(&with_warps(func, warps), staging, stages, &mut told);
+        let mut reported = Diagnostics::new();
+        let again = stage_once(&with_warps(func, warps), staging, stages, &mut reported);
         let Ok(mut again) = again else { continue };
         let other = footprint(&again, staging.caps);
-        if other.spilled() == 0 && other.engine == first.engine {
+        if other.spilled() == 0 && other.async_mma == first.async_mma {
             footprint::take_config(&mut again, func);
-            *notes = told;
+            *notes = reported;
             return Ok(again);
         }
     }
@@ -131,30 +131,33 @@ fn stage_once(
     notes: &mut Diagnostics,
 ) -> Result<StagedFunc, Diagnostics> {
     let off = Off::of(func);
-    if !staging.caps.engine.is_empty() {
-        if !off.has(Step::Encode)
-            && let Some(staged) = engine::stage(func, staging, stages, notes)?
+    if !staging.caps.async_mma.is_empty() {
+        if !off.has(Step::AsyncMma)
+            && let Some(staged) = async_mma::stage(func, staging, stages, notes)?
         {
             return Ok(staged);
         }
-        let caps = StageCaps { engine: Vec::new(), ..staging.caps.clone() };
+        let caps = StageCaps { async_mma: Vec::new(), ..staging.caps.clone() };
         return stage_once(func, &Staging { caps: &caps, ..staging.clone() }, stages, notes);
     }
-    let always = tessera_tile::without_repairs(func);
+    let always = tessera_tile::without_slow_paths(func);
     let func = always.as_ref().unwrap_or(func);
     let team = threads::choose(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let staged = open(func, staging, team, &layouts)?;
     tessera_ir::verify(&staged)?;
     let staged = match persist::persist(&staged, staging) {
-        Some(again) if stages > 1 && !off.has(Step::Persist) => again,
+        Some(again) if stages > 1 && !off.has(Step::PersistentBlocks) => again,
         _ => staged,
     };
     let hoisted = if off.has(Step::Hoist) { None } else { hoist(&staged, staging) };
     let staged = hoisted.unwrap_or(staged);
-    let staged =
-        if off.has(Step::Pipelines) { staged } else { pipelines(&staged, staging, stages, notes) };
-    let early = if off.has(Step::Ahead) { None } else { ahead::ahead(&staged) };
+    let staged = if off.has(Step::SoftwarePipelining) {
+        staged
+    } else {
+        pipelines(&staged, staging, stages, notes)
+    };
+    let early = if off.has(Step::RegisterPrefetch) { None } else { ahead::ahead(&staged) };
     let staged = early.unwrap_or(staged);
     tessera_ir::verify(&staged)?;
     Ok(staged)

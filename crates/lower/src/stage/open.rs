@@ -247,12 +247,12 @@ impl<'a> Open<'a> {
         let func = self.func;
         let op = &func.ops[id];
         match op.code {
-            TileOp::For | TileOp::If | TileOp::While | TileOp::Repair => {
+            TileOp::For | TileOp::If | TileOp::While | TileOp::SlowPath => {
                 return self.control(id, block);
             }
             TileOp::Yield => return self.yields(id, block),
-            TileOp::Mma if !self.staging.caps.engine.is_empty() => {
-                return self.engine_product(id, block);
+            TileOp::Mma if !self.staging.caps.async_mma.is_empty() => {
+                return self.async_mma(id, block);
             }
             TileOp::Mma => return self.mma(id, block),
             TileOp::Expand | TileOp::Transpose | TileOp::Broadcast | TileOp::Reshape
@@ -286,7 +286,7 @@ impl<'a> Open<'a> {
             .chain(op.operands.iter())
             .find_map(|v| self.layouts.get(v).cloned());
         let operands = match &place {
-            // What is printed is told from wherever it is.
+            // What is printed is distinguished from wherever it is.
             Some(layout) if op.code != TileOp::Print => self.operands_at(op, layout, block),
             _ => op.operands.iter().map(|v| self.map[v]).collect(),
         };

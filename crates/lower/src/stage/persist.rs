@@ -139,7 +139,7 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
             _ => {}
         }
     }
-    // Asked for by name it is done for less. Two groups' tiles must fit.
+    // Requested for by name it is done for less. Two groups' tiles must fit.
     let least = if stages.is_some_and(|n| n > 1) { 1 } else { LEAST };
     bytes >= least && 2 * bytes + 8192 <= u64::from(staging.caps.shared_bytes)
 }

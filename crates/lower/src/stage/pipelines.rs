@@ -11,12 +11,12 @@
 //!
 //! A loop whose loads cannot be copied so stays as it is, and `N_NOT_PIPELINED` says why.
 
-mod plan;
+mod pipeline_plan;
 
 use super::Staging;
-use plan::{Plan, Plans, Use};
-pub use plan::{chunk_bytes, neighbour_axis};
-pub(super) use plan::{depends, writes};
+use pipeline_plan::{PipelinePlan, Plans, Use};
+pub use pipeline_plan::{chunk_bytes, neighbour_axis};
+pub(super) use pipeline_plan::{depends, writes};
 use std::collections::BTreeMap;
 use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
@@ -31,13 +31,13 @@ pub fn pipelines(
     stages: u32,
     notes: &mut Diagnostics,
 ) -> StagedFunc {
-    let plans = plan::plan(func, staging, stages, notes);
+    let plans = pipeline_plan::plan(func, staging, stages, notes);
     if plans.pipelines.is_empty() {
         return func.clone();
     }
     let mut rw = Rewriter::new(func);
     let (body, loc) = (rw.new.body, func.loc.clone());
-    let mut state = State::default();
+    let mut state = PipelineRewrite::default();
     for plan in &plans.pipelines {
         let pipeline = rw.builder(body, loc.clone()).pipeline_create(plan.ty());
         let zero = rw.builder(body, loc.clone()).index(0);
@@ -51,7 +51,7 @@ pub fn pipelines(
 }
 
 #[derive(Default)]
-struct State {
+struct PipelineRewrite {
     /// Of each plan the pipeline, and the counter that comes next.
     pipelines: Vec<Value>,
     counters: Vec<Value>,
@@ -59,7 +59,7 @@ struct State {
 
 type Rw<'f> = Rewriter<'f, Staged>;
 
-fn emit(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, id: OpId, into: BlockId) {
+fn emit(rw: &mut Rw<'_>, plans: &Plans, state: &mut PipelineRewrite, id: OpId, into: BlockId) {
     if plans.gone.contains(&id) {
         return;
     }
@@ -84,11 +84,11 @@ fn emit(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, id: OpId, into: Block
 /// Copies a `for` loop that also carries the counters of `pipelines`; `body` writes its ops.
 fn carrying(
     rw: &mut Rw<'_>,
-    state: &mut State,
+    state: &mut PipelineRewrite,
     pipelines: &[usize],
     id: OpId,
     into: BlockId,
-    body: &mut dyn FnMut(&mut Rw<'_>, &mut State, Value, BlockId),
+    body: &mut dyn FnMut(&mut Rw<'_>, &mut PipelineRewrite, Value, BlockId),
 ) {
     let old = rw.old;
     let op = &old.ops[id];
@@ -130,7 +130,13 @@ fn mul(rw: &mut Rw<'_>, block: BlockId, loc: &Loc, a: Value, b: Value) -> Value 
     rw.builder(block, loc.clone()).ew(ScalarFn::Mul, &[a, b])
 }
 
-fn pipelined(rw: &mut Rw<'_>, plans: &Plans, state: &mut State, at: usize, into: BlockId) {
+fn pipelined(
+    rw: &mut Rw<'_>,
+    plans: &Plans,
+    state: &mut PipelineRewrite,
+    at: usize,
+    into: BlockId,
+) {
     let plan = &plans.pipelines[at];
     let old = rw.old;
     let op = &old.ops[plan.loop_op];
@@ -222,7 +228,7 @@ fn iterations(
 /// nothing is known to be inside: the loop may have no iterations.
 fn fill(
     rw: &mut Rw<'_>,
-    plan: &Plan,
+    plan: &PipelinePlan,
     pipeline: Value,
     i: Value,
     position: Value,
@@ -275,7 +281,7 @@ pub(super) fn copied(
 }
 
 /// Gives what the loads' users take: fragments read from the stage, or its memory itself.
-fn read(rw: &mut Rw<'_>, plan: &Plan, stage: Value, block: BlockId) {
+fn read(rw: &mut Rw<'_>, plan: &PipelinePlan, stage: Value, block: BlockId) {
     let old = rw.old;
     for field in &plan.fields {
         let loc = &old.ops[field.load].loc;
@@ -322,7 +328,7 @@ fn turned(rw: &mut Rw<'_>, mem: Value, perm: &[i64], block: BlockId, loc: &Loc) 
     builder.value(spec).expect("a permutation of the axes")
 }
 
-impl Plan {
+impl PipelinePlan {
     /// Whether an op of the loop's body is one whose result comes from the pipeline, or that is not
     /// needed with it.
     fn replaces(&self, rw: &Rw<'_>, id: OpId) -> bool {

@@ -174,8 +174,8 @@ pub fn better_access(
     value: Value,
     own: &Layout,
 ) -> Option<Layout> {
-    // Blocks of a cluster do not exchange tiles. Beside the engine's pipelines there is no room to.
-    if team.blocks > 1 || !staging.caps.engine.is_empty() {
+    // Blocks of a cluster do not exchange tiles. Beside the tensor cores's pipelines there is no room to.
+    if team.blocks > 1 || !staging.caps.async_mma.is_empty() {
         return None;
     }
     let dim = contiguous_dim(func, staging, id)?;
@@ -186,7 +186,7 @@ pub fn better_access(
 }
 
 /// What part of the 32-byte sectors that a warp's access of up to `widest` elements a thread touches it
-/// asked for.
+/// requested.
 pub fn useful(layout: &Layout, dim: usize, bytes: u32, widest: u32) -> f64 {
     let vector = layout.run_along(dim).min(widest).max(1);
     let mut sectors = std::collections::BTreeSet::new();
@@ -335,7 +335,7 @@ pub fn product(
     let ty = func.ty(op.result());
     let shape = extents(ty);
     let two = [shape[0], shape[1]];
-    if let Some(layout) = super::engine::sums(staging, team, &two) {
+    if let Some(layout) = super::async_mma::sums(staging, team, &two) {
         return (None, layout);
     }
     let row = matrix(func, staging, id);

@@ -124,7 +124,7 @@ impl Machine<'_> {
     pub(super) fn warp_sync(&mut self, w: &mut Warp, here: u32, named: Slot) -> Res<Flow> {
         let Some(groups) = self.meet(w, here, named)? else { return Ok(Flow::Park) };
         let me = self.number(w);
-        // Lanes of a part of the warp are not told apart, so only the whole warp is ordered.
+        // Lanes of a part of the warp are not distinguished, so only the whole warp is ordered.
         if groups == [w.alive]
             && let Some(races) = &mut self.races
         {

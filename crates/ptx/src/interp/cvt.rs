@@ -91,7 +91,7 @@ fn half_width(dt: DType) -> u32 {
 }
 
 /// A number as an element of a pair. The small formats saturate to their greatest value
-/// (`.satfinite`, which they must have); halves clamp to 0..1 where `sat` is asked for.
+/// (`.satfinite`, which they must have); halves clamp to 0..1 where `sat` is requested.
 fn narrow(dt: DType, x: f64, mods: Mods) -> u64 {
     match dt {
         DType::F16 => float::code(Ty::F16, clamped(x, mods.sat), Mode::of(mods.round)),

@@ -343,7 +343,7 @@ impl Decoder<'_> {
             | Inst::BulkReduce { .. }
             | Inst::BulkSend { .. }
             | Inst::StAsync { .. }
-            | Inst::RedAsync { .. } => Op::Bulk(Box::new(self.engine(inst)?)),
+            | Inst::RedAsync { .. } => Op::Bulk(Box::new(self.async_copy(inst)?)),
             Inst::BulkCommit => Op::BulkCommit,
             Inst::BulkWait { groups, .. } => Op::BulkWait { groups: *groups },
             Inst::Wgmma { .. } => self.group_product(inst)?,

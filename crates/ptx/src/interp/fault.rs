@@ -18,7 +18,7 @@ pub enum FaultKind {
     Uninitialised,
     /// A byte is used while an asynchronous copy into it or from it was not waited for.
     InFlight,
-    /// An engine would use what threads have not made visible to it.
+    /// An async_copy would use what threads have not made visible to it.
     Unfenced,
     /// Threads that an instruction needs together are not together.
     Divergent,

@@ -1,6 +1,6 @@
 //! Blocks of a cluster that run together: whose turn it is, barriers, and who waits for whom.
 
-use super::engine::Job;
+use super::async_copy::Job;
 use super::fault::{Fault, FaultKind, Res, Trouble, name_step};
 use super::mbar::Mbar;
 use super::memory::Memory;
@@ -245,8 +245,9 @@ impl<'a> Machine<'a> {
         if let Some(n) = count
             && (n == 0 || !n.is_multiple_of(32))
         {
-            let text =
-                format!("barrier {id} is asked to wait for {n} threads, which are no whole warps");
+            let text = format!(
+                "barrier {id} is requested to wait for {n} threads, which are no whole warps"
+            );
             return Err(Trouble::new(FaultKind::Invalid, text));
         }
         let me = self.number(w);

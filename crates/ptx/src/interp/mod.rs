@@ -5,7 +5,7 @@
 //! that stand at the same instruction execute it together. Accesses outside of the memory that was
 //! given, misaligned ones, reads of shared memory that nothing wrote, uses of memory that a copy is
 //! still under way to, instructions of a warp that miss lanes, barriers that nobody leaves and, if
-//! asked, races end the run with a [`Fault`] that names the instruction, its place in the source and
+//! requested, races end the run with a [`Fault`] that names the instruction, its place in the source and
 //! the thread.
 //!
 //! Where the hardware's results are not published bit by bit there is a stand-in: the approximate
@@ -50,6 +50,7 @@
 
 mod access;
 mod alu;
+mod async_copy;
 mod atomic;
 mod collective;
 mod copy;
@@ -57,7 +58,6 @@ mod cvt;
 mod decode;
 mod decode_async;
 mod decode_warp;
-mod engine;
 mod exec;
 mod fast;
 mod fault;
@@ -175,7 +175,7 @@ fn coprime(wish: u64, n: u64) -> u64 {
     (0..).map(|i| wish % n.max(1) + i).find(|&step| common(step, n) <= 1).unwrap_or(1)
 }
 
-/// What parameters are aligned to: the most that any of them asks for.
+/// What parameters are aligned to: the most that any of them requests.
 const PARAM_ALIGN: usize = 128;
 
 fn check_launch(kernel: &Kernel, grid: &Grid, params: &[&[u8]]) -> Result<(), Fault> {

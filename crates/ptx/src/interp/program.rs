@@ -319,8 +319,8 @@ pub(super) struct Program {
     /// The places of shared variables, and where dynamic memory begins.
     pub shared: BTreeMap<String, u32>,
     pub shared_bytes: u32,
-    /// Some engine reads shared memory.
-    pub engines: bool,
+    /// Some async_copy reads shared memory.
+    pub async_copies: bool,
     /// Registers of products of warpgroups.
     pub group_regs: BTreeSet<u32>,
     /// Which of them a step touches that is no such product.

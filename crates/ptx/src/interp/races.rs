@@ -7,7 +7,7 @@
 //! ordered by running in step.
 //!
 //! A lane that arrives alone makes known what it did itself, and what others of its warp did before
-//! they last synchronised. If both have used shared memory since, only the second is told: a use by
+//! they last synchronised. If both have used shared memory since, only the second is reported: a use by
 //! such a lane just before it arrives can be reported though it is ordered.
 
 use super::fault::{FaultKind, Res, Trouble};

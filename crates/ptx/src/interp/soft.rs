@@ -16,7 +16,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// What an instruction on floats asks for; to nearest where it says nothing.
+    /// What an instruction on floats requests; to nearest where it says nothing.
     pub fn of(round: Option<Round>) -> Mode {
         match round {
             None | Some(Round::Rn | Round::Rni | Round::Rna) => Mode::Nearest,

@@ -1,4 +1,4 @@
-//! Tensor maps, which tell the copy engine how a tensor lies in global memory and in which boxes it is
+//! Tensor maps, which tell the copy async_copy how a tensor lies in global memory and in which boxes it is
 //! copied.
 //!
 //! The driver's form is its own secret. A kernel that runs here gets the form of [`TensorMap::encode`]
@@ -8,7 +8,7 @@ use super::fault::{FaultKind, Res, Trouble};
 use super::memory::Memory;
 use tessera_numerics::DType;
 
-/// A tensor for the copy engine. Axes begin with the one whose elements lie side by side.
+/// A tensor for the copy async_copy. Axes begin with the one whose elements lie side by side.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TensorMap {
     pub base: u64,
@@ -79,7 +79,7 @@ impl TensorMap {
         self.tile.iter().product::<u32>() * self.dtype.bytes() as u32
     }
 
-    /// What `cuTensorMapEncodeTiled` and the engine ask for.
+    /// What `cuTensorMapEncodeTiled` and the async_copy request.
     pub(super) fn check(&self, coords: usize) -> Result<(), String> {
         let inner = self.tile[0] * self.dtype.bytes() as u32;
         if coords != self.dims.len() {

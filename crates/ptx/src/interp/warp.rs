@@ -39,7 +39,7 @@ pub(super) struct Warp {
     /// Copies to shared memory under way, and how many groups each lane has committed.
     pub copies: Vec<Pending>,
     pub commits: [u32; 32],
-    /// Groups of engine copies that each lane has committed.
+    /// Groups of async_copy copies that each lane has committed.
     pub bulk_commits: [u32; 32],
     /// Writes to shared memory that the engines may not see yet: lane, block, place, bytes.
     pub unfenced: Vec<(u8, u8, u32, u32)>,

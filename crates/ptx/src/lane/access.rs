@@ -63,7 +63,7 @@ impl Lanes<'_> {
         all
     }
 
-    /// Whether each lane is inside along the other axes; none where that is not asked.
+    /// Whether each lane is inside along the other axes; none where that is not requested.
     fn inside_apart(&mut self, a: &Access) -> Option<Vec<Reg>> {
         let mut all: Option<Vec<Reg>> = None;
         for axis in (0..a.at.len()).filter(|&axis| a.checked[axis]) {

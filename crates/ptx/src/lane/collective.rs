@@ -1,7 +1,7 @@
 //! What the lanes of a group do together. Lanes that exist are the first ones; the others give the
 //! operator's identity. Warps combine by shuffles and tell each other through the group's memory.
 
-use super::control::bits_of;
+use super::lane_control::bits_of;
 use super::{Lanes, Repr};
 use crate::caps::Feature;
 use crate::inst::*;
@@ -146,7 +146,7 @@ impl Lanes<'_> {
         let tid = self.special(Special::TidX);
         let at = self.room_at(dtype, tid);
         self.put(dtype, Addr::reg(at, 0), x, None);
-        self.meet();
+        self.synchronise();
         self.read_room();
     }
 
@@ -169,7 +169,7 @@ impl Lanes<'_> {
         let first = self.asm.setp(Cmp::Eq, Ty::U32, lane, Opnd::Int(0));
         let at = self.room_at(j.dtype, warp);
         self.put(j.dtype, Addr::reg(at, 0), x, Some(first));
-        self.meet();
+        self.synchronise();
         let at = self.room_at(j.dtype, lane);
         let there =
             (warps < 32).then(|| self.asm.setp(Cmp::Lt, Ty::U32, lane, Opnd::Int(warps.into())));
@@ -285,7 +285,7 @@ impl Lanes<'_> {
         let last = self.asm.setp(Cmp::Eq, Ty::U32, lane, WHOLE);
         let at = self.room_at(j.dtype, warp);
         self.put(j.dtype, Addr::reg(at, 0), own, Some(last));
-        self.meet();
+        self.synchronise();
         let at = self.room_at(j.dtype, lane);
         let earlier = self.asm.setp(Cmp::Lt, Ty::U32, lane, warp);
         let before = self.take(j.dtype, Addr::reg(at, 0), Some(earlier));
@@ -327,14 +327,14 @@ impl Lanes<'_> {
         let more = self.asm.setp(Cmp::Lt, Ty::U32, at, end);
         self.asm.bra_if(more, true, again);
         self.asm.place(done);
-        self.meet();
+        self.synchronise();
         let own = self.room_at(j.dtype, tid);
         let out = self.take(j.dtype, Addr::reg(own, 0), None);
         self.read_room();
         Ok(out)
     }
 
-    /// Whether a lane that is asked for exists.
+    /// Whether a lane that is requested exists.
     fn is_there(&mut self, src: Reg) -> Reg {
         match self.ids.present {
             Some(present) => self.asm.setp(Cmp::Lt, Ty::U64, src, present),
@@ -357,7 +357,7 @@ impl Lanes<'_> {
         self.claim_room();
         let at = self.shared_base();
         self.put(dtype, Addr::reg(at, 0), x, Some(own));
-        self.meet();
+        self.synchronise();
         let out = self.take(dtype, Addr::reg(at, 0), Some(there));
         self.read_room();
         let out = self.or_zero(dtype, there, out);

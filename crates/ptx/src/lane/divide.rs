@@ -31,7 +31,7 @@ impl Lanes<'_> {
         Ok(Some(repr))
     }
 
-    /// Whether the lanes of a thread can be asked to have one quotient.
+    /// Whether the lanes of a thread can be requested to have one quotient.
     pub fn is_row(&self, id: OpId) -> bool {
         let operands = &self.func.ops[id].operands;
         let (Repr::Steps(s), Repr::One(_)) = (self.repr(operands[0]), self.repr(operands[1]))

@@ -165,7 +165,7 @@ impl Lanes<'_> {
             }
         }
         self.survey_all(share.width)?;
-        let Some(good) = self.answers() else { unreachable!("lanes are asked to be there") };
+        let Some(good) = self.answers() else { unreachable!("lanes are requested to be there") };
         // A whole warp goes one way, so that the other can take lanes in turn.
         let all = self.asm.reg(Class::Pred);
         let p = Guard { reg: good, negated: false };

@@ -10,9 +10,9 @@
 mod access;
 mod change;
 mod collective;
-mod control;
 mod divide;
 mod ids;
+mod lane_control;
 mod memory;
 mod shared;
 mod survey;
@@ -342,7 +342,7 @@ impl<'a> Lanes<'a> {
         match op.code {
             TileOp::For => self.counted(id),
             TileOp::If => self.branch(id),
-            TileOp::Repair => self.unsupported(id, "expected repairs to be made always here"),
+            TileOp::SlowPath => self.unsupported(id, "expected slow_paths to be made always here"),
             TileOp::While => self.conditional(id),
             TileOp::Load => self.load(id),
             TileOp::Store => self.store(id),
@@ -350,7 +350,7 @@ impl<'a> Lanes<'a> {
             TileOp::Atomic => self.atomic(id),
             TileOp::Assert => self.assertion(id),
             TileOp::Barrier => {
-                self.meet();
+                self.synchronise();
                 Ok(())
             }
             TileOp::GroupReduce => self.group_reduce(id),
@@ -464,7 +464,7 @@ impl<'a> Lanes<'a> {
         let status = self.word(frame::CONTEXT);
         let past = self.asm.label();
         self.asm.bra_if(failed, false, past);
-        // The first to find fault is told.
+        // The first to find fault is reported.
         let d = self.asm.reg(Class::B32);
         self.asm.emit(Inst::Atom {
             space: Space::Global,

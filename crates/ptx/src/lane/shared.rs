@@ -52,14 +52,14 @@ impl Lanes<'_> {
         let mut room = 0;
         for id in func.walk() {
             let op = &func.ops[id];
-            let told = match op.code {
+            let reported = match op.code {
                 TileOp::GroupReduce
                 | TileOp::GroupScan
                 | TileOp::GroupBroadcast
                 | TileOp::GroupShuffle => carrier(self.dtype(op.result())),
                 _ => continue,
             };
-            room = room.max(if told == Class::B64 { 8 * threads } else { 4 * threads });
+            room = room.max(if reported == Class::B64 { 8 * threads } else { 4 * threads });
         }
         self.shared.first = room.next_multiple_of(ALIGN);
         self.shared.bytes = self.shared.first;
@@ -121,7 +121,7 @@ impl Lanes<'_> {
     }
 
     /// All lanes of the group meet.
-    pub fn meet(&mut self) {
+    pub fn synchronise(&mut self) {
         self.asm.barrier();
         self.shared.dirty = false;
     }
@@ -129,7 +129,7 @@ impl Lanes<'_> {
     /// Makes sure that nobody reads the room for group operations any more.
     pub fn claim_room(&mut self) {
         if self.shared.dirty {
-            self.meet();
+            self.synchronise();
         }
     }
 

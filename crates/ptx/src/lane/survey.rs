@@ -1,4 +1,4 @@
-//! Whether a thread takes several lanes, and what is asked of it before it does them at once: that
+//! Whether a thread takes several lanes, and what is requested of it before it does them at once: that
 //! guards such as `if i < n` hold for all of them or for none, that positions which follow the
 //! lane's number are inside their arrays, that wide accesses are aligned. Everything that these
 //! questions need is computed before the body.
@@ -17,10 +17,10 @@ use tessera_numerics::{DType, Profile, Scalar, ScalarFn, expansion};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
-/// What was asked, and what the answers allow.
+/// What was requested, and what the answers allow.
 #[derive(Default)]
 pub struct Survey {
-    /// Questions may be asked: code comes before the body.
+    /// Questions may be requested: code comes before the body.
     pub asking: bool,
     /// All of these must hold.
     tests: Vec<Reg>,
@@ -32,7 +32,7 @@ pub struct Survey {
     pub wide: BTreeMap<OpId, (usize, usize)>,
     /// Quotients and rests that the lanes share.
     pub rows: BTreeMap<(Reg, Opnd), (Reg, Reg)>,
-    asked: BTreeSet<(Reg, i64, Question)>,
+    requested: BTreeSet<(Reg, i64, Question)>,
     lasts: BTreeMap<(Reg, i64), Reg>,
     /// Bytes of elements in wide accesses, and the number of accesses in steps that are not wide.
     widths: Vec<usize>,
@@ -74,14 +74,14 @@ impl Lanes<'_> {
         self.survey.tests.push(p);
     }
 
-    /// All that was asked, if anything was.
+    /// All that was requested, if anything was.
     pub fn answers(&mut self) -> Option<Reg> {
         let tests = std::mem::take(&mut self.survey.tests);
         tests.into_iter().reduce(|a, b| self.and(a, b))
     }
 
     fn is_new(&mut self, s: Steps, question: Question) -> bool {
-        self.survey.asked.insert((s.first, s.step, question))
+        self.survey.requested.insert((s.first, s.step, question))
     }
 
     /// The position of the first lane, or of the last.
@@ -248,7 +248,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// Asks that a condition holds, or does not, for all lanes; false where that cannot be asked, or
+    /// Asks that a condition holds, or does not, for all lanes; false where that cannot be requested, or
     /// never is so.
     fn ask_truth(&mut self, v: Value, truth: bool) -> bool {
         if !self.can_ask(v, truth) {
@@ -258,7 +258,7 @@ impl Lanes<'_> {
         true
     }
 
-    /// Whether nobody asks for a condition that is known: it decides branches and masks only, or
+    /// Whether nobody requests a condition that is known: it decides branches and masks only, or
     /// others like it.
     pub fn is_settled(&self, v: Value) -> bool {
         let func = self.func;

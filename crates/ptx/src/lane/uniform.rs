@@ -13,7 +13,7 @@ pub fn yields(func: &TileFunc, block: BlockId) -> Vec<Value> {
 }
 
 /// Whether the lanes of a group meet at an op.
-fn meets(code: TileOp) -> bool {
+fn synchronises(code: TileOp) -> bool {
     matches!(
         code,
         TileOp::Barrier
@@ -27,7 +27,7 @@ fn meets(code: TileOp) -> bool {
 pub struct Uniform {
     varying: Vec<bool>,
     /// Ops at which lanes meet, and those around them.
-    meets: Vec<bool>,
+    synchronises: Vec<bool>,
     /// Lanes meet somewhere or share memory: a group is one block.
     pub together: bool,
     /// Nothing asks which group a lane is in.
@@ -40,7 +40,7 @@ impl Uniform {
     pub fn new(func: &TileFunc) -> Self {
         let walk = func.walk();
         let mut meeting = vec![false; func.ops.len()];
-        for &id in walk.iter().filter(|&&id| meets(func.ops[id].code)) {
+        for &id in walk.iter().filter(|&&id| synchronises(func.ops[id].code)) {
             meeting[id.index()] = true;
             for around in func.ancestors(func.ops[id].block) {
                 meeting[around.index()] = true;
@@ -48,11 +48,11 @@ impl Uniform {
         }
         let any =
             |wanted: &dyn Fn(TileOp) -> bool| walk.iter().any(|&id| wanted(func.ops[id].code));
-        let together = any(&|c| meets(c) || c == TileOp::BufAlloc);
+        let together = any(&|c| synchronises(c) || c == TileOp::BufAlloc);
         let placed = any(&|c| matches!(c, TileOp::LocalId | TileOp::ProgramId));
         let stops = any(&|c| c == TileOp::Assert);
         let flat = !together && !placed;
-        Self { varying: varying(func), meets: meeting, together, flat, stops }
+        Self { varying: varying(func), synchronises: meeting, together, flat, stops }
     }
 
     /// Whether lanes that are at one place in the program may see different values.
@@ -63,7 +63,7 @@ impl Uniform {
     /// Whether threads without a lane must go through an op with regions too: to meet the others
     /// there, or to know what all of them know afterwards.
     pub fn for_all(&self, func: &TileFunc, id: OpId) -> bool {
-        self.meets[id.index()] || func.ops[id].results.iter().any(|&v| !self.varies(v))
+        self.synchronises[id.index()] || func.ops[id].results.iter().any(|&v| !self.varies(v))
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Facts {
     pub bits: u32,
 }
 
-/// The greatest divisor that is asked for.
+/// The greatest divisor that is requested.
 pub const MOST: u32 = 16;
 /// How far down the ops of a number are looked at.
 const FUEL: u32 = 24;

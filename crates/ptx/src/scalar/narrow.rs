@@ -19,7 +19,7 @@ impl Emit {
     ) -> Val<'e> {
         let nearest = round == Rounding::Rne;
         let fix = |code: Val<'e>| if canonical { self.nan_code(x, code, dtype) } else { code };
-        // A format without NaN saturates whatever is asked.
+        // A format without NaN saturates whatever is requested.
         let saturates = saturate || !format(dtype).has_nan;
         let pair = self.has.byte_pair(dtype).filter(|_| nearest && saturates);
         match dtype {
@@ -91,7 +91,7 @@ impl Emit {
         let (max, nan) = (fmt.max_code() as i64, fmt.nan_code() as i64);
         let bits = x.of(Ty::U32);
         let unclamped = bits.and(0x7FFF_FFFF);
-        // A format without infinity and NaN saturates whatever is asked.
+        // A format without infinity and NaN saturates whatever is requested.
         let saturate = saturate || !fmt.has_nan;
         let magnitude = if saturate { unclamped.min((max << shift) + rebias) } else { unclamped };
         let below = (1i64 << shift) - 1;

@@ -8,9 +8,9 @@
 //! ordered are reads that are over.
 
 use super::Select;
-use super::apart::Share;
 use super::mbar::Speaker;
-use super::sync::{Region, Smem, State};
+use super::per_warpgroup_store::Share;
+use super::sync::{Region, Smem, SyncState};
 use super::wgmma_plan::IN_GROUP;
 use crate::inst::*;
 use tessera_diag::Diagnostics;
@@ -89,7 +89,7 @@ impl Select<'_> {
     ///
     /// Barriers that were made are known to all by their own fence. Where nothing else was written, none is
     /// needed for memory: one of the cluster waits for the whole GPU.
-    pub fn all_meet(
+    pub fn all_sync(
         &mut self,
         meanwhile: impl FnOnce(&mut Self) -> Result<(), Diagnostics>,
     ) -> Result<(), Diagnostics> {
@@ -102,7 +102,7 @@ impl Select<'_> {
         self.asm.emit(Inst::ClusterArrive { release });
         meanwhile(self)?;
         self.asm.emit(Inst::ClusterWait { acquire: true });
-        self.swap_sync_state(State::default());
+        self.swap_sync_state(SyncState::default());
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl Select<'_> {
     fn wrote_before_roles(&self) -> bool {
         let func = self.func;
         let before = func.blocks[func.body].ops.iter();
-        let before = before.take_while(|&&o| func.ops[o].code != StagedOp::Roles);
+        let before = before.take_while(|&&o| func.ops[o].code != StagedOp::WarpSpecialize);
         let writes = |&o: &OpId| {
             let op = &func.ops[o];
             let named = matches!(
@@ -184,7 +184,7 @@ impl Select<'_> {
         speaker: Speaker,
         when: Option<Reg>,
     ) -> Result<(), Diagnostics> {
-        if self.crew.one_thread {
+        if self.instance.one_thread {
             return self.unsupported(
                 id,
                 "expected more than one thread in a role that reads what several blocks fill",
@@ -211,7 +211,7 @@ impl Select<'_> {
             return known;
         }
         let number = match speaker {
-            Speaker::Crew => self.tid(),
+            Speaker::RoleInstance => self.tid(),
             Speaker::Warp => self.lane(),
             Speaker::Group => {
                 let bases: Vec<u32> = (0..5 + IN_GROUP as u32).map(|bit| 1 << bit).collect();
@@ -224,7 +224,7 @@ impl Select<'_> {
         let base = self.region(Region::Fixed);
         let most = i64::from(self.team.blocks()) - 1;
         let delta = self.head(|me| {
-            // Threads that say nothing ask for some block as well.
+            // Threads that say nothing request some block as well.
             let asm = &mut me.asm;
             let rank = asm.int(Alu::And, Ty::B32, &[number.into(), Opnd::Int(most)]);
             let there = asm.reg(Class::B32);

@@ -1,5 +1,5 @@
-//! Which stage of a pipeline comes next: a crew takes the counters of a pipeline one after another from 0 on, so that the next one is
-//! kept in registers and nothing is divided. Crews that take tiles in turn skip counters, and find stage and phase from the
+//! Which stage of a pipeline comes next: a instance takes the counters of a pipeline one after another from 0 on, so that the next one is
+//! kept in registers and nothing is divided. Instances that take tiles in turn skip counters, and find stage and phase from the
 //! counter.
 //!
 //! Who waits for a stage wants to go on at once: where it and its barriers are was found when the one before it was taken, beside
@@ -16,7 +16,7 @@ use tessera_ir::{OpId, Value};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// What one crew knows of the pipelines that it uses.
+/// What one instance knows of the pipelines that it uses.
 #[derive(Clone, Default)]
 pub struct Counters {
     filled: BTreeMap<Value, Next>,
@@ -53,7 +53,7 @@ pub struct Found {
 }
 
 impl Select<'_> {
-    /// Stage and parity of a counter, from its number: `later` phases are asked for.
+    /// Stage and parity of a counter, from its number: `later` phases are requested.
     pub fn counter_stage(&mut self, stages: u32, i: Reg, later: u32) -> Found {
         let i = if i.class == Class::B64 { self.asm.cvt(Ty::U32, Ty::U64, None, i) } else { i };
         let n = Opnd::Int(stages.into());
@@ -85,7 +85,7 @@ impl Select<'_> {
     /// The next counter of a pipeline that is filled, which is also what an op says it is.
     pub fn next_filled(&mut self, value: Value, pipeline: &Pipeline, i: Option<Reg>) -> Found {
         let n = pipeline.stages;
-        if let Some(i) = i.filter(|_| self.crew.by_tiles) {
+        if let Some(i) = i.filter(|_| self.instance.by_tiles) {
             return self.counter_stage(n, i, 1);
         }
         let next = match self.mbars.own.next.filled.get(&value) {

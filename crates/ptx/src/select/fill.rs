@@ -318,7 +318,7 @@ impl Select<'_> {
 
     /// Copies the first `left` elements of a run, and makes the rest zeros. A run that the end cuts
     /// goes element by element through registers. What is stored so is seen as copies are: whoever
-    /// waits for the stage meets all threads.
+    /// waits for the stage synchronises all threads.
     fn copy_in_part(
         &mut self,
         f: &Filling,

@@ -1,5 +1,5 @@
 //! Products of tiles by one fused multiply-add for each k, ascending, on operands in shared memory:
-//! what strict results ask for, and dtypes that matrix units do not have.
+//! what strict results request, and dtypes that matrix units do not have.
 //!
 //! A thread has the sums of some lines of the left operand by some of the right. It goes along k in
 //! chunks. Of a chunk it holds all lines of one side; those of the other come in groups, each loaded

@@ -3,7 +3,7 @@
 //! Exponentials and inverses come from a unit that takes 16 elements in a clock, and what else there is to
 //! do for an element takes issue stages and ports of registers that products need too. So there are two
 //! ways: where all numbers of a warp are small a short polynomial, and else one that any number can be
-//! given to. Both are as near as absolute terms ask for. A number that all results are multiplied by goes
+//! given to. Both are as near as absolute terms request. A number that all results are multiplied by goes
 //! into the polynomials, and a power of two of that stands in both ways, so that the unit for exponentials
 //! is busy beside the polynomial, and not after it.
 
@@ -17,7 +17,7 @@ use tessera_tile::attrs::constant_of;
 
 /// Elements of a thread from which on a tile is a large one.
 const MANY: usize = 16;
-/// Questions that are asked side by side.
+/// Questions that are requested side by side.
 const CHAINS: usize = 4;
 
 /// What is computed with a tanh in one go.
@@ -168,7 +168,7 @@ impl Select<'_> {
     }
 
     /// Whether a thread of the warp has a number of 2 or more, or one that is none: such have the
-    /// highest bit of the exponent, so that all are asked at once.
+    /// highest bit of the exponent, so that all are requested at once.
     fn any_two_or_more(&mut self, xs: &[Reg]) -> Reg {
         // Chains that do not wait for each other, of two numbers in an instruction.
         let chains: Vec<Reg> = (0..CHAINS.min(xs.len()))

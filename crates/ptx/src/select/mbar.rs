@@ -3,7 +3,7 @@
 //!
 //! Each stage has two barriers. `full` ends a phase when all who fill the stage have arrived and all
 //! bytes that copy engines were to bring are there; `empty` when all who read it have. Counter `i` is
-//! stage `i mod n`; a phase has the parity of `i div n`. See `counters` for how a crew finds them.
+//! stage `i mod n`; a phase has the parity of `i div n`. See `counters` for how a instance finds them.
 //!
 //! Who acquires waits for the phase before the one that the readers end: on a fresh barrier that is
 //! over, so that the first round needs no case of its own.
@@ -36,7 +36,7 @@ pub struct Mbars {
     pub own: Own,
 }
 
-/// What one crew keeps in registers.
+/// What one instance keeps in registers.
 #[derive(Clone, Default)]
 pub struct Own {
     /// The next counters of pipelines.
@@ -57,11 +57,11 @@ struct Acquired {
     published: bool,
 }
 
-/// Who says of a crew that it is done with a stage.
+/// Who says of a instance that it is done with a stage.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Speaker {
     /// One thread, where only it did anything.
-    Crew,
+    RoleInstance,
     /// One thread of each warpgroup, where only its matrix engine reads: it reads for all four warps
     /// at once, and has done so when it is done for one.
     Group,
@@ -72,7 +72,7 @@ pub enum Speaker {
 impl Speaker {
     fn count(self, warps: u32) -> u32 {
         match self {
-            Speaker::Crew => 1,
+            Speaker::RoleInstance => 1,
             Speaker::Group => warps >> IN_GROUP,
             Speaker::Warp => warps,
         }
@@ -111,7 +111,7 @@ impl Select<'_> {
         self.mbars.pending.push((at, arrivals));
     }
 
-    /// Makes the barriers that were asked for, and all threads meet; see `all_meet`.
+    /// Makes the barriers that were requested, and all threads meet; see `all_sync`.
     pub fn ready(
         &mut self,
         meanwhile: impl FnOnce(&mut Self) -> Result<(), Diagnostics>,
@@ -129,7 +129,7 @@ impl Select<'_> {
                 asm.emit(Inst::FenceMbarInit);
             }
         });
-        self.all_meet(meanwhile)
+        self.all_sync(meanwhile)
     }
 
     /// How many arrive at a barrier of a pipeline in each phase: of those who fill it, or who read it.
@@ -152,19 +152,19 @@ impl Select<'_> {
         sides.iter().map(of).sum()
     }
 
-    /// Who arrives there, of one crew.
+    /// Who arrives there, of one instance.
     fn speaker(&self, pipeline: Value, role: Option<OpId>, fills: bool) -> Speaker {
         match role.map(|r| role_info(self.func, r)) {
-            Some(info) if info.one_thread => Speaker::Crew,
+            Some(info) if info.one_thread => Speaker::RoleInstance,
             // What engines bring counts itself, and one thread speaks for it.
-            _ if fills && !self.is_written(pipeline, role) => Speaker::Crew,
-            Some(_) if !fills && self.is_engines_alone(pipeline, role) => Speaker::Group,
+            _ if fills && !self.is_written(pipeline, role) => Speaker::RoleInstance,
+            Some(_) if !fills && self.is_read_by_async_mma_alone(pipeline, role) => Speaker::Group,
             _ => Speaker::Warp,
         }
     }
 
     /// Whether of what a role waits for in a pipeline only products of the matrix engine read anything.
-    fn is_engines_alone(&self, pipeline: Value, role: Option<OpId>) -> bool {
+    fn is_read_by_async_mma_alone(&self, pipeline: Value, role: Option<OpId>) -> bool {
         let func = self.func;
         let all = func.walk();
         let users =
@@ -181,7 +181,7 @@ impl Select<'_> {
             for o in users(v) {
                 match func.ops[o].code {
                     StagedOp::Field | StagedOp::SmemView => list.push(func.ops[o].result()),
-                    StagedOp::MmaIssue if self.is_engine_product(o) => {}
+                    StagedOp::MmaIssue if self.is_async_mma(o) => {}
                     _ => return false,
                 }
             }
@@ -214,8 +214,8 @@ impl Select<'_> {
     /// Those who speak for others arrive, when the others have come here.
     pub fn arrive(&mut self, addr: Addr, speaker: Speaker, when: Option<Reg>) {
         let who = match speaker {
-            Speaker::Crew => self.leader(),
-            Speaker::Group | Speaker::Warp if self.crew.one_thread => None,
+            Speaker::RoleInstance => self.leader(),
+            Speaker::Group | Speaker::Warp if self.instance.one_thread => None,
             Speaker::Group => Some(self.speaks_for_warpgroup()),
             Speaker::Warp => {
                 self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) });
@@ -305,14 +305,14 @@ impl Select<'_> {
                 self.barriers_of(found.stage)
             }
         };
-        let speaker = self.speaker(value, self.crew.role, true);
+        let speaker = self.speaker(value, self.instance.role, true);
         self.arrive(pipeline.full(bar), speaker, None);
         Ok(())
     }
 
     pub fn mbar_wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let (value, i, pipeline, counter) = self.counter(id);
-        if self.crew.by_tiles {
+        if self.instance.by_tiles {
             let found = self.counter_stage(pipeline.stages, counter, 0);
             let bar = self.barriers_of(found.stage);
             self.phase(pipeline.full(bar), found.parity);
@@ -352,7 +352,7 @@ impl Select<'_> {
             }
             _ => None,
         };
-        let speaker = self.speaker(value, self.crew.role, false);
+        let speaker = self.speaker(value, self.instance.role, false);
         if self.team.peers(func, value, 0).len() > 1 {
             return self.arrive_in_cluster(id, pipeline.empty(bar), speaker, when);
         }
@@ -365,13 +365,13 @@ impl Select<'_> {
     pub fn mbar_drain(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let value = func.ops[id].operands[0];
-        let own = self.crew.role;
+        let own = self.instance.role;
         let reads =
             |o: &OpId| func.ops[*o].code == StagedOp::Wait && func.ops[*o].operands[0] == value;
         let readers: BTreeSet<_> =
             func.walk().iter().filter(|o| reads(o)).map(|&o| role_of(func, o)).collect();
         let alone = readers.iter().all(|r| *r == own);
-        if self.crew.by_tiles || !alone && readers.contains(&own) {
+        if self.instance.by_tiles || !alone && readers.contains(&own) {
             return self.unsupported(
                 id,
                 "expected a pipeline that other roles read, or this one alone, and that it fills without \
@@ -457,7 +457,7 @@ impl Select<'_> {
 
     pub fn order_wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let order_barrier = self.func.ops[id].operands[0];
-        let replica = self.crew.replica;
+        let replica = self.instance.replica;
         let parity = match self.mbars.own.order_barriers.get(&order_barrier) {
             Some(&r) => r,
             None => {
@@ -477,7 +477,7 @@ impl Select<'_> {
 
     pub fn order_arrive(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let order_barrier = self.func.ops[id].operands[0];
-        let next = (self.crew.replica + 1) % self.crew.replicas.max(1);
+        let next = (self.instance.replica + 1) % self.instance.replicas.max(1);
         let addr = self.order_barrier_address(order_barrier, next);
         self.arrive(addr, Speaker::Warp, None);
         Ok(())

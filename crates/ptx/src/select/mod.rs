@@ -3,11 +3,8 @@
 //!
 //! Before: a valid function of Staged IR with a layout on every tile. After: one kernel.
 
-mod alternate;
-mod apart;
 mod canonical;
 mod cluster;
-mod control;
 mod convert;
 mod convert_pieces;
 mod counters;
@@ -19,41 +16,44 @@ mod indexed;
 mod many;
 mod mbar;
 mod memory;
+mod mma;
+mod mma_in_flight;
 mod ordered;
 mod part;
+mod per_warpgroup_store;
 mod pipeline;
 mod place;
 mod print;
-mod product;
-mod records;
 mod reduce;
-mod repair;
-mod roles;
-mod rotate;
 mod scan;
 mod scan_parallel;
 mod scatter_last;
+mod select_control;
 mod shape;
 mod shifted;
+mod slow_path;
 mod stamps;
 mod stmatrix;
 mod sync;
-mod tiles;
+mod tile_scheduler;
 mod tma;
-mod twice;
+mod unroll_by_two;
 mod value;
+mod warp_specialize;
+mod warpgroup_pingpong;
 mod wgmma;
 mod wgmma_plan;
 mod words;
+mod work_queue;
 
 use crate::asm::Asm;
 use crate::caps::PtxCaps;
 use crate::code::{ArrayClass, Classes, MapRecipe, Site};
 use crate::inst::*;
 use crate::module::{Kernel, Param, Stmt};
+use crate::reports::Printing;
 use crate::scalar::Scalars;
 use crate::stamps::Stamp;
-use crate::told::Printing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics, Loc};
@@ -68,7 +68,7 @@ use tessera_target::frame::{self, Frame};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::grid_axis;
 
-pub use product::matrix_type as product_type;
+pub use mma::matrix_type as product_type;
 
 /// The block of argument words.
 pub const ARGS: &str = "args";
@@ -85,7 +85,7 @@ pub enum Repr {
     Tile(Vec<Reg>),
     /// Codes of narrow elements, as many in a 32-bit word as fit: what matrix units take.
     Packed(Vec<Reg>),
-    /// An accumulator of the matrix engine.
+    /// An accumulator of the matrix wgmma_state.
     Pending(wgmma::Pending),
     /// A tile that is still in shared memory, and stays there until its last use.
     Lazy(sync::Smem),
@@ -140,10 +140,10 @@ pub struct Select<'a> {
     pipelines: pipeline::Pipelines,
     mbars: mbar::Mbars,
     /// The threads that run what is being emitted.
-    crew: roles::Crew,
-    apart: apart::Apart,
-    alternate: alternate::Alternate,
-    roles: roles::Roles,
+    instance: warp_specialize::RoleInstance,
+    apart: per_warpgroup_store::Apart,
+    alternate: warpgroup_pingpong::Alternate,
+    roles: warp_specialize::Roles,
     /// Tensor maps, and where they are, as the head knows.
     maps: Vec<MapRecipe>,
     map_addresses: BTreeMap<usize, Reg>,
@@ -153,14 +153,14 @@ pub struct Select<'a> {
     once: Option<(Vec<Value>, Vec<Reg>)>,
     /// What the moving part of an address is a multiple of, where that is not very much.
     granules: BTreeMap<Reg, u32>,
-    engine: wgmma::Engine,
-    /// Whether conditions of repairs hold anywhere in this warp, in the block where that was asked.
+    wgmma_state: wgmma::WgmmaState,
+    /// Whether conditions of slow_paths hold anywhere in this warp, in the block where that was requested.
     votes: BTreeMap<Value, (Reg, BlockId)>,
     /// What is seldom run.
     behind: Vec<Stmt>,
     iterations: ordered::Iterations,
     /// How tiles are handed out, where whoever is free takes the next.
-    records: Option<records::Records>,
+    work_queue: Option<work_queue::WorkQueue>,
     prints: Vec<Printing>,
     stamps: Vec<Stamp>,
     /// Loops that are open around the place of emission.
@@ -244,20 +244,20 @@ pub fn select(
         greatest: None,
         pipelines: pipeline::Pipelines::default(),
         mbars: mbar::Mbars::default(),
-        crew: roles::Crew::default(),
-        apart: apart::Apart::default(),
-        alternate: alternate::Alternate::default(),
-        roles: roles::survey(func),
+        instance: warp_specialize::RoleInstance::default(),
+        apart: per_warpgroup_store::Apart::default(),
+        alternate: warpgroup_pingpong::Alternate::default(),
+        roles: warp_specialize::survey(func),
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),
         early_maps: BTreeSet::new(),
         once: None,
         granules: BTreeMap::new(),
-        engine: wgmma::Engine::default(),
+        wgmma_state: wgmma::WgmmaState::default(),
         votes: BTreeMap::new(),
         behind: Vec::new(),
         iterations: ordered::Iterations::of(func, profile),
-        records: None,
+        work_queue: None,
         prints: Vec::new(),
         stamps: Vec::new(),
         depth: 0,
@@ -280,11 +280,11 @@ pub fn select(
     kernel.body.extend(begin);
     kernel.body.extend(body);
     kernel.body.extend(me.behind);
-    if !Off::of(func).has(Step::Stay) {
+    if !Off::of(func).has(Step::AccumulatorCoalescing) {
         crate::coalesce::accumulators(&mut kernel);
     }
     kernel.dynamic_shared = me.sync.bytes();
-    let (iterations, counts) = (me.iterations.is_kept(), me.records.is_some());
+    let (iterations, counts) = (me.iterations.is_kept(), me.work_queue.is_some());
     Ok(Selected {
         greatest: me.greatest,
         kernel,
@@ -444,7 +444,7 @@ impl<'a> Select<'a> {
             StagedOp::FragLoad => self.frag_load(id),
             StagedOp::FragStore => self.frag_store(id),
             StagedOp::BlockBarrier => {
-                self.block_meets();
+                self.block_barrier();
                 Ok(())
             }
             StagedOp::Worker | StagedOp::Workers if op.attr("axis").is_some() => {
@@ -490,8 +490,8 @@ impl<'a> Select<'a> {
                 self.barrier();
                 Ok(())
             }
-            StagedOp::Roles => self.roles(id),
-            StagedOp::Role => self.unsupported(id, "expected `roles` around a role"),
+            StagedOp::WarpSpecialize => self.roles(id),
+            StagedOp::WarpRole => self.unsupported(id, "expected `warp_specialize` around a role"),
             StagedOp::Replica => self.replica(id),
             StagedOp::Tiles => self.tiles(id),
         }
@@ -503,7 +503,7 @@ impl<'a> Select<'a> {
         match code {
             TileOp::For => self.counted(id),
             TileOp::If => self.branch(id),
-            TileOp::Repair => self.repair(id),
+            TileOp::SlowPath => self.slow_path(id),
             TileOp::While => self.conditional(id),
             TileOp::ProgramId => {
                 let r = self.program_id(grid_axis(op));
@@ -663,7 +663,7 @@ impl<'a> Select<'a> {
         let status = self.word(frame::CONTEXT);
         let past = self.asm.label();
         self.asm.bra_if(ok, true, past);
-        // The first to find fault is told; the whole block ends, since its threads agree.
+        // The first to find fault is reported; the whole block ends, since its threads agree.
         let old = self.asm.reg(Class::B32);
         self.asm.emit(Inst::Atom {
             space: Space::Global,
@@ -678,7 +678,7 @@ impl<'a> Select<'a> {
         });
         self.pass_iteration();
         // A role goes on, for others wait for it.
-        if self.crew.role.is_none() {
+        if self.instance.role.is_none() {
             self.asm.emit(Inst::Ret);
         }
         self.asm.place(past);

@@ -3,13 +3,13 @@
 //! A pipeline's stages lie one after another in fixed shared memory; counter `i` is stage `i mod n`. All
 //! threads fill and read: a fill is `cp.async` by every thread, a publication closes the thread's
 //! group of copies, and a wait lets so many of the newest groups go on as the function publishes
-//! ahead, then meets. That meeting also says that all threads have read the stage before, so that
+//! ahead, then synchronises. That meeting also says that all threads have read the stage before, so that
 //! `acquire` need not meet again; where there was none since the last release, it does.
 //!
 //! Copies are not issued where a fill stands, but held back and issued between the steps of the next
 //! product, so that its first operands are not queued behind all of them.
 
-use super::rotate::Rotation;
+use super::mma_in_flight::Rotation;
 use super::sync::{Region, Smem};
 use super::{Repr, Select};
 use crate::inst::*;
@@ -27,7 +27,7 @@ use tessera_tile::TileOp;
 /// What stages start at a multiple of.
 const ALIGN: u32 = 1024;
 /// And fields, where copy engines fill them.
-const ENGINE_ALIGN: u32 = 128;
+const TMA_ALIGN: u32 = 128;
 
 #[derive(Clone, Debug)]
 pub struct Pipeline {
@@ -85,8 +85,8 @@ impl Select<'_> {
         let Type::Pipeline { stages, fields } = self.func.ty(result) else {
             return self.unsupported(id, "expected a pipeline");
         };
-        // Copy engines ask for more than threads do.
-        let align = if self.has_roles() { ENGINE_ALIGN } else { 1 };
+        // Copy engines request more than threads do.
+        let align = if self.has_roles() { TMA_ALIGN } else { 1 };
         let mut stride = 0u32;
         let fields = fields
             .iter()
@@ -154,7 +154,7 @@ impl Select<'_> {
         }
         if self.unmet_release() {
             self.issue_copies(usize::MAX);
-            self.block_meets();
+            self.block_barrier();
         }
         self.stage(id);
         Ok(())
@@ -173,17 +173,17 @@ impl Select<'_> {
             return self.mbar_wait(id);
         }
         if self.is_rotated(id) {
-            self.meet_release();
+            self.sync_release();
             return Ok(());
         }
         self.issue_copies(usize::MAX);
         let groups = self.published_ahead(id);
         self.asm.emit(Inst::CpWait { groups });
         // Copies of threads are writes of threads to an engine that reads them.
-        if self.uses_engine() {
+        if self.uses_async_mma() {
             self.asm.emit(Inst::FenceProxyAsync);
         }
-        self.block_meets();
+        self.block_barrier();
         self.stage(id);
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Select<'_> {
         }
         self.issue_copies(usize::MAX);
         self.asm.emit(Inst::CpWait { groups: 0 });
-        self.block_meets();
+        self.block_barrier();
         if self.pipelines.loops.is_empty() {
             let pipeline = self.pipeline(self.func.ops[id].operands[0]);
             self.reuse(pipeline.offset, pipeline.stages * pipeline.stride);
@@ -425,7 +425,7 @@ impl Select<'_> {
     /// distance, from the head of their code to the end of a tile; one instruction makes it where it is
     /// used. Two have, and the assembler then places their sums and weights better.
     fn swizzled_apart(&self, shared: &Shared, through: u32) -> Option<u32> {
-        let s = shared.swizzle.filter(|_| through != 0 && self.crew.number_of.is_some())?;
+        let s = shared.swizzle.filter(|_| through != 0 && self.instance.number_of.is_some())?;
         let (strides, panel) = shared.strides();
         let clean = strides.iter().chain([&panel]).all(|s| s.is_power_of_two());
         let low = ((1u32 << s.bits) - 1) << s.base;

@@ -1,10 +1,10 @@
 //! Printing: a group takes room for a record, and its threads put their elements there. The host makes
-//! lines of it when the launch is over; see `told`.
+//! lines of it when the launch is over; see `reported`.
 
 use super::Select;
 use crate::code::context;
 use crate::inst::*;
-use crate::told::Printing;
+use crate::reports::Printing;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::{OpId, Type};

@@ -241,7 +241,7 @@ impl Select<'_> {
         let ctas = moving(In::Cta);
         if !ctas.is_empty() {
             if warps.is_empty() && self.warps > 1 {
-                self.block_meets();
+                self.block_barrier();
             }
             self.across_blocks(&layout.reduce(axis), &ctas, &mut out, f)?;
         }
@@ -316,7 +316,7 @@ impl Select<'_> {
                 self.put(Addr::reg(own, part * plane), x, writer);
             }
         }
-        self.block_meets();
+        self.block_barrier();
         // The first warp of this row: without the bits that move along the axis.
         let moving = bits.iter().fold(0i64, |m, &b| m | 1 << b);
         let keep = i64::from(warps - 1) & !moving;

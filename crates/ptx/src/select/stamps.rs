@@ -1,4 +1,4 @@
-//! Code that says how long its loops take, where it is asked to: each visit to an innermost loop leaves
+//! Code that says how long its loops take, where it is requested to: each visit to an innermost loop leaves
 //! the clocks at its begin and end and how many iterations it had. One thread of a role speaks for it. Iterations
 //! are counted in a register, and memory is written after the last of them.
 
@@ -38,17 +38,17 @@ impl Select<'_> {
     pub fn begin_stamp(&mut self, id: OpId) -> Option<Stamping> {
         let func = self.func;
         let body = func.ops[id].regions[0];
-        if has_loops(func, body) || !Off::of(func).has(Step::Bare) {
+        if has_loops(func, body) || !Off::of(func).has(Step::NoClocks) {
             return None;
         }
-        let role = self.crew.role.map_or("all".to_string(), |role| role_info(func, role).name);
+        let role = self.instance.role.map_or("all".to_string(), |role| role_info(func, role).name);
         let line = func.ops[id].loc.line();
         let least = self.least_clocks(body);
         let which = FIRST + self.stamps.len() as u32;
         // One code may be that of all replicas.
-        let own = match self.crew.number_of {
-            Some(_) => 0..self.crew.replicas,
-            None => self.crew.replica..self.crew.replica + 1,
+        let own = match self.instance.number_of {
+            Some(_) => 0..self.instance.replicas,
+            None => self.instance.replica..self.instance.replica + 1,
         };
         let stamp = |replica| Stamp { role: role.clone(), replica, line, least };
         self.stamps.extend(own.map(stamp));
@@ -71,7 +71,7 @@ impl Select<'_> {
         let context = self.word(frame::CONTEXT);
         let block = self.special(Special::CtaidX);
         let leader = self.leader();
-        let number = self.crew.number_of;
+        let number = self.instance.number_of;
         self.by_leader(leader, |asm| {
             let at = asm.reg(Class::B32);
             asm.emit(Inst::Atom {
@@ -115,7 +115,7 @@ impl Select<'_> {
         let mut clocks = 0;
         func.walk_block(body, &mut |id| {
             let op = &func.ops[id];
-            if op.code == StagedOp::MmaIssue && self.is_engine_product(id) {
+            if op.code == StagedOp::MmaIssue && self.is_async_mma(id) {
                 let sums = func.ty(op.result()).static_shape().unwrap_or_default();
                 let left = func.ty(op.operands[0]);
                 let deep = left.static_shape().unwrap_or_default().last().copied().unwrap_or(1);

@@ -59,14 +59,14 @@ impl Select<'_> {
         true
     }
 
-    /// Whether a tile is used by nothing but what takes words, through loops, branches and repairs.
+    /// Whether a tile is used by nothing but what takes words, through loops, branches and slow_paths.
     pub fn has_packed_uses(&self, v: Value) -> bool {
         self.packed_uses(v, &mut BTreeSet::new())
     }
 
-    fn packed_uses(&self, v: Value, asked: &mut BTreeSet<Value>) -> bool {
+    fn packed_uses(&self, v: Value, requested: &mut BTreeSet<Value>) -> bool {
         let func = self.func;
-        if !asked.insert(v) {
+        if !requested.insert(v) {
             return true;
         }
         func.walk()
@@ -77,24 +77,25 @@ impl Select<'_> {
                 StagedOp::FragStore | StagedOp::MmaIssue => true,
                 StagedOp::Tile(TileOp::Mma) => op.operands[2] != v,
                 StagedOp::Tile(TileOp::Select) => {
-                    self.chooses_words(id, v) && self.packed_uses(op.result(), asked)
+                    self.chooses_words(id, v) && self.packed_uses(op.result(), requested)
                 }
                 StagedOp::Tile(TileOp::Cast) => self.seldom_reads_words(id),
                 StagedOp::ConvertLayout | StagedOp::FragPart => {
-                    self.packed_uses(op.result(), asked)
+                    self.packed_uses(op.result(), requested)
                 }
                 StagedOp::Tile(TileOp::For) => {
                     let args = &func.blocks[op.regions[0]].args[1..];
                     let at = op.group("init").iter().zip(args).zip(&op.results);
                     op.positional().iter().all(|&o| o != v)
                         && at.filter(|((init, _), _)| **init == v).all(|((_, arg), result)| {
-                            self.packed_uses(*arg, asked) && self.packed_uses(*result, asked)
+                            self.packed_uses(*arg, requested)
+                                && self.packed_uses(*result, requested)
                         })
                 }
-                StagedOp::Tile(TileOp::Repair) => {
+                StagedOp::Tile(TileOp::SlowPath) => {
                     let at = op.group("init").iter().zip(&op.results);
                     op.operands[0] != v
-                        && at.filter(|at| *at.0 == v).all(|at| self.packed_uses(*at.1, asked))
+                        && at.filter(|at| *at.0 == v).all(|at| self.packed_uses(*at.1, requested))
                 }
                 StagedOp::Tile(TileOp::Yield) => {
                     let around = func.blocks[op.block].parent.map(|id| &func.ops[id]);
@@ -102,7 +103,7 @@ impl Select<'_> {
                     let args = &func.blocks[op.block].args;
                     let args = match around.code {
                         StagedOp::Tile(TileOp::For) => &args[1..],
-                        StagedOp::Tile(TileOp::Repair) => &[],
+                        StagedOp::Tile(TileOp::SlowPath) => &[],
                         // What these leave, or hand to the next group, is carried as words.
                         StagedOp::Tile(TileOp::If) if self.has_words(v) => &[],
                         StagedOp::Tiles if self.has_words(v) => &args[around.group("grid").len()..],
@@ -110,8 +111,8 @@ impl Select<'_> {
                     };
                     let at = (0..op.operands.len()).filter(|&i| op.operands[i] == v);
                     at.into_iter().all(|i| {
-                        self.packed_uses(around.results[i], asked)
-                            && args.get(i).is_none_or(|&arg| self.packed_uses(arg, asked))
+                        self.packed_uses(around.results[i], requested)
+                            && args.get(i).is_none_or(|&arg| self.packed_uses(arg, requested))
                     })
                 }
                 _ => false,

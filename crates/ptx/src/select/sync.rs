@@ -1,9 +1,9 @@
-//! Shared memory and the barriers that its uses ask for.
+//! Shared memory and the barriers that its uses request.
 //!
 //! Ops that move data between threads write scratch memory, meet, and read it. There are two scratch
 //! regions, used in turn: while some threads still read one, others may write the other, and the
 //! meeting in between frees the first. So one barrier an op is enough in straight code; at the start
-//! of a loop nothing is known, and the first use in it meets before it writes.
+//! of a loop nothing is known, and the first use in it synchronises before it writes.
 //!
 //! Statements of a group happen one after another: where threads read or write elements of global
 //! memory that others of the group wrote or read before, they meet first.
@@ -35,7 +35,7 @@ pub struct Smem {
 pub enum Region {
     /// Memory that ops allocate, for the whole kernel.
     Fixed,
-    /// Four for each crew; see `roles`.
+    /// Four for each instance; see `warp_specialize`.
     Scratch(usize),
 }
 
@@ -72,7 +72,7 @@ fn clashes(seen: &BTreeMap<usize, Vec<Access>>, param: usize, access: &Access, a
 }
 
 #[derive(Clone, Default, Debug)]
-pub struct State {
+pub struct SyncState {
     /// Whether other threads may still read a scratch region.
     dirty: [bool; 4],
     /// Whether a stage of a pipeline was released that other threads may still read.
@@ -83,19 +83,19 @@ pub struct State {
 
 #[derive(Default, Debug)]
 pub struct Sync {
-    state: State,
+    state: SyncState,
     next: usize,
     fixed: u32,
-    /// By crew: those that run at the same time share none.
+    /// By instance: those that run at the same time share none.
     scratch: Vec<[u32; 4]>,
-    crew: usize,
+    instance: usize,
     /// Fixed memory that its owner needs no more, and how much of it there is: scratch regions 2
     /// and 3 are its halves.
     reused: Option<(u32, u32)>,
     bases: BTreeMap<Region, Reg>,
     /// Bytes of the kernel's memory between what is aligned.
     gaps: Vec<(u32, u32)>,
-    /// Crews whose code several replicas run: the first warp, and the warps of each.
+    /// Instances whose code several replicas run: the first warp, and the warps of each.
     shared: BTreeMap<usize, (u32, u32)>,
 }
 
@@ -115,12 +115,12 @@ impl Sync {
             Region::Fixed => 0,
             Region::Scratch(i) if i % 4 < 2 => {
                 let own = |s: &[u32; 4]| up(s[0]) + up(s[1]);
-                let crews = self.scratch.iter().take(i / 4).map(own).sum::<u32>();
+                let instances = self.scratch.iter().take(i / 4).map(own).sum::<u32>();
                 let first = match (i % 4, self.scratch.get(i / 4)) {
                     (1, Some(s)) => up(s[0]),
                     _ => 0,
                 };
-                up(self.fixed) + crews + first
+                up(self.fixed) + instances + first
             }
             Region::Scratch(i) => {
                 let half = |(at, bytes): (u32, u32)| at + (i as u32 % 4 - 2) * (bytes / 2);
@@ -189,14 +189,14 @@ impl Select<'_> {
     }
 
     /// Gives replicas that run one code as much scratch memory each as that takes.
-    pub fn share_scratch(&mut self, crew: usize, first_warp: u32, warps: u32, replicas: u32) {
-        let all = crew + replicas as usize;
+    pub fn share_scratch(&mut self, instance: usize, first_warp: u32, warps: u32, replicas: u32) {
+        let all = instance + replicas as usize;
         if self.sync.scratch.len() < all {
             self.sync.scratch.resize(all, [0; 4]);
         }
-        let own = self.sync.scratch[crew];
-        self.sync.scratch[crew..all].fill(own);
-        self.sync.shared.insert(crew, (first_warp, warps));
+        let own = self.sync.scratch[instance];
+        self.sync.scratch[instance..all].fill(own);
+        self.sync.shared.insert(instance, (first_warp, warps));
     }
 
     /// Remembers who takes the most shared memory at once: errors name it.
@@ -250,7 +250,7 @@ impl Select<'_> {
     pub fn scratch(&mut self, bytes: u32) -> Region {
         self.takes(bytes);
         let pair = match self.sync.reused {
-            Some((_, room)) if bytes <= room / 2 && self.crew.role.is_none() => 2,
+            Some((_, room)) if bytes <= room / 2 && self.instance.role.is_none() => 2,
             _ => 0,
         };
         let mut i = pair + self.sync.next;
@@ -258,31 +258,35 @@ impl Select<'_> {
             i ^= 1;
         }
         if self.sync.state.dirty[i] {
-            self.block_meets();
+            self.block_barrier();
         }
         self.grow_scratch(i, bytes);
         self.sync.next = (i ^ 1) & 1;
-        Region::Scratch(4 * self.sync.crew + i)
+        Region::Scratch(4 * self.sync.instance + i)
     }
 
     /// The scratch regions of the threads that run what is being emitted, as large as they are so far.
     fn own_scratch(&self) -> [u32; 4] {
-        self.sync.scratch.get(self.sync.crew).copied().unwrap_or_default()
+        self.sync.scratch.get(self.sync.instance).copied().unwrap_or_default()
     }
 
     fn grow_scratch(&mut self, i: usize, bytes: u32) {
-        let crew = self.sync.crew;
-        if self.sync.scratch.len() <= crew {
-            self.sync.scratch.resize(crew + 1, [0; 4]);
+        let instance = self.sync.instance;
+        if self.sync.scratch.len() <= instance {
+            self.sync.scratch.resize(instance + 1, [0; 4]);
         }
-        let most = &mut self.sync.scratch[crew][i];
+        let most = &mut self.sync.scratch[instance][i];
         *most = bytes.max(*most);
     }
 
     /// Bytes of shared memory beside what is allocated for the whole kernel.
     fn room(&self) -> u32 {
-        let others =
-            self.sync.scratch.iter().enumerate().filter(|(crew, _)| *crew != self.sync.crew);
+        let others = self
+            .sync
+            .scratch
+            .iter()
+            .enumerate()
+            .filter(|(instance, _)| *instance != self.sync.instance);
         let others: u32 =
             others.map(|(_, s)| s[0].next_multiple_of(ALIGN) + s[1].next_multiple_of(ALIGN)).sum();
         let fixed = self.sync.fixed.next_multiple_of(ALIGN);
@@ -310,11 +314,11 @@ impl Select<'_> {
         let [a, b, ..] = self.own_scratch();
         let i = usize::from(b > a);
         if self.sync.state.dirty[i] {
-            self.block_meets();
+            self.block_barrier();
         }
         self.grow_scratch(i, bytes);
         self.sync.next = i ^ 1;
-        Region::Scratch(4 * self.sync.crew + i)
+        Region::Scratch(4 * self.sync.instance + i)
     }
 
     /// Says that nobody uses a part of fixed memory from here to the end of the kernel.
@@ -332,13 +336,13 @@ impl Select<'_> {
     }
 
     /// Says that all threads have met since the last release.
-    pub fn meet_release(&mut self) {
+    pub fn sync_release(&mut self) {
         self.sync.state.released = false;
     }
 
-    /// Which crew's scratch memory is used from here on.
-    pub fn set_sync_crew(&mut self, crew: usize) {
-        self.sync.crew = crew;
+    /// Which instance's scratch memory is used from here on.
+    pub fn set_sync_instance(&mut self, instance: usize) {
+        self.sync.instance = instance;
     }
 
     /// Says that the region is read from here on.
@@ -350,7 +354,7 @@ impl Select<'_> {
 
     /// All threads of the group meet and see each other's writes.
     pub fn barrier(&mut self) {
-        if self.crew_meets() {
+        if self.instance_barrier() {
             // The threads of a role alone.
         } else if self.cluster > 1 {
             self.asm.emit(Inst::ClusterArrive { release: true });
@@ -358,13 +362,13 @@ impl Select<'_> {
         } else {
             self.asm.barrier();
         }
-        self.sync.state = State::default();
+        self.sync.state = SyncState::default();
     }
 
     /// The threads of this block meet and see each other's writes to its shared memory. Nobody else
     /// uses its scratch regions and pipelines.
-    pub fn block_meets(&mut self) {
-        if self.cluster == 1 || self.crew.role.is_some() {
+    pub fn block_barrier(&mut self) {
+        if self.cluster == 1 || self.instance.role.is_some() {
             return self.barrier();
         }
         self.asm.barrier();
@@ -372,16 +376,16 @@ impl Select<'_> {
         self.sync.state.released = false;
     }
 
-    pub fn sync_state(&self) -> State {
+    pub fn sync_state(&self) -> SyncState {
         self.sync.state.clone()
     }
 
-    pub fn swap_sync_state(&mut self, state: State) -> State {
+    pub fn swap_sync_state(&mut self, state: SyncState) -> SyncState {
         std::mem::replace(&mut self.sync.state, state)
     }
 
     /// After two branches: what either of them left.
-    pub fn join_sync_state(&mut self, other: State) {
+    pub fn join_sync_state(&mut self, other: SyncState) {
         let state = &mut self.sync.state;
         for (dirty, also) in state.dirty.iter_mut().zip(other.dirty) {
             *dirty |= also;

@@ -5,7 +5,7 @@
 //! rows are cut into panels, there is a box for each panel. One thread begins the copies. Elements
 //! outside of the array become zero or are not written, and their bytes count all the same.
 
-use super::apart::Share;
+use super::per_warpgroup_store::Share;
 use super::sync::Smem;
 use super::{Repr, Select, View};
 use crate::code::{MAP_ALIGN, MAP_BYTES, MapRecipe};
@@ -163,7 +163,7 @@ impl Select<'_> {
     ) -> Result<(Boxes, Reg), Diagnostics> {
         let op = &self.func.ops[id];
         let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
-        if !view.class.boxes {
+        if !view.class.tma_compatible {
             return self.unsupported(
                 id,
                 "expected an array that is copied in boxes: one axis of neighbours, all else at \
@@ -208,8 +208,8 @@ impl Select<'_> {
         if let Some(&r) = self.map_addresses.get(&number) {
             return r;
         }
-        if self.crew.role.is_some() {
-            self.early_maps.insert((!self.crew.one_thread, number));
+        if self.instance.role.is_some() {
+            self.early_maps.insert((!self.instance.one_thread, number));
         }
         let r = self.head(|me| me.asm.param_address(&format!("map{number}")));
         self.map_addresses.insert(number, r);
@@ -228,8 +228,8 @@ impl Select<'_> {
         let tid = self.tid();
         let first = self.below(tid, 1);
         self.by_leader(Some(first), |asm| {
-            let mut asked = BTreeSet::new();
-            for (_, number) in early.into_iter().filter(|(_, n)| asked.insert(*n)) {
+            let mut requested = BTreeSet::new();
+            for (_, number) in early.into_iter().filter(|(_, n)| requested.insert(*n)) {
                 let map = asm.param_address(&format!("map{number}"));
                 asm.emit(Inst::PrefetchMap { map });
             }
@@ -276,7 +276,7 @@ impl Select<'_> {
         };
         let part = self.part_of_cluster(id, &m)?;
         let (found, map) = self.boxes(id, &view, &m, part.as_ref().map(|p| p.share))?;
-        let Some((bar, told)) = self.full_barrier(stage) else {
+        let Some((bar, reported)) = self.full_barrier(stage) else {
             return self.unsupported(id, "expected a stage that this role acquired");
         };
         let own = part.as_ref().and_then(|p| Some((*found.axis_of.get(&p.share.dim)?, p.first)));
@@ -289,7 +289,7 @@ impl Select<'_> {
         let who = self.leader();
         let bytes = Opnd::Int(self.fill_bytes(id).into());
         self.by_leader(who, |asm| {
-            if !told {
+            if !reported {
                 asm.emit(Inst::MbarExpect { addr: bar.clone(), bytes });
             }
             for ((_, at), coords) in found.pieces.iter().zip(coords) {
@@ -453,7 +453,7 @@ impl Select<'_> {
 
     /// What the bytes that are added to an address are multiples of: of all bits below none is set.
     fn granule(&self, moving: Reg) -> u32 {
-        // Stages begin at multiples of more than any engine asks for.
+        // Stages begin at multiples of more than any engine requests.
         self.granules.get(&moving).copied().unwrap_or(0)
     }
 }

@@ -1,15 +1,15 @@
-//! Products on the matrix engine of a warpgroup, which runs beside its threads.
+//! Products on the matrix wgmma_state of a warpgroup, which runs beside its threads.
 //!
 //! An accumulator has its registers from `mma_open` to the last `mma_retire`, and nothing else touches
 //! them between: loops carry them where they are. It begins with no number in them where it starts from
 //! zero: the first product replaces what is there instead of adding to it.
 //!
-//! The engine adds products of 8-bit floats with fewer bits than f32 has. What must be better than
+//! The wgmma_state adds products of 8-bit floats with fewer bits than f32 has. What must be better than
 //! `fast` goes in blocks of k into registers of its own, which are then added in f32.
 
 use super::descriptors::Matrix;
 use super::sync::Smem;
-use super::wgmma_plan::{IN_GROUP, Piece, Plan, is_of_warpgroups};
+use super::wgmma_plan::{IN_GROUP, Piece, WgmmaPlan, is_of_warpgroups};
 use super::{Repr, Select};
 use crate::inst::*;
 use crate::module::Stmt;
@@ -20,7 +20,7 @@ use tessera_layout::{In, Layout};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// An accumulator that the engine may be adding to.
+/// An accumulator that the wgmma_state may be adding to.
 #[derive(Clone, Debug)]
 pub struct Pending {
     pub regs: Vec<Reg>,
@@ -38,12 +38,12 @@ pub enum Add {
 
 /// Registers of a thread that sums may take beside all else, where some are added apart.
 const ROOM: usize = 200;
-/// Instructions that are worth keeping beside the engine.
+/// Instructions that are worth keeping beside the wgmma_state.
 const MUCH: usize = 32;
 
-/// What is kept of the engine while code is emitted.
+/// What is kept of the wgmma_state while code is emitted.
 #[derive(Default)]
-pub struct Engine {
+pub struct WgmmaState {
     /// Whether any product of the function goes to it.
     used: Option<bool>,
     /// Numbers of warpgroups as all their threads know them.
@@ -51,16 +51,16 @@ pub struct Engine {
 }
 
 impl Select<'_> {
-    // What goes to the engine.
+    // What goes to the wgmma_state.
 
-    /// Whether any product of the function is done by the engine.
-    pub fn uses_engine(&mut self) -> bool {
-        if let Some(used) = self.engine.used {
+    /// Whether any product of the function is done by the wgmma_state.
+    pub fn uses_async_mma(&mut self) -> bool {
+        if let Some(used) = self.wgmma_state.used {
             return used;
         }
         let issues = |&id: &OpId| self.func.ops[id].code == StagedOp::MmaIssue;
-        let used = self.func.walk().iter().any(|id| issues(id) && self.is_engine_product(*id));
-        self.engine.used = Some(used);
+        let used = self.func.walk().iter().any(|id| issues(id) && self.is_async_mma(*id));
+        self.wgmma_state.used = Some(used);
         used
     }
 
@@ -69,7 +69,7 @@ impl Select<'_> {
         let stores = |&id: &OpId| {
             matches!(self.func.ops[id].code, StagedOp::BulkStore | StagedOp::BulkReduce)
         };
-        if self.uses_engine() || self.func.walk().iter().any(stores) {
+        if self.uses_async_mma() || self.func.walk().iter().any(stores) {
             self.asm.emit(Inst::FenceProxyAsync);
         }
     }
@@ -79,7 +79,7 @@ impl Select<'_> {
     pub fn mma_open(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let (tile, result) = (op.operands[0], op.result());
-        let repr = match self.uses_engine() && is_of_warpgroups(&self.layout(tile)) {
+        let repr = match self.uses_async_mma() && is_of_warpgroups(&self.layout(tile)) {
             true => Repr::Pending(self.open(id, tile)),
             false => self.repr(tile).clone(),
         };
@@ -130,8 +130,10 @@ impl Select<'_> {
             ValueDef::Result(id, _) => {
                 let op = &func.ops[id];
                 let code = op.code;
-                let computed =
-                    matches!(code, StagedOp::Tile(TileOp::Ew(_) | TileOp::Select | TileOp::Repair));
+                let computed = matches!(
+                    code,
+                    StagedOp::Tile(TileOp::Ew(_) | TileOp::Select | TileOp::SlowPath)
+                );
                 op.block == here && (computed || code == StagedOp::MmaRetire)
             }
             ValueDef::Arg(block, _) => {
@@ -170,7 +172,7 @@ impl Select<'_> {
     }
 
     /// Whether the first thing that a loop does with an accumulator it carries is to give it to the
-    /// engine: then the loop may begin without numbers in it.
+    /// wgmma_state: then the loop may begin without numbers in it.
     pub fn begins_with_product(&self, arg: Value) -> bool {
         let func = self.func;
         let ValueDef::Arg(block, _) = func.values[arg].def else { return false };
@@ -178,16 +180,15 @@ impl Select<'_> {
         counted == Some(StagedOp::Tile(TileOp::For))
             && func.blocks[block].ops.iter().any(|&id| {
                 let op = &func.ops[id];
-                op.code == StagedOp::MmaIssue && op.operands[2] == arg && self.is_engine_product(id)
+                op.code == StagedOp::MmaIssue && op.operands[2] == arg && self.is_async_mma(id)
             })
     }
 
-    /// How many groups of the engine may still be under way where so many products may. Products of
-    /// threads are no groups of the engine: where there are any, none may.
+    /// How many groups of the wgmma_state may still be under way where so many products may. Products of
+    /// threads are no groups of the wgmma_state: where there are any, none may.
     fn groups_left(&self, keep: i64) -> u32 {
         let func = self.func;
-        let apart =
-            |&id: &OpId| func.ops[id].code == StagedOp::MmaIssue && !self.is_engine_product(id);
+        let apart = |&id: &OpId| func.ops[id].code == StagedOp::MmaIssue && !self.is_async_mma(id);
         match func.walk().iter().any(apart) {
             true => 0,
             // The most that the instruction can leave.
@@ -195,7 +196,7 @@ impl Select<'_> {
         }
     }
 
-    /// What is computed before a wait is computed while the engine is at work. The assembler would wait
+    /// What is computed before a wait is computed while the wgmma_state is at work. The assembler would wait
     /// as early as it can, and compute afterwards: to it the wait is the head of a long chain.
     fn keep_beside(&mut self) {
         let computed = |stmt: &&Stmt| {
@@ -265,12 +266,12 @@ impl Select<'_> {
         let p = self.multiply(id, &plan, p);
         self.maybe_hand_on(id);
         self.set(result, Repr::Pending(p));
-        // Copies of later iterations begin while the engine is at work.
+        // Copies of later iterations begin while the wgmma_state is at work.
         self.issue_copies(usize::MAX);
         Ok(())
     }
 
-    fn multiply(&mut self, id: OpId, plan: &Plan, p: Pending) -> Pending {
+    fn multiply(&mut self, id: OpId, plan: &WgmmaPlan, p: Pending) -> Pending {
         let op = &self.func.ops[id];
         let (a, b) = (op.operands[0], op.operands[1]);
         let parts = self.layout(op.operands[2]);
@@ -301,7 +302,7 @@ impl Select<'_> {
             }
             Some(block) => {
                 let most = plan.pieces.iter().map(|p| 4 * p.firsts.len()).max().unwrap_or(0);
-                // While one sum is added the engine makes the next, where both have room.
+                // While one sum is added the wgmma_state makes the next, where both have room.
                 let sets = if p.regs.len() + 2 * most <= ROOM { 2 } else { 1 };
                 let apart: Vec<Vec<Reg>> = (0..sets)
                     .map(|_| (0..most).map(|_| self.asm.reg(Class::B32)).collect())
@@ -340,7 +341,7 @@ impl Select<'_> {
     }
 
     /// One group of instructions, all in one block of code with their fence.
-    fn call(&mut self, plan: &Plan, left: &Left, right: &Descriptors, calls: &[Call<'_>]) {
+    fn call(&mut self, plan: &WgmmaPlan, left: &Left, right: &Descriptors, calls: &[Call<'_>]) {
         let mut lefts = BTreeMap::new();
         let mut rights = BTreeMap::new();
         let operands: Vec<(WgmmaA, Reg)> = calls
@@ -429,7 +430,7 @@ impl Select<'_> {
 
     /// A number of the thread's that all of its warp have, as one that they are known to agree on.
     pub fn uniform(&mut self, own: Reg) -> Reg {
-        if let Some(&r) = self.engine.uniform.get(&own) {
+        if let Some(&r) = self.wgmma_state.uniform.get(&own) {
             return r;
         }
         let r = self.head(|me| {
@@ -445,7 +446,7 @@ impl Select<'_> {
             });
             d
         });
-        self.engine.uniform.insert(own, r);
+        self.wgmma_state.uniform.insert(own, r);
         r
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Select;
 use super::descriptors::{Matrix, STEP};
-use super::product::matrix_type;
+use super::mma::matrix_type;
 use crate::caps::Feature;
 use crate::inst::*;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Piece {
 }
 
 /// How a product is done, as far as the types say.
-pub struct Plan {
+pub struct WgmmaPlan {
     /// Of the first piece; the others differ in `n`.
     pub row: WgmmaRow,
     pub pieces: Vec<Piece>,
@@ -46,7 +46,7 @@ pub const IN_GROUP: usize = 2;
 
 impl Select<'_> {
     /// Whether the engine does a product.
-    pub fn is_engine_product(&self, id: OpId) -> bool {
+    pub fn is_async_mma(&self, id: OpId) -> bool {
         self.plan(id).is_some()
     }
 
@@ -59,7 +59,7 @@ impl Select<'_> {
         let mut around = func.blocks[func.ops[id].block].parent;
         while let Some(role) = around {
             let block = func.ops[role].block;
-            if func.ops[role].code == StagedOp::Role {
+            if func.ops[role].code == StagedOp::WarpRole {
                 let others = func.blocks[block].ops.iter().take_while(|&&other| other != role);
                 let warps =
                     |&other: &OpId| number(other, "warps", 0) * number(other, "replicas", 1);
@@ -72,7 +72,7 @@ impl Select<'_> {
     }
 
     /// How the engine does a product, where it can.
-    pub fn plan(&self, id: OpId) -> Option<Plan> {
+    pub fn plan(&self, id: OpId) -> Option<WgmmaPlan> {
         let func = self.func;
         let op = &func.ops[id];
         let [a, b, acc] = [0, 1, 2].map(|i| func.ty(op.operands[i]));
@@ -125,7 +125,7 @@ impl Select<'_> {
                 return None;
             }
         }
-        Some(Plan { row, pieces, a: left, b: right, steps: k / k_each, promote })
+        Some(WgmmaPlan { row, pieces, a: left, b: right, steps: k / k_each, promote })
     }
 }
 

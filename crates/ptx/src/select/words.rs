@@ -29,7 +29,7 @@ impl Select<'_> {
         let op = &func.ops[id];
         let around = func.blocks[op.block].parent.map(|id| func.ops[id].code);
         op.code == StagedOp::Tile(TileOp::Cast)
-            && around == Some(StagedOp::Tile(TileOp::Repair))
+            && around == Some(StagedOp::Tile(TileOp::SlowPath))
             && func.ty(op.result()).dtype().bytes() == 4
     }
 

@@ -90,7 +90,14 @@ fn every_dtype_of_the_engine() {
 /// Stores that are put off, those that are not, and loops without any iteration.
 #[test]
 fn results_of_several_iterations() {
-    for off in [None, Some("defer"), Some("rotate"), Some("apart"), Some("pools"), Some("raster")] {
+    for off in [
+        None,
+        Some("overlapped_epilogue"),
+        Some("mma_in_flight"),
+        Some("per_warpgroup_store"),
+        Some("register_reallocation"),
+        Some("raster"),
+    ] {
         let form = Form {
             out: DType::BF16,
             off,
@@ -174,7 +181,7 @@ fn stores_of_threads() {
     assert!(staged.contains("team") && staged.contains("staged.store"), "{staged}");
     let form = Form { adds: true, out: DType::F32, ..form };
     let staged = check(&form, (200, 80, 40), ROWS);
-    assert!(!staged.contains("team") && staged.contains("name = load"), "{staged}");
+    assert!(!staged.contains("team") && staged.contains("name = producer"), "{staged}");
 }
 
 /// Stores that are put off and may lie beyond the grid carry whether they do from tile to tile.
@@ -198,7 +205,7 @@ fn warpgroups_take_turns() {
                 Form { out, cluster, roles: Some("pingpong"), ..Form::new(DType::BF16, tile) };
             for (rows, k) in [(5, 328), (2, 64), (1, 200), (3, 0)] {
                 let staged = check(&form, (rows * tile.0 - 8, 2 * tile.1, k), ROWS);
-                // Empty matrices cannot be told to the copy engine.
+                // Empty matrices cannot be reported to the copy engine.
                 let iterations = staged.contains("part = tiles") && staged.contains("order_wait");
                 assert_eq!(iterations, k > 0, "{staged}");
             }
@@ -239,7 +246,7 @@ fn clusters_that_no_chip_has_are_refused() {
 /// for another's iterations.
 #[test]
 fn loops_of_different_lengths_share_nothing() {
-    let text = include_str!("../../../lower/tests/engine/attention.tir");
+    let text = include_str!("../../../lower/tests/async_mma/attention.tir");
     let text = text.split("\n=>\n").next().unwrap();
     let text: Vec<_> = text.lines().filter(|l| !l.starts_with(';')).collect();
     let text = text.join("\n").replace("128)]}", "128)], config = {cluster_n = 2}}");

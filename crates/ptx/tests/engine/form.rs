@@ -91,7 +91,7 @@ impl Case {
     /// Both agree bit by bit, and the engine was used so many times.
     pub fn check(&self, calls: usize) -> Code {
         let code = self.code();
-        assert_eq!(calls, engine_calls(&code), "{}\n{}", self.text, code.module.text());
+        assert_eq!(calls, wgmma_calls(&code), "{}\n{}", self.text, code.module.text());
         let wanted = self.wanted();
         for copies in [Copies::Late, Copies::Early] {
             same(&wanted, &self.got(&code, copies), &self.text);
@@ -100,7 +100,7 @@ impl Case {
     }
 }
 
-pub fn engine_calls(code: &Code) -> usize {
+pub fn wgmma_calls(code: &Code) -> usize {
     code.kernel().instructions().filter(|i| matches!(i, Inst::Wgmma { .. })).count()
 }
 

@@ -54,7 +54,7 @@ fn tiles_of_every_shape() {
 }
 
 #[test]
-fn stages_as_asked() {
+fn stages_as_requested() {
     for stages in [1, 2, 3, 5, 8] {
         for dtype in [DType::BF16, DType::F32] {
             let form = Form { stages: Some(stages), ..Form::new(dtype, (32, 32, 16)) };

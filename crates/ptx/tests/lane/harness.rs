@@ -207,14 +207,14 @@ fn reach(b: &BufferArg) -> Option<(*const u8, usize)> {
 }
 
 /// A kernel in one form for one target.
-pub struct Way {
+pub struct Variant {
     pub name: String,
     func: TileFunc,
     caps: &'static PtxCaps,
     pub profile: Profile,
 }
 
-impl Way {
+impl Variant {
     pub fn code(&self, args: &LaunchArgs) -> Result<(Code, Vec<u64>), String> {
         let frame = Frame::new(&self.func).map_err(shown)?;
         let mut words = Vec::new();
@@ -264,7 +264,7 @@ impl Way {
 pub struct Kernel {
     plain: TileFunc,
     wanted: Box<dyn Artifact>,
-    pub ways: Vec<Way>,
+    pub ways: Vec<Variant>,
 }
 
 fn with_lanes(func: &TileFunc, lanes: i64) -> TileFunc {
@@ -293,7 +293,7 @@ impl Kernel {
                     continue;
                 }
                 let name = format!("sm_{sm} {}\n{func}", profile.name());
-                ways.push(Way { name, func: func.clone(), caps, profile });
+                ways.push(Variant { name, func: func.clone(), caps, profile });
             }
         }
         Self { plain, wanted, ways }
@@ -312,11 +312,11 @@ impl Kernel {
         with_args(args, domain, lanes, |launch| self.wanted.launch(launch).map_err(shown))
     }
 
-    pub fn got(&self, way: &Way, args: &[Arg], domain: i64) -> Outcome {
+    pub fn got(&self, way: &Variant, args: &[Arg], domain: i64) -> Outcome {
         self.got_by(way, args, domain, self.lanes())
     }
 
-    pub fn got_by(&self, way: &Way, args: &[Arg], domain: i64, lanes: i64) -> Outcome {
+    pub fn got_by(&self, way: &Variant, args: &[Arg], domain: i64, lanes: i64) -> Outcome {
         with_args(args, domain, lanes, |launch| way.launch(launch))
     }
 
@@ -330,7 +330,7 @@ impl Kernel {
         self.check_where(args, domain, |way| way.profile == Profile::Strict);
     }
 
-    fn check_where(&self, args: &[Arg], domain: i64, which: impl Fn(&Way) -> bool) {
+    fn check_where(&self, args: &[Arg], domain: i64, which: impl Fn(&Variant) -> bool) {
         let wanted = self.wanted(args, domain).unwrap_or_else(|e| panic!("{e}\n{}", self.plain));
         for way in self.ways.iter().filter(|w| which(w)) {
             let got = self.got(way, args, domain);
@@ -339,7 +339,14 @@ impl Kernel {
         }
     }
 
-    fn compare(&self, way: &Way, args: &[Arg], wanted: &[Vec<u8>], got: &[Vec<u8>], domain: i64) {
+    fn compare(
+        &self,
+        way: &Variant,
+        args: &[Arg],
+        wanted: &[Vec<u8>],
+        got: &[Vec<u8>],
+        domain: i64,
+    ) {
         let arrays = args.iter().filter_map(|a| match a {
             Arg::Array(a) => Some(a),
             Arg::Scalar(_) => None,
@@ -368,11 +375,11 @@ impl Kernel {
     }
 
     /// The PTX for these arguments.
-    pub fn text(&self, way: &Way, args: &[Arg], domain: i64) -> String {
+    pub fn text(&self, way: &Variant, args: &[Arg], domain: i64) -> String {
         self.code(way, args, domain).module.text()
     }
 
-    pub fn code(&self, way: &Way, args: &[Arg], domain: i64) -> Code {
+    pub fn code(&self, way: &Variant, args: &[Arg], domain: i64) -> Code {
         let mut code = None;
         with_args(args, domain, self.lanes(), |launch| {
             code = Some(way.code(launch)?.0);

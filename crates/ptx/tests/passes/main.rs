@@ -39,8 +39,8 @@ fn check(form: &Form, (m, n, k): (i64, i64, i64), lies: [Lies; 3]) -> String {
     runs.check(&arrays)
 }
 
-fn is_on_engine(staged: &str) -> bool {
-    staged.contains("mma_issue") && staged.contains("name = load")
+fn uses_wgmma(staged: &str) -> bool {
+    staged.contains("mma_issue") && staged.contains("name = producer")
 }
 
 const ROWS: [Lies; 3] = [Lies::Rows(0); 3];
@@ -50,7 +50,7 @@ fn products_of_all_iterations() {
     for turned in [(false, false), (false, true), (true, false), (true, true)] {
         let form = Form { turned, ..Form::new(DType::BF16, (64, 64, 64)) };
         let staged = check(&form, (128, 64, 192), ROWS);
-        assert!(is_on_engine(&staged), "{staged}");
+        assert!(uses_wgmma(&staged), "{staged}");
     }
 }
 
@@ -61,12 +61,12 @@ fn dtypes_that_must_lie_along_k() {
         let form = Form { turned: (false, true), ..Form::new(dtype, (64, 64, deep)) };
         for size in [(128, 64, 192), (72, 80, 48)] {
             let staged = check(&form, size, ROWS);
-            assert!(is_on_engine(&staged), "{dtype}: {staged}");
+            assert!(uses_wgmma(&staged), "{dtype}: {staged}");
         }
         // Along the other axis tf32 goes by registers, as the left side of the transposed product; bytes
         // are left to warps.
         let staged = check(&Form::new(dtype, (64, 64, deep)), (128, 64, 192), ROWS);
-        assert_eq!(is_on_engine(&staged), dtype == DType::Tf32, "{dtype}: {staged}");
+        assert_eq!(uses_wgmma(&staged), dtype == DType::Tf32, "{dtype}: {staged}");
     }
 }
 
@@ -75,7 +75,7 @@ fn edges_and_no_iterations() {
     let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (64, 64, 32)) };
     for size in [(72, 80, 40), (8, 136, 24), (200, 8, 8)] {
         let staged = check(&form, size, ROWS);
-        assert!(is_on_engine(&staged), "{staged}");
+        assert!(uses_wgmma(&staged), "{staged}");
     }
     check(&form, (8, 8, 0), ROWS);
 }
@@ -84,9 +84,9 @@ fn edges_and_no_iterations() {
 fn arrays_that_copy_engines_cannot_move() {
     let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (64, 64, 32)) };
     let staged = check(&form, (72, 80, 40), [Lies::Rows(1), Lies::Rows(0), Lies::Rows(0)]);
-    assert!(!is_on_engine(&staged), "{staged}");
+    assert!(!uses_wgmma(&staged), "{staged}");
     let staged = check(&form, (72, 80, 40), [Lies::Rows(0), Lies::Rows(0), Lies::Rows(1)]);
-    assert!(is_on_engine(&staged) && !staged.contains("bulk_store"), "{staged}");
+    assert!(uses_wgmma(&staged) && !staged.contains("bulk_store"), "{staged}");
 }
 
 /// A kernel from the passes' own cases, on integers, or close to the oracle where it rounds.
@@ -97,7 +97,7 @@ fn case(text: &str) -> String {
 
 #[test]
 fn bias_activation_and_residual() {
-    let text = case(include_str!("../../../lower/tests/engine/bias_relu.tir"));
+    let text = case(include_str!("../../../lower/tests/async_mma/bias_relu.tir"));
     let (m, n, k) = (136, 72, 104);
     let mut runs = Runs::new(text, vec![("m", m), ("n", n), ("k", k)], [3, 2, 1]);
     runs.machine = hopper();
@@ -109,12 +109,12 @@ fn bias_activation_and_residual() {
         plain(&[m, n], DType::F16, &ints(m * n, 4)),
         plain(&[m, n], DType::F16, &ints(m * n, 5)),
     ]);
-    assert!(is_on_engine(&staged), "{staged}");
+    assert!(uses_wgmma(&staged), "{staged}");
 }
 
 #[test]
 fn batches() {
-    let text = case(include_str!("../../../lower/tests/engine/batched.tir"));
+    let text = case(include_str!("../../../lower/tests/async_mma/batched.tir"));
     let (h, m, n, k) = (2, 72, 136, 72);
     let mut runs = Runs::new(text, vec![("h", h), ("m", m), ("n", n), ("k", k)], [h, 2, 3]);
     runs.machine = hopper();
@@ -124,20 +124,20 @@ fn batches() {
         plain(&[h, k, n], DType::F16, &ints(h * k * n, 2)),
         plain(&[h, m, n], DType::F32, &ints(h * m * n, 3)),
     ]);
-    assert!(is_on_engine(&staged), "{staged}");
+    assert!(uses_wgmma(&staged), "{staged}");
 }
 
 /// Two products in a loop: the left operand of the second comes from registers.
 #[test]
 fn attention() {
-    let text = case(include_str!("../../../lower/tests/engine/attention.tir"));
+    let text = case(include_str!("../../../lower/tests/async_mma/attention.tir"));
     let (h, s) = (2, 200);
     let mut runs = Runs::new(text, vec![("h", h), ("s", s)], [h, 2, 1]);
     runs.machine = hopper();
     let ints = |seed| integers((h * s * 64) as usize, seed, -3);
     let array = |seed| plain(&[h, s, 64], DType::BF16, &ints(seed));
     let (wanted, got, staged) = runs.run(&[array(1), array(2), array(3), array(4)]);
-    assert!(is_on_engine(&staged), "{staged}");
+    assert!(uses_wgmma(&staged), "{staged}");
     for (i, (w, g)) in wanted.values().iter().zip(got.values()).enumerate() {
         assert!((w - g).abs() <= 0.02 * w.abs().max(1.0), "element {i} is {g}, not {w}");
     }
@@ -206,7 +206,7 @@ fn three_warpgroups() {
     let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (192, 64, 64)) };
     for size in [(384, 64, 192), (200, 72, 40)] {
         let staged = check(&form, size, ROWS);
-        assert!(is_on_engine(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
+        assert!(uses_wgmma(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
         assert!(staged.contains("bulk_store"), "{staged}");
     }
     // Rows of one warpgroup that lie in several places leave in pieces, or from registers.
@@ -226,7 +226,7 @@ fn three_warpgroups() {
 
 #[test]
 fn attention_of_three_warpgroups() {
-    let text = case(include_str!("../../../lower/tests/engine/three.tir"));
+    let text = case(include_str!("../../../lower/tests/async_mma/three.tir"));
     let (h, s) = (2, 200);
     let mut runs = Runs::new(text, vec![("h", h), ("s", s)], [h, 2, 1]);
     runs.machine = hopper();
@@ -241,14 +241,14 @@ fn attention_of_three_warpgroups() {
         ints(2).iter().enumerate().map(|(i, x)| x * (1 + i / 64 / 64 * 7) as f64).collect();
     let array = |values: &[f64]| plain(&[h, s, 64], DType::BF16, values);
     let (wanted, got, staged) = runs.run(&[array(&q), array(&k), array(&ints(3)), array(&ints(4))]);
-    assert!(is_on_engine(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
+    assert!(uses_wgmma(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
     assert!(staged.contains("bulk_store"), "{staged}");
     for (i, (w, g)) in wanted.values().iter().zip(got.values()).enumerate() {
         assert!((w - g).abs() <= 0.03 * w.abs().max(1.0), "element {i} is {g}, not {w}");
     }
 }
 
-/// Loops say how long they take, where they are asked to, and the results stay the same.
+/// Loops say how long they take, where they are requested to, and the results stay the same.
 #[test]
 fn clocks_of_roles() {
     let form =
@@ -292,11 +292,11 @@ fn results_leave_while_the_next_are_computed() {
     // The sums of 128x256 leave no room for as many numbers of 32 bits.
     let form = Form::new(DType::BF16, (128, 256, 64));
     let staged = check(&form, (130, 264, 64), ROWS);
-    assert!(!staged.contains("frag_part") && is_on_engine(&staged), "{staged}");
+    assert!(!staged.contains("frag_part") && uses_wgmma(&staged), "{staged}");
     // Nor do those of 8-bit floats beside the sums that are promoted.
     let form = Form { out: DType::BF16, ..Form::new(DType::Fp8E4M3, (128, 256, 128)) };
     let staged = check(&form, (130, 264, 128), [Lies::Rows(0), Lies::Cols(0), Lies::Rows(0)]);
-    assert!(!staged.contains("frag_part") && is_on_engine(&staged), "{staged}");
+    assert!(!staged.contains("frag_part") && uses_wgmma(&staged), "{staged}");
 }
 
 /// Without any one pass the code computes the same.
@@ -313,14 +313,14 @@ fn every_pass_can_be_left_out() {
 /// blocks after the first: those rows are repaired, and NaN stays in its own.
 #[test]
 fn attention_of_growing_scores() {
-    grows(include_str!("../../../lower/tests/engine/attention.tir"), 200);
+    grows(include_str!("../../../lower/tests/async_mma/attention.tir"), 200);
 }
 
 /// The same in two loops, of which the first has no iteration in the first group, and the second goes on
 /// with what the first has left.
 #[test]
 fn attention_of_growing_scores_in_two_loops() {
-    let text = include_str!("../../../lower/tests/engine/chained_free.tir");
+    let text = include_str!("../../../lower/tests/async_mma/chained_free.tir");
     for s in [100, 200, 300] {
         grows(text, s);
     }
@@ -330,7 +330,7 @@ fn attention_of_growing_scores_in_two_loops() {
 /// round; and the same with one iteration a round.
 #[test]
 fn attention_in_rounds_of_two_iterations() {
-    let text = include_str!("../../../lower/tests/engine/chained_free.tir");
+    let text = include_str!("../../../lower/tests/async_mma/chained_free.tir");
     let short = "  %blocks = tile.floordiv %s, %bn : i64
   %mid = tile.mul %blocks, %bn : i64
   %out1, %mx1";
@@ -351,14 +351,18 @@ fn attention_in_rounds_of_two_iterations() {
     for s in [100, 140, 200, 300] {
         grows(&text, s);
     }
-    let off = text.replacen("{kind = group,", "{kind = group, config = {off = [twice, stay]},", 1);
+    let off = text.replacen(
+        "{kind = group,",
+        "{kind = group, config = {off = [unroll_by_two, accumulator_coalescing]},",
+        1,
+    );
     assert_ne!(off, text);
     grows(&off, 300);
     let iterations = |text: &str| {
         let func = form::tile_func(&case(text));
         let classes = usual_classes(&Frame::new(&func).unwrap());
         let caps = PtxCaps::of(90, true).unwrap();
-        judge::engine_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
+        judge::wgmma_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
     };
     assert!(iterations(&text) > iterations(&off), "no loop has two iterations a round");
 }
@@ -383,7 +387,7 @@ fn grows(text: &str, s: i64) {
     let array = |values: &[f64]| plain(&[h, s, 64], DType::BF16, values);
     let arrays = [array(&q), array(&k), array(&ints(3)), array(&ints(4))];
     let (wanted, got, staged) = runs.run(&arrays);
-    assert!(staged.contains("staged.repair"), "{staged}");
+    assert!(staged.contains("staged.slow_path"), "{staged}");
     for (i, (w, g)) in wanted.values().iter().zip(got.values()).enumerate() {
         let near = (w - g).abs() <= 0.03 * w.abs().max(1.0) || w.is_nan() && g.is_nan();
         assert!(near, "element {i} is {g}, not {w}");
@@ -391,25 +395,25 @@ fn grows(text: &str, s: i64) {
     }
 }
 
-/// Weights of f16 have no room for a free reference, and a note says so.
+/// Weights of f16 have no room for a lazy rescaling, and a note says so.
 #[test]
 fn why_the_maximum_is_taken_in_every_iteration() {
-    let text = case(include_str!("../../../lower/tests/engine/attention.tir"));
+    let text = case(include_str!("../../../lower/tests/async_mma/attention.tir"));
     let notes = |text: &str| {
         let func = form::tile_func(text);
         let classes = usual_classes(&Frame::new(&func).unwrap());
         let caps = PtxCaps::of(90, true).unwrap();
         compile(&func, caps, Profile::Default, &classes).unwrap().notes
     };
-    let told = |text: &str| {
+    let reported = |text: &str| {
         notes(text)
             .iter()
             .filter(|(_, note)| note.contains("takes its maximum in every iteration"))
             .count()
     };
-    assert_eq!(told(&text), 0);
+    assert_eq!(reported(&text), 0);
     let halves = text.replace("bf16", "f16");
-    assert_eq!(told(&halves), 1, "{:?}", notes(&halves));
+    assert_eq!(reported(&halves), 1, "{:?}", notes(&halves));
 }
 
 /// What an assembler says of the largest tiles: nothing is spilled, and no product waits for another
@@ -417,9 +421,9 @@ fn why_the_maximum_is_taken_in_every_iteration() {
 #[test]
 fn assembles_without_spills_or_serialised_products() {
     let Some(tools) = tools() else { return };
-    let attention = case(include_str!("../../../lower/tests/engine/attention.tir"));
-    let three = case(include_str!("../../../lower/tests/engine/three.tir"));
-    let chained = case(include_str!("../../../lower/tests/engine/chained_free.tir"));
+    let attention = case(include_str!("../../../lower/tests/async_mma/attention.tir"));
+    let three = case(include_str!("../../../lower/tests/async_mma/three.tir"));
+    let chained = case(include_str!("../../../lower/tests/async_mma/chained_free.tir"));
     let gemm = |out| Form { out, ..Form::new(DType::BF16, (128, 256, 64)) }.text();
     let plain =
         Form { off: Some("defer"), out: DType::BF16, ..Form::new(DType::BF16, (128, 256, 64)) };
@@ -428,7 +432,7 @@ fn assembles_without_spills_or_serialised_products() {
         let caps = PtxCaps::of(90, true).unwrap();
         let classes = usual_classes(&Frame::new(&func).unwrap());
         let code = compile(&func, caps, Profile::Default, &classes).unwrap();
-        assert!(is_on_engine(code.staged.as_deref().unwrap_or_default()), "{:?}", code.notes);
+        assert!(uses_wgmma(code.staged.as_deref().unwrap_or_default()), "{:?}", code.notes);
         assembled(&tools, &code);
     }
 }
@@ -437,10 +441,10 @@ fn assembles_without_spills_or_serialised_products() {
 #[test]
 fn control_flow_and_other_uses() {
     let cases = [
-        (include_str!("../../../lower/tests/engine/branch.tir"), false),
-        (include_str!("../../../lower/tests/engine/loops_in_loops.tir"), false),
-        (include_str!("../../../lower/tests/engine/read_twice.tir"), false),
-        (include_str!("../../../lower/tests/engine/length_from_memory.tir"), true),
+        (include_str!("../../../lower/tests/async_mma/branch.tir"), false),
+        (include_str!("../../../lower/tests/async_mma/loops_in_loops.tir"), false),
+        (include_str!("../../../lower/tests/async_mma/read_twice.tir"), false),
+        (include_str!("../../../lower/tests/async_mma/length_from_memory.tir"), true),
     ];
     let (m, n, k) = (72, 72, 136);
     let ints = |count: i64, seed| integers(count as usize, seed, -3);
@@ -457,6 +461,6 @@ fn control_flow_and_other_uses() {
             arrays.insert(2, plain(&[2], DType::I64, &[50.0, 1.0]));
         }
         let staged = runs.check(&arrays);
-        assert!(is_on_engine(&staged), "{staged}");
+        assert!(uses_wgmma(&staged), "{staged}");
     }
 }

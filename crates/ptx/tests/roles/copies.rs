@@ -117,11 +117,15 @@ impl Copy {
         self.head(&mut out);
         writeln!(out, "  %r = staged.pipeline_create : pipeline<{}; t: {field}>", self.stages)
             .unwrap();
-        out += "  staged.roles do {\n";
+        out += "  staged.warp_specialize do {\n";
         let one = if self.bulk { ", one_thread = true" } else { "" };
         let work = pool(regs.map(|r| r.0));
-        writeln!(out, "    staged.role {{name = work, warps = {}{work}{one}}} do {{", self.warps)
-            .unwrap();
+        writeln!(
+            out,
+            "    staged.warp_role {{name = consumer, warps = {}{work}{one}}} do {{",
+            self.warps
+        )
+        .unwrap();
         self.tiles("w", &mut out);
         writeln!(out, "        %s = staged.wait %r, %wi : stage<t: {field}>").unwrap();
         let smem = field.replacen(" #", ", #", 1);
@@ -144,7 +148,7 @@ impl Copy {
         let load = pool(regs.map(|r| r.1));
         writeln!(
             out,
-            "    staged.role {{name = load, warps = {}{load}, one_thread = true}} do {{",
+            "    staged.warp_role {{name = producer, warps = {}{load}, one_thread = true}} do {{",
             self.load_warps
         )
         .unwrap();
@@ -276,12 +280,12 @@ fn roles_share_the_registers_of_a_warpgroup() {
         regs: Some((240, 24)),
         ..Copy::new(DType::F32, 2, &[32, 32])
     };
-    let (loads, end) = ("name = load, warps = 4", "    staged.yield\n  }\n  staged.return");
+    let (loads, end) = ("name = producer, warps = 4", "    staged.yield\n  }\n  staged.return");
     for (rest, pools) in [(24, 2), (32, 0)] {
         let role = format!(
-            "    staged.role {{name = rest, warps = 3, regs = {rest}}} do {{\n      staged.yield\n    }}\n"
+            "    staged.warp_role {{name = rest, warps = 3, regs = {rest}}} do {{\n      staged.yield\n    }}\n"
         );
-        let text = copy.text().replace(loads, "name = load, warps = 1");
+        let text = copy.text().replace(loads, "name = producer, warps = 1");
         let text = text.replace(end, &format!("{role}{end}"));
         let a = HostArray::new(&[100, 64], DType::F32, &noise(6400, 3));
         let c = HostArray::new(&[100, 64], DType::F32, &[-1.0; 6400]);
@@ -341,8 +345,8 @@ fn side_by_side(bad: i64) -> String {
   %u = staged.add %m, %l : i64
   %g = staged.floordiv %u, %b : i64
   %r = staged.pipeline_create : pipeline<2; t: {field}>
-  staged.roles do {{
-    staged.role {{name = load, warps = 1, one_thread = true}} do {{
+  staged.warp_specialize do {{
+    staged.warp_role {{name = producer, warps = 1, one_thread = true}} do {{
       %ln = staged.tiles grid(%g) init(%zero) : i64 do (%lp: i64, %li: i64) {{
         %ly = staged.mul %lp, %b : i64
         %ls = staged.acquire %r, %li : stage<t: {field}>
@@ -354,7 +358,7 @@ fn side_by_side(bad: i64) -> String {
       staged.drain %r
       staged.yield
     }}
-    staged.role {{name = sum, warps = 4}} do {{
+    staged.warp_role {{name = sum, warps = 4}} do {{
       %sn = staged.tiles grid(%g) init(%zero) : i64 do (%sp: i64, %si: i64) {{
 {}        %sum = staged.reduce %st {{axis = 1, op = sum}} : tile<32xf32, #{rows}>
         staged.store %s, %sum at(%sy) {{extent = [32]}}
@@ -364,7 +368,7 @@ fn side_by_side(bad: i64) -> String {
       }}
       staged.yield
     }}
-    staged.role {{name = iteration, warps = 4}} do {{
+    staged.warp_role {{name = iteration, warps = 4}} do {{
       %tn = staged.tiles grid(%g) init(%zero) : i64 do (%tp: i64, %ti: i64) {{
         %ok = staged.ne %tp, %bad : bool
         staged.assert %ok {{text = \"this tile is bad\"}}
@@ -400,7 +404,7 @@ fn roles_work_on_tiles_beside_each_other() {
     check(&side_by_side(-1), &beside(200), &[1, 3]);
 }
 
-/// The others wait for the role that finds fault: it goes on, and the launch is told.
+/// The others wait for the role that finds fault: it goes on, and the launch is reported.
 #[test]
 fn a_role_that_finds_fault_keeps_nobody_waiting() {
     for bad in [0, 3, 6] {

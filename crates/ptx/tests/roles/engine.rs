@@ -64,8 +64,8 @@ impl Product {
   %gn = staged.floordiv %un, %bn : i64
   %r = staged.pipeline_create : pipeline<{}; {fields}>
   %out = staged.smem_alloc : smem<{bm}x{bn}xbf16, #{c}>
-  staged.roles do {{
-    staged.role {{name = work, warps = {}, regs = 240}} do {{
+  staged.warp_specialize do {{
+    staged.warp_role {{name = consumer, warps = {}, regs = 240}} do {{
       %w0 = staged.tiles grid(%gm, %gn) init(%zero) {{order = static, raster = {raster}}} : i64 do (%p0: i64, %p1: i64, %i: i64) {{
         %row = staged.mul %p0, %bm : i64
         %col = staged.mul %p1, %bn : i64
@@ -93,7 +93,7 @@ impl Product {
       staged.bulk_wait {{keep = 0}}
       staged.yield
     }}
-    staged.role {{name = load, warps = 4, regs = 24, one_thread = true}} do {{
+    staged.warp_role {{name = producer, warps = 4, regs = 24, one_thread = true}} do {{
       %l0 = staged.tiles grid(%gm, %gn) init(%zero) {{order = static, raster = {raster}}} : i64 do (%q0: i64, %q1: i64, %h: i64) {{
         %lrow = staged.mul %q0, %bm : i64
         %lcol = staged.mul %q1, %bn : i64
@@ -145,9 +145,10 @@ fn a_large_product() {
         assert_eq!(sass.matches("HGMMA.64x256x16").count(), 4, "{sass}");
         let stores = code.kernel().instructions().filter(|i| matches!(i, Inst::TmaStore { .. }));
         assert_eq!(stores.count(), 4);
-        // Each of the two warpgroups writes, meets and stores without the other.
-        let meets = |i: &&Inst| matches!(i, Inst::BarSync { id: Opnd::Reg(_), count: Some(128) });
-        assert_eq!(code.kernel().instructions().filter(meets).count(), 2);
+        // Each of the two warpgroups writes, synchronises and stores without the other.
+        let synchronises =
+            |i: &&Inst| matches!(i, Inst::BarSync { id: Opnd::Reg(_), count: Some(128) });
+        assert_eq!(code.kernel().instructions().filter(synchronises).count(), 2);
         assert_eq!(code.maps.last().map(|m| m.extent.clone()), Some(vec![64, 64]));
     }
 }

@@ -128,7 +128,7 @@ const CASES: &[Case] = &[
         asm.ld(Space::Shared, Ty::B32, 1, Addr::name("none", 0), Cache::Usual);
         asm.address_of("none");
     }),
-    ("dynamic memory that is not asked for", AMPERE, |asm| {
+    ("dynamic memory that is not requested", AMPERE, |asm| {
         asm.address_of(DYNAMIC_SHARED);
     }),
     ("an access past the end", AMPERE, |asm| {

@@ -37,7 +37,7 @@ pub fn fork(rig: &Rig) -> Checked {
     let wrong = libc::WEXITSTATUS(status);
     ensure(wrong == 0, format!("bits {wrong:#b} (absent, typed, launch)"))?;
     ensure(add(rig, &rig.stream, 1000, 9)? == 0, "the parent is disturbed")?;
-    Ok("a child is told to use spawn, the parent goes on".into())
+    Ok("a child is reported to use spawn, the parent goes on".into())
 }
 
 pub fn illegal_address(_: &Rig) -> Checked {

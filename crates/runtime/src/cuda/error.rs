@@ -8,7 +8,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 /// A call of the driver that failed, or what was refused before one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CudaError {
-    /// The driver's number; `None` where it was not asked.
+    /// The driver's number; `None` where it was not requested.
     pub result: Option<u32>,
     /// Whether the device's context is lost: every later call on it fails, in this process.
     pub sticky: bool,
@@ -103,7 +103,7 @@ impl CudaError {
         Self { result: None, sticky: false, diagnostic: Box::new(diagnostic) }
     }
 
-    /// The host asked to stop while the device was waited for. The device goes on.
+    /// The host requested to stop while the device was waited for. The device goes on.
     pub(crate) fn interrupted() -> Self {
         Self::refused(tessera_target::interruption())
     }

@@ -48,7 +48,7 @@ impl Function {
     ) -> Result<Self, CudaError> {
         let api = module.device().context.api;
         // Drivers load a function when it is first used, which a recording does not allow. Those
-        // that cannot be asked to do it now load it with its attributes.
+        // that cannot be requested to do it now load it with its attributes.
         // SAFETY: the function exists.
         let _ = unsafe { api.cuFuncLoad(raw.0) };
         let ask = |attribute| attribute_of(api, raw.0, attribute);

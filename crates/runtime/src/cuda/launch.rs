@@ -112,8 +112,8 @@ impl Function {
         }
         self.check(shape)?;
         let mut size = params.len();
-        let told = starts.len() < 2;
-        if told && self.attributes().param_bytes.is_some_and(|least| size < least as usize) {
+        let reported = starts.len() < 2;
+        if reported && self.attributes().param_bytes.is_some_and(|least| size < least as usize) {
             return Err(self.mispacked(size));
         }
         let _current = self.device().context.make_current()?;
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_those_that_were_asked_for() {
+    fn attributes_are_those_that_were_requested() {
         let mut shape = LaunchShape::new([8, 1, 1], 128);
         assert!(shape.is_plain());
         assert_eq!(Attributes::of(&shape).count, 0);

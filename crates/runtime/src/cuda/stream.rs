@@ -121,7 +121,7 @@ impl Stream {
         Ok(Self { device: device.clone(), stream: StreamRef(raw), own: true })
     }
 
-    /// Another library's stream. It is asked whether it is of this device.
+    /// Another library's stream. It is requested whether it is of this device.
     ///
     /// # Safety
     /// As for [`StreamRef::from_raw`], apart from the device.

@@ -5,7 +5,7 @@ use super::error::{CudaError, NOT_READY};
 use std::time::{Duration, Instant};
 use tessera_target::Poll;
 
-/// For so long the device is asked without pause: most kernels end sooner.
+/// For so long the device is requested without pause: most kernels end sooner.
 const SPIN: Duration = Duration::from_micros(200);
 /// For so long other threads go before.
 const YIELD: Duration = Duration::from_millis(2);
@@ -39,8 +39,8 @@ pub(crate) fn until(mut done: impl FnMut() -> Result<bool, CudaError>) -> Result
 }
 
 /// The answer of a driver's query.
-pub(crate) fn answer(asked: Result<(), Failure>) -> Result<bool, CudaError> {
-    match asked {
+pub(crate) fn answer(requested: Result<(), Failure>) -> Result<bool, CudaError> {
+    match requested {
         Ok(()) => Ok(true),
         Err(Failure { result: NOT_READY, .. }) => Ok(false),
         Err(failure) => Err(failure.into()),

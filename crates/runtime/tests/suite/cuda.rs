@@ -32,7 +32,7 @@ fn many_threads_may_ask_at_once() {
     });
 }
 
-/// A child of a process that has used the driver is told so; of one that has not, it asks itself.
+/// A child of a process that has used the driver is reported so; of one that has not, it asks itself.
 #[cfg(unix)]
 #[test]
 fn a_forked_child_is_answered() {

@@ -6,7 +6,7 @@ use tessera_ir::{Attr, Func, OpErrors, OpId, Type};
 use tessera_numerics::{DType, ReduceOp};
 use tessera_tile::ops::memory::block_shape;
 
-/// A block of a view that is as large as some shared memory: what fills and bulk stores ask for.
+/// A block of a view that is as large as some shared memory: what fills and bulk stores request.
 pub(super) fn block(func: &Func<Staged>, id: OpId, mem: &Type, view: &Type, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();

@@ -14,7 +14,7 @@ pub fn verify_create(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
 
 pub fn verify_order_barrier(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let role = func.ancestors(func.ops[id].block);
-    if !role.iter().any(|&o| func.ops[o].code == StagedOp::Role) {
+    if !role.iter().any(|&o| func.ops[o].code == StagedOp::WarpRole) {
         errors.structure("expected a role around what its replicas take turns in");
     }
 }

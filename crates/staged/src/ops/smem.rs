@@ -15,7 +15,7 @@ pub(super) fn made_once(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
 pub fn verify_alloc(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     // Of a role each replica has its own.
     let around = func.blocks[func.ops[id].block].parent.map(|o| func.ops[o].code);
-    if around != Some(StagedOp::Role) {
+    if around != Some(StagedOp::WarpRole) {
         made_once(func, id, errors);
     }
     let ty = func.ty(func.ops[id].result());

@@ -142,12 +142,13 @@ pub fn part_of(shared: &Shared, parts: u32) -> Option<(usize, u32)> {
         let good = all.is_multiple_of(parts) && part > 0 && part.is_multiple_of(row);
         let step = place(dim, part % all);
         let even = || (0..parts).all(|n| place(dim, n * part) == n * step);
-        (good && step.is_multiple_of(shared.align().max(ENGINE)) && even()).then_some((dim, part))
+        (good && step.is_multiple_of(shared.align().max(TMA_ALIGN)) && even())
+            .then_some((dim, part))
     })
 }
 
 /// What copies of engines begin at multiples of, in bytes.
-const ENGINE: u32 = 128;
+const TMA_ALIGN: u32 = 128;
 
 #[cfg(test)]
 mod tests {

@@ -223,8 +223,9 @@ pub fn verify_tiles(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
         errors.structure(why);
     }
     let around = func.ancestors(op.block);
-    let outer =
-        around.iter().all(|&o| matches!(func.ops[o].code, StagedOp::Role | StagedOp::Roles));
+    let outer = around
+        .iter()
+        .all(|&o| matches!(func.ops[o].code, StagedOp::WarpRole | StagedOp::WarpSpecialize));
     if !outer {
         errors.structure("expected `tiles` in no loop or branch");
     }

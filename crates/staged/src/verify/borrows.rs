@@ -17,7 +17,7 @@ pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
 }
 
 #[derive(Default)]
-struct Engines {
+struct AsyncUnits {
     /// What groups and bulk stores that may not be done read, by their numbers.
     mma: BTreeMap<usize, Vec<(Place, OpId)>>,
     bulk: BTreeMap<usize, Vec<(Place, OpId)>>,
@@ -25,7 +25,7 @@ struct Engines {
     bulks: usize,
 }
 
-impl Engines {
+impl AsyncUnits {
     fn reading(&self) -> impl Iterator<Item = &(Place, OpId)> {
         self.mma.values().chain(self.bulk.values()).flatten()
     }
@@ -36,20 +36,20 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
         0 => String::new(),
         line => format!(" begun in line {line}"),
     };
-    let mut engines = Engines::default();
+    let mut async_units = AsyncUnits::default();
     for event in &trace.events {
         match &event.what {
             What::Read { place, by: Actor::Mma(group) } => {
-                engines.groups = engines.groups.max(group + 1);
-                engines.mma.entry(*group).or_default().push((place.clone(), event.op));
+                async_units.groups = async_units.groups.max(group + 1);
+                async_units.mma.entry(*group).or_default().push((place.clone(), event.op));
             }
             What::Read { place, by: Actor::Bulk(bulk) } => {
-                engines.bulks = engines.bulks.max(bulk + 1);
-                engines.bulk.entry(*bulk).or_default().push((place.clone(), event.op));
+                async_units.bulks = async_units.bulks.max(bulk + 1);
+                async_units.bulk.entry(*bulk).or_default().push((place.clone(), event.op));
             }
             What::Retire { keep, newest, tile } => {
-                let done = engines.groups.saturating_sub(*keep);
-                engines.mma.retain(|&group, _| group >= done);
+                let done = async_units.groups.saturating_sub(*keep);
+                async_units.mma.retain(|&group, _| group >= done);
                 if *tile && newest.is_some_and(|n| n >= done) {
                     out.push((
                         event.op,
@@ -61,11 +61,11 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
                 }
             }
             What::BulkWait { keep } => {
-                let done = engines.bulks.saturating_sub(*keep);
-                engines.bulk.retain(|&bulk, _| bulk >= done);
+                let done = async_units.bulks.saturating_sub(*keep);
+                async_units.bulk.retain(|&bulk, _| bulk >= done);
             }
             What::Release { pipeline, i } => {
-                let borrowed = engines.reading().find(|(place, _)| {
+                let borrowed = async_units.reading().find(|(place, _)| {
                     matches!(&place.base, Base::Field { pipeline: r, i: n, .. } if (r, n) == (pipeline, i))
                 });
                 if let Some((_, by)) = borrowed {
@@ -81,7 +81,7 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
                 }
             }
             What::Write { place, .. } => {
-                if let Some((_, by)) = engines.reading().find(|(p, _)| p.overlaps(place)) {
+                if let Some((_, by)) = async_units.reading().find(|(p, _)| p.overlaps(place)) {
                     out.push((
                         event.op,
                         format!(
@@ -94,7 +94,7 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
             _ => {}
         }
     }
-    if let Some((_, by)) = engines.bulk.values().flatten().next() {
+    if let Some((_, by)) = async_units.bulk.values().flatten().next() {
         let why = "expected a `bulk_wait` before the memory it reads goes, got the end of the role";
         out.push((*by, why.into()));
     }

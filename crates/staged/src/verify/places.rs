@@ -28,7 +28,7 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         let op = &func.ops[id];
         let makes = matches!(op.code, StagedOp::PipelineCreate | StagedOp::OrderBarrierCreate);
         let role = match op.code {
-            StagedOp::Role => Some(id),
+            StagedOp::WarpRole => Some(id),
             _ => role_of(func, id),
         };
         let info = role.map(|r| role_info(func, r));

@@ -14,7 +14,7 @@ fn place(at: u64, layout: &Shared) -> u64 {
     at.next_multiple_of(layout.align().into()) + u64::from(layout.bytes())
 }
 
-/// The bytes of shared memory a function asks for: its allocations and pipelines, each aligned.
+/// The bytes of shared memory a function requests: its allocations and pipelines, each aligned.
 /// Barriers are not in it.
 pub fn shared_bytes(func: &Func<Staged>) -> u64 {
     let mut at = 0;

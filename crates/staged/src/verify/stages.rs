@@ -49,7 +49,7 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
 }
 
 #[derive(Default)]
-struct State {
+struct StageState {
     acquired: BTreeSet<(Value, i64)>,
     waited: BTreeSet<(Value, i64)>,
     /// What was written since its stage was acquired.
@@ -57,7 +57,7 @@ struct State {
 }
 
 fn in_order(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
-    let mut state = State::default();
+    let mut state = StageState::default();
     for event in &trace.events {
         match &event.what {
             What::Acquire { pipeline, i } => {
@@ -91,7 +91,13 @@ fn in_order(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
     }
 }
 
-fn write(run: &Run<'_>, state: &mut State, event: &Event, place: &Place, out: &mut Vec<Finding>) {
+fn write(
+    run: &Run<'_>,
+    state: &mut StageState,
+    event: &Event,
+    place: &Place,
+    out: &mut Vec<Finding>,
+) {
     let Base::Field { pipeline, i, name, filling } = &place.base else { return };
     let stage = (*pipeline, *i);
     let pipeline = run.name(*pipeline);

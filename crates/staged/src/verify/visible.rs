@@ -11,16 +11,16 @@ use tessera_layout::Layout;
 pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
     let mut out = Vec::new();
     // Fields that an engine reads, whoever filled them.
-    let mut engines: BTreeSet<(Value, String)> = BTreeSet::new();
+    let mut async_units: BTreeSet<(Value, String)> = BTreeSet::new();
     for event in run.traces.iter().flat_map(|t| &t.events) {
         if let What::Read { place, by: Actor::Mma(_) | Actor::Bulk(_) } = &event.what
             && let Base::Field { pipeline, name, .. } = &place.base
         {
-            engines.insert((*pipeline, name.clone()));
+            async_units.insert((*pipeline, name.clone()));
         }
     }
     for trace in &run.traces {
-        one(func, run, trace, &engines, &mut out);
+        one(func, run, trace, &async_units, &mut out);
     }
     out
 }
@@ -40,7 +40,7 @@ fn one(
     func: &Func<Staged>,
     run: &Run<'_>,
     trace: &Trace,
-    engines: &BTreeSet<(Value, String)>,
+    async_units: &BTreeSet<(Value, String)>,
     out: &mut Vec<Finding>,
 ) {
     let mut touches: Vec<Touch<'_>> = Vec::new();
@@ -60,7 +60,7 @@ fn one(
                     t.writes
                         && !t.fenced
                         && matches!(&t.place.base, Base::Field { pipeline: r, i: n, name, .. }
-                            if (r, n) == (pipeline, i) && engines.contains(&(*r, name.clone())))
+                            if (r, n) == (pipeline, i) && async_units.contains(&(*r, name.clone())))
                 };
                 if touches.iter().any(|t| of(&t)) {
                     let name = run.name(*pipeline);

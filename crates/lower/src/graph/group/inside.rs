@@ -1,4 +1,4 @@
-//! Which kernel an op becomes a part of: the one that alone asks for its value, one that may take it
+//! Which kernel an op becomes a part of: the one that alone requests its value, one that may take it
 //! in beside others, or one of its own.
 
 use super::super::class::{Class, along, class, combined_map, index_maps, is_light, weight_of};
@@ -34,7 +34,7 @@ const HEAVIEST: usize = 2048;
 const SEARCHED: usize = 32;
 
 impl Sweep<'_> {
-    /// The one kernel and map that a value is asked for, where there is only one.
+    /// The one kernel and map that a value is requested, where there is only one.
     pub(super) fn sole(&self, v: Value) -> Option<(usize, Map)> {
         let mut found: Option<(usize, Map)> = None;
         for request in self.wanted(v) {
@@ -53,7 +53,7 @@ impl Sweep<'_> {
         found
     }
 
-    /// A kernel that asks for all of a value in order and may write it too.
+    /// A kernel that requests all of a value in order and may write it too.
     pub(super) fn host(&self, v: Value) -> Option<(usize, Map)> {
         let dims = dims_of(self.func, v);
         self.wanted(v).iter().find_map(|request| {
@@ -367,7 +367,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Makes an op a part of a kernel at this map: its operands are asked for. `false` where it cannot
+    /// Makes an op a part of a kernel at this map: its operands are requested. `false` where it cannot
     /// be one.
     fn enter(&mut self, id: OpId, group: usize, map: &Map) -> bool {
         let (func, op) = (self.func, &self.func.ops[id]);

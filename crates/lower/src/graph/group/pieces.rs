@@ -1,4 +1,4 @@
-//! Concats and pads that have no memory: who asks for their elements reads the parts, each with a mask, and chooses.
+//! Concats and pads that have no memory: who requests their elements reads the parts, each with a mask, and chooses.
 //!
 //! Rolls and shifted neighbours of stencils are such: parts of one array that is in memory anyway. To join them in memory
 //! first writes and reads all of it once more, for each of them.
@@ -37,7 +37,7 @@ pub fn wider(func: &GraphFunc, id: OpId) -> Vec<usize> {
 }
 
 impl Sweep<'_> {
-    /// Makes the kernels that ask for a concat or a pad read its parts. `false` where one of them needs it in memory, or where
+    /// Makes the kernels that request a concat or a pad read its parts. `false` where one of them needs it in memory, or where
     /// parts are computed for it alone, so that they may as well be written where they belong.
     pub(super) fn read_in_pieces(&mut self, id: OpId) -> bool {
         let v = self.func.ops[id].results[0];

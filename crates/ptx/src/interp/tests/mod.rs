@@ -1,9 +1,9 @@
 //! What the machine does, against values made by hand and against `tessera_numerics`.
 
 mod alu;
-mod control;
+mod async_copy;
+mod branches;
 mod cvt;
-mod engine;
 mod float;
 mod matrix;
 mod memory;

@@ -1,4 +1,4 @@
-use super::engine::{Line, lines};
+use super::async_copy::{Line, lines};
 use super::*;
 use tessera_numerics::{DType, Rounding, Scalar, decode, encode};
 
@@ -14,7 +14,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Bytes from the begin of the tile: what the engine that copies boxes would do.
+    /// Bytes from the begin of the tile: what the async_copy that copies boxes would do.
     fn at(self, i: usize, k: usize) -> usize {
         let Layout { wide, deep, size, span, trans } = self;
         let (line, along) = if trans { (k, i) } else { (i, k) };

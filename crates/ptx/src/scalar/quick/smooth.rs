@@ -58,7 +58,7 @@ const INVERSE: [f64; 4] = [0.9982644, -0.94276506, 0.66540444, -0.22176568];
 
 /// A number times tanh, of any `y` in units of [`TANH_SMALL`], within 2^-21.8 times the number:
 /// `2 / (1 + e^-2|x|) - 1` with the sign of x. The inverse is a polynomial with one step of the third order:
-/// the unit for exponentials, which inverses come from too, is asked once.
+/// the unit for exponentials, which inverses come from too, is requested once.
 pub fn tanh_any(y: Val<'_>, times: f64) -> Val<'_> {
     let e = (y.abs() * (-0.5 * TANH_EXPONENT * TANH_SMALL)).approx(Alu::Ex2Approx);
     let near = e.horner(&INVERSE);
@@ -75,7 +75,7 @@ pub fn sigmoid(x: Val<'_>) -> Val<'_> {
     inverse_of(e + 1.0)
 }
 
-/// One way for all, as near as absolute terms ask for: another one near 0, for small results to be as
+/// One way for all, as near as absolute terms request: another one near 0, for small results to be as
 /// good in relative terms, would double what epilogues spend on it.
 pub fn erf(x: Val<'_>) -> Val<'_> {
     // A NaN stays one.

@@ -16,9 +16,7 @@ impl Select<'_> {
         let func = self.func;
         let issue = func.def(next).filter(|op| op.code == StagedOp::MmaRetire);
         let issue = issue.and_then(|op| func.def_id(op.operands[0]));
-        issue.is_some_and(|id| {
-            func.ops[id].code == StagedOp::MmaIssue && !self.is_engine_product(id)
-        })
+        issue.is_some_and(|id| func.ops[id].code == StagedOp::MmaIssue && !self.is_async_mma(id))
     }
 
     /// The same numbers in registers that are no others' places.

@@ -51,15 +51,15 @@ pub(crate) struct Blocks<M: Memory> {
     pub memory: M,
     /// The device's name in messages.
     device: String,
-    state: ForkLock<State<M::Mark>>,
+    state: ForkLock<PoolState<M::Mark>>,
 }
 
-struct State<T> {
+struct PoolState<T> {
     free: BTreeMap<u64, Vec<Free<T>>>,
     stats: PoolStats,
 }
 
-impl<T> Default for State<T> {
+impl<T> Default for PoolState<T> {
     fn default() -> Self {
         Self { free: BTreeMap::new(), stats: PoolStats::default() }
     }
@@ -213,7 +213,7 @@ impl<M: Memory> Blocks<M> {
             return error;
         }
         let PoolStats { held, in_use, peak, .. } = self.stats();
-        let message = format!("memory ran out on {}: {} were asked for", self.device, show(bytes));
+        let message = format!("memory ran out on {}: {} were requested", self.device, show(bytes));
         let mut diagnostic = Diagnostic::new(Code::E_OOM, message)
             .note(format!("Tessera holds {}, of which {} are in use", show(held), show(in_use)))
             .note(format!("the most it had in use was {}", show(peak)));
@@ -269,7 +269,7 @@ mod tests {
     const B: StreamRef = stream(8192);
 
     const fn stream(raw: u64) -> StreamRef {
-        // SAFETY: no driver is asked about it.
+        // SAFETY: no driver is requested about it.
         unsafe { StreamRef::from_raw(raw) }
     }
 
@@ -353,7 +353,7 @@ mod tests {
         pool.give(block, &[]);
         let other = pool.take(1000, B).unwrap();
         assert_ne!(other.address, address);
-        // It was marked when B first asked, and B gets it once that is past.
+        // It was marked when B first requested, and B gets it once that is past.
         assert_eq!(pool.memory.marks.get(), 1);
         pool.memory.past.set(1);
         assert_eq!(pool.take(1000, B).unwrap().address, address);

@@ -60,7 +60,7 @@ impl Memory for DeviceMemory {
             return Ok(false);
         }
         let _relaxed = Relaxed::begin(api);
-        // Another thread's default stream cannot be asked from here.
+        // Another thread's default stream cannot be requested from here.
         if stream == StreamRef::PER_THREAD {
             // SAFETY: the context is current.
             return Ok(unsafe { api.cuCtxSynchronize() }.map(|()| true)?);
@@ -122,7 +122,7 @@ impl DeviceBuffer {
         self.block.address
     }
 
-    /// As many as were asked for.
+    /// As many as were requested.
     pub fn len(&self) -> u64 {
         self.bytes
     }

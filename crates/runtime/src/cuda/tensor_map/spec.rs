@@ -1,5 +1,5 @@
 //! What a tensor map describes, and the rules for it: those of `cuTensorMapEncodeTiled` in the
-//! driver's manual, each refused by name before the driver is asked.
+//! driver's manual, each refused by name before the driver is requested.
 
 use crate::cuda::error::CudaError;
 use std::fmt;
@@ -196,7 +196,7 @@ impl fmt::Display for TensorMapFault {
 impl From<TensorMapFault> for CudaError {
     fn from(fault: TensorMapFault) -> Self {
         use TensorMapFault::*;
-        // Told by the array, or by the tile.
+        // Reported by the array, or by the tile.
         let code = match fault {
             Address { .. } | Dim { .. } | PackedDim { .. } | Stride { .. } | StrideSize { .. } => {
                 Code::E_LAUNCH_BAD_LAYOUT

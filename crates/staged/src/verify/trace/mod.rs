@@ -101,7 +101,7 @@ impl Run<'_> {
 /// out: a counter may come from memory, or there may be too much to do.
 pub(super) fn runs(func: &Func<Staged>) -> Vec<Run<'_>> {
     let roles: Vec<OpId> =
-        func.walk().into_iter().filter(|&o| func.ops[o].code == StagedOp::Role).collect();
+        func.walk().into_iter().filter(|&o| func.ops[o].code == StagedOp::WarpRole).collect();
     let shares = func.walk().iter().any(|&o| {
         matches!(
             func.ops[o].code,
@@ -122,15 +122,15 @@ pub(super) fn runs(func: &Func<Staged>) -> Vec<Run<'_>> {
         let size = sizes::has_symbols(func).then_some(sample);
         // A question that the size does not answer is answered both ways.
         for maybe in [true, false] {
-            let mut asked = false;
+            let mut requested = false;
             let mut follow = |&(role, replica): &(Option<OpId>, i64)| {
                 let (trace, unknown) = walk::follow(func, role, replica, sample, maybe)?;
-                asked |= unknown;
+                requested |= unknown;
                 Some(trace)
             };
             let traces: Option<Vec<_>> = agents.iter().map(&mut follow).collect();
             out.extend(traces.map(|traces| Run { func, size, traces }));
-            if !asked {
+            if !requested {
                 break;
             }
         }

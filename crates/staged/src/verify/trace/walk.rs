@@ -44,7 +44,7 @@ struct Walker<'f> {
     size: i64,
     /// The answer to questions that the size does not answer, and whether there were any.
     maybe: bool,
-    asked: bool,
+    requested: bool,
     steps: usize,
     /// For each loop around, whether this is its first iteration.
     first: Vec<bool>,
@@ -52,7 +52,7 @@ struct Walker<'f> {
     bulks: usize,
 }
 
-/// The trace of a role's replica, or of the block outside of roles; and whether it asked something
+/// The trace of a role's replica, or of the block outside of roles; and whether it requested something
 /// that the size does not answer. `None` where it cannot be followed.
 pub(super) fn follow(
     func: &Func<Staged>,
@@ -71,7 +71,7 @@ pub(super) fn follow(
         replica,
         size,
         maybe,
-        asked: false,
+        requested: false,
         steps: 0,
         first: Vec::new(),
         groups: 0,
@@ -87,7 +87,7 @@ pub(super) fn follow(
     let end = *func.blocks[func.body].ops.last()?;
     w.block(func.body).ok()?;
     let Some(role) = role else {
-        return Some((Trace { role: None, by_tiles, events: w.events, end }, w.asked));
+        return Some((Trace { role: None, by_tiles, events: w.events, end }, w.requested));
     };
     // What came before the roles gave the values they use; its events are the block's.
     w.events.clear();
@@ -95,7 +95,7 @@ pub(super) fn follow(
     let body = func.ops[role].regions[0];
     let end = *func.blocks[body].ops.last()?;
     w.block(body).ok()?;
-    Some((Trace { role: Some(role), by_tiles, events: w.events, end }, w.asked))
+    Some((Trace { role: Some(role), by_tiles, events: w.events, end }, w.requested))
 }
 
 impl Walker<'_> {
@@ -158,8 +158,8 @@ impl Walker<'_> {
             | StagedOp::OrderBarrierCreate
             | StagedOp::OrderWait
             | StagedOp::OrderArrive
-            | StagedOp::Roles
-            | StagedOp::Role => {}
+            | StagedOp::WarpSpecialize
+            | StagedOp::WarpRole => {}
             StagedOp::SmemAlloc => {
                 let place = Place::whole(Base::Alloc(op.result()), func.ty(op.result()).rank());
                 self.known.set(op.result(), Known::Memory(place));
@@ -276,7 +276,7 @@ impl Walker<'_> {
                 self.give(&op.results, out);
             }
             // It computes tiles, of which nothing is known either way.
-            TileOp::Repair => {
+            TileOp::SlowPath => {
                 let out = self.block(op.regions[0])?;
                 self.give(&op.results, out);
             }
@@ -291,7 +291,7 @@ impl Walker<'_> {
     }
 
     fn ask(&mut self) -> bool {
-        self.asked = true;
+        self.requested = true;
         self.maybe
     }
 

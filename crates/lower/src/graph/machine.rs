@@ -1,0 +1,262 @@
+//! How kernels are cut for a kind of machine. Numbers in, numbers out: what is computed is the same.
+
+/// A processor with caches takes tiles that stay in the nearest of them. A processor of many threads
+/// holds a tile in their registers: so large that each thread has a few wide accesses under way, and
+/// so small that many groups machine.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Machine {
+    #[default]
+    Cpu,
+    Gpu,
+}
+
+/// As many groups keep a large GPU busy: below it, groups take less each.
+const GROUPS: i64 = 264;
+/// Processors of a large GPU: tiles of products are dealt out to them in rounds.
+const PROCESSORS: i64 = 132;
+/// Elements of a tile that rows are combined in.
+const COMBINED: i64 = 4096;
+/// The most elements that a tile is given freely.
+const MOST: i64 = 16384;
+/// Neighbours that an access takes at least, where there are as many.
+const WIDE: i64 = 32;
+
+/// Extents of a product's tile, and what part of the matrix units' speed a processor reaches with it.
+const TILES: [(i64, i64, f64); 7] = [
+    (128, 256, 1.0),
+    (256, 128, 0.98),
+    (128, 192, 0.95),
+    (128, 128, 0.87),
+    (64, 256, 0.8),
+    (64, 128, 0.7),
+    (64, 64, 0.5),
+];
+/// What a tile of a product costs beside its products, in elements of the depth.
+const AROUND: f64 = 96.0;
+
+/// Chunks that the depth of a product may be divided into.
+const SPLITS: [i64; 5] = [1, 2, 4, 8, 16];
+
+/// The tile and the number of chunks of the depth that take the least time, counted in rounds over
+/// all processors.
+fn deal(m: &Matrix, splits: &[i64]) -> (i64, i64, i64) {
+    let mut best = (f64::INFINITY, (64, 64, 1));
+    for (bm, bn, speed) in TILES {
+        if bm >= 2 * m.rows || bn >= 2 * m.columns {
+            continue;
+        }
+        let count = m.batch * cdiv(m.rows, bm) * cdiv(m.columns, bn);
+        for &split in splits {
+            let whole = m.depth % split == 0 && m.depth >= split * 512;
+            if split > 1 && (!whole || count * split > 2 * PROCESSORS) {
+                continue;
+            }
+            let rounds = cdiv(count * split, PROCESSORS) as f64;
+            let mut time = rounds * (bm * bn) as f64 * ((m.depth / split) as f64 / speed + AROUND);
+            if split > 1 {
+                // Parts are written and read again.
+                let parts = (m.batch * m.rows * m.columns * (split + 1)) as f64;
+                time += parts * 12.0 / PROCESSORS as f64 + 128.0 * 256.0 * 150.0;
+            }
+            if time < best.0 {
+                best = (time, (bm, bn, split));
+            }
+        }
+    }
+    best.1
+}
+
+fn cdiv(a: i64, b: i64) -> i64 {
+    (a + b - 1) / b
+}
+
+fn power(n: i64) -> i64 {
+    (n.max(1) as u64).next_power_of_two() as i64
+}
+
+/// The largest power of two of at most `n`.
+fn floor_power(n: i64) -> i64 {
+    1 << n.max(1).ilog2()
+}
+
+/// What a product is cut for.
+pub struct Matrix {
+    pub rows: i64,
+    pub columns: i64,
+    pub depth: i64,
+    /// Products of these extents there are.
+    pub batch: i64,
+    /// Bytes of an operand's element.
+    pub bytes: i64,
+}
+
+impl Machine {
+    /// Elements of one row that a group of a scatter takes.
+    pub fn row_part(self) -> i64 {
+        match self {
+            Machine::Cpu => 2048,
+            Machine::Gpu => 1024,
+        }
+    }
+
+    /// Tile extents of rows, columns and depth of a product.
+    pub fn matrix(self, m: &Matrix) -> (i64, i64, i64) {
+        match self {
+            Machine::Cpu => {
+                let fit = |n: i64, most: i64| if n >= most { most } else { power(n.max(2)) };
+                (fit(m.rows, 64), fit(m.columns, 64), fit(m.depth, 32))
+            }
+            Machine::Gpu => {
+                let depth = (128 / m.bytes).max(16).min(power(m.depth.max(16)));
+                let small = |n: i64| power(n).clamp(16, 64);
+                if m.rows < 64 || m.columns < 64 {
+                    return (small(m.rows), small(m.columns), depth);
+                }
+                let (bm, bn, _) = deal(m, &[1]);
+                (bm, bn, depth)
+            }
+        }
+    }
+
+    /// The number of chunks that the depth of a product is summed in, each for itself: more than one
+    /// where there are too few tiles for all processors.
+    pub fn chunks(self, m: &Matrix) -> i64 {
+        match self {
+            Machine::Gpu if m.rows >= 64 && m.columns >= 64 => deal(m, &SPLITS).2,
+            Machine::Gpu | Machine::Cpu => 1,
+        }
+    }
+
+    /// How many of `count` elements along an axis that are not side by side, or of elements in a row
+    /// of which there are `rows`, are combined by one group; the rest by a second kernel.
+    pub fn combined(self, count: i64, side_by_side: bool, rows: i64) -> i64 {
+        let most = match (self, side_by_side) {
+            (Machine::Cpu, _) => return count,
+            (Machine::Gpu, true) if rows >= GROUPS / 2 => 4 * MOST,
+            (Machine::Gpu, true) => COMBINED,
+            (Machine::Gpu, false) => 128,
+        };
+        if count <= most { count } else { most }
+    }
+}
+
+/// An axis of a nest: its extent, whether all of it must be in one tile, and whether elements of some
+/// array are neighbours along it.
+pub struct Side {
+    pub extent: i64,
+    pub full: bool,
+    pub neighbours: bool,
+}
+
+/// Tile extents for the axes of a nest, from the outermost to the innermost; 1 where there is none.
+pub fn threads(axes: &[Side]) -> Vec<i64> {
+    let mut out: Vec<i64> = axes.iter().map(|a| if a.full { a.extent } else { 1 }).collect();
+    let mut size: i64 = out.iter().product();
+    let free: Vec<usize> = (0..axes.len()).filter(|&i| !axes[i].full).collect();
+    let total = axes.iter().fold(1i64, |n, a| n.saturating_mul(a.extent));
+    // So many elements leave enough groups.
+    let line = floor_power((total / GROUPS).clamp(256, COMBINED));
+    let Some(&last) = free.last() else { return out };
+    if size > 1 {
+        // Rows, or columns side by side: as many as machine, while enough groups are left.
+        let inner = last + 1 == axes.len();
+        let mut room = (line / size).max(1);
+        if inner || axes[last].neighbours {
+            room = room.max(WIDE.min(MOST / size)).max(1);
+        }
+        for &i in free.iter().rev() {
+            let n = axes[i].extent;
+            let tile = even(n, floor_power(room));
+            out[i] = tile;
+            room /= tile;
+            if room <= 1 || tile < n {
+                break;
+            }
+        }
+        return out;
+    }
+    // Where elements are neighbours along another axis too, a square of both.
+    let other = free.iter().copied().rev().find(|&i| i != last && axes[i].neighbours);
+    if let Some(other) = other {
+        let (a, b) = (power(axes[other].extent), power(axes[last].extent));
+        let side = floor_power((total / GROUPS).clamp(1024, COMBINED)).ilog2();
+        let half = 1 << (side / 2);
+        let (mut a, mut b) = (a.min(half), b.min(half));
+        if a < half {
+            b = (power(axes[last].extent)).min((1 << side) / a);
+        } else if b < half {
+            a = (power(axes[other].extent)).min((1 << side) / b);
+        }
+        (out[other], out[last]) = (a, b);
+        return out;
+    }
+    for &i in free.iter().rev() {
+        let room = line / size;
+        if room <= 1 {
+            break;
+        }
+        let n = axes[i].extent;
+        out[i] = even(n, room.min(1024.max(line / axes.len() as i64)));
+        size *= out[i];
+        if out[i] < n {
+            // What is left of the room goes to rows where the row is short.
+            if power(n) > out[i] * 4 {
+                break;
+            }
+        }
+    }
+    out
+}
+
+/// A power of two of at most `room` elements: one that divides `n` where that is not much less.
+fn even(n: i64, room: i64) -> i64 {
+    let most = power(n).min(floor_power(room));
+    let divides = 1i64 << n.trailing_zeros();
+    if divides < most && divides * 4 >= most { divides } else { most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiles(axes: &[(i64, bool, bool)]) -> Vec<i64> {
+        let axes: Vec<Side> = axes
+            .iter()
+            .map(|&(extent, full, neighbours)| Side { extent, full, neighbours })
+            .collect();
+        threads(&axes)
+    }
+
+    #[test]
+    fn tiles_of_a_line_leave_enough_groups() {
+        assert_eq!(tiles(&[(100, false, true)]), [128]);
+        assert_eq!(tiles(&[(1 << 20, false, true)]), [2048]);
+        assert_eq!(tiles(&[(1 << 24, false, true)]), [4096]);
+    }
+
+    #[test]
+    fn rows_are_taken_whole() {
+        assert_eq!(tiles(&[(8192, false, false), (768, true, true)]), [4, 768]);
+        assert_eq!(tiles(&[(8, false, false), (768, true, true)]), [1, 768]);
+        assert_eq!(
+            tiles(&[(64, false, false), (128, true, false), (768, false, true)]),
+            [1, 128, 32]
+        );
+    }
+
+    #[test]
+    fn transposes_take_squares() {
+        assert_eq!(tiles(&[(4096, false, true), (4096, false, true)]), [64, 64]);
+        assert_eq!(tiles(&[(4, false, true), (4096, false, true)]), [4, 256]);
+    }
+
+    #[test]
+    fn products_fit_the_processors() {
+        let m = |rows, columns, depth, batch| Matrix { rows, columns, depth, batch, bytes: 2 };
+        assert_eq!(Machine::Gpu.matrix(&m(8192, 3072, 768, 1)), (128, 256, 64));
+        assert_eq!(Machine::Gpu.matrix(&m(5, 9, 7, 1)), (16, 16, 16));
+        assert!(Machine::Gpu.chunks(&m(768, 768, 8192, 1)) > 1);
+        assert_eq!(Machine::Gpu.chunks(&m(8192, 3072, 768, 1)), 1);
+        assert_eq!(Machine::Cpu.chunks(&m(768, 768, 8192, 1)), 1);
+    }
+}
