@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the extension module without the CPU backend, and so without LLVM, into build/gpu/tessera: a copy of the Python
 # package with a small library. For machines with a GPU, where nothing else of this checkout is installed:
-# PYTHONPATH=build/gpu python3 gpu/smoke.py
+# PYTHONPATH=build/gpu python3 -m conformance.gpu.smoke
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

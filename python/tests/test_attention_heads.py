@@ -18,7 +18,7 @@ from tessera.kernels import arrays as library_arrays, attention
 
 sys.path.append(str(ROOT))
 
-from gpu.launches import imagined, recorded  # noqa: E402
+from ledger.recorded_launches import imagined, recorded  # noqa: E402
 
 GENERATIONS = {"sm80": 8, "sm90": 9}
 MASKS = {"causal": {"causal": True}, "left": {"window": (100, None)}, "both": {"window": (100, 20)}}

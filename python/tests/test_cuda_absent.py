@@ -6,7 +6,7 @@ import pytest
 import tessera as ts
 
 MISSING = ts.runtime.backends()["ptx"]
-pytestmark = pytest.mark.skipif(MISSING == "available", reason="this machine has a GPU: see test_cuda_fake.py and gpu/smoke.py")
+pytestmark = pytest.mark.skipif(MISSING == "available", reason="this machine has a GPU: see test_cuda_fake.py and conformance/gpu/smoke.py")
 
 
 @ts.kernel

@@ -15,7 +15,7 @@ from tessera.kernel.kernel_fn import KernelFn
 
 sys.path.append(str(ROOT))
 
-from gpu import gallery  # noqa: E402
+from conformance.gpu import example_kernels  # noqa: E402
 
 TARGETS = ("sm80", "sm90", "sm100")
 #: Where spills are wrong.
@@ -64,10 +64,10 @@ def called():
 
     KernelFn.__call__ = KernelFn.launch = taken
     try:
-        for name in gallery.names():
+        for name in example_kernels.names():
             found[name] = Called()
-            module = gallery.load(name)
-            for args in gallery.some(list(module.cases())):
+            module = example_kernels.load(name)
+            for args in example_kernels.some(list(module.cases())):
                 module.run(*args)
     finally:
         KernelFn.__call__, KernelFn.launch = before
@@ -76,7 +76,7 @@ def called():
 
 def kernels_of(name):
     """The kernels that a file defines."""
-    return {thing.name for thing in vars(gallery.load(name)).values() if isinstance(thing, KernelFn)}
+    return {thing.name for thing in vars(example_kernels.load(name)).values() if isinstance(thing, KernelFn)}
 
 
 def test_every_kernel_is_called(called):

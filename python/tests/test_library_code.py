@@ -19,25 +19,25 @@ from doc_blocks import BLESS, ROOT
 
 sys.path.append(str(ROOT))
 
-from gpu import op_works  # noqa: E402
+from ledger import op_workloads  # noqa: E402
 
 KEPT = Path(__file__).with_name("library_code.txt")
 HEAD = "# What the assembler makes of the library's kernels for sm_90a. Written by test_library_code.py with TESSERA_BLESS=1.\n"
 #: Instructions of the matrix engine.
 ENGINE = ("HGMMA", "QGMMA", "IGMMA")
 WORKS = {
-    "product bf16": lambda: op_works.matmul(4096, 4096, 4096, "bf16"),
-    "product bf16, B by columns": lambda: op_works.matmul(4096, 4096, 4096, "bf16", b="column"),
-    "product bf16 1024": lambda: op_works.matmul(1024, 1024, 1024, "bf16"),
-    "product bf16, rows at odd addresses": lambda: op_works.matmul(4095, 4095, 4095, "bf16", b="column"),
-    "product bf16, 16 rows": lambda: op_works.matmul(16, 4096, 14336, "bf16"),
-    "product bf16, bias and gelu": lambda: op_works.matmul(8192, 8192, 4096, "bf16", epilogue=True),
-    "product fp8": lambda: op_works.matmul(8192, 8192, 8192, "fp8_e4m3", b="column"),
-    "product fp8, fast": lambda: op_works.matmul(8192, 8192, 8192, "fp8_e4m3", b="column", mode="fast"),
-    "product tf32": lambda: op_works.matmul(4096, 4096, 4096, "tf32", b="column"),
-    "product int8": lambda: op_works.matmul(4096, 4096, 4096, "int8", b="column"),
+    "product bf16": lambda: op_workloads.matmul(4096, 4096, 4096, "bf16"),
+    "product bf16, B by columns": lambda: op_workloads.matmul(4096, 4096, 4096, "bf16", b="column"),
+    "product bf16 1024": lambda: op_workloads.matmul(1024, 1024, 1024, "bf16"),
+    "product bf16, rows at odd addresses": lambda: op_workloads.matmul(4095, 4095, 4095, "bf16", b="column"),
+    "product bf16, 16 rows": lambda: op_workloads.matmul(16, 4096, 14336, "bf16"),
+    "product bf16, bias and gelu": lambda: op_workloads.matmul(8192, 8192, 4096, "bf16", epilogue=True),
+    "product fp8": lambda: op_workloads.matmul(8192, 8192, 8192, "fp8_e4m3", b="column"),
+    "product fp8, fast": lambda: op_workloads.matmul(8192, 8192, 8192, "fp8_e4m3", b="column", mode="fast"),
+    "product tf32": lambda: op_workloads.matmul(4096, 4096, 4096, "tf32", b="column"),
+    "product int8": lambda: op_workloads.matmul(4096, 4096, 4096, "int8", b="column"),
     **{
-        f"attention {d} {'causal' if causal else 'full'}": lambda d=d, causal=causal: op_works.attention(
+        f"attention {d} {'causal' if causal else 'full'}": lambda d=d, causal=causal: op_workloads.attention(
             4, 2048 // d, 2048 // d, 4096, 4096, d, "bf16", causal=causal
         )
         for d in (64, 128)
